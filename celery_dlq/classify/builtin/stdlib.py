@@ -1,0 +1,181 @@
+"""The standard library: what Python itself raises, files, sockets, names, TLS, processes, mail."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from itertools import islice
+
+from celery_dlq.classify.builtin.http import status_verdict
+from celery_dlq.classify.evidence import message, number, os_errno, read
+from celery_dlq.classify.table import Finding, group, probed, terminal, transient, within
+from celery_dlq.states import Verdict
+
+# errno(3). The network, and an operation that was interrupted or would block.
+_NETWORK_ERRNOS = (
+    "ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH ENETDOWN EHOSTDOWN "
+    "ENETRESET ENOBUFS EAGAIN EINTR ENOTCONN"
+)
+# The state of this one worker's machine: another worker, or this one in a minute, may do better.
+_LOCAL_ERRNOS = "EMFILE ENFILE ENOMEM ENOSPC EDQUOT EBUSY ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY"
+TRANSIENT_ERRNOS = frozenset(
+    getattr(errno, name)
+    for name in f"{_NETWORK_ERRNOS} {_LOCAL_ERRNOS}".split()
+    if hasattr(errno, name)
+)
+
+# getaddrinfo(3): EAI_AGAIN is "temporary failure in name resolution". An unknown name is terminal:
+# it is a typing error more often than a nameserver that forgets.
+_TRANSIENT_EAI = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY})
+
+# netdb.h TRY_AGAIN, for the older gethostbyname(3).
+_HERROR_TRY_AGAIN = 2
+
+# sysexits.h EX_TEMPFAIL, "the user is invited to retry".
+_EX_TEMPFAIL = 75
+
+# Bare OSErrors without an errno: amqp/transport.py (two texts), asyncio/base_events.py
+# create_connection(), http/client.py _tunnel().
+_CLOSED = ("Server unexpectedly closed connection", "Socket closed")
+_SEVERAL = "Multiple exceptions: "
+_ERRNO_IN_TEXT = re.compile(r"\[Errno ([0-9]{1,5})\]")
+_TUNNEL = re.compile(r"Tunnel connection failed: ([0-9]{3})")
+
+_RECIPIENT_LIMIT = 1_000
+
+
+def os_error(exc: BaseException) -> Finding | None:
+    """``errno``; without one, the texts of the three places that raise a bare OSError."""
+    code = os_errno(exc)
+    if code is None:
+        return _bare_os_error(message(exc)) if type(exc) is OSError else None
+    verdict = _transient_if(code in TRANSIENT_ERRNOS)
+    return Finding(verdict, "os.errno", f"errno={errno.errorcode.get(code, code)}")
+
+
+def _bare_os_error(text: str) -> Finding | None:
+    if text in _CLOSED:
+        return Finding(Verdict.TRANSIENT, "os.closed", f"message {text!r}")
+    if text.startswith(_SEVERAL):
+        codes = {int(code) for code in _ERRNO_IN_TEXT.findall(text)}
+        verdict = _transient_if(bool(codes) and codes <= TRANSIENT_ERRNOS)
+        names = ",".join(str(errno.errorcode.get(code, code)) for code in sorted(codes))
+        return Finding(verdict, "os.errno", f"errno={names} of several attempts")
+    refused = _TUNNEL.match(text)
+    if refused:
+        verdict = status_verdict(int(refused[1]))
+        return Finding(verdict, "http.proxy", f"the proxy answered {refused[1]}")
+    return None
+
+
+def name_lookup(exc: BaseException) -> Finding | None:
+    """``gaierror`` by its EAI code."""
+    code = os_errno(exc)
+    if code is None:
+        return None
+    return Finding(_transient_if(code in _TRANSIENT_EAI), "dns.lookup", f"getaddrinfo code={code}")
+
+
+def host_lookup(exc: BaseException) -> Finding | None:
+    """``herror`` by its h_errno."""
+    code = os_errno(exc)
+    if code is None:
+        return None
+    return Finding(_transient_if(code == _HERROR_TRY_AGAIN), "dns.lookup", f"h_errno={code}")
+
+
+def exit_code(exc: BaseException) -> Finding:
+    """``CalledProcessError``: only EX_TEMPFAIL invites to try again."""
+    code = number(read(exc, "returncode"))
+    return Finding(_transient_if(code == _EX_TEMPFAIL), "subprocess.exit_code", f"exit code={code}")
+
+
+def smtp_reply(exc: BaseException) -> Finding | None:
+    """``smtp_code`` by its first digit (RFC 5321, 4.2.1)."""
+    code = number(read(exc, "smtp_code"))
+    if code is None or not 400 <= code <= 599:
+        return None
+    return Finding(_transient_if(code < 500), "smtp.reply", f"smtp_code={code}")
+
+
+def smtp_recipients(exc: BaseException) -> Finding | None:
+    """``recipients`` maps addresses to replies; one permanent refusal is enough."""
+    recipients = read(exc, "recipients")
+    if not isinstance(recipients, dict):
+        return None
+    replies = islice(recipients.values(), _RECIPIENT_LIMIT)
+    codes = [number(reply[0]) for reply in replies if isinstance(reply, tuple) and reply]
+    verdict = _transient_if(bool(codes) and all(code and 400 <= code < 500 for code in codes))
+    listed = ",".join(sorted({str(code) for code in codes}))
+    return Finding(verdict, "smtp.reply", f"smtp_code={listed} from recipients")
+
+
+def _transient_if(condition: bool) -> Verdict:
+    return Verdict.TRANSIENT if condition else Verdict.TERMINAL
+
+
+ROWS = (
+    # Python's own names of network conditions (PEP 3151).
+    transient("os.network", *within("builtins", "ConnectionError TimeoutError")),
+    transient("os.interrupted", *within("builtins", "BlockingIOError InterruptedError")),
+    # Python <= 3.10 knows these apart from the built-in TimeoutError.
+    transient(
+        "os.network",
+        "socket.timeout",
+        "asyncio.exceptions.TimeoutError",
+        "concurrent.futures._base.TimeoutError",
+    ),
+    terminal(
+        "os.file",
+        *within(
+            "builtins",
+            "FileNotFoundError PermissionError IsADirectoryError NotADirectoryError FileExistsError",
+        ),
+    ),
+    probed("os.errno", os_error, "errno", "builtins.OSError", open_below=True),
+    probed("dns.lookup", name_lookup, "the getaddrinfo code in errno", "socket.gaierror"),
+    probed("dns.lookup", host_lookup, "the h_errno in errno", "socket.herror"),
+    # ssl: the peer cut the line; its certificate, or the handshake, is wrong and stays so.
+    transient("tls.closed", *within("ssl", "SSLEOFError SSLZeroReturnError")),
+    terminal("tls.certificate", "ssl.SSLCertVerificationError"),
+    terminal("tls.protocol", "ssl.SSLError"),
+    # A mistake in the program or in its input: the same input fails the same way.
+    terminal(
+        "python.error",
+        *within(
+            "builtins",
+            "ValueError TypeError LookupError AttributeError ArithmeticError AssertionError NameError "
+            "ImportError SyntaxError NotImplementedError RecursionError BufferError EOFError",
+        ),
+    ),
+    group("python.group", "builtins.BaseExceptionGroup", "exceptiongroup.BaseExceptionGroup"),
+    terminal("python.memory", "builtins.MemoryError"),
+    # Not for a classifier to judge; terminal if it is asked all the same.
+    terminal(
+        "python.exit",
+        *within("builtins", "SystemExit KeyboardInterrupt GeneratorExit"),
+        "asyncio.exceptions.CancelledError",
+        "concurrent.futures._base.CancelledError",
+    ),
+    # The other end hung up in the middle of a record.
+    transient("asyncio.closed", "asyncio.exceptions.IncompleteReadError"),
+    transient("queue.full", "queue.Full"),
+    transient("multiprocessing.timeout", "multiprocessing.context.TimeoutError"),
+    # A worker of the pool died, most likely of this very input.
+    terminal("futures.broken", "concurrent.futures._base.BrokenExecutor"),
+    transient("subprocess.timeout", "subprocess.TimeoutExpired"),
+    probed("subprocess.exit_code", exit_code, "returncode", "subprocess.CalledProcessError"),
+    # smtplib: RFC 5321, 4.2.1 (4yz transient, 5yz permanent).
+    probed("smtp.reply", smtp_reply, "smtp_code", "smtplib.SMTPResponseException"),
+    probed("smtp.reply", smtp_recipients, "recipients", "smtplib.SMTPRecipientsRefused"),
+    transient("smtp.closed", "smtplib.SMTPServerDisconnected"),
+    terminal("smtp.unsupported", "smtplib.SMTPNotSupportedError"),
+    # ftplib: RFC 959, 4.2, the same digits, one class for each.
+    transient("ftp.reply", "ftplib.error_temp"),
+    terminal("ftp.reply", "ftplib.Error"),
+    # imaplib documents that after abort "closing the instance and instantiating a new one will
+    # usually allow recovery".
+    transient("imap.abort", "imaplib.IMAP4.abort"),
+    terminal("imap.error", "imaplib.IMAP4.error"),
+)

@@ -1,0 +1,131 @@
+"""What would be decided about a type, without an exception at hand: ``celery dlq explain``."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+
+from celery_dlq.classify.builtin import TABLE
+from celery_dlq.classify.evidence import shown_name
+from celery_dlq.classify.rules import DEFAULT_RULE, Classifier
+from celery_dlq.classify.table import Row
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.states import Verdict
+
+_CARRIED = "the SQLSTATE or HTTP status that it carries"
+_WRAPPED = "the exception that it wraps or was caused by"
+
+
+@dataclass(frozen=True)
+class TypeExplanation:
+    """The rules that would be asked about exceptions of one type."""
+
+    #: The dotted name under which the class was defined; builtins without their module.
+    type_name: str
+    #: In the order in which they are asked, down to the first that always decides.
+    rules: tuple[str, ...]
+    #: The verdict where it is the same for all exceptions of the type, else None.
+    verdict: Verdict | None
+    #: What the verdict depends on, in words; empty when there is a verdict.
+    depends_on: str
+
+
+def explain_type(dotted: str, classifier: Classifier | None = None) -> TypeExplanation:
+    """The rules that apply to the exception class ``dotted``, such as ``requests.exceptions.Timeout``.
+
+    Imports the module of the class, which an operator asked for by naming it.
+
+    :raises CeleryDLQError: the name cannot be imported, or is no exception class.
+    """
+    cls = _find(dotted)
+    rules: list[str] = []
+    conditions: list[str] = []
+    verdict = _ask_user(cls, classifier or Classifier(), rules, conditions)
+    if verdict is None:
+        verdict = _ask_table(cls, rules, conditions)
+    return TypeExplanation(
+        type_name=shown_name(cls),
+        rules=tuple(dict.fromkeys(rules)),
+        verdict=None if conditions else verdict,
+        depends_on=_sentence(conditions, verdict),
+    )
+
+
+def _ask_user(
+    cls: type, classifier: Classifier, rules: list[str], conditions: list[str]
+) -> Verdict | None:
+    for rule in classifier.rules:
+        if rule.covers(cls) is None:
+            continue
+        rules.append(rule.name)
+        condition = rule.condition()
+        if not condition:
+            return rule.verdict
+        conditions.append(f"{condition} ({rule.name}: {rule.verdict.value})")
+    return None
+
+
+def _ask_table(cls: type, rules: list[str], conditions: list[str]) -> Verdict | None:
+    """The verdict of the first row that always decides; None when there is no such row."""
+    entry = TABLE.look_up(cls)
+    for row, _name in entry.matches:
+        rules.append(row.rule)
+        if row.depends_on:
+            conditions.append(row.depends_on)
+        if _always_decides(row):
+            return row.verdict
+    if entry.is_open:
+        conditions.append(_CARRIED)
+    conditions.append(_WRAPPED)
+    rules.append(DEFAULT_RULE)
+    return Verdict.TERMINAL
+
+
+def _always_decides(row: Row) -> bool:
+    return row.verdict is not None or row.network or row.group
+
+
+def _sentence(conditions: list[str], verdict: Verdict | None) -> str:
+    if not conditions:
+        return ""
+    ending = f"; else {verdict.value}" if verdict is not None else ""
+    return ", then ".join(dict.fromkeys(conditions)) + ending
+
+
+def _find(dotted: str) -> type[BaseException]:
+    parts = (dotted if "." in dotted else f"builtins.{dotted}").split(".")
+    found: object = None
+    for end in range(len(parts) - 1, 0, -1):
+        module = _import(".".join(parts[:end]))
+        if module is not None:
+            found = _reach(module, parts[end:])
+            break
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    raise CeleryDLQError(
+        f"{dotted!r} is no exception class that can be imported here; "
+        "give its dotted name as in a traceback, such as requests.exceptions.Timeout."
+    )
+
+
+def _import(name: str) -> ModuleType | None:
+    """The module; None when there is none of this name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise CeleryDLQError(f"Importing {name} failed: {error}. Install what it needs.") from error
+    except Exception as error:
+        raise CeleryDLQError(
+            f"Importing {name} failed: {type(error).__name__}: {error}. "
+            "Import it in a Python shell to see why."
+        ) from error
+
+
+def _reach(module: ModuleType, names: list[str]) -> object:
+    found: object = module
+    for name in names:
+        found = getattr(found, name, None)
+    return found

@@ -1,0 +1,226 @@
+"""The checks of ``celery dlq doctor``: each looks at one thing and says what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.session import Session
+from celery_dlq.cli.text import counted
+from celery_dlq.cli.times import duration
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.store.base import Filter
+
+#: Seconds to wait for the broker.
+_BROKER_TIMEOUT = 3
+
+#: Seconds for which a broker leaves a held message alone, unless told otherwise: kombu's Redis and
+#: SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
+_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
+
+#: Tasks that one finding names.
+_NAMED = 5
+
+
+class Level(str, Enum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: one line, with the next step where there is one."""
+
+    check: str
+    level: Level
+    text: str
+
+
+Findings = Iterator[Finding]
+
+
+def examine(session: Session) -> Findings:
+    """Run all checks; one that breaks is an error and does not keep the others from running."""
+    for name, check in _CHECKS.items():
+        try:
+            yield from check(session)
+        except Exception as error:  # noqa: BLE001, PERF203 - the doctor goes on
+            yield Finding(name, Level.ERROR, _said(error))
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, CeleryDLQError):
+        return one_line(str(error))
+    return one_line(f"{type(error).__name__}: {error}")
+
+
+def _settings(session: Session) -> Findings:
+    session.queue.settings  # noqa: B018 - reading validates them
+    yield Finding("settings", Level.OK, "every dlq_* setting is valid")
+
+
+def _store(session: Session) -> Findings:
+    from celery_dlq.store.drivers import parse_url
+    from celery_dlq.store.schema import HEAD
+
+    url = parse_url(session.queue.settings.store_url)
+    shown = url.render_as_string(hide_password=True)
+    depth = counted(session.store.count(Filter()), "open letter")
+    yield Finding("store", Level.OK, f"{shown} answers, schema {HEAD}, {depth}")
+    path = url.database or ""
+    if url.get_backend_name() == "sqlite" and not path.startswith(("/", "file:")):
+        yield Finding(
+            "store",
+            Level.WARNING,
+            f"{path} is relative to the working directory, here {Path.cwd()}: a worker started "
+            "elsewhere has a store of its own; set dlq_store_url to an absolute path",
+        )
+
+
+def _spool(session: Session) -> Findings:
+    spool = session.queue.spool
+    directory = spool.directory.absolute()
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        yield Finding(
+            "spool",
+            Level.ERROR,
+            f"{nearest} cannot be written: letters would be lost while the store is down; "
+            "give the worker's user the right, or set another dlq_spool_dir",
+        )
+        return
+    waiting, torn = len(spool.files()), len([*spool.directory.glob("*.torn")])
+    if waiting:
+        files = counted(waiting, "file")
+        yield Finding(
+            "spool",
+            Level.WARNING,
+            f"{files} in {directory} not drained yet; a worker started here does it once the store answers",
+        )
+    if torn:
+        files = counted(torn, "torn file")
+        yield Finding(
+            "spool", Level.WARNING, f"{files} in {directory}: read, keep elsewhere, and remove"
+        )
+    if not waiting and not torn:
+        yield Finding("spool", Level.OK, f"{directory} can be written and nothing waits in it")
+
+
+def _broker(session: Session) -> Findings:
+    with session.cli.app.connection_for_write(connect_timeout=_BROKER_TIMEOUT) as connection:
+        shown = connection.as_uri()
+        try:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_BROKER_TIMEOUT)
+        except Exception as error:  # noqa: BLE001 - every transport has its own
+            why = f"{shown} does not answer ({_said(error)}); check broker_url and the broker"
+            yield Finding("broker", Level.ERROR, why)
+        else:
+            yield Finding("broker", Level.OK, f"{shown} answers")
+
+
+def _tasks(session: Session) -> Findings:
+    session.load_tasks()
+    ours = _dlq_tasks(session.cli.app)
+    if ours:
+        yield Finding("tasks", Level.OK, f"{counted(len(ours), 'task')} with base=DLQTask")
+    else:
+        yield Finding(
+            "tasks",
+            Level.WARNING,
+            "no task uses DLQTask, so nothing is captured; write @app.task(base=DLQTask), "
+            "or check that -A names the app that has the tasks",
+        )
+
+
+def _requests(session: Session) -> Findings:
+    from kombu.utils.imports import symbol_by_name
+
+    from celery_dlq.worker.request import DLQRequest
+
+    others = [
+        task.name
+        for task in _dlq_tasks(session.cli.app)
+        if not issubclass(symbol_by_name(task.Request), DLQRequest)
+    ]
+    if others:
+        yield Finding(
+            "requests",
+            Level.ERROR,
+            f"{_names(others)}: a Request class of its own, so its failures are not captured; "
+            "derive it from celery_dlq.worker.request.DLQRequest",
+        )
+
+
+def _waits(session: Session) -> Findings:
+    limit = _hold_limit(session.cli.app)
+    if limit is None:
+        return
+    seconds, name = limit
+    longest = {task.name: _longest_wait(task, session) for task in _dlq_tasks(session.cli.app)}
+    beyond = [task for task, wait in longest.items() if wait >= seconds]
+    if beyond:
+        wait = duration(max(longest.values()))
+        yield Finding(
+            "waits",
+            Level.WARNING,
+            f"{_names(beyond)}: a retry may wait {wait}, and the broker hands a held message out "
+            f"again after {duration(seconds)} ({name}); lower the retry cap and "
+            "dlq_retry_after_max, or raise that",
+        )
+    else:
+        yield Finding(
+            "waits", Level.OK, f"every retry waits less than {duration(seconds)} ({name})"
+        )
+
+
+def _hold_limit(app: Any) -> tuple[float, str] | None:
+    """How long the broker lets a worker hold a message, in seconds, and what sets that."""
+    with app.connection_for_write() as connection:
+        driver = connection.transport.driver_type
+    options = app.conf.broker_transport_options or {}
+    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
+    if driver in defaults:
+        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
+    if driver == "amqp":
+        return float(_RABBITMQ_HELD), "RabbitMQ's consumer_timeout, if it has its default"
+    return None
+
+
+def _longest_wait(task: Any, session: Session) -> float:
+    """What backoff, or a fixed delay, and a server's Retry-After may add up to."""
+    fixed = task.retry_kwargs.get("countdown")
+    if fixed is None and task.retry_backoff is False:
+        fixed = task.default_retry_delay
+    own = float(task.retry_backoff_max if fixed is None else fixed)
+    return own + session.queue.settings.retry_after_max
+
+
+def _dlq_tasks(app: Any) -> list[Any]:
+    from celery_dlq.worker.task import DLQTask
+
+    return [app.tasks[name] for name in sorted(app.tasks) if isinstance(app.tasks[name], DLQTask)]
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + more
+
+
+_CHECKS: dict[str, Callable[[Session], Findings]] = {
+    "settings": _settings,
+    "store": _store,
+    "spool": _spool,
+    "broker": _broker,
+    "tasks": _tasks,
+    "requests": _requests,
+    "waits": _waits,
+}

@@ -1,0 +1,143 @@
+"""What ``--format json``, ``jsonl`` and ``csv`` put out. The names are API: they change only with a
+major release."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from celery_dlq.cli.times import iso
+from celery_dlq.letter import Attempt, DeadLetter
+from celery_dlq.store.base import Group, Stats
+
+
+def attempts_of(letter: DeadLetter) -> int:
+    """How many runs of the letter's task have failed."""
+    return letter.attempt_count or len(letter.attempts)
+
+
+def letter_record(letter: DeadLetter) -> dict[str, Any]:
+    """A letter as a list shows it."""
+    return {
+        "task_id": letter.task_id,
+        "task": letter.task,
+        "state": letter.state.value,
+        "reason": letter.reason.value,
+        "verdict": letter.verdict.value,
+        "rule": letter.rule,
+        "exception_type": letter.exception_type,
+        "message": letter.message,
+        "fingerprint": letter.fingerprint,
+        "queue": letter.queue,
+        "attempts": attempts_of(letter),
+        "first_failed_at": iso(letter.first_failed_at),
+        "last_failed_at": iso(letter.last_failed_at),
+        "worker": letter.worker,
+        "release": letter.release,
+        "redrive_count": letter.redrive_count,
+        "tags": list(letter.tags),
+        "args": letter.args,
+        "kwargs": letter.kwargs,
+    }
+
+
+def whole_letter_record(letter: DeadLetter) -> dict[str, Any]:
+    """A letter with everything that is stored of it; the body in base64."""
+    envelope = letter.envelope
+    return {
+        **letter_record(letter),
+        "explanation": {
+            **vars(letter.explanation),
+            "verdict": letter.verdict.value,
+        },
+        "attempt_history": [_attempt_record(attempt) for attempt in letter.attempts],
+        "traceback": letter.traceback,
+        "pid": letter.pid,
+        "root_id": letter.root_id,
+        "parent_id": letter.parent_id,
+        "group_id": letter.group_id,
+        "correlation_id": letter.correlation_id,
+        "canvas": letter.canvas,
+        "lease_expires_at": _maybe_iso(letter.lease_expires_at),
+        "closed_at": _maybe_iso(letter.closed_at),
+        "closed_by": letter.closed_by,
+        "closed_reason": letter.closed_reason,
+        "exchange": envelope.exchange,
+        "routing_key": envelope.routing_key,
+        "content_type": envelope.content_type,
+        "content_encoding": envelope.content_encoding,
+        "headers": dict(envelope.headers),
+        "properties": dict(envelope.properties),
+        "body": base64.b64encode(envelope.body).decode("ascii"),
+    }
+
+
+def _attempt_record(attempt: Attempt) -> dict[str, Any]:
+    return {
+        **vars(attempt),
+        "failed_at": iso(attempt.failed_at),
+        "verdict": attempt.verdict.value,
+    }
+
+
+def group_record(group: Group) -> dict[str, Any]:
+    """A group of letters with the same fingerprint."""
+    return {
+        **vars(group),
+        "first_seen_at": iso(group.first_seen_at),
+        "last_seen_at": iso(group.last_seen_at),
+    }
+
+
+def stats_record(stats: Stats) -> dict[str, Any]:
+    """The store at a glance. ``up_to_s`` is null for the ages above all bounds."""
+    return {
+        "depth": stats.depth,
+        "oldest_open_at": _maybe_iso(stats.oldest_open_at),
+        "by_state": _by_value(stats.by_state),
+        "by_task": dict(stats.by_task),
+        "by_exception": dict(stats.by_exception),
+        "by_reason": _by_value(stats.by_reason),
+        "arrivals_per_hour": list(stats.arrivals),
+        "ages": [
+            {"up_to_s": bound if math.isfinite(bound) else None, "count": count}
+            for bound, count in stats.ages.items()
+        ],
+    }
+
+
+def stats_rows(stats: Stats) -> list[dict[str, Any]]:
+    """The same as rows, for CSV."""
+    rows: list[dict[str, Any]] = [
+        _row("depth", "", stats.depth),
+        _row("oldest_open_at", "", _maybe_iso(stats.oldest_open_at)),
+    ]
+    named: dict[str, Mapping[str, int]] = {
+        "by_state": _by_value(stats.by_state),
+        "by_task": stats.by_task,
+        "by_exception": stats.by_exception,
+        "by_reason": _by_value(stats.by_reason),
+    }
+    for measure, counts in named.items():
+        rows += [_row(measure, name, count) for name, count in counts.items()]
+    hours = len(stats.arrivals)
+    rows += [
+        _row("arrivals_per_hour", f"{hours - place}h ago", count)
+        for place, count in enumerate(stats.arrivals)
+    ]
+    return rows + [_row("ages", f"{bound:g}", count) for bound, count in stats.ages.items()]
+
+
+def _row(measure: str, name: str, value: Any) -> dict[str, Any]:
+    return {"measure": measure, "name": name, "value": value}
+
+
+def _by_value(counts: Mapping[Any, int]) -> dict[str, int]:
+    return {key.value: count for key, count in counts.items()}
+
+
+def _maybe_iso(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)

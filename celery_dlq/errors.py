@@ -1,0 +1,52 @@
+"""Errors of this package. A subclass's docstring is its default message."""
+
+from __future__ import annotations
+
+import inspect
+
+
+class CeleryDLQError(Exception):
+    """Something in celery_dlq went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.cleandoc(self.__doc__ or type(self).__name__))
+
+
+class SettingsError(CeleryDLQError):
+    """A dlq_* setting is not valid; see docs/reference/settings.md."""
+
+
+class StoreError(CeleryDLQError):
+    """The dead-letter store failed; run: celery -A <app> dlq doctor."""
+
+
+class StoreUnavailable(StoreError):
+    """The dead-letter store does not answer; check dlq_store_url and that the database is up."""
+
+
+class SchemaError(StoreError):
+    """The store's schema does not fit this release; run: celery -A <app> dlq db upgrade."""
+
+
+class UnknownLetter(CeleryDLQError):
+    """No dead letter has this id; list them with: celery -A <app> dlq list."""
+
+
+class AmbiguousId(CeleryDLQError):
+    """More than one dead letter begins like this; give more characters of the id."""
+
+
+class FilterError(CeleryDLQError):
+    """The filters contradict each other; see: celery -A <app> dlq list --help."""
+
+
+class RedriveError(CeleryDLQError):
+    """The redrive could not be carried out; run: celery -A <app> dlq doctor."""
+
+
+class AsyncTaskError(CeleryDLQError):
+    """Celery does not run coroutine functions; write the task as def, and call asyncio.run() in it."""
+
+
+class TaskAborted(CeleryDLQError):
+    """The task ended by an exception that would have taken its worker along."""

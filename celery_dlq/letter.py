@@ -1,0 +1,279 @@
+"""The values that travel: what a failure was, and the dead letter made of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from celery_dlq.redact import clip, safe_text
+from celery_dlq.states import Reason, State, Verdict
+
+#: Version of the dictionary form, checked when a spooled letter is read back.
+FORMAT = 1
+
+#: Characters of an attempt's message; the last one's whole message is the letter's own.
+ATTEMPT_MESSAGE_LIMIT = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One run of the task that ended in a failure."""
+
+    #: 1-based; Celery's ``retries`` + 1.
+    number: int
+    #: Which redrive this run belongs to; 0 is the original message.
+    redrive: int
+    failed_at: datetime
+    exception_type: str
+    message: str
+    verdict: Verdict
+    rule: str
+    #: Seconds that were waited before the next attempt; None when there was none.
+    delay_s: float | None = None
+    worker: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Why a failure was judged as it was: the storable form of a classifier's decision."""
+
+    verdict: Verdict
+    #: Stable id of the rule that decided, such as ``http.status``.
+    rule: str
+    #: One line naming what was read, such as ``status=503 from response.status_code``.
+    evidence: str = ""
+    #: Type names walked from the raised exception to the one that decided.
+    path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What the process that ran the task knows about its end. Travels to the worker's parent."""
+
+    reason: Reason
+    explanation: Explanation
+    exception_type: str
+    message: str
+    traceback: str
+    #: In-app frames as ``module:function``, outermost first.
+    frames: tuple[str, ...]
+    failed_at: datetime
+    #: Every failed run of this message, this one last.
+    attempts: tuple[Attempt, ...]
+    pid: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """The message as the broker delivered it: the truth that a redrive sends back."""
+
+    body: bytes
+    content_type: str
+    content_encoding: str
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    exchange: str
+    routing_key: str
+    #: The queue's name where it is known: the default exchange's routing key, or the consumer's.
+    queue: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form; the body in base64."""
+        return {**vars(self), "body": base64.b64encode(self.body).decode("ascii")}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Envelope:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**{**data, "body": base64.b64decode(data["body"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetter:
+    """A message that failed for good, whole."""
+
+    task_id: str
+    task: str
+    state: State = State.DEAD
+    reason: Reason
+    explanation: Explanation
+    exception_type: str
+    message: str
+    traceback: str
+    fingerprint: str
+    #: Display copies: redacted, bounded, never sent anywhere.
+    args: Any
+    kwargs: Any
+    attempts: tuple[Attempt, ...]
+    #: Set by the store, so that lists know the number without reading the attempts.
+    attempt_count: int = 0
+    first_failed_at: datetime
+    last_failed_at: datetime
+    worker: str
+    pid: int | None
+    release: str
+    root_id: str | None
+    parent_id: str | None
+    group_id: str | None
+    correlation_id: str | None
+    #: What the message is part of: ``chord``, ``chain``, ``group``, or empty.
+    canvas: str
+    tags: tuple[str, ...]
+    redrive_count: int = 0
+    envelope: Envelope
+    #: Set by the store while a redrive holds the letter.
+    claim_token: str | None = None
+    lease_expires_at: datetime | None = None
+    #: Set when the letter is closed: when, by whom, and why.
+    closed_at: datetime | None = None
+    closed_by: str = ""
+    closed_reason: str = ""
+
+    @property
+    def queue(self) -> str:
+        """The queue the message came from."""
+        return self.envelope.queue
+
+    @property
+    def verdict(self) -> Verdict:
+        """The classifier's verdict on the last failure."""
+        return self.explanation.verdict
+
+    @property
+    def rule(self) -> str:
+        """The rule that decided about the last failure."""
+        return self.explanation.rule
+
+    def with_(self, **changes: Any) -> DeadLetter:
+        """A copy with ``changes``."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole letter in JSON-able form, for the spool. :data:`FORMAT` is its version."""
+        data = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        data["attempts"] = [_plain_fields(attempt) for attempt in self.attempts]
+        data["explanation"] = _plain_fields(self.explanation)
+        data["envelope"] = self.envelope.to_dict()
+        return {"format": FORMAT, **data}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DeadLetter:
+        """The inverse of :meth:`to_dict`.
+
+        :raises ValueError: the dictionary was written by a newer release.
+        """
+        values = dict(data)
+        if values.pop("format") != FORMAT:
+            raise ValueError(f"letter format {data['format']} is not {FORMAT}; upgrade celery-dlq")
+        values["attempts"] = tuple(attempt_from_dict(item) for item in values["attempts"])
+        values["explanation"] = explanation_from_dict(values["explanation"])
+        values["envelope"] = Envelope.from_dict(values["envelope"])
+        values["state"], values["reason"] = State(values["state"]), Reason(values["reason"])
+        values["tags"] = tuple(values["tags"])
+        for name in ("first_failed_at", "last_failed_at", "lease_expires_at", "closed_at"):
+            values[name] = _moment(values[name])
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A redriven (or redelivered) message ran successfully."""
+
+    task_id: str
+    #: The redrive that succeeded; 0 for a redelivered copy of the original message.
+    redrive: int
+    succeeded_at: datetime
+    worker: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form, for the spool."""
+        return {"format": FORMAT, **_plain_fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Outcome:
+        """The inverse of :meth:`to_dict`.
+
+        :raises ValueError: the dictionary was written by a newer release.
+        """
+        values = dict(data)
+        if values.pop("format") != FORMAT:
+            raise ValueError(f"outcome format {data['format']} is not {FORMAT}; upgrade celery-dlq")
+        return cls(**{**values, "succeeded_at": _moment(values["succeeded_at"])})
+
+
+def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
+    """A JSON-able form of one attempt, its message cut to :data:`ATTEMPT_MESSAGE_LIMIT`."""
+    data = _plain_fields(attempt)
+    data["message"] = clip(attempt.message, ATTEMPT_MESSAGE_LIMIT)
+    return data
+
+
+def attempt_from_dict(data: Mapping[str, Any]) -> Attempt:
+    """The inverse of :func:`attempt_to_dict`."""
+    values = dict(data)
+    values["failed_at"], values["verdict"] = (
+        _moment(values["failed_at"]),
+        Verdict(values["verdict"]),
+    )
+    return Attempt(**values)
+
+
+def explanation_from_dict(data: Mapping[str, Any]) -> Explanation:
+    """The inverse of the dictionary that :meth:`DeadLetter.to_dict` writes for an explanation."""
+    return Explanation(**{**data, "verdict": Verdict(data["verdict"])})
+
+
+def dump_json(value: Any) -> str:
+    """JSON that every database and reader takes: ASCII, without NaN, foreign objects as text."""
+    try:
+        return json.dumps(value, allow_nan=False, default=_foreign, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(_stringly(value, depth=32), default=_foreign, separators=(",", ":"))
+
+
+def _stringly(value: Any, depth: int) -> Any:
+    if depth == 0:
+        return "…"
+    if isinstance(value, Mapping):
+        return {str(key): _stringly(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_stringly(item, depth - 1) for item in value]
+    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+
+
+def _foreign(value: object) -> str:
+    return safe_text(str(value))
+
+
+def _plain_fields(value: Any) -> dict[str, Any]:
+    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat()
+    if isinstance(value, (State, Reason, Verdict)):
+        return value.value
+    return value
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+__all__ = [
+    "Attempt",
+    "DeadLetter",
+    "Envelope",
+    "Explanation",
+    "Failure",
+    "Outcome",
+    "attempt_from_dict",
+    "attempt_to_dict",
+    "dump_json",
+    "explanation_from_dict",
+]

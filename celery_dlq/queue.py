@@ -1,0 +1,142 @@
+"""The composition root and Python API: puts an app's parts together, each made on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from celery import signals
+
+from celery_dlq.classify import Classifier
+from celery_dlq.letter import DeadLetter, Outcome
+from celery_dlq.redact import Redactor
+from celery_dlq.settings import Settings
+from celery_dlq.spool import Spool
+from celery_dlq.worker.task import DLQTask, attach_failure
+
+if TYPE_CHECKING:
+    from celery_dlq.redrive.engine import OnProgress
+    from celery_dlq.redrive.plan import Plan, Report
+    from celery_dlq.store.base import Filter, Store
+    from celery_dlq.worker.recorder import Recorder
+    from celery_dlq.worker.writer import Writer
+
+
+class DeadLetterQueue:
+    """The dead-letter queue of a Celery app.
+
+    ``base=DLQTask`` on a task is all the installation there is; make one yourself only to use the
+    Python API. An app has one: :meth:`of` gives it.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        app.dead_letter_queue = self
+        signals.task_failure.connect(attach_failure, dispatch_uid="celery_dlq.attach_failure")
+        signals.worker_shutdown.connect(self._on_worker_shutdown)
+        app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
+
+    @classmethod
+    def of(cls, app: Any) -> DeadLetterQueue:
+        """The dead-letter queue of ``app``, made on first use.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        queue = app.__dict__.get("dead_letter_queue") or cls(app)
+        if app.finalized:
+            queue.settings  # noqa: B018 - validates, once the app's configuration is complete
+        return queue
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The validated settings."""
+        return Settings.from_app(self.app)
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The app's rules before the built-in ones."""
+        return Classifier.from_settings(self.settings)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Makes display copies of arguments."""
+        return Redactor(self.settings.redact)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, its schema checked.
+
+        :raises StoreError: the URL is wrong, the database does not answer, or the schema does not fit.
+        """
+        # Producers import tasks, and must not pay for SQLAlchemy.
+        from celery_dlq.store.sql import SQLStore
+
+        store = SQLStore.from_settings(self.settings)
+        store.check_schema()
+        return store
+
+    @cached_property
+    def spool(self) -> Spool:
+        """Where letters go when the store does not take them."""
+        return Spool(self.settings.spool_dir)
+
+    @cached_property
+    def writer(self) -> Writer:
+        """The worker's writing thread."""
+        from celery_dlq.worker.writer import Writer
+
+        return Writer(
+            lambda: self.store,
+            self.spool,
+            size=self.settings.queue_size,
+            batch_size=self.settings.batch_size,
+        )
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """What requests hand their letters to."""
+        from celery_dlq.worker.recorder import Recorder
+
+        return Recorder(self.writer)
+
+    def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
+        """Make ``what`` durable, then call ``then``."""
+        self.recorder.record(what, then)
+
+    def _on_worker_shutdown(self, sender: Any, **_: Any) -> None:
+        # The pool is joined by now: no letter can come any more.
+        if getattr(sender, "app", None) is self.app and "writer" in vars(self):
+            self.writer.stop()
+
+    def plan(self, wanted: Filter, *, limit: int | None = None) -> Plan:
+        """What a redrive of ``wanted`` would do, without doing it."""
+        from celery_dlq.redrive.plan import make_plan
+
+        return make_plan(self.app, self.store, wanted, limit=limit)
+
+    def redrive(
+        self,
+        wanted: Filter,
+        *,
+        who: str,
+        limit: int | None = None,
+        rate: float | None = None,
+        on_progress: OnProgress | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Report:
+        """Send the original messages of ``wanted`` back to their queues.
+
+        :param limit: at most so many letters.
+        :param rate: at most so many messages per second.
+        :raises StoreError: the store failed; what was sent until then stays sent and marked.
+        """
+        from celery_dlq.redrive.engine import Redrive
+
+        return Redrive(self.app, self.store, self.settings).run(
+            wanted, who=who, limit=limit, rate=rate,
+            on_progress=on_progress, should_stop=should_stop,
+        )  # fmt: skip
+
+
+DLQTask.wire = DeadLetterQueue.of

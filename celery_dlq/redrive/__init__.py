@@ -1,0 +1,1 @@
+"""Sending dead letters back: plan, claim, check, repair the canvas, pace, publish, confirm."""

@@ -1,0 +1,179 @@
+"""The original message, back on its queue, with the broker's word that it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kombu import Producer
+
+from celery_dlq.headers import ATTEMPTS_HEADER, DELIVERY_HEADERS, REDRIVE_HEADER
+from celery_dlq.letter import DeadLetter
+
+#: Seconds to wait for the broker's confirmation of a batch.
+CONFIRM_TIMEOUT_S = 30.0
+
+#: kombu has undone the compression when it hands a message over.
+_DROPPED = ("compression", ATTEMPTS_HEADER)
+
+#: A first attempt, at once, that does not expire: the original deadline is long over.
+_RENEWED: Mapping[str, Any] = {"retries": 0, "eta": None, "expires": None}
+
+
+@dataclass
+class Sent:
+    """What became of a batch, by task id."""
+
+    confirmed: list[str] = field(default_factory=list)
+    #: Refused by the broker, with its reason.
+    refused: dict[str, str] = field(default_factory=dict)
+    #: Never handed to the broker, because the connection was lost before.
+    unsent: list[str] = field(default_factory=list)
+    #: Handed over, but the broker did not answer.
+    uncertain: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+class Publisher(Protocol):
+    """Sends letters back to where they came from."""
+
+    def send(self, letters: Sequence[DeadLetter]) -> Sent:
+        """Publish the original messages; never raises."""
+
+
+@contextlib.contextmanager
+def open_publisher(app: Any) -> Iterator[Publisher]:
+    """A publisher on a connection of its own.
+
+    :raises kombu.exceptions.OperationalError: the broker does not answer.
+    """
+    with app.connection_for_write() as connection:
+        # kombu would wait for each confirmation singly; they are awaited by the batch here.
+        connection.transport_options = {**connection.transport_options, "confirm_publish": False}
+        connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+        with connection.channel() as channel:
+            confirms = hasattr(channel, "confirm_select")
+            yield _Confirming(channel) if confirms else _Batching(channel)
+
+
+class _Confirming:
+    """AMQP: one round of publisher confirms for a batch; unroutable messages come back."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel, self._producer = channel, Producer(channel, auto_declare=False)
+        self._waiting: dict[int, str] = {}
+        self._sent, self._tag = Sent(), 0
+        channel.confirm_select()
+        channel.events["basic_ack"].add(self._on_ack)
+        channel.events["basic_nack"].add(self._on_nack)
+        channel.events["basic_return"].add(self._on_return)
+
+    def send(self, letters: Sequence[DeadLetter]) -> Sent:
+        self._sent, self._waiting = Sent(), {}
+        position = 0
+        try:
+            for position, letter in enumerate(letters):  # noqa: B007 - read after a failure
+                self._tag += 1
+                self._waiting[self._tag] = letter.task_id
+                publish(self._producer, letter, mandatory=True)
+            position = len(letters)
+            self._await_confirms()
+        except Exception as error:  # noqa: BLE001 - a connection can fail in any way
+            self._sent.error = _reason(error)
+            self._sent.unsent = [letter.task_id for letter in letters[position + 1 :]]
+        self._sent.uncertain.extend(self._waiting.values())
+        return self._sent
+
+    def _await_confirms(self) -> None:
+        deadline = time.monotonic() + CONFIRM_TIMEOUT_S
+        while self._waiting:
+            self._channel.connection.drain_events(timeout=max(0.01, deadline - time.monotonic()))
+
+    def _on_ack(self, delivery_tag: int, multiple: bool) -> None:
+        for task_id in self._settle(delivery_tag, multiple):
+            if task_id not in self._sent.refused:
+                self._sent.confirmed.append(task_id)
+
+    def _on_nack(self, delivery_tag: int, multiple: bool) -> None:
+        for task_id in self._settle(delivery_tag, multiple):
+            self._sent.refused[task_id] = "the broker refused it"
+
+    def _on_return(self, exc: Exception, exchange: str, routing_key: str, message: Any) -> None:
+        # The broker confirms a returned message too, after returning it.
+        task_id = str(message.properties["application_headers"]["id"])
+        where = f"exchange {exchange!r}, routing key {routing_key!r}"
+        self._sent.refused[task_id] = (
+            f"no queue takes it any more ({where}); start its worker first"
+        )
+
+    def _settle(self, delivery_tag: int, multiple: bool) -> list[str]:
+        tags = [tag for tag in self._waiting if tag <= delivery_tag] if multiple else [delivery_tag]
+        return [self._waiting.pop(tag) for tag in tags if tag in self._waiting]
+
+
+class _Batching:
+    """Other transports: the write itself is the confirmation; batched where kombu can (5.7)."""
+
+    def __init__(self, channel: Any) -> None:
+        self._producer = Producer(channel, auto_declare=False)
+
+    def send(self, letters: Sequence[DeadLetter]) -> Sent:
+        sent = Sent()
+        try:
+            with self._batch(len(letters)) as batched:
+                for letter in letters:
+                    sent.uncertain.append(letter.task_id)
+                    publish(self._producer, letter)
+                    if not batched:
+                        sent.confirmed.append(sent.uncertain.pop())
+        except Exception as error:  # noqa: BLE001 - a connection can fail in any way
+            sent.error = _reason(error)
+            tried = {*sent.confirmed, *sent.uncertain}
+            sent.unsent = [letter.task_id for letter in letters if letter.task_id not in tried]
+            return sent
+        sent.confirmed, sent.uncertain = [*sent.confirmed, *sent.uncertain], []
+        return sent
+
+    @contextlib.contextmanager
+    def _batch(self, size: int) -> Iterator[bool]:
+        if not getattr(self._producer, "supports_batch_publish", False):
+            yield False
+            return
+        with self._producer.batch(max(1, size)):
+            yield True
+
+
+def publish(producer: Producer, letter: DeadLetter, **options: Any) -> None:
+    """Publish the original message of ``letter``: same id, body bytes, headers, priority and place
+    in its canvas; on its queue, or where the queue is not known, through its exchange."""
+    envelope = letter.envelope
+    properties = {
+        name: value for name, value in envelope.properties.items() if name != "expiration"
+    }
+    producer.publish(
+        envelope.body,
+        exchange="" if envelope.queue else envelope.exchange,
+        routing_key=envelope.queue or envelope.routing_key,
+        content_type=envelope.content_type,
+        content_encoding=envelope.content_encoding,
+        headers=headers_to_send(letter),
+        **properties,
+        **options,
+    )
+
+
+def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
+    """The original headers, as of a first attempt, marked as this letter's next redrive."""
+    kept = {
+        name: value
+        for name, value in letter.envelope.headers.items()
+        if name not in _DROPPED and not name.startswith(DELIVERY_HEADERS)
+    }
+    return {**kept, **_RENEWED, REDRIVE_HEADER: letter.redrive_count + 1}
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

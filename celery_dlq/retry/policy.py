@@ -1,0 +1,72 @@
+"""How often, how long, and until when a task is tried."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from celery_dlq.retry.backoff import Uniform, ceiling, full_jitter
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Try again after so many seconds."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """Do not try again, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """The retry schedule of one task. Durations are in seconds."""
+
+    #: Runs in all, the first included; None for no limit but the window.
+    max_attempts: int | None
+    base: float
+    cap: float
+    #: Without jitter the wait is the ceiling itself.
+    jitter: bool
+    window: float
+    retry_after_max: float
+    #: A constant wait that replaces the backoff.
+    fixed_delay: float | None = None
+    uniform: Uniform = field(default=random.uniform, compare=False)
+
+    def after(
+        self,
+        attempt: int,
+        *,
+        failed_at: datetime,
+        first_failed_at: datetime,
+        retry_after: float | None = None,
+    ) -> Wait | Exhausted:
+        """What follows the transient failure of ``attempt`` (1-based).
+
+        A server's ``retry_after`` is a lower bound: the backoff is added to it, so that its clients
+        do not come back all in the same instant.
+        """
+        if self.max_attempts is not None and attempt >= self.max_attempts:
+            return Exhausted(f"{attempt} of {self.max_attempts} attempts used")
+        if retry_after is not None and retry_after > self.retry_after_max:
+            return Exhausted(
+                f"Retry-After {retry_after:g} s is above dlq_retry_after_max {self.retry_after_max:g} s"
+            )
+        delay = self.backoff(attempt) + (retry_after or 0.0)
+        if failed_at + timedelta(seconds=delay) > first_failed_at + timedelta(seconds=self.window):
+            return Exhausted(f"the retry window of {self.window:g} s is used up")
+        return Wait(delay)
+
+    def backoff(self, attempt: int) -> float:
+        """Seconds to wait after ``attempt``, a server's wish aside."""
+        if self.fixed_delay is not None:
+            return self.fixed_delay
+        if not self.jitter:
+            return ceiling(attempt, self.base, self.cap)
+        return full_jitter(attempt, self.base, self.cap, self.uniform)

@@ -1,0 +1,217 @@
+"""Every ``dlq_*`` setting: its default, what is allowed, and the one place that reads it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from celery_dlq.errors import SettingsError
+
+#: Overrides ``dlq_store_url``, as ``CELERY_BROKER_URL`` overrides ``broker_url``.
+STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
+
+_PREFIX = "dlq_"
+_DOCS = "docs/reference/settings.md"
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What a value must be: a predicate, and the words for it in an error."""
+
+    allowed: str
+    accepts: Callable[[Any], bool]
+
+
+def _number(low: float, high: float, unit: str) -> _Check:
+    return _Check(
+        f"a number of {unit} from {low:g} to {high:g}",
+        lambda value: _is_number(value) and low <= value <= high,
+    )
+
+
+def _whole(low: int, high: int) -> _Check:
+    return _Check(
+        f"a whole number from {low} to {high}",
+        lambda value: type(value) is int and low <= value <= high,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_TEXT = _Check("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
+_MAYBE_TEXT = _Check("a string", lambda value: isinstance(value, str))
+_NAMES = _Check(
+    "a list of strings",
+    lambda value: _is_list(value) and all(isinstance(item, str) and item for item in value),
+)
+_EXCEPTIONS = _Check(
+    "a list of exception classes or their dotted names",
+    lambda value: _is_list(value) and all(_names_exception(item) for item in value),
+)
+_RULES = _Check(
+    "a list of celery_dlq.Rule objects",
+    lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
+)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _names_exception(item: object) -> bool:
+    if isinstance(item, type):
+        return issubclass(item, BaseException)
+    return isinstance(item, str) and bool(item)
+
+
+def _setting(default: Any, check: _Check, text: str) -> Any:
+    return field(default=default, metadata={"check": check, "text": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The validated ``dlq_*`` settings of one app. Durations are in seconds."""
+
+    store_url: str = _setting(
+        "sqlite:///celery_dlq.sqlite3",
+        _TEXT,
+        "SQLAlchemy URL of the dead-letter store: SQLite, PostgreSQL or MySQL/MariaDB. "
+        f"The environment variable {STORE_URL_VARIABLE} overrides it.",
+    )
+    store_timeout: float = _setting(
+        5.0,
+        _number(0.1, 300, "seconds"),
+        "How long capture waits for the store before a letter goes to the spool.",
+    )
+    spool_dir: str = _setting(
+        "celery_dlq_spool",
+        _TEXT,
+        "Directory for letters that the store did not take; a later worker drains it.",
+    )
+    queue_size: int = _setting(
+        10_000,
+        _whole(1, 1_000_000),
+        "Letters that may wait in a worker for the store; beyond it, capture waits.",
+    )
+    batch_size: int = _setting(
+        500, _whole(1, 5_000), "Letters written in one transaction, and redriven in one step."
+    )
+    max_attempts: int = _setting(
+        5,
+        _whole(1, 10_000),
+        "Runs of a task, the first included; a task's max_retries overrides it.",
+    )
+    retry_base: float = _setting(
+        0.2,
+        _number(0.0, 86_400, "seconds"),
+        "Upper bound of the first wait; it doubles with each attempt. A task's retry_backoff overrides it.",
+    )
+    retry_cap: float = _setting(
+        30.0,
+        _number(0.0, 86_400, "seconds"),
+        "Upper bound of every wait; a task's retry_backoff_max overrides it.",
+    )
+    retry_window: float = _setting(
+        86_400.0,
+        _number(1.0, 31_536_000, "seconds"),
+        "No attempt starts later than this after the first failure; a task's dlq_retry_window overrides it.",
+    )
+    retry_after_max: float = _setting(
+        300.0,
+        _number(0.0, 86_400, "seconds"),
+        "The longest Retry-After that is waited for; a longer one exhausts the task at once.",
+    )
+    transient: Sequence[Any] = _setting(
+        (), _EXCEPTIONS, "Exceptions that are transient, before the built-in rules are asked."
+    )
+    terminal: Sequence[Any] = _setting(
+        (), _EXCEPTIONS, "Exceptions that are terminal, before the built-in rules are asked."
+    )
+    rules: Sequence[Any] = _setting(
+        (), _RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
+    )
+    redact: Sequence[str] = _setting(
+        (), _NAMES, "Further parts of key names whose values are hidden in displayed arguments."
+    )
+    release: str = _setting("", _MAYBE_TEXT, "Release of your code, kept with each letter.")
+    claim_lease: float = _setting(
+        120.0,
+        _number(1.0, 86_400, "seconds"),
+        "How long a redrive holds a letter before it is taken for dead and the letter is free again.",
+    )
+
+    @classmethod
+    def from_app(cls, app: Any) -> Settings:
+        """The settings of a Celery app.
+
+        :raises SettingsError: an unknown key, or a value that is not allowed.
+        """
+        names = {item.name for item in fields(cls)}
+        given = _given(app.conf)
+        for name, key in sorted(given.items()):
+            if name not in names:
+                raise SettingsError(_unknown(name, key, names))
+        values = {name: app.conf.get(_PREFIX + name) for name in given}
+        return cls.from_values(values, os.environ)
+
+    @classmethod
+    def from_values(
+        cls, values: Mapping[str, Any], environ: Mapping[str, str] | None = None
+    ) -> Settings:
+        """Settings from values by name, without the ``dlq_`` prefix; missing ones take their default.
+
+        :raises SettingsError: a value that is not allowed.
+        """
+        chosen = dict(values)
+        if environ and environ.get(STORE_URL_VARIABLE):
+            chosen["store_url"] = environ[STORE_URL_VARIABLE]
+        for item in fields(cls):
+            if item.name in chosen:
+                _check(item.name, chosen[item.name], item.metadata["check"])
+        settings = cls(**chosen)
+        settings._check_together()
+        return settings
+
+    def _check_together(self) -> None:
+        if self.retry_base > self.retry_cap:
+            raise SettingsError(
+                f"dlq_retry_base ({self.retry_base:g} s) is above dlq_retry_cap ({self.retry_cap:g} s); "
+                f"raise the cap or lower the base. See {_DOCS}."
+            )
+
+
+def _given(conf: Any) -> dict[str, str]:
+    """The settings that ``conf`` holds: name without prefix to the key as the user wrote it. Under a
+    namespace (Django: ``CELERY_DLQ_…``) Celery leaves the keys as they are and translates look-ups."""
+    keys = [str(key) for key in conf]  # loads a configuration that is still pending, and its prefix
+    namespace = str(getattr(conf, "prefix", None) or "").lower()
+    found = {}
+    for key in keys:
+        name = key.lower().removeprefix(namespace)
+        if name.startswith(_PREFIX):
+            found[name.removeprefix(_PREFIX)] = key
+    return found
+
+
+def _unknown(name: str, key: str, names: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(names), n=1)
+    if not near:
+        return f"Unknown setting {key!r}: it is not a setting of celery_dlq. See {_DOCS}."
+    meant = near[0].upper() if key.isupper() else near[0]
+    beginning = key[: len(key) - len(name)]
+    return f"Unknown setting {key!r}: did you mean {beginning + meant!r}? See {_DOCS}."
+
+
+def _check(name: str, value: Any, check: _Check) -> None:
+    try:
+        accepted = check.accepts(value)
+    except Exception as error:
+        raise SettingsError(f"{_PREFIX}{name} cannot be read: {error}. See {_DOCS}.") from error
+    if not accepted:
+        shown = "********" if name == "store_url" else repr(value)
+        raise SettingsError(f"{_PREFIX}{name} = {shown} is not {check.allowed}. See {_DOCS}.")

@@ -1,0 +1,65 @@
+"""The words a letter's life is told in, and the one table of allowed moves."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Verdict(str, Enum):
+    """What classification says about an exception."""
+
+    #: May heal by itself: worth another attempt.
+    TRANSIENT = "transient"
+    #: Will fail again the same way: a person or a deployment has to act.
+    TERMINAL = "terminal"
+
+
+class Reason(str, Enum):
+    """Why a message became a dead letter."""
+
+    #: The exception was classified as terminal.
+    TERMINAL = "terminal"
+    #: Attempts or the retry window were used up.
+    EXHAUSTED = "exhausted"
+    #: The hard time limit killed the task.
+    TIMEOUT = "timeout"
+    #: The worker process died under the task and the message is not delivered again.
+    POISON = "poison"
+    #: The task raised ``Reject(requeue=False)``, or its retry could not be published.
+    REJECTED = "rejected"
+
+
+class State(str, Enum):
+    """Where a dead letter is. See ``docs/state_machine.md`` for the picture."""
+
+    #: Waits for somebody. Entered by capture, a renewed failure, a rescued claim or an undone
+    #: discard; left by a claim, a discard, or a late success of a redelivered copy.
+    DEAD = "dead"
+    #: Held by one redrive under a lease. Left by the broker's confirmation (``REDRIVEN``), by
+    #: release or rescue (``DEAD``), or by an outcome that overtook the confirmation.
+    CLAIMED = "claimed"
+    #: Back on its queue, outcome awaited. The worker's success resolves it, a renewed failure
+    #: makes it ``DEAD`` again; an operator may claim or discard it when no outcome ever comes.
+    REDRIVEN = "redriven"
+    #: Ran successfully. Only a newer failure of the same task id leads out.
+    RESOLVED = "resolved"
+    #: Closed by a person, with a reason. Undone by ``undiscard`` or by a newer failure.
+    DISCARDED = "discarded"
+
+
+#: Every move a letter may make. The store refuses all others.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.DEAD: frozenset({State.CLAIMED, State.DISCARDED, State.RESOLVED}),
+    State.CLAIMED: frozenset({State.REDRIVEN, State.DEAD, State.RESOLVED}),
+    State.REDRIVEN: frozenset({State.RESOLVED, State.DEAD, State.CLAIMED, State.DISCARDED}),
+    State.RESOLVED: frozenset({State.DEAD}),
+    State.DISCARDED: frozenset({State.DEAD}),
+}
+
+#: The states that count as depth: nothing has closed the letter yet.
+OPEN_STATES: frozenset[State] = frozenset({State.DEAD, State.CLAIMED, State.REDRIVEN})
+
+
+def may_move(source: State, target: State) -> bool:
+    """Whether a letter in ``source`` may enter ``target``."""
+    return target in TRANSITIONS[source]

@@ -1,0 +1,110 @@
+"""Taking letters for a redrive, and giving them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Update, and_, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.states import State
+from celery_dlq.store import tables
+from celery_dlq.store.base import Claim, Filter
+from celery_dlq.store.query import conditions, in_states
+from celery_dlq.store.rows import letter_from, stored_id
+
+letter = tables.letter
+
+#: Columns that a redrive does without.
+_NOT_CLAIMED = frozenset({"traceback", "args", "kwargs", "evidence", "path", "tags"})
+_CLAIMED = tuple(column for column in letter.columns if column.name not in _NOT_CLAIMED)
+
+_FREE: dict[str, Any] = {
+    "state": State.DEAD.value,
+    "claim_token": None,
+    "lease_expires_at": None,
+}
+
+
+def claim(
+    connection: Connection,
+    wanted: Filter,
+    *,
+    token: str,
+    lease_until: datetime,
+    limit: int,
+    now: datetime,
+) -> Claim:
+    """Take up to ``limit`` letters, oldest failure first, skipping those that another claim is
+    just taking."""
+    found = conditions(connection, wanted)
+    rows: list[Any] = []
+    for source in _sources(wanted, now):
+        if len(rows) < limit:
+            oldest = _oldest(source, found, limit - len(rows))
+            rows += connection.execute(oldest).mappings()
+    if rows:
+        taken = {
+            "state": State.CLAIMED.value,
+            "claim_token": token,
+            "lease_expires_at": lease_until,
+        }
+        ids = [row["id"] for row in rows]
+        connection.execute(update(letter).where(letter.c.id.in_(ids)).values(taken))
+    rows.sort(key=lambda row: (row["last_failed_at"], row["id"]))
+    changed = {"claim_token": token, "lease_expires_at": lease_until, "state": State.CLAIMED}
+    return Claim(token=token, letters=tuple(letter_from({**row, **changed}) for row in rows))
+
+
+def confirm(connection: Connection, token: str, ids: Sequence[str]) -> int:
+    """``CLAIMED`` under ``token`` becomes ``REDRIVEN``; the redrive counts."""
+    sent = {**_FREE, "state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
+    return connection.execute(_held(token, ids).values(sent)).rowcount
+
+
+def release(connection: Connection, token: str, ids: Sequence[str]) -> int:
+    """``CLAIMED`` under ``token`` becomes ``DEAD`` again."""
+    return connection.execute(_held(token, ids).values(_FREE)).rowcount
+
+
+def rescue(connection: Connection, now: datetime) -> int:
+    """Claims whose lease has ended become ``DEAD`` again."""
+    return connection.execute(update(letter).where(_expired(now)).values(_FREE)).rowcount
+
+
+def _sources(wanted: Filter, now: datetime) -> list[ColumnElement[bool]]:
+    """Where letters may be taken from; one query each, because the index is in the order of time
+    only within one state."""
+    states = wanted.states or {State.DEAD}
+    sources = []
+    if states & {State.DEAD, State.CLAIMED}:
+        sources.append(_expired(now))
+    if State.DEAD in states:
+        sources.append(in_states([State.DEAD]))
+    if State.REDRIVEN in states:
+        sources.append(in_states([State.REDRIVEN]))
+    return sources
+
+
+def _oldest(source: ColumnElement[bool], found: list[ColumnElement[bool]], limit: int) -> Any:
+    return (
+        select(*_CLAIMED)
+        .where(source, *found)
+        .order_by(letter.c.last_failed_at, letter.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def _expired(now: datetime) -> ColumnElement[bool]:
+    return and_(in_states([State.CLAIMED]), letter.c.lease_expires_at <= now)
+
+
+def _held(token: str, ids: Sequence[str]) -> Update:
+    return update(letter).where(
+        letter.c.task_id.in_([stored_id(item) for item in ids]),
+        letter.c.claim_token == token,
+        in_states([State.CLAIMED]),
+    )

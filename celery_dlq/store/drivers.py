@@ -1,0 +1,176 @@
+"""What is particular to each database: its URL, its driver, and how a connection is set up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event, exc
+from sqlalchemy.engine import URL, Connection, Engine, create_engine, make_url
+
+from celery_dlq.errors import SettingsError, StoreError
+
+_DOCS = "docs/reference/settings.md"
+
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "sqlite+pysqlite": "sqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mysql+pymysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+}
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql"}
+
+#: Execution option of a connection whose transaction will write.
+WRITES = "celery_dlq_writes"
+
+
+def parse_url(text: str) -> URL:
+    """The store's URL, naming the driver that is used.
+
+    :raises SettingsError: not a URL, or not of a database that is supported.
+    """
+    try:
+        url = make_url(text)
+    except (exc.ArgumentError, ValueError):
+        # The parser's own message repeats the URL, password and all.
+        raise SettingsError(
+            "dlq_store_url is not a database URL; write it like "
+            f"postgresql://user:password@host/name. See {_DOCS}."
+        ) from None
+    if url.drivername not in _DRIVERS:
+        raise SettingsError(
+            f"dlq_store_url names {url.drivername!r}, which is not supported; use sqlite, "
+            f"postgresql (with psycopg) or mysql (with pymysql). See {_DOCS}."
+        )
+    url = url.set(drivername=_DRIVERS[url.drivername])
+    if url.drivername == "sqlite" and (url.database or ":memory:") == ":memory:":
+        raise SettingsError(
+            "dlq_store_url names a database in memory, which ends with its process; name a file, "
+            f"like sqlite:///celery_dlq.sqlite3. See {_DOCS}."
+        )
+    return url
+
+
+def open_engine(url: URL, timeout: float | None) -> Engine:
+    """An engine for ``url``; nothing is connected yet.
+
+    :param timeout: seconds that connecting, waiting for a lock, or one statement may take; None for
+        no bound but that of connecting.
+    :raises StoreError: the driver is not installed, or the SQLite file's directory does not exist.
+    """
+    plan = _PLANS[url.get_backend_name()](url, timeout)
+    try:
+        engine = create_engine(url, hide_parameters=True, **plan.options)
+    except ImportError as error:
+        extra = _EXTRAS[url.get_backend_name()]
+        raise StoreError(
+            f"The driver {url.get_driver_name()} of dlq_store_url cannot be imported ({error}); "
+            f"run: pip install celery-dlq[{extra}]"
+        ) from error
+    event.listen(engine, "connect", lambda connection, _record: plan.prepare(connection))
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How to create an engine, and what each new driver connection is told."""
+
+    options: dict[str, Any]
+    prepare: Callable[[Any], None]
+
+
+def _sqlite(url: URL, timeout: float | None) -> _Plan:
+    directory = Path(url.database or "").parent
+    if not str(url.database).startswith("file:") and not directory.is_dir():
+        raise StoreError(
+            f"The directory {str(directory)!r} of dlq_store_url does not exist; "
+            "create it, or set another dlq_store_url."
+        )
+    wait = 3600.0 if timeout is None else timeout
+
+    def prepare(connection: Any) -> None:
+        # The driver would begin transactions late and never with a write lock: _begin does it.
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+
+    return _Plan({"connect_args": {"timeout": wait}}, prepare)
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that starts by reading and then writes fails at once when another wrote in
+    # between; taking the lock first waits for it.
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql(_url: URL, timeout: float | None) -> _Plan:
+    seconds = _whole_seconds(timeout)
+    arguments = {
+        # A database in another encoding is read and written as UTF-8 all the same.
+        "client_encoding": "utf8",
+        "connect_timeout": max(2, seconds),
+        "keepalives_idle": seconds,
+        "keepalives_interval": seconds,
+        "keepalives_count": 2,
+        "tcp_user_timeout": 2_000 * seconds,
+    }
+
+    def prepare(connection: Any) -> None:
+        # A plan that was kept from when the table was small reads the whole table ever after.
+        connection.execute("SET plan_cache_mode = force_custom_plan")
+        if timeout is not None:
+            connection.execute(f"SET statement_timeout = {math.ceil(timeout * 1000)}")
+        connection.commit()
+
+    return _Plan(_server_options(arguments, timeout), prepare)
+
+
+def _mysql(_url: URL, timeout: float | None) -> _Plan:
+    seconds = _whole_seconds(timeout)
+    patience = None if timeout is None else 2 * seconds
+    arguments = {
+        "charset": "utf8mb4",
+        "connect_timeout": seconds,
+        # Later than the server's own limits, whose errors say more.
+        "read_timeout": patience,
+        "write_timeout": patience,
+    }
+
+    def prepare(connection: Any) -> None:
+        if timeout is None:
+            return
+        limit = (
+            f"max_statement_time = {timeout:f}"
+            if "MariaDB" in connection.get_server_info()
+            else f"max_execution_time = {math.ceil(timeout * 1000)}"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {seconds}, SESSION {limit}")
+
+    return _Plan(_server_options(arguments, timeout), prepare)
+
+
+def _server_options(arguments: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    return {
+        "connect_args": arguments,
+        "isolation_level": "READ COMMITTED",
+        "pool_pre_ping": True,
+        "pool_timeout": _whole_seconds(timeout),
+    }
+
+
+def _whole_seconds(timeout: float | None) -> int:
+    return 10 if timeout is None else math.ceil(timeout)
+
+
+_PLANS = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql}

@@ -1,0 +1,26 @@
+"""Run by Alembic: migrates over the connection it is given, or writes SQL when there is none."""
+
+from typing import Any
+
+from alembic import context
+
+from celery_dlq.store import tables
+
+attributes = context.config.attributes
+options: dict[str, Any] = {
+    "target_metadata": tables.metadata,
+    "version_table": tables.VERSION_TABLE,
+}
+
+if context.is_offline_mode():
+    context.configure(
+        dialect_name=attributes["dialect"].name,
+        output_buffer=attributes["buffer"],
+        literal_binds=True,
+        **options,
+    )
+else:
+    context.configure(connection=attributes["connection"], **options)
+
+with context.begin_transaction():
+    context.run_migrations()

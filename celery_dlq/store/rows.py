@@ -1,0 +1,202 @@
+"""Letters and attempts as rows, and back. Everything that is written is made storable here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Table
+
+from celery_dlq.letter import (
+    ATTEMPT_MESSAGE_LIMIT,
+    Attempt,
+    DeadLetter,
+    Envelope,
+    Explanation,
+    dump_json,
+)
+from celery_dlq.redact import clip, safe_text
+from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.store import tables
+from celery_dlq.store.codec import decode_table, encode_table
+
+#: Characters of a long text that are kept: four million bytes at most, which every server takes.
+TEXT_LIMIT = 1_048_576
+
+_ID_LIMIT, _DIGEST_SIZE = 255, 16
+_INT_LIMIT = 2**31 - 1
+
+#: The failure's own columns: written anew with every newer failure.
+FAILURE_COLUMNS = (
+    "task", "reason", "verdict", "rule", "evidence", "path", "exception_type", "message",
+    "traceback", "fingerprint", "last_failed_at", "worker", "pid", "release",
+)  # fmt: skip
+
+#: A row as SQLAlchemy gives it (keyed by name or column), or one about to be written.
+Row = Mapping[Any, Any]
+
+
+def stored_id(task_id: str) -> str:
+    """The key of a task id. It is the id itself unless a database could not tell it from another:
+    too long, with unstorable characters, or with blanks at its end, which MySQL ignores."""
+    text = safe_text(task_id)
+    if text == task_id and len(text) <= _ID_LIMIT and not text.endswith(" "):
+        return text
+    digest = hashlib.blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE)
+    return f"{text[: _ID_LIMIT - 2 * _DIGEST_SIZE - 1]}~{digest.hexdigest()}"
+
+
+def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
+    """The row of one attempt of the letter stored under ``task_id``."""
+    return fit(
+        tables.attempt,
+        {
+            **vars(attempt),
+            "task_id": task_id,
+            "message": clip(attempt.message, ATTEMPT_MESSAGE_LIMIT),
+            "verdict": attempt.verdict.value,
+            "delay_s": _finite(attempt.delay_s),
+        },
+    )
+
+
+def letter_row(letter: DeadLetter) -> dict[str, Any]:
+    """The row of a letter that has just died; the columns of claims and closing are empty."""
+    plain = {
+        **{name: getattr(letter, name) for name in _SAME_NAME},
+        **{name: getattr(letter.envelope, name) for name in _ENVELOPE_NAMES},
+        "state": State.DEAD.value,
+        "reason": letter.reason.value,
+        "verdict": letter.explanation.verdict.value,
+        "rule": letter.explanation.rule,
+        "evidence": letter.explanation.evidence,
+        "path": letter.explanation.path,
+        "claim_token": None,
+        "lease_expires_at": None,
+        "closed_at": None,
+        "closed_by": "",
+        "closed_reason": "",
+    }
+    return {**fit(tables.letter, plain), **_json_values(letter)}
+
+
+def _json_values(letter: DeadLetter) -> dict[str, str]:
+    # ASCII already, and cut nowhere: half a JSON text is none.
+    return {
+        "args": dump_json(letter.args),
+        "kwargs": dump_json(letter.kwargs),
+        "tags": dump_json(list(letter.tags)),
+        "headers": encode_table(letter.envelope.headers),
+        "properties": encode_table(letter.envelope.properties),
+    }
+
+
+def storable(letter: DeadLetter) -> DeadLetter:
+    """``letter`` under the key it is stored by, with numbers that every database holds."""
+    return replace(
+        letter,
+        task_id=stored_id(letter.task_id),
+        redrive_count=_whole(letter.redrive_count),
+        attempts=tuple(
+            replace(item, redrive=_whole(item.redrive), number=_whole(item.number))
+            for item in letter.attempts
+        ),
+    )
+
+
+def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
+    """The letter of a row. Columns that were not selected come out empty."""
+    read = row.get
+    return DeadLetter(
+        **{name: read(name, "") for name in _SAME_NAME if name != "pid"},
+        pid=read("pid"),
+        state=State(row["state"]),
+        reason=Reason(row["reason"]),
+        explanation=Explanation(
+            verdict=Verdict(row["verdict"]),
+            rule=row["rule"],
+            evidence=read("evidence", ""),
+            path=read("path", ""),
+        ),
+        args=_parsed(read("args")),
+        kwargs=_parsed(read("kwargs")),
+        tags=tuple(_parsed(read("tags")) or ()),
+        attempts=tuple(attempt_from(item) for item in attempts),
+        envelope=_envelope_from(row),
+        claim_token=read("claim_token"),
+        lease_expires_at=read("lease_expires_at"),
+        closed_at=read("closed_at"),
+        closed_by=read("closed_by", ""),
+        closed_reason=read("closed_reason", ""),
+    )
+
+
+def attempt_from(row: Row) -> Attempt:
+    """The attempt of a row."""
+    values = {key: value for key, value in row.items() if key != "task_id"}
+    return Attempt(**{**values, "verdict": Verdict(row["verdict"])})
+
+
+def _envelope_from(row: Row) -> Envelope:
+    read = row.get
+    headers, properties = read("headers"), read("properties")
+    return Envelope(
+        body=read("body", b""),
+        content_type=read("content_type", ""),
+        content_encoding=read("content_encoding", ""),
+        headers=decode_table(headers) if headers else {},
+        properties=decode_table(properties) if properties else {},
+        exchange=read("exchange", ""),
+        routing_key=read("routing_key", ""),
+        queue=read("queue", ""),
+    )
+
+
+#: Fields of a letter that are columns of the same name and type.
+_SAME_NAME = (
+    "task_id", "task", "exception_type", "message", "traceback", "fingerprint", "first_failed_at",
+    "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
+    "correlation_id", "canvas", "redrive_count", "attempt_count",
+)  # fmt: skip
+
+
+#: Likewise of its envelope.
+_ENVELOPE_NAMES = (
+    "body", "content_type", "content_encoding", "exchange", "routing_key", "queue",
+)  # fmt: skip
+
+_WIDTHS = {
+    table: {column.name: getattr(column.type, "length", None) for column in table.columns}
+    for table in tables.metadata.tables.values()
+}
+
+
+def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` with every text storable and cut to its column. A short text loses the blanks at
+    its end, which MySQL takes for equal to none."""
+    widths = _WIDTHS[table]
+    return {
+        key: _fit_text(value, widths[key]) if isinstance(value, str) else value
+        for key, value in values.items()
+    }
+
+
+def _fit_text(text: str, width: int | None) -> str:
+    text = safe_text(text)
+    return clip(text, TEXT_LIMIT) if width is None else text[:width].rstrip(" ")
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is None or math.isfinite(seconds) else None
+
+
+def _whole(number: int) -> int:
+    return max(0, min(number, _INT_LIMIT))

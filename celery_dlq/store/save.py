@@ -1,0 +1,182 @@
+"""Saving a batch of failures: read what is stored, decide letter by letter, write the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.letter import DeadLetter
+from celery_dlq.states import State
+from celery_dlq.store import tables
+from celery_dlq.store.base import Saved
+from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
+from celery_dlq.store.rows import FAILURE_COLUMNS, Row, attempt_row, letter_row, storable
+from celery_dlq.store.tally import Member, Tally
+
+letter, attempt = tables.letter, tables.attempt
+
+#: What every newer failure writes, beside the failure's own columns.
+_STATE_COLUMNS = (
+    "state", "redrive_count", "last_redrive", "claim_token", "lease_expires_at",
+    "closed_at", "closed_by", "closed_reason",
+)  # fmt: skip
+
+_FACT_COLUMNS = (
+    letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
+    letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
+    letter.c.exception_type,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A letter as found in the table."""
+
+    id: int
+    facts: Facts
+    member: Member
+
+
+@dataclass
+class _Draft:
+    """What becomes of one letter while its copies in the batch are merged one after the other."""
+
+    stored: Stored | None
+    facts: Facts | None
+    member: Member | None
+    #: Columns to be written; a whole row when nothing is stored.
+    row: dict[str, Any] = field(default_factory=dict)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
+    """Save ``letters`` in the transaction of ``connection``.
+
+    In the order of their task ids throughout, so that writers whose batches overlap wait for each
+    other instead of locking each other out.
+    """
+    batch = sorted(
+        map(storable, letters),
+        key=lambda item: (item.task_id, redrive_of(item), item.last_failed_at),
+    )
+    stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
+    tally = Tally()
+    drafts, arrived = [], 0
+    for task_id, copies in groupby(batch, key=attrgetter("task_id")):
+        draft = _draft(stored.get(task_id))
+        arrived += sum(_merge_into(draft, copy, tally) for copy in copies)
+        drafts.append(draft)
+    _write(connection, drafts)
+    tally.write(connection)
+    return Saved(arrived=arrived, known=len(letters) - arrived)
+
+
+def lock_stored(
+    connection: Connection, task_ids: Iterable[str], *, with_attempts: bool = False
+) -> dict[str, Stored]:
+    """What is stored under ``task_ids``, locked until the transaction ends."""
+    wanted = (
+        select(*_FACT_COLUMNS)
+        .where(letter.c.task_id.in_(sorted(set(task_ids))))
+        .order_by(letter.c.task_id)
+        .with_for_update()
+    )
+    rows = connection.execute(wanted).mappings().all()
+    known = _attempts_of(connection, [row["task_id"] for row in rows]) if with_attempts else {}
+    return {
+        row["task_id"]: Stored(
+            row["id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
+        )
+        for row in rows
+    }
+
+
+def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[AttemptKey]]:
+    if not task_ids:
+        return {}
+    keys = select(attempt.c.task_id, attempt.c.redrive, attempt.c.number, attempt.c.failed_at)
+    known: dict[str, set[AttemptKey]] = {}
+    for task_id, *key in connection.execute(keys.where(attempt.c.task_id.in_(task_ids))):
+        known.setdefault(task_id, set()).add((key[0], key[1], key[2]))
+    return known
+
+
+def _facts(row: Row, attempts: Iterable[AttemptKey]) -> Facts:
+    return Facts(
+        state=State(row["state"]),
+        redrive_count=row["redrive_count"],
+        last_redrive=row["last_redrive"],
+        last_failed_at=row["last_failed_at"],
+        closed_at=row["closed_at"],
+        attempts=frozenset(attempts),
+    )
+
+
+def _draft(stored: Stored | None) -> _Draft:
+    if stored is None:
+        return _Draft(None, None, None)
+    return _Draft(stored, stored.facts, stored.member)
+
+
+def _merge_into(draft: _Draft, copy: DeadLetter, tally: Tally) -> bool:
+    """Merge one copy; returns whether it arrived."""
+    change = merge(draft.facts, copy)
+    draft.facts = change.facts
+    if change.attempts:
+        draft.attempts += [attempt_row(copy.task_id, item) for item in change.attempts]
+        draft.row["attempt_count"] = len(change.facts.attempts)
+    if change.rewrites:
+        row = _row_after(change, copy)
+        draft.row.update({key: row[key] for key in _columns_of(change.effect)})
+        after = Member.of(row)
+        if change.arrives:
+            tally.arrive(draft.member, after)
+        elif draft.member is not None:
+            tally.change(draft.member, after)
+        draft.member = after
+    return change.arrives
+
+
+def _row_after(change: Change, copy: DeadLetter) -> dict[str, Any]:
+    counts = {
+        "redrive_count": change.facts.redrive_count,
+        "last_redrive": change.facts.last_redrive,
+        "attempt_count": len(change.facts.attempts),
+    }
+    return {**letter_row(copy), **counts}
+
+
+def _columns_of(effect: Effect) -> Iterable[str]:
+    if effect in (Effect.ARRIVED, Effect.REUSED):
+        return (column.name for column in letter.columns if column.name != "id")
+    return (*FAILURE_COLUMNS, *_STATE_COLUMNS)
+
+
+def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
+    new = [draft.row for draft in drafts if draft.stored is None]
+    if new:
+        connection.execute(insert(letter), new)
+    for columns, rows in _by_shape(drafts).items():
+        values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
+        changed = update(letter).where(letter.c.id == bindparam("letter_id")).values(values)
+        connection.execute(changed, rows)
+    attempts = [row for draft in drafts for row in draft.attempts]
+    if attempts:
+        connection.execute(insert(attempt), attempts)
+
+
+def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """The changes of stored letters, those that set the same columns together."""
+    shapes: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for draft in drafts:
+        if draft.stored is not None and draft.row:
+            values = {f"new_{name}": value for name, value in draft.row.items()}
+            rows = shapes.setdefault(tuple(sorted(draft.row)), [])
+            rows.append({"letter_id": draft.stored.id, **values})
+    return shapes

@@ -1,0 +1,91 @@
+"""Between the requests and the writer: what follows a stored record runs where Celery expects it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from celery_dlq.spool import Record
+from celery_dlq.worker.writer import Writer
+
+logger = get_logger(__name__)
+
+
+class Recorder:
+    """Records, and calls back: in the event loop where the caller is its thread, else by waiting.
+
+    Broker channels are not thread-safe, so acknowledging from the writer's thread is no option; and
+    waiting in the event loop would put one commit between any two messages.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._safe: deque[Callable[[], object]] = deque()
+        self._loop_thread: int | None = None
+        self._bell = _Bell()
+
+    def record(self, what: Record, then: Callable[[], object]) -> None:
+        """Make ``what`` durable, then call ``then``."""
+        if threading.get_ident() == self._loop_thread:
+            self._writer.submit(what, lambda: self._hand_over(then))
+            return
+        stored = threading.Event()
+        self._writer.submit(what, stored.set)
+        stored.wait()
+        then()
+
+    def join_loop(self, hub: Any) -> None:
+        """Call back in ``hub`` (the caller's thread runs it) until :meth:`leave_loop`."""
+        hub.add_reader(self._bell.read_fd, self._on_bell)
+        self._loop_thread = threading.get_ident()
+
+    def leave_loop(self) -> None:
+        """Finish what is under way; from now on every caller waits. The loop is about to end, and
+        results that come in while the pool is joined would never be called back."""
+        self._loop_thread = None
+        self._writer.flush()
+        self._run_safe()
+
+    def _hand_over(self, then: Callable[[], object]) -> None:
+        self._safe.append(then)
+        self._bell.ring()
+
+    def _on_bell(self) -> None:
+        self._bell.silence()
+        self._run_safe()
+
+    def _run_safe(self) -> None:
+        while self._safe:
+            then = self._safe.popleft()
+            try:
+                then()
+            except Exception:
+                # As billiard treats a callback that raises; the loop must go on.
+                logger.exception("dead letter stored, but its message could not be finished")
+
+
+class _Bell:
+    """Wakes an event loop from another thread."""
+
+    def __init__(self) -> None:
+        self.read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        os.set_blocking(self._write_fd, False)
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it rings already
+            os.write(self._write_fd, b"!")
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.read_fd, 65_536)
+
+    def __del__(self) -> None:
+        os.close(self.read_fd)
+        os.close(self._write_fd)

@@ -1,0 +1,152 @@
+"""The message's side, in the worker's parent: every way to die ends here, and so does success of a
+message that was sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+from billiard.einfo import ExceptionInfo
+from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
+from celery.utils.log import get_logger
+from celery.worker.request import Request
+
+from celery_dlq.headers import REDRIVE_HEADER
+from celery_dlq.letter import DeadLetter, Failure, Outcome
+from celery_dlq.states import Reason
+from celery_dlq.worker.snapshot import failure_of, snapshot, unwrap
+
+logger = get_logger(__name__)
+
+
+class DLQRequest(Request):  # type: ignore[misc]
+    """A request whose end is recorded before it is acknowledged, stored, or announced."""
+
+    #: Whether this request's letter is with the recorder already.
+    _dlq_dead = False
+    #: What must wait for that letter: later calls of the same end, in order.
+    _dlq_after: list[Callable[[], object]] | None = None
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options)
+        if REDRIVE_HEADER in self._request_dict or self._delivery_info["redelivered"]:
+            # Celery shadows on_success with a subclass made per task; only an instance attribute
+            # is seen, and so only messages that came back pay for it.
+            self.__dict__["on_success"] = self._record_success
+
+    def on_failure(
+        self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False
+    ) -> None:
+        """Called by the pool for every run that did not succeed."""
+        finish = partial(
+            super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
+        )
+        self._record_death(partial(self._letter_of, exc_info), finish)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Called by the pool when a time limit is over; after ``on_failure`` on prefork."""
+        finish = partial(super().on_timeout, soft, timeout)
+        if soft:
+            finish()
+        else:
+            self._record_death(partial(self._letter, TimeLimitExceeded(timeout)), finish)
+
+    def _record_death(
+        self, make: Callable[[], DeadLetter | None], finish: Callable[[], object]
+    ) -> None:
+        if self._dlq_dead:
+            self._after_letter(finish)
+            return
+        letter = self._guarded(make)
+        if letter is None:
+            finish()
+            return
+        self._dlq_dead, self._dlq_after = True, [finish]
+        self.task.dlq.record(letter, self._letter_is_safe)
+
+    def _letter_is_safe(self) -> None:
+        waiting, self._dlq_after = self._dlq_after or [], None
+        for finish in waiting:
+            finish()
+
+    def _after_letter(self, finish: Callable[[], object]) -> None:
+        if self._dlq_after is None:
+            finish()
+        else:
+            self._dlq_after.append(finish)
+
+    def _record_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
+        succeed = type(self).on_success.__get__(self)
+        finish = partial(succeed, failed__retval__runtime, **kwargs)
+        if failed__retval__runtime[0]:
+            finish()
+            return
+        outcome = Outcome(
+            task_id=self.id,
+            redrive=int(self._request_dict.get(REDRIVE_HEADER) or 0),
+            succeeded_at=datetime.now(timezone.utc),
+            worker=self.hostname or "",
+        )
+        self.task.dlq.record(outcome, finish)
+
+    def _letter_of(self, einfo: ExceptionInfo) -> DeadLetter | None:
+        noted = getattr(einfo, "dlq_failure", None)
+        return self._letter(unwrap(einfo), str(einfo.traceback or ""), noted)
+
+    def _letter(
+        self, exc: BaseException, traceback: str = "", noted: Failure | None = None
+    ) -> DeadLetter | None:
+        reason = self._reason_of_death(exc)
+        if reason is None or str(self.type).startswith("celery."):
+            return None
+        failure = noted or failure_of(self, exc, traceback, reason, self.task.dlq)
+        return snapshot(self, failure, self.task.dlq)
+
+    def _guarded(self, make: Callable[[], DeadLetter | None]) -> DeadLetter | None:
+        try:
+            return make()
+        except Exception:
+            # A hook that raises here would keep Celery from acknowledging and storing the result.
+            logger.critical(
+                "celery_dlq could not make a dead letter of %s[%s]; its message: body=%r headers=%r",
+                self.name, self.id, self._message.body, self._message.headers, exc_info=True,
+            )  # fmt: skip
+            return None
+
+    def _reason_of_death(self, exc: BaseException) -> Reason | None:
+        """Why the message will not run again; None when it will, or was dropped on purpose."""
+        if isinstance(exc, (Retry, Ignore, Terminated)):
+            return None
+        if isinstance(exc, Reject):
+            goes_back = exc.requeue and not self.acknowledged
+            return None if goes_back else Reason.REJECTED
+        if isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
+            return self._reason_of_lost_worker(exc)
+        if isinstance(exc, TimeLimitExceeded):
+            return None if self._requeued_on_timeout() else Reason.TIMEOUT
+        return Reason.TERMINAL
+
+    def _reason_of_lost_worker(self, exc: BaseException) -> Reason | None:
+        if self._already_cancelled or self._already_revoked:
+            return None
+        if self.task.acks_late and self.task.reject_on_worker_lost and not self._retries_spent():
+            return None
+        if getattr(self.task, "retry_on_worker_lost", None) and not self._retries_spent():
+            return None
+        # Celery 5.7 tells a child that died after storing its success from one that died before.
+        stored = getattr(self, "_success_was_stored", None)
+        return None if stored is not None and stored() else Reason.POISON
+
+    def _retries_spent(self) -> bool:
+        if not getattr(self.task, "retry_on_worker_lost", None):
+            return False
+        most = self.task.max_retries
+        return most is not None and (self._request_dict.get("retries") or 0) >= most
+
+    def _requeued_on_timeout(self) -> bool:
+        acks = getattr(self.task, "acks_on_timeout", None)
+        if acks is None:
+            acks = self.task.acks_on_failure_or_timeout
+        return bool(self.task.acks_late and not acks)

@@ -1,0 +1,162 @@
+"""From a worker's request to a dead letter: the one place that knows Celery's message fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+
+from celery_dlq.fingerprint import fingerprint
+from celery_dlq.headers import REDRIVE_HEADER
+from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
+from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
+from celery_dlq.states import Reason, Verdict
+from celery_dlq.worker.failure import app_frames, read_attempts, type_name
+from celery_dlq.worker.task import Wiring
+
+#: AMQP's message properties that a sender may set; the rest belongs to one delivery.
+_PROPERTIES = (
+    "correlation_id", "reply_to", "priority", "delivery_mode", "expiration",
+    "message_id", "timestamp", "type", "user_id", "app_id",
+)  # fmt: skip
+
+_DELAYED_EXCHANGE = "celery_delayed_delivery"
+
+
+def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
+    """The letter of ``request`` (a worker's Request), which died of ``failure``."""
+    redactor, embed = wiring.redactor, _embed(request)
+    task, last = request.type, failure.attempts[-1]
+    return DeadLetter(
+        task_id=request.id,
+        task=task,
+        reason=failure.reason,
+        explanation=failure.explanation,
+        exception_type=failure.exception_type,
+        message=failure.message,
+        traceback=failure.traceback,
+        fingerprint=fingerprint(task, failure.exception_type, failure.frames, failure.message),
+        args=redactor.display(request.args),
+        kwargs=redactor.display(request.kwargs),
+        attempts=failure.attempts,
+        first_failed_at=failure.attempts[0].failed_at,
+        last_failed_at=failure.failed_at,
+        worker=last.worker,
+        pid=failure.pid,
+        release=wiring.settings.release,
+        root_id=request.root_id,
+        parent_id=request.parent_id,
+        group_id=request.group,
+        correlation_id=request.correlation_id,
+        canvas=_canvas(request, embed),
+        tags=tuple(getattr(request.task, "dlq_tags", ())),
+        envelope=envelope(request.message, request.app),
+    )
+
+
+def envelope(message: Any, app: Any) -> Envelope:
+    """The raw message, as far as it can be sent again."""
+    info = message.delivery_info or {}
+    exchange, routing_key = info.get("exchange") or "", info.get("routing_key") or ""
+    properties = message.properties or {}
+    return Envelope(
+        body=_raw(message.body),
+        content_type=message.content_type or "",
+        content_encoding=message.content_encoding or "",
+        headers=dict(message.headers or {}),
+        properties={
+            name: properties[name] for name in _PROPERTIES if properties.get(name) is not None
+        },
+        exchange=exchange,
+        routing_key=routing_key,
+        queue=_queue_name(exchange, routing_key, app),
+    )
+
+
+def failure_of(
+    request: Any, exc: BaseException, traceback: str, reason: Reason, wiring: Wiring
+) -> Failure:
+    """The failure of a run that left no note: its process died, or an error outside the body."""
+    decision = wiring.classifier.decide(exc)
+    if reason is Reason.TERMINAL and decision.verdict is Verdict.TRANSIENT:
+        # Nobody can retry here any more, so a transient failure has used up what it had.
+        reason = Reason.EXHAUSTED
+    explanation = decision.explanation()
+    name, failed_at = _raised_type(exc), datetime.now(timezone.utc)
+    headers = request.request_dict
+    last = Attempt(
+        number=(headers.get("retries") or 0) + 1,
+        redrive=int(headers.get(REDRIVE_HEADER) or 0),
+        failed_at=failed_at,
+        exception_type=name,
+        message=safe_message(exc),
+        verdict=explanation.verdict,
+        rule=explanation.rule,
+        worker=request.hostname or "",
+        pid=request.worker_pid or os.getpid(),
+    )
+    return Failure(
+        reason=reason,
+        explanation=explanation,
+        exception_type=name,
+        message=last.message,
+        traceback=clip_middle(safe_text(traceback), TRACEBACK_LIMIT),
+        frames=app_frames(exc),
+        failed_at=failed_at,
+        attempts=(*read_attempts(headers), last),
+        pid=last.pid,
+    )
+
+
+def unwrap(einfo: ExceptionInfo) -> BaseException:
+    """The exception of ``einfo``, which pools without child processes hand over wrapped."""
+    exc: BaseException = einfo.exception
+    return exc.exc if isinstance(exc, ExceptionWithTraceback) else exc
+
+
+def _raised_type(exc: BaseException) -> str:
+    # Celery stands this wrapper in for an exception that cannot be pickled.
+    module, name = getattr(exc, "exc_module", None), getattr(exc, "exc_cls_name", None)
+    if isinstance(module, str) and isinstance(name, str):
+        return name if module == "builtins" else f"{module}.{name}"
+    return type_name(type(exc))
+
+
+def _embed(request: Any) -> Mapping[str, Any]:
+    _args, _kwargs, embed = request._payload
+    return embed if isinstance(embed, Mapping) else {}
+
+
+def _canvas(request: Any, embed: Mapping[str, Any]) -> str:
+    if embed.get("chord"):
+        return "chord"
+    if embed.get("chain"):
+        return "chain"
+    return "group" if request.group else ""
+
+
+def _raw(body: Any) -> bytes:
+    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
+
+
+def _queue_name(exchange: str, routing_key: str, app: Any) -> str:
+    if exchange == _DELAYED_EXCHANGE:
+        # Native delayed delivery writes the wait as 28 binary digits before the routing key.
+        routing_key = routing_key.split(".", 28)[-1]
+        return _bound_queue(None, routing_key, app) or routing_key
+    if not exchange:
+        return routing_key
+    return _bound_queue(exchange, routing_key, app)
+
+
+def _bound_queue(exchange: str | None, routing_key: str, app: Any) -> str:
+    """The one configured queue that takes ``routing_key`` from ``exchange``; empty when not one."""
+    names = [
+        queue.name
+        for queue in app.amqp.queues.values()
+        if queue.routing_key == routing_key and exchange in (None, queue.exchange.name)
+    ]
+    return str(names[0]) if len(names) == 1 else ""

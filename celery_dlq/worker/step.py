@@ -1,0 +1,35 @@
+"""The consumer's bootstep: starts the writer with the worker and ties it to the event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import bootsteps
+
+from celery_dlq.worker.recorder import Recorder
+from celery_dlq.worker.writer import Writer
+
+
+class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Runs in the worker's parent, once per connection to the broker."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def start(self, consumer: Any) -> None:
+        """The broker is connected."""
+        writer, _ = self._parts(consumer)
+        writer.start()
+
+    def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
+        """The event loop is about to run; after a lost connection it is a new one."""
+        _, recorder = self._parts(consumer)
+        recorder.join_loop(hub)
+
+    def stop(self, consumer: Any) -> None:
+        """The connection is lost, or the worker shuts down."""
+        _, recorder = self._parts(consumer)
+        recorder.leave_loop()
+
+    def _parts(self, consumer: Any) -> tuple[Writer, Recorder]:
+        queue = consumer.app.dead_letter_queue
+        return queue.writer, queue.recorder

@@ -1,0 +1,187 @@
+"""One thread that writes letters and outcomes in groups: to the store, or else to the spool."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from celery_dlq.errors import StoreError
+from celery_dlq.letter import DeadLetter, Outcome
+from celery_dlq.spool import Record, Spool, encode
+from celery_dlq.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which a store that failed is not asked again; letters go straight to the spool.
+STORE_PAUSE_S = 5.0
+#: Seconds between looks for spooled letters, one's own or those of a worker that is gone.
+DRAIN_INTERVAL_S = 30.0
+
+
+@dataclass(frozen=True)
+class _Entry:
+    record: Record
+    #: Called on the writer's thread once the record is safe.
+    safe: Callable[[], object]
+
+
+class Writer:
+    """Takes records from any thread; each is durable before its ``safe`` is called.
+
+    :param open_store: makes the store on first use, on the writer's own thread.
+    :param size: records that may wait; beyond it, :meth:`submit` blocks.
+    :param batch_size: records written in one transaction.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        spool: Spool,
+        *,
+        size: int,
+        batch_size: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_store, self._spool, self._batch_size = open_store, spool, batch_size
+        self._monotonic = monotonic
+        self._entries: queue.Queue[_Entry | None] = queue.Queue(maxsize=size)
+        self._store_paused_until = self._drain_at = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def submit(self, record: Record, safe: Callable[[], object]) -> None:
+        """Write ``record``, then call ``safe``. Blocks while the queue is full."""
+        self._ensure_started()
+        self._entries.put(_Entry(record, safe))
+
+    def flush(self) -> None:
+        """Return when everything submitted before is safe."""
+        if self._thread is not None:
+            self._entries.join()
+
+    def stop(self) -> None:
+        """Write what waits, then end the thread."""
+        with self._starting:
+            if self._thread is not None:
+                self._entries.put(None)
+                self._thread.join()
+                self._thread = None
+            self._spool.close()
+
+    def start(self) -> None:
+        """Start now, so that letters spooled by an earlier worker are drained before the first one
+        of this worker dies."""
+        self._ensure_started()
+
+    def _ensure_started(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dlq-writer", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            batch = self._next_batch()
+            running = None not in batch
+            entries = [entry for entry in batch if entry is not None]
+            self._write_safely([entry.record for entry in entries])
+            for entry in entries:
+                self._announce(entry)
+            for _ in batch:
+                self._entries.task_done()
+            self._drain_when_due()
+
+    def _next_batch(self) -> list[_Entry | None]:
+        """What waits, up to a batch; nothing when it is time to look at the spool."""
+        batch: list[_Entry | None] = []
+        try:
+            batch.append(self._entries.get(timeout=self._seconds_to_drain()))
+            while len(batch) < self._batch_size:
+                batch.append(self._entries.get_nowait())
+        except queue.Empty:
+            pass
+        return batch
+
+    def _announce(self, entry: _Entry) -> None:
+        try:
+            entry.safe()
+        except Exception:
+            logger.exception("dead letter stored, but its message could not be finished")
+
+    def _write_safely(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        try:
+            left = self._store(records)
+        except Exception:
+            logger.exception("dead-letter store failed unexpectedly")
+            left = records
+        if left:
+            self._keep_in_spool(left)
+
+    def _store(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Save ``records``; returns those that the store did not take."""
+        if self._monotonic() < self._store_paused_until:
+            return records
+        try:
+            save(self._open_store(), records)
+        except StoreError as error:
+            self._pause_store(error)
+            return records
+        except Exception:  # noqa: BLE001 - the records matter, whatever the database says
+            return self._store_singly(records)
+        self._store_paused_until = float("-inf")
+        return ()
+
+    def _store_singly(self, records: Sequence[Record]) -> Sequence[Record]:
+        """One record that the database refuses must not keep the others out."""
+        if len(records) > 1:
+            return [left for record in records for left in self._store([record])]
+        name = f"{type(records[0]).__name__} {records[0].task_id}"
+        logger.error("dead-letter store refused %s", name, exc_info=True)  # noqa: LOG014 - called while handling
+        return records
+
+    def _pause_store(self, error: Exception) -> None:
+        self._store_paused_until = self._monotonic() + STORE_PAUSE_S
+        self._drain_at = self._store_paused_until
+        logger.error("dead letters go to the spool %s: %s", self._spool.directory, error)
+
+    def _keep_in_spool(self, records: Sequence[Record]) -> None:
+        try:
+            self._spool.append(records)
+        except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+            for record in records:
+                # The last resort: whoever reads the log can still put the letter back.
+                line = encode(record).decode("ascii").strip()
+                logger.critical("dead letter neither stored nor spooled (%s): %s", error, line)
+
+    def _seconds_to_drain(self) -> float:
+        return max(0.0, min(self._drain_at - self._monotonic(), DRAIN_INTERVAL_S))
+
+    def _drain_when_due(self) -> None:
+        if self._monotonic() < self._drain_at:
+            return
+        self._drain_at = self._monotonic() + DRAIN_INTERVAL_S
+        try:
+            if self._spool.files():
+                drained = self._spool.drain(lambda records: save(self._open_store(), records))
+                logger.info("%d spooled dead letters drained into the store", drained)
+        except StoreError as error:
+            self._pause_store(error)
+        except Exception:
+            logger.exception("spool %s could not be drained", self._spool.directory)
+
+
+def save(store: Store, records: Sequence[Record]) -> None:
+    """Save letters before outcomes, so that a letter and its success in one batch end resolved."""
+    letters = [record for record in records if isinstance(record, DeadLetter)]
+    outcomes = [record for record in records if isinstance(record, Outcome)]
+    if letters:
+        store.save(letters)
+    if outcomes:
+        store.record_outcomes(outcomes)

@@ -1,0 +1,70 @@
+"""Values for tests: a whole letter with any of its fields replaced."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation
+from celery_dlq.states import Reason, Verdict
+
+T0 = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+
+
+def attempt(number: int = 1, redrive: int = 0, minutes: float = 0, **changes: Any) -> Attempt:
+    values = {
+        "number": number,
+        "redrive": redrive,
+        "failed_at": T0 + timedelta(minutes=minutes),
+        "exception_type": "ValueError",
+        "message": "bad currency",
+        "verdict": Verdict.TERMINAL,
+        "rule": "python.bug",
+        "worker": "celery@host",
+        "pid": 4711,
+    }
+    return Attempt(**{**values, **changes})
+
+
+def letter(task_id: str = "0d3f", *attempts: Attempt, **changes: Any) -> DeadLetter:
+    attempts = attempts or (attempt(),)
+    values = {
+        "task_id": task_id,
+        "task": "shop.charge",
+        "reason": Reason.TERMINAL,
+        "explanation": Explanation(verdict=Verdict.TERMINAL, rule="python.bug"),
+        "exception_type": "ValueError",
+        "message": "bad currency",
+        "traceback": "Traceback (most recent call last):\nValueError: bad currency\n",
+        "fingerprint": "9c1e0000deadbeef",
+        "args": [17],
+        "kwargs": {"currency": "EUX"},
+        "attempts": attempts,
+        "first_failed_at": attempts[0].failed_at,
+        "last_failed_at": attempts[-1].failed_at,
+        "worker": "celery@host",
+        "pid": 4711,
+        "release": "1.4.2",
+        "root_id": task_id,
+        "parent_id": None,
+        "group_id": None,
+        "correlation_id": task_id,
+        "canvas": "",
+        "tags": (),
+        "envelope": envelope(task_id),
+    }
+    return DeadLetter(**{**values, **changes})
+
+
+def envelope(task_id: str = "0d3f", **changes: Any) -> Envelope:
+    values = {
+        "body": b'[[17], {"currency": "EUX"}, {}]',
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "headers": {"id": task_id, "task": "shop.charge", "retries": 0, "lang": "py"},
+        "properties": {"correlation_id": task_id, "reply_to": "r", "priority": 0, "delivery_mode": 2},
+        "exchange": "",
+        "routing_key": "celery",
+        "queue": "celery",
+    }
+    return Envelope(**{**values, **changes})

@@ -1,0 +1,154 @@
+"""The app that the integration tests' workers run: one task for each way to end.
+
+Everything is set by environment variables, so that a worker subprocess and the test agree.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from celery import Celery
+from celery.exceptions import Ignore, Reject
+
+from celery_dlq import DLQTask
+
+app = Celery("proj", broker=os.environ["PROJ_BROKER"], backend=os.environ.get("PROJ_BACKEND"))
+app.conf.update(
+    task_default_queue=os.environ["PROJ_QUEUE"],
+    task_create_missing_queue_type=os.environ.get("PROJ_QUEUE_TYPE", "classic"),
+    dlq_store_url=os.environ["PROJ_STORE"],
+    dlq_spool_dir=os.environ["PROJ_SPOOL"],
+    dlq_retry_base=0.02,
+    dlq_retry_cap=0.1,
+    dlq_max_attempts=3,
+    dlq_release="1.4.2",
+    dlq_store_timeout=1.0,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+    if os.environ["PROJ_BROKER"].startswith("redis")
+    else {},
+    worker_hijack_root_logger=False,
+)
+
+#: Tasks behave once this file is there: "the fix is deployed".
+FIXED = Path(os.environ["PROJ_FIXED"])
+
+
+class Hostile(Exception):
+    """Cannot be pickled, cannot be printed, and is its own cause."""
+
+    def __init__(self):
+        super().__init__("hostile")
+        self.lock = open(os.devnull)  # noqa: SIM115
+
+    def __str__(self):
+        raise RuntimeError("no text for you")
+
+
+def unless_fixed(exc):
+    if not FIXED.exists():
+        raise exc
+
+
+def count(name):
+    """How often this was called with ``name``, over all processes."""
+    path = FIXED.with_name(f"count-{name}")
+    with path.open("a") as file:
+        file.write(".")
+        file.flush()
+        return file.tell()
+
+
+@app.task(base=DLQTask)
+def succeed(x=1):
+    return x
+
+
+@app.task(base=DLQTask, dlq_tags=("money",))
+def terminal(x=0, password="hunter2"):
+    unless_fixed(ValueError(f"bad currency {x}"))
+    return x
+
+
+@app.task(base=DLQTask)
+def exhausted(x=0):
+    unless_fixed(ConnectionError("the bank is down"))
+    return x
+
+
+@app.task(base=DLQTask, bind=True)
+def recovers(self, x=0):
+    if self.request.retries < 1:
+        raise TimeoutError("slow today")
+    return x
+
+
+@app.task(base=DLQTask, bind=True, max_retries=1)
+def retries_itself(self, x=0):
+    raise self.retry(exc=LookupError("not there yet"), countdown=0)
+
+
+@app.task(base=DLQTask)
+def rejects():
+    raise Reject("not mine", requeue=False)
+
+
+@app.task(base=DLQTask)
+def ignores():
+    raise Ignore("nothing to do")
+
+
+@app.task(base=DLQTask)
+def hostile():
+    exc = Hostile()
+    raise exc from exc
+
+
+@app.task(base=DLQTask)
+def huge():
+    raise ValueError("x" * 50_000_000)
+
+
+@app.task(base=DLQTask)
+def exits():
+    raise SystemExit(3)
+
+
+@app.task(base=DLQTask)
+def eats_memory():
+    raise MemoryError("all of it")
+
+
+@app.task(base=DLQTask)
+def is_killed():
+    unless_fixed(Exception) if FIXED.exists() else os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(base=DLQTask, time_limit=1)
+def hangs():
+    while not FIXED.exists():
+        time.sleep(0.05)
+
+
+@app.task(base=DLQTask)
+def returns_a_file():
+    return object() if not FIXED.exists() else None
+
+
+@app.task(base=DLQTask)
+def add(numbers, more=0):
+    return sum(numbers) + more if isinstance(numbers, list) else numbers + more
+
+
+@app.task(base=DLQTask)
+def member(x):
+    unless_fixed(KeyError(x))
+    return x
+
+
+@app.task(base=DLQTask, acks_late=True)
+def late(x=0):
+    count(f"late-{x}")
+    unless_fixed(ValueError("late and wrong"))
+    return x

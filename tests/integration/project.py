@@ -1,0 +1,136 @@
+"""Real workers as subprocesses, on real brokers and databases."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from celery import Celery
+
+from celery_dlq import DeadLetter, DeadLetterQueue, Filter
+from celery_dlq.states import State
+
+HERE = Path(__file__).parent
+PATIENCE_S = 60.0
+
+
+def wait_for(what: str, ready: Callable[[], object], patience_s: float = PATIENCE_S) -> object:
+    """The first true answer of ``ready``; an assertion error naming ``what`` after ``patience_s``."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        answer = ready()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"waited {patience_s:g} s in vain for {what}"
+        time.sleep(0.02)
+
+
+@dataclass
+class Project:
+    """One environment: broker, store, result backend, queue; and the workers on it."""
+
+    directory: Path
+    broker: str
+    store_url: str
+    backend: str | None = None
+    queue: str = field(default_factory=lambda: f"dlq-test-{uuid.uuid4().hex[:12]}")
+    app: Celery = field(init=False)
+    module: str = "proj"
+
+    def __post_init__(self) -> None:
+        self.app = Celery("tester", broker=self.broker, backend=self.backend, set_as_current=False)
+        self.app.conf.update(
+            task_default_queue=self.queue,
+            dlq_store_url=self.store_url,
+            dlq_spool_dir=str(self.directory / "spool"),
+        )
+        self.dlq = DeadLetterQueue.of(self.app)
+        for name in TASKS:
+            self.app.task(name=f"proj.{name}")(lambda: None)
+
+    @property
+    def fixed(self) -> Path:
+        return self.directory / "fixed"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PROJ_BROKER": self.broker,
+            "PROJ_BACKEND": self.backend or "",
+            "PROJ_STORE": self.store_url,
+            "PROJ_QUEUE": self.queue,
+            "PROJ_SPOOL": str(self.directory / "spool"),
+            "PROJ_FIXED": str(self.fixed),
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(self.directory)]),
+        }
+
+    def send(self, name: str, *args: object, **kwargs: object) -> str:
+        return self.app.send_task(f"proj.{name}", args, kwargs).id
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "celery", "-A", self.module, *words]
+
+    def run(self, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words), env=self.environment, cwd=self.directory,
+            capture_output=True, text=True, timeout=120, **options,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        log = self.directory / f"worker-{uuid.uuid4().hex[:6]}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                self.command("worker", "-l", "INFO", "--without-gossip", "--without-mingle", *options),
+                env=self.environment, cwd=self.directory, stdout=file, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        try:
+            wait_for(
+                f"the worker ({log.read_text()[-2000:]})",
+                lambda: b" ready." in log.read_bytes() or process.poll() is not None,
+            )
+            assert process.poll() is None, log.read_text()
+            yield process
+        finally:
+            stop(process, log)
+
+    def letter(self, task_id: str) -> DeadLetter | None:
+        return self.dlq.store.get(task_id)
+
+    def wait_for_letter(self, task_id: str, state: State = State.DEAD) -> DeadLetter:
+        letter = wait_for(
+            f"letter {task_id} to be {state.value}",
+            lambda: (found := self.letter(task_id)) and found.state is state and found,
+        )
+        assert isinstance(letter, DeadLetter)
+        return letter
+
+    def count(self, **wanted: object) -> int:
+        return self.dlq.store.count(Filter(**wanted))
+
+
+TASKS = (
+    "succeed", "terminal", "exhausted", "recovers", "retries_itself", "rejects", "ignores",
+    "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
+    "member", "late",
+)  # fmt: skip
+
+
+def stop(process: subprocess.Popen[bytes], log: Path) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"the worker did not stop:\n{log.read_text()[-4000:]}") from None
+

@@ -1,0 +1,150 @@
+"""Every ordinary way to end, on real workers: one letter, in the right place, with the right reason."""
+
+import pytest
+from project import Project, wait_for
+
+from celery_dlq import Filter, Reason, Verdict
+from celery_dlq.states import State
+
+POOLS = {
+    "prefork": ("-P", "prefork", "-c", "2"),
+    "threads": ("-P", "threads", "-c", "2"),
+    "solo": ("-P", "solo"),
+}
+
+#: Task name -> reason, exception type, attempts.
+DEATHS = {
+    "terminal": (Reason.TERMINAL, "ValueError", 1),
+    "exhausted": (Reason.EXHAUSTED, "ConnectionError", 3),
+    "retries_itself": (Reason.EXHAUSTED, "LookupError", 2),
+    "rejects": (Reason.REJECTED, "celery.exceptions.Reject", 1),
+    "hostile": (Reason.TERMINAL, "proj.Hostile", 1),
+    "huge": (Reason.TERMINAL, "ValueError", 1),
+    "exits": (Reason.TERMINAL, "SystemExit", 1),
+    "eats_memory": (Reason.TERMINAL, "MemoryError", 1),
+    "returns_a_file": (Reason.TERMINAL, "kombu.exceptions.EncodeError", 1),
+}
+
+#: These need a process to kill.
+PREFORK_DEATHS = {
+    "is_killed": (Reason.POISON, "billiard.exceptions.WorkerLostError", 1),
+    "hangs": (Reason.TIMEOUT, "billiard.exceptions.TimeLimitExceeded", 1),
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> str:
+    url = request.getfixturevalue(f"{request.param}_url")
+    return f"{url}/9" if request.param == "redis" else url
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_each_end_has_its_one_place(pool, broker, tmp_path, redis_url):
+    project = Project(tmp_path, broker, f"sqlite:///{tmp_path}/store.sqlite3", f"{redis_url}/9")
+    deaths = {**DEATHS, **(PREFORK_DEATHS if pool == "prefork" else {})}
+    with project.worker(*POOLS[pool]):
+        dead = {name: project.send(name) for name in deaths}
+        fine = [project.send("succeed"), project.send("recovers"), project.send("ignores")]
+        letters = {name: project.wait_for_letter(task_id) for name, task_id in dead.items()}
+        wait_for("the rest to end", lambda: project.app.AsyncResult(fine[1]).successful())
+        assert project.app.AsyncResult(project.send("add", 1, 2)).get(timeout=30) == 3, "still alive"
+    seen = {
+        name: (letter.reason, letter.exception_type, len(letter.attempts))
+        for name, letter in letters.items()
+    }
+    assert seen == deaths
+    assert project.count() == len(deaths), "nothing else became a letter"
+
+
+def test_a_letter_carries_all_there_is_to_know(project):
+    with project.worker("-c", "1"):
+        task_id = project.app.send_task(
+            "proj.terminal", (17,), {"password": "s3cret"}, headers={"tenant": "acme"}, priority=3
+        ).id
+        letter = project.wait_for_letter(task_id)
+    assert (letter.task, letter.state) == ("proj.terminal", State.DEAD)
+    assert (letter.verdict, letter.message) == (Verdict.TERMINAL, "bad currency 17")
+    assert letter.args == [17]
+    assert letter.kwargs == {"password": "[redacted]"}
+    assert "unless_fixed" in letter.traceback
+    assert letter.traceback.rstrip().endswith("ValueError: bad currency 17")
+    assert letter.worker.startswith("celery@")
+    assert letter.pid
+    assert (letter.release, letter.tags) == ("1.4.2", ("money",))
+    assert (letter.queue, letter.root_id, letter.correlation_id) == (project.queue, task_id, task_id)
+    assert letter.envelope.headers["tenant"] == "acme"
+    assert letter.envelope.properties["priority"] == 3
+    assert b"s3cret" in letter.envelope.body, "the truth is kept for the redrive"
+    assert len(letter.fingerprint) == 16
+    assert letter.rule
+    [attempt] = letter.attempts
+    assert (attempt.number, attempt.redrive, attempt.pid) == (1, 0, letter.pid)
+
+
+def test_attempts_tell_the_whole_history(project):
+    with project.worker("-c", "1"):
+        letter = project.wait_for_letter(project.send("exhausted"))
+    assert [a.number for a in letter.attempts] == [1, 2, 3]
+    assert [a.exception_type for a in letter.attempts] == ["ConnectionError"] * 3
+    assert all(a.verdict is Verdict.TRANSIENT for a in letter.attempts)
+    assert all(0 <= a.delay_s <= 0.1 for a in letter.attempts[:2])
+    assert letter.attempts[2].delay_s is None
+    assert letter.first_failed_at == letter.attempts[0].failed_at < letter.last_failed_at
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_late_acknowledged_task_dies_once_and_is_acknowledged_after_its_letter(pool, broker, tmp_path):
+    project = Project(tmp_path, broker, f"sqlite:///{tmp_path}/store.sqlite3")
+    with project.worker(*POOLS[pool]):
+        letter = project.wait_for_letter(project.send("late", 1))
+    assert letter.reason is Reason.TERMINAL
+    with project.worker(*POOLS[pool]):
+        project.wait_for_letter(project.send("late", 2))
+    assert (tmp_path / "count-late-1").read_text() == ".", "the first was not delivered again"
+
+
+def test_a_store_that_is_away_costs_no_letter(tmp_path, redis_url):
+    project = Project(tmp_path, f"{redis_url}/9", f"sqlite:///{tmp_path}/store.sqlite3")
+    away = Project(
+        tmp_path, f"{redis_url}/9", "postgresql+psycopg://root@127.0.0.1:1/nowhere", queue=project.queue
+    )
+    with away.worker("-c", "2"):
+        sent = {away.send("terminal", n) for n in range(50)}
+        wait_for("the spool", lambda: sum(
+            path.read_bytes().count(b"\n") for path in (tmp_path / "spool").glob("*.jsonl")
+        ) == 50)  # fmt: skip
+    assert project.count() == 0
+    with project.worker("-c", "1"):
+        wait_for("the spool to be drained", lambda: project.count() == 50)
+        wait_for("the spool to be empty", lambda: not list((tmp_path / "spool").glob("*.jsonl")))
+    page = project.dlq.store.find(Filter(), limit=100)
+    assert {letter.task_id for letter in page.letters} == sent
+
+
+def test_as_the_apps_task_class_every_task_is_covered(project):
+    """``task_cls`` instead of ``base``: a program of its own, as proj.py shows the other way."""
+    (project.directory / "whole.py").write_text(
+        "from celery import Celery\n"
+        "import os\n"
+        "app = Celery('whole', broker=os.environ['PROJ_BROKER'], task_cls='celery_dlq:DLQTask')\n"
+        "app.conf.update(task_default_queue=os.environ['PROJ_QUEUE'],"
+        " dlq_store_url=os.environ['PROJ_STORE'])\n"
+        "@app.task(name='proj.terminal')\n"
+        "def broken():\n"
+        "    raise KeyError('x')\n"
+    )
+    project.module = "whole"
+    with project.worker("-c", "1"):
+        assert project.wait_for_letter(project.send("terminal")).exception_type == "KeyError"
+
+
+def test_a_warm_shutdown_loses_no_letter_that_is_under_way(project):
+    with project.worker("-c", "2"):
+        sent = [project.send("terminal", n) for n in range(200)]
+        wait_for("the first letter", lambda: project.count())
+    in_store = project.count()
+    with project.app.connection_for_write() as connection:
+        waiting = connection.default_channel._size(project.queue)
+    assert in_store + waiting == len(sent)

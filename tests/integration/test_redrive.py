@@ -1,0 +1,218 @@
+"""Sending back what died: the original message, its place in the canvas, and its outcome."""
+
+import json
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from celery import chain, chord, signature
+from project import Project, wait_for
+
+from celery_dlq import Filter, Reason
+from celery_dlq.errors import RedriveError
+from celery_dlq.redrive.engine import Redrive
+from celery_dlq.states import State
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture(params=["redis-sqlite", "redis-postgres", "rabbitmq-mysql"])
+def pair(request, tmp_path, redis_url):
+    """The brokers and databases, in the pairs that people run."""
+    broker, store = request.param.split("-")
+    broker_url = f"{redis_url}/9" if broker == "redis" else request.getfixturevalue("rabbitmq_url")
+    if store == "sqlite":
+        store_url = f"sqlite:///{tmp_path}/store.sqlite3"
+    else:
+        store_url = request.getfixturevalue(f"{store}_url")
+    project = Project(tmp_path, broker_url, store_url, f"{redis_url}/9")
+    assert project.run("dlq", "db", "upgrade").returncode == 0
+    return project
+
+
+def redrive(project, **options):
+    return project.dlq.redrive(Filter(queue=project.queue), who="tester", **options)
+
+
+def test_success_resolves_and_a_renewed_failure_reopens_the_same_letter(pair):
+    with pair.worker("-c", "2"):
+        ids = [pair.send("terminal", n) for n in range(20)]
+        for task_id in ids:
+            pair.wait_for_letter(task_id)
+
+        report = redrive(pair)
+        assert (report.planned, report.sent, report.unsent, report.error) == (20, 20, 0, None)
+        again = wait_for("all to die again", lambda: all_in(pair, ids, State.DEAD, redrives=1))
+        assert [len(letter.attempts) for letter in again] == [2] * 20
+        assert [a.redrive for a in again[0].attempts] == [0, 1]
+
+        pair.fixed.touch()
+        assert redrive(pair).sent == 20
+        done = wait_for("all to be resolved", lambda: all_in(pair, ids, State.RESOLVED, redrives=2))
+    assert all("redrive 2 succeeded" in letter.closed_reason for letter in done)
+    assert redrive(pair).planned == 0
+
+
+def all_in(project, ids, state, redrives):
+    letters = [project.letter(task_id) for task_id in ids]
+    whole = all(letter.state is state and letter.redrive_count == redrives for letter in letters)
+    return whole and letters
+
+
+def test_the_original_message_is_sent_to_the_letter(pair):
+    task_id = pair.app.send_task(
+        "proj.terminal", (1,), {"password": "s3cret"},
+        headers={"tenant": "acme", "x-death": "old"}, priority=4, expires=3600,
+    ).id  # fmt: skip
+    with pair.worker("-c", "1"):
+        letter = pair.wait_for_letter(task_id)
+    assert redrive(pair).sent == 1
+    with pair.app.connection_for_read() as connection:
+        message = connection.SimpleQueue(pair.queue).get(timeout=10)
+        message.ack()
+    assert bytes(message.body) == letter.envelope.body
+    assert (message.content_type, message.content_encoding) == ("application/json", "utf-8")
+    changed = {"expires": None, "x-dlq-redrive": 1, "retries": 0, "eta": None}
+    original = {k: v for k, v in letter.envelope.headers.items() if not k.startswith("x-d")}
+    assert message.headers == {**original, **changed}
+    assert message.properties["correlation_id"] == task_id
+    assert message.properties["priority"] == 4
+
+
+def test_an_exhausted_task_gets_its_attempts_anew(pair):
+    with pair.worker("-c", "1"):
+        task_id = pair.send("exhausted")
+        pair.wait_for_letter(task_id)
+        redrive(pair)
+        again = wait_for("three more attempts", lambda: len(pair.letter(task_id).attempts) == 6 and pair.letter(task_id))
+        assert [(a.redrive, a.number) for a in again.attempts] == [
+            (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3),
+        ]  # fmt: skip
+        assert again.reason is Reason.EXHAUSTED
+        pair.fixed.touch()
+        redrive(pair)
+        pair.wait_for_letter(task_id, State.RESOLVED)
+
+
+def test_a_chord_whose_header_members_died_completes(project):
+    def member(x):
+        return signature("proj.member", args=(x,), app=project.app)
+
+    body = signature("proj.add", kwargs={"more": 100}, app=project.app)
+    ok = signature("proj.succeed", args=(1,), app=project.app)
+    with project.worker("-c", "2"):
+        result = chord([ok, member(10), ok, member(20)], app=project.app)(body)
+        wait_for("two dead members", lambda: project.count(task="proj.member") == 2)
+        wait_for("the chord to fail", lambda: result.failed())
+        project.fixed.touch()
+        assert redrive(project).sent == 2
+        wait_for("the chord's body", lambda: result.successful())
+        assert result.get(timeout=10) == 132
+        assert result.parent.get(timeout=10) == [1, 10, 1, 20]
+    assert project.count() == 0
+
+
+def test_a_chain_continues_where_it_died(project):
+    add = signature("proj.add", kwargs={"more": 5}, app=project.app)
+    with project.worker("-c", "2"):
+        first = signature("proj.succeed", args=(1,), app=project.app)
+        dying = signature("proj.member", app=project.app)
+        result = chain(first, dying, add, app=project.app)()
+        wait_for("the dead member", lambda: project.count())
+        project.fixed.touch()
+        redrive(project)
+        assert wait_for("the chain's end", lambda: result.successful() and result.get()) == 6
+    assert project.count() == 0
+
+
+@pytest.mark.parametrize("step", ["claim", "send", "confirm"])
+def test_killed_after_any_step_it_loses_nothing(pair, step, monkeypatch):
+    """A process of its own is killed with SIGKILL right after the step; the lease runs out; done."""
+    with pair.worker("-c", "2"):
+        ids = [pair.send("terminal", n) for n in range(10)]
+        for task_id in ids:
+            pair.wait_for_letter(task_id)
+    script = f"""
+import os, signal, sys
+from celery_dlq.redrive import engine, publish
+def then_die(function):
+    def dying(*args, **kwargs):
+        function(*args, **kwargs)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return dying
+from proj import app
+from celery_dlq import Filter
+dlq = app.dead_letter_queue
+store = dlq.store
+if {step!r} == "send":
+    for kind in (publish._Confirming, publish._Batching):
+        kind.send = then_die(kind.send)
+else:
+    setattr(store, {step!r}, then_die(getattr(store, {step!r})))
+dlq.redrive(Filter(queue={pair.queue!r}), who="killed")
+"""
+    died = subprocess.run([sys.executable, "-c", script], env=pair.environment, cwd=pair.directory)
+    assert died.returncode == -9
+    assert pair.count() == 10
+    pair.fixed.touch()
+    later = datetime.now(timezone.utc) + timedelta(seconds=pair.dlq.settings.claim_lease + 1)
+    with pair.worker("-c", "2"):
+        Redrive(pair.app, pair.dlq.store, pair.dlq.settings, now=lambda: later).run(
+            Filter(queue=pair.queue), who="tester"
+        )
+        wait_for("all to be resolved", lambda: pair.count() == 0)
+    assert [pair.letter(task_id).state for task_id in ids] == [State.RESOLVED] * 10
+
+
+def test_a_queue_that_is_gone_is_found_by_rabbitmq(tmp_path, rabbitmq_url):
+    project = Project(tmp_path, rabbitmq_url, f"sqlite:///{tmp_path}/store.sqlite3")
+    with project.worker("-c", "1"):
+        ids = [project.send("terminal", n) for n in range(3)]
+        for task_id in ids:
+            project.wait_for_letter(task_id)
+    with project.app.connection_for_write() as connection:
+        connection.default_channel.queue_delete(project.queue)
+    report = redrive(project)
+    assert (report.sent, len(report.skipped), report.unsent) == (0, 3, 0)
+    assert "no queue takes it" in report.skipped[0].why
+    assert all_in(project, ids, State.DEAD, redrives=0)
+
+
+def test_a_task_that_is_not_registered_any_more_is_skipped_and_stays(project):
+    with project.worker("-c", "1"):
+        task_id = project.send("terminal")
+        project.wait_for_letter(task_id)
+        project.wait_for_letter(other := project.send("member", 1))
+    del project.app.tasks["proj.terminal"]
+    plan = project.dlq.plan(Filter())
+    assert (plan.matched, plan.sendable, plan.by_task) == (2, 1, {"proj.member": 1})
+    report = redrive(project)
+    assert report.sent == 1
+    assert [skipped.task_id for skipped in report.skipped] == [task_id]
+    assert "not registered" in report.skipped[0].why
+    assert project.letter(task_id).state is State.DEAD
+    assert project.letter(other).state is State.REDRIVEN
+
+
+def test_a_broker_that_is_away_changes_nothing(project):
+    with project.worker("-c", "1"):
+        task_id = project.send("terminal")
+        before = project.wait_for_letter(task_id)
+    project.app.conf.broker_url = "redis://127.0.0.1:1"
+    project.app.conf.broker_write_url = "redis://127.0.0.1:1"
+    with pytest.raises(RedriveError, match="nothing was sent"):
+        redrive(project)
+    assert project.letter(task_id) == before
+
+
+def test_the_command_line_redrives_and_says_so(project):
+    with project.worker("-c", "1"):
+        task_id = project.send("terminal")
+        project.wait_for_letter(task_id)
+        project.fixed.touch()
+        done = project.run("dlq", "redrive", task_id[:8], "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        project.wait_for_letter(task_id, State.RESOLVED)
+    shown = json.loads(project.run("dlq", "show", task_id, "--format", "json").stdout)
+    assert (shown["state"], shown["reason"], shown["redrive_count"]) == ("resolved", "terminal", 1)

@@ -1,0 +1,128 @@
+"""A command line over a real store: SQLite in the test's own directory, a clock that stands still."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from celery import Celery
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+from factories import T0, attempt, envelope, letter
+
+from celery_dlq.cli import dlq, progress, render, selection, times
+from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.worker.task import DLQTask
+
+#: The present, as the commands see it.
+NOW = T0 + timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch):
+    monkeypatch.setattr(times, "utc_now", lambda: NOW)
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/letters.sqlite3"
+    app.conf.dlq_spool_dir = str(tmp_path / "spool")
+
+    @app.task(name="shop.charge", base=DLQTask, shared=False)
+    def charge(order_id, currency="EUR"):
+        return order_id
+
+    yield app
+    queue = app.__dict__.get("dead_letter_queue")
+    if queue is not None and "store" in vars(queue):
+        queue.store.close()
+    app.close()
+
+
+@pytest.fixture
+def queue(app):
+    return DeadLetterQueue.of(app)
+
+
+@pytest.fixture
+def store(queue):
+    return queue.store
+
+
+@pytest.fixture
+def three(store):
+    """Three open letters of two causes, the newest last; returns their ids."""
+    timeout = attempt(minutes=30, exception_type="requests.exceptions.Timeout", message="too slow")
+    store.save(
+        [
+            letter("0d3f1111-aaaa", attempt(1, delay_s=0.4), attempt(2, minutes=10)),
+            letter("0d3f2222-bbbb", attempt(minutes=20)),
+            letter(
+                "77e1",
+                timeout,
+                exception_type="requests.exceptions.Timeout",
+                message="too slow",
+                fingerprint="aaaa000000000000",
+                task="shop.mail",
+                envelope=envelope("77e1", queue="mail", routing_key="mail"),
+            ),
+        ]
+    )
+    return ["0d3f1111-aaaa", "0d3f2222-bbbb", "77e1"]
+
+
+class Terminal:
+    """Whose stdin, stdout and stderr a person sits at, and how wide their screen is."""
+
+    def __init__(self, monkeypatch):
+        self._monkeypatch = monkeypatch
+
+    def sit_down(self, *, width=120, stdin=True, stdout=True, stderr=True):
+        answers = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+        names = {"<stdin>": "stdin", "<stdout>": "stdout", "<stderr>": "stderr"}
+
+        def is_terminal(stream):
+            return answers[names.get(getattr(stream, "name", ""), "stdin")]
+
+        for module in (render, selection, progress):
+            self._monkeypatch.setattr(module, "is_terminal", is_terminal)
+        self._monkeypatch.setenv("COLUMNS", str(width))
+        self._monkeypatch.setenv("TERM", "xterm-256color")
+        self._monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    return Terminal(monkeypatch)
+
+
+@pytest.fixture
+def run(app):
+    """Runs a command; the result of click's runner."""
+
+    def run(*args, no_color=False, quiet=False, answer=None, color=False):
+        context = CLIContext(app=app, no_color=no_color, workdir=None, quiet=quiet)
+        result = CliRunner().invoke(
+            dlq, [str(arg) for arg in args], obj=context, input=answer, color=color
+        )
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def read(run):
+    """Runs a command with ``--format json``; what it put out."""
+
+    def read(*args):
+        result = run(*args, "--format", "json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    return read

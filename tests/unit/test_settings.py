@@ -1,0 +1,108 @@
+from dataclasses import fields
+
+import pytest
+from celery import Celery
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.settings import STORE_URL_VARIABLE, Settings
+
+#: For each setting, values that are allowed and values that are not.
+VALUES = {
+    "store_url": (["sqlite:///x.db"], ["", 7, None]),
+    "store_timeout": ([0.1, 5, 300], [0, -1, "5", True, float("nan")]),
+    "spool_dir": (["/var/spool/x"], ["", " ", 1]),
+    "queue_size": ([1, 1_000_000], [0, 1.5, "10"]),
+    "batch_size": ([1, 5_000], [0, 5_001, None]),
+    "max_attempts": ([1, 10_000], [0, -3, 2.0, True]),
+    "retry_base": ([0, 0.5, 30], [-0.1, "1"]),
+    "retry_cap": ([0.2, 86_400], [-1, 90_000, None]),
+    "retry_window": ([1, 86_400.0], [0, "day"]),
+    "retry_after_max": ([0, 300], [-1, None]),
+    "transient": ([[], ["a.B"], (KeyError,)], ["a.B", [1], [int], [""]]),
+    "terminal": ([[], ["a.B"], (KeyError,)], [KeyError, [None]]),
+    "rules": ([[]], ["x", [object()]]),
+    "redact": ([[], ["tax_id"]], ["tax_id", [1], [""]]),
+    "release": (["", "1.4.2"], [None, 1]),
+    "claim_lease": ([1, 120.0], [0, "2m"]),
+}
+
+
+def test_every_setting_is_tested_here():
+    assert set(VALUES) == {item.name for item in fields(Settings)}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, (good, _) in VALUES.items() for v in good])
+def test_allowed_values_are_taken(name, value):
+    assert getattr(Settings.from_values({name: value}), name) == value
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, (_, bad) in VALUES.items() for v in bad])
+def test_other_values_are_refused_with_key_value_and_what_is_allowed(name, value):
+    with pytest.raises(SettingsError, match=f"dlq_{name}") as caught:
+        Settings.from_values({name: value})
+    text = str(caught.value)
+    assert "docs/reference/settings.md" in text
+    assert "\n" not in text
+    assert name == "store_url" or repr(value) in text
+
+
+def test_the_defaults_are_allowed():
+    assert Settings.from_values({}) == Settings()
+
+
+def test_the_base_may_not_pass_the_cap():
+    with pytest.raises(SettingsError, match="dlq_retry_base .* above dlq_retry_cap"):
+        Settings.from_values({"retry_base": 10, "retry_cap": 5})
+
+
+def test_the_environment_overrides_the_store_url():
+    chosen = Settings.from_values({"store_url": "sqlite:///a"}, {STORE_URL_VARIABLE: "sqlite:///b"})
+    assert chosen.store_url == "sqlite:///b"
+
+
+@pytest.fixture
+def app(monkeypatch):
+    monkeypatch.delenv(STORE_URL_VARIABLE, raising=False)
+    return Celery("settings", set_as_current=False)
+
+
+def test_settings_come_from_the_apps_configuration(app):
+    app.conf.update(dlq_max_attempts=7, dlq_release="2.0")
+    settings = Settings.from_app(app)
+    assert (settings.max_attempts, settings.release, settings.retry_cap) == (7, "2.0", 30.0)
+
+
+def test_settings_come_from_djangos_namespace(app):
+    class DjangoSettings:
+        CELERY_DLQ_MAX_ATTEMPTS = 9
+        DEBUG = True
+
+    app.config_from_object(DjangoSettings(), namespace="CELERY")
+    assert Settings.from_app(app).max_attempts == 9
+
+
+def test_an_unknown_key_is_named_as_the_user_wrote_it(app):
+    class DjangoSettings:
+        CELERY_DLQ_MAX_ATTEMPS = 9
+
+    app.config_from_object(DjangoSettings(), namespace="CELERY")
+    with pytest.raises(SettingsError, match="'CELERY_DLQ_MAX_ATTEMPS': did you mean 'CELERY_DLQ_MAX_ATTEMPTS'"):
+        Settings.from_app(app)
+
+
+def test_an_unknown_key_names_its_nearest(app):
+    app.conf.dlq_max_attemps = 7
+    with pytest.raises(SettingsError, match="'dlq_max_attemps': did you mean 'dlq_max_attempts'"):
+        Settings.from_app(app)
+
+
+def test_a_key_that_is_like_no_other_points_to_the_docs(app):
+    app.conf.dlq_zzz = 7
+    with pytest.raises(SettingsError, match="not a setting of celery_dlq"):
+        Settings.from_app(app)
+
+
+def test_the_store_urls_value_is_never_shown():
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_values({"store_url": ["postgresql://bob:hunter2@host/db"]})
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,109 @@
+import select
+import threading
+
+import pytest
+from factories import letter
+
+from celery_dlq.worker.recorder import Recorder
+
+
+class HeldWriter:
+    """Keeps what is submitted until the test releases it, from another thread."""
+
+    def __init__(self):
+        self.held = []
+        self.submitted = threading.Event()
+
+    def submit(self, record, safe):
+        self.held.append(safe)
+        self.submitted.set()
+
+    def release(self):
+        held, self.held = self.held, []
+        thread = threading.Thread(target=lambda: [safe() for safe in held])
+        thread.start()
+        thread.join()
+
+    def flush(self):
+        self.release()
+
+
+class Hub:
+    def __init__(self):
+        self.readers = {}
+
+    def add_reader(self, fd, callback):
+        self.readers[fd] = callback
+
+    def turn(self):
+        """One turn of an event loop: call back for what is readable."""
+        for fd in select.select(list(self.readers), [], [], 0)[0]:
+            self.readers[fd]()
+
+
+@pytest.fixture
+def writer():
+    return HeldWriter()
+
+
+@pytest.fixture
+def recorder(writer):
+    return Recorder(writer)
+
+
+def test_in_the_event_loop_the_caller_goes_on_and_is_called_back_there(recorder, writer):
+    hub, called = Hub(), []
+    recorder.join_loop(hub)
+    recorder.record(letter("a"), lambda: called.append(threading.get_ident()))
+    hub.turn()
+    assert called == [], "not safe yet"
+    writer.release()
+    assert called == [], "not from the writer's thread"
+    hub.turn()
+    assert called == [threading.get_ident()]
+
+
+def test_callbacks_keep_their_order_and_one_that_raises_stops_none(recorder, writer, caplog):
+    hub, called = Hub(), []
+    recorder.join_loop(hub)
+    recorder.record(letter("a"), lambda: called.append("a"))
+    recorder.record(letter("b"), lambda: 1 / 0)
+    recorder.record(letter("c"), lambda: called.append("c"))
+    writer.release()
+    hub.turn()
+    assert called == ["a", "c"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_another_thread_waits_for_its_own_record(recorder, writer):
+    recorder.join_loop(Hub())
+    called = []
+    caller = threading.Thread(
+        target=lambda: recorder.record(letter("a"), lambda: called.append(threading.get_ident()))
+    )
+    caller.start()
+    assert writer.submitted.wait(10)
+    assert called == []
+    writer.release()
+    caller.join(10)
+    assert called == [caller.ident]
+
+
+def test_leaving_the_loop_finishes_what_is_under_way(recorder, writer):
+    called = []
+    recorder.join_loop(Hub())
+    recorder.record(letter("a"), lambda: called.append("a"))
+    recorder.leave_loop()
+    assert called == ["a"]
+
+
+def test_a_new_loop_takes_over_after_a_lost_connection(recorder, writer):
+    called = []
+    recorder.join_loop(Hub())
+    recorder.leave_loop()
+    hub = Hub()
+    recorder.join_loop(hub)
+    recorder.record(letter("a"), lambda: called.append("a"))
+    writer.release()
+    hub.turn()
+    assert called == ["a"]

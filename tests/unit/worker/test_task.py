@@ -1,0 +1,505 @@
+"""DLQTask through Celery's own tracer, in one process; real workers are in tests/integration."""
+
+import functools
+import json
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from celery import Celery, Task, shared_task
+from celery.app.trace import build_tracer, reset_worker_optimizations, setup_worker_optimizations
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
+from factories import attempt
+from pydantic import BaseModel
+
+from celery_dlq import Decision, DLQTask, Reason, Rule, Verdict
+from celery_dlq.errors import AsyncTaskError, SettingsError, TaskAborted
+from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
+from celery_dlq.worker.failure import read_attempts, write_attempts
+
+
+@pytest.fixture
+def app():
+    app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app.conf.task_ignore_result = True
+    # Celery would register a task of one test in the apps of all.
+    app.task = functools.partial(app.task, shared=False)
+    with app.connection_for_write() as connection:
+        connection.transport.Channel.queues.clear()
+    yield app
+    reset_worker_optimizations(app)
+
+
+class Run:
+    """One task run by the tracer, as a pool child does it."""
+
+    def __init__(self, task, *args, retries=0, headers=None, **kwargs):
+        task.app.finalize()
+        setup_worker_optimizations(task.app)
+        request = {
+            "id": "4711", "task": task.name, "retries": retries, "hostname": "celery@host",
+            "delivery_info": {"exchange": "", "routing_key": "celery"}, "headers": headers,
+            "is_eager": False, "root_id": "4711",
+        }  # fmt: skip
+        tracer = build_tracer(task.name, task, app=task.app)
+        self.result = tracer("4711", list(args), kwargs, request)
+        info = self.result.info
+        self.state = info.state if info else "SUCCESS"
+        self.einfo = self.result.retval
+        self.failure = getattr(self.einfo, "dlq_failure", None)
+        self.message = _published(task.app)
+
+
+def _published(app):
+    with app.connection_for_write() as connection:
+        message = connection.SimpleQueue("celery").queue.get()
+        if message is None:
+            return None
+        message.ack()
+        return message
+
+
+def test_a_success_is_a_success(app):
+    @app.task(base=DLQTask)
+    def add(x, y):
+        return x + y
+
+    run = Run(add, 1, y=2)
+    assert (run.state, run.result.retval, run.message) == ("SUCCESS", 3, None)
+
+
+def test_a_terminal_failure_leaves_its_note(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        raise KeyError(order)
+
+    run = Run(charge, "o-1")
+    assert (run.state, run.message) == ("FAILURE", None)
+    assert run.failure.reason is Reason.TERMINAL
+    assert run.failure.explanation.verdict is Verdict.TERMINAL
+    assert (run.failure.exception_type, run.failure.message) == ("KeyError", "'o-1'")
+    assert run.failure.frames[-1].endswith(":charge")
+    assert [(a.number, a.redrive, a.delay_s) for a in run.failure.attempts] == [(1, 0, None)]
+
+
+def test_a_transient_failure_is_retried_with_its_history(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        raise ConnectionError("bank")
+
+    run = Run(charge, "o-1", headers={"tenant": "acme", "x-death": [1], REDRIVE_HEADER: 2})
+    assert run.state == "RETRY"
+    headers = run.message.headers
+    assert (headers["retries"], headers["tenant"], headers[REDRIVE_HEADER]) == (1, "acme", 2)
+    assert "x-death" not in headers
+    [tried] = read_attempts(headers)
+    assert (tried.number, tried.redrive, tried.exception_type) == (1, 2, "ConnectionError")
+    assert 0 <= tried.delay_s <= 0.2
+
+
+def test_the_last_attempt_exhausts(app):
+    @app.task(base=DLQTask, max_retries=2)
+    def charge():
+        raise ConnectionError("bank")
+
+    now = datetime.now(timezone.utc)
+    earlier = tuple(attempt(n, failed_at=now) for n in (1, 2))
+    run = Run(charge, retries=2, headers={ATTEMPTS_HEADER: write_attempts(earlier)})
+    assert (run.state, run.message) == ("FAILURE", None)
+    assert run.failure.reason is Reason.EXHAUSTED
+    assert run.failure.explanation.verdict is Verdict.TRANSIENT
+    assert [a.number for a in run.failure.attempts] == [1, 2, 3]
+    assert "3 of 3 attempts" in run.failure.explanation.evidence
+
+
+def test_the_retry_window_exhausts_too(app):
+    @app.task(base=DLQTask, dlq_retry_window=60)
+    def charge():
+        raise ConnectionError("bank")
+
+    first = attempt(1, failed_at=datetime.now(timezone.utc) - timedelta(seconds=61))
+    run = Run(charge, retries=1, headers={ATTEMPTS_HEADER: write_attempts([first])})
+    assert run.failure.reason is Reason.EXHAUSTED
+
+
+@pytest.mark.parametrize("control", [Ignore("no"), Reject("no", requeue=False), Retry("later")])
+def test_control_flow_is_never_an_error(app, control):
+    @app.task(base=DLQTask)
+    def steer():
+        raise control
+
+    run = Run(steer)
+    assert run.state == {"Ignore": "IGNORED", "Reject": "REJECTED", "Retry": "RETRY"}[type(control).__name__]
+    assert run.failure is None
+
+
+def test_an_explicit_retry_is_respected(app):
+    @app.task(base=DLQTask, bind=True)
+    def poll(self):
+        raise self.retry(countdown=7)
+
+    run = Run(poll)
+    assert run.state == "RETRY"
+    [tried] = read_attempts(run.message.headers)
+    assert (tried.rule, tried.delay_s) == ("task.retry", 7.0)
+
+
+@pytest.mark.parametrize(
+    ("raises", "expected"), [(LookupError("never"), "LookupError"), (None, MaxRetriesExceededError.__name__)]
+)
+def test_an_explicit_retry_that_is_exhausted_is_dead_lettered_as_exhausted(app, raises, expected):
+    @app.task(base=DLQTask, bind=True, max_retries=1)
+    def poll(self):
+        raise self.retry(exc=raises)
+
+    run = Run(poll, retries=1)
+    assert run.failure.reason is Reason.EXHAUSTED
+    assert run.failure.exception_type.endswith(expected)
+
+
+def test_another_error_after_a_swallowed_exhaustion_is_judged_by_itself(app):
+    @app.task(base=DLQTask, bind=True, max_retries=0)
+    def poll(self):
+        try:
+            self.retry(exc=LookupError())
+        except LookupError:
+            pass
+        raise KeyError("mine")
+
+    assert Run(poll).failure.reason is Reason.TERMINAL
+
+
+def test_an_explicit_retry_without_countdown_takes_the_backoff(app):
+    @app.task(base=DLQTask, bind=True)
+    def poll(self):
+        raise self.retry()
+
+    assert read_attempts(Run(poll).message.headers)[0].delay_s <= 0.2
+
+
+def test_a_declared_default_retry_delay_keeps_its_meaning(app):
+    @app.task(base=DLQTask, bind=True, default_retry_delay=33)
+    def poll(self):
+        raise self.retry()
+
+    eta = datetime.fromisoformat(Run(poll).message.headers["eta"])
+    assert 20 < (eta - datetime.now(timezone.utc)).total_seconds() < 34
+
+
+class Outage(Exception):
+    pass
+
+
+class Permanent(Outage):
+    pass
+
+
+def test_celerys_own_names_keep_their_meaning(app):
+    options = {"autoretry_for": (Outage,), "dont_autoretry_for": (Permanent,), "throws": (KeyError,)}
+
+    @app.task(base=DLQTask, **options)
+    def call(name):
+        raise {"outage": Outage, "permanent": Permanent, "key": KeyError}[name]()
+
+    assert Run(call, "outage").state == "RETRY"
+    assert Run(call, "permanent").failure.explanation.rule == "task.dont_autoretry_for"
+    assert Run(call, "key").failure.explanation.rule == "task.throws"
+
+
+def test_autoretry_is_not_done_twice(app):
+    @app.task(base=DLQTask, autoretry_for=(Outage,), max_retries=2)
+    def call():
+        raise Outage
+
+    assert "_orig_run" not in vars(app.tasks[call.name])
+    run = Run(call, retries=2)
+    assert run.failure.reason is Reason.EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("options", "low", "high"),
+    [
+        ({}, 0.0, 0.2),
+        ({"retry_backoff": 2.5, "retry_backoff_max": 100}, 0.0, 2.5),
+        ({"retry_backoff": 2.5, "retry_jitter": False}, 2.5, 2.5),
+        ({"retry_backoff": True}, 0.0, 1.0),
+        ({"retry_backoff": False, "default_retry_delay": 9}, 9, 9),
+        ({"retry_kwargs": {"countdown": 5}}, 5, 5),
+        ({"retry_backoff": 50, "retry_backoff_max": 3.5, "retry_jitter": False}, 3.5, 3.5),
+    ],
+)
+def test_the_schedule_is_the_tasks(app, options, low, high):
+    @app.task(base=DLQTask, **options)
+    def call():
+        raise ConnectionError
+
+    [tried] = read_attempts(Run(call).message.headers)
+    assert low <= tried.delay_s <= high
+
+
+def test_retry_kwargs_limit_the_attempts_and_leave_no_trace(app):
+    @app.task(base=DLQTask, retry_kwargs={"max_retries": 7})
+    def call():
+        raise ConnectionError
+
+    assert Run(call, retries=6).state == "RETRY"
+    assert Run(call, retries=7).failure.reason is Reason.EXHAUSTED
+    assert "override_max_retries" not in vars(call)
+
+
+def test_the_apps_settings_are_the_defaults(app):
+    app.conf.update(dlq_max_attempts=9, dlq_retry_base=3.0, dlq_retry_cap=4.0, dlq_retry_window=50)
+
+    @app.task(base=DLQTask)
+    def call(): ...
+
+    @app.task(base=DLQTask, max_retries=1, retry_backoff=1.5)
+    def own(): ...
+
+    app.finalize()
+    assert (call.max_retries, call.retry_backoff, call.retry_backoff_max, call.dlq_retry_window) == (8, 3.0, 4.0, 50)  # noqa: E501
+    assert (own.max_retries, own.retry_backoff) == (1, 1.5)
+
+
+def test_task_annotations_win(app):
+    app.conf.task_annotations = {"*": {"max_retries": 1}}
+
+    @app.task(base=DLQTask)
+    def call(): ...
+
+    app.finalize()
+    assert call.max_retries == 1
+
+
+def test_a_retry_that_cannot_be_published_is_dead_lettered(app):
+    @app.task(base=DLQTask)
+    def call():
+        raise ConnectionError("bank")
+
+    def refuse(*args, **kwargs):
+        raise OSError("broker is gone")
+
+    app.finalize()
+    app.tasks[call.name].apply_async = refuse
+    run = Run(call)
+    assert run.state == "FAILURE"
+    assert run.failure.reason is Reason.REJECTED
+    assert run.failure.exception_type == "ConnectionError"
+    assert "broker is gone" in run.failure.explanation.evidence
+
+
+@pytest.mark.parametrize("exc", [MemoryError("all"), SystemExit(3), KeyboardInterrupt()])
+def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
+    @app.task(base=DLQTask)
+    def call():
+        raise exc
+
+    run = Run(call)
+    assert run.state == "FAILURE"
+    assert isinstance(run.result.info.retval, TaskAborted)
+    assert run.failure.exception_type == type(exc).__name__
+    assert run.failure.explanation.rule == "task.aborted"
+
+
+def test_a_tasks_rules_come_before_the_apps_and_the_built_in(app):
+    app.conf.dlq_terminal = ["ConnectionError"]
+
+    @app.task(base=DLQTask, dlq_rules=[Rule(ConnectionResetError, "transient", name="ours")])
+    def call(reset):
+        raise ConnectionResetError if reset else ConnectionAbortedError
+
+    assert Run(call, True).state == "RETRY"
+    assert Run(call, False).failure.explanation.rule == "dlq_terminal"
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "rule"),
+    [
+        (Verdict.TRANSIENT, "RETRY", "task.classify"),
+        ("terminal", "FAILURE", "task.classify"),
+        (Decision(Verdict.TERMINAL, rule="mine"), "FAILURE", "mine"),
+        (None, "FAILURE", None),
+        (1 / 2, "FAILURE", None),
+    ],
+)
+def test_classify_can_be_overridden(app, answer, state, rule):
+    class Own(DLQTask):
+        abstract = True
+
+        def classify(self, exc):
+            return answer
+
+    @app.task(base=Own)
+    def call():
+        raise KeyError
+
+    run = Run(call)
+    assert run.state == state
+    if state == "FAILURE" and rule:
+        assert run.failure.explanation.rule == rule
+
+
+def test_a_classify_that_raises_does_not_cost_the_failure(app, caplog):
+    class Own(DLQTask):
+        abstract = True
+
+        def classify(self, exc):
+            raise ZeroDivisionError
+
+    @app.task(base=Own)
+    def call():
+        raise KeyError
+
+    assert Run(call).failure.exception_type == "KeyError"
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_hooks_of_the_users_that_forget_super_cost_nothing(app):
+    class Own(DLQTask):
+        abstract = True
+
+        def on_failure(self, exc, task_id, args, kwargs, einfo):
+            pass
+
+    @app.task(base=Own)
+    def call():
+        raise KeyError
+
+    assert Run(call).failure.reason is Reason.TERMINAL
+
+
+def test_a_mixin_behind_the_base_keeps_its_call(app):
+    class Counting(Task):
+        abstract = True
+        calls = 0
+
+        def __call__(self, *args, **kwargs):
+            type(self).calls += 1
+            return super().__call__(*args, **kwargs)
+
+    class Both(DLQTask, Counting):
+        abstract = True
+
+    @app.task(base=Both)
+    def call():
+        raise KeyError
+
+    assert Run(call).failure.reason is Reason.TERMINAL
+    assert type(app.tasks[call.name]).calls == 1
+
+
+def test_a_direct_call_is_a_function_call(app):
+    @app.task(base=DLQTask)
+    def call():
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        call()
+
+
+def test_a_direct_call_inside_a_task_is_one_too(app):
+    @app.task(base=DLQTask, bind=True)
+    def call(self, deep=False):
+        if deep:
+            raise ConnectionError
+        try:
+            self(deep=True)
+        except ConnectionError:
+            return "caught"
+
+    run = Run(call)
+    assert (run.result.retval, run.message) == ("caught", None)
+
+
+def test_eager_calls_behave_as_on_the_plain_base(app):
+    @app.task(base=DLQTask)
+    def fails():
+        raise ConnectionError("bank")
+
+    calls = []
+
+    @app.task(base=DLQTask, autoretry_for=(Outage,), max_retries=2)
+    def autoretries():
+        calls.append(1)
+        raise Outage
+
+    assert fails.apply().state == "FAILURE"
+    with pytest.raises(ConnectionError):
+        fails.apply(throw=True)
+    assert isinstance(autoretries.apply().result, Outage)
+    assert len(calls) == 3
+
+
+def test_pydantic_tasks_are_checked_as_ever(app):
+    class Order(BaseModel):
+        amount: int
+
+    @app.task(base=DLQTask, pydantic=True)
+    def charge(order: Order) -> int:
+        return order.amount
+
+    assert Run(charge, {"amount": 3}).result.retval == 3
+    assert Run(charge, {"amount": "x"}).failure.reason is Reason.TERMINAL
+
+
+def test_class_based_and_shared_tasks(app):
+    class Charge(DLQTask):
+        name = "charge"
+
+        def run(self, x):
+            raise KeyError(x)
+
+    @shared_task(base=DLQTask, name="shared-charge")
+    def shared():
+        raise KeyError
+
+    assert Run(app.register_task(Charge()), 1).failure.message == "1"
+    app.finalize()
+    assert Run(app.tasks["shared-charge"]).failure.reason is Reason.TERMINAL
+
+
+def test_arguments_are_checked_as_ever(app):
+    @app.task(base=DLQTask)
+    def call(x): ...
+
+    with pytest.raises(TypeError):
+        call.delay()
+
+
+def test_as_the_apps_task_class_it_leaves_celerys_own_tasks_alone():
+    app = Celery("unit", broker="memory://", task_cls=DLQTask, set_as_current=False)
+    app.conf.task_ignore_result = True
+    app.finalize()
+    unlock = app.tasks["celery.chord_unlock"]
+    assert isinstance(unlock, DLQTask)
+    assert unlock.max_retries is None
+    run = Run(app.tasks["celery.map"], None, None)
+    assert (run.state, run.failure) == ("FAILURE", None)
+    reset_worker_optimizations(app)
+
+
+def test_a_coroutine_function_is_refused_at_registration(app):
+    async def call(): ...
+
+    app.task(base=DLQTask, name="slow-call")(call)
+    with pytest.raises(AsyncTaskError, match=r"slow-call is a coroutine function.*asyncio\.run"):
+        app.finalize()
+
+
+def test_a_wrong_setting_is_found_when_the_app_is_finalised(app):
+    app.conf.dlq_max_attempts = 0
+
+    @app.task(base=DLQTask)
+    def call(): ...
+
+    with pytest.raises(SettingsError, match="dlq_max_attempts"):
+        app.finalize()
+
+
+def test_the_history_header_is_plain_json_text(app):
+    @app.task(base=DLQTask)
+    def call():
+        raise ConnectionError("\x00 gr\u00fc\u00df \ud800")
+
+    text = Run(call).message.headers[ATTEMPTS_HEADER]
+    assert text.isascii()
+    assert json.loads(text)[0]["number"] == 1
