@@ -113,6 +113,7 @@ class DeadLetterQueue:
         """What a redrive of ``wanted`` would do, without doing it."""
         from celery_dlq.redrive.plan import make_plan
 
+        self.app.loader.import_default_modules()
         return make_plan(self.app, self.store, wanted, limit=limit)
 
     def redrive(
@@ -133,6 +134,8 @@ class DeadLetterQueue:
         """
         from celery_dlq.redrive.engine import Redrive
 
+        # A letter is sent only to a task that this app knows.
+        self.app.loader.import_default_modules()
         return Redrive(self.app, self.store, self.settings).run(
             wanted, who=who, limit=limit, rate=rate,
             on_progress=on_progress, should_stop=should_stop,

@@ -96,7 +96,7 @@ def _sentence(conditions: list[str], verdict: Verdict | None) -> str:
 def _find(dotted: str) -> type[BaseException]:
     parts = (dotted if "." in dotted else f"builtins.{dotted}").split(".")
     found: object = None
-    for end in range(len(parts) - 1, 0, -1):
+    for end in range(len(parts) - 1, 0, -1) if all(parts) else ():
         module = _import(".".join(parts[:end]))
         if module is not None:
             found = _reach(module, parts[end:])

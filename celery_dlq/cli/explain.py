@@ -15,9 +15,9 @@ Explained = tuple[dict[str, Any], list[Part]]
 
 
 def names_type(text: str) -> bool:
-    """Whether ``text`` looks like an exception type: identifiers with a dot, or with a capital."""
+    """Whether ``text`` looks like an exception type: a dotted name, or one of the builtins."""
     parts = text.split(".")
-    return all(part.isidentifier() for part in parts) and (len(parts) > 1 or text[0].isupper())
+    return _is_imported(text) or (len(parts) > 1 and all(part.isidentifier() for part in parts))
 
 
 def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
@@ -76,7 +76,10 @@ def explain_type(name: str, classifier: Classifier) -> Explained:
             ("Verdict", verdict or "depends"),
             ("Rules", ", ".join(found.rules)),
             ("Depends on", found.depends_on),
-            ("Asked before", "the task's own: classify(), dont_autoretry_for, throws, autoretry_for"),
+            (
+                "Asked before",
+                "the task's own: classify(), dont_autoretry_for, throws, autoretry_for",
+            ),
         ],
     )
     return record, [facts]

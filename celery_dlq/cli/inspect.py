@@ -32,6 +32,9 @@ _GROUP_COLUMNS = (
 
 _BAR_WIDTH = 30
 
+#: Rows of a table of counts on a terminal; the rest is summed up.
+_TOP = 15
+
 
 @click.command("list")
 @filters()
@@ -141,13 +144,15 @@ def _stats_parts(found: Stats, *, drawn: bool) -> list[Part]:
 
 
 def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table:
-    top = max(counts.values(), default=0)
     columns = [Column(title), Column("OPEN", right=True, rigid=True)]
-    rows: list[list[str | int]] = [[name, count] for name, count in counts.items()]
-    if drawn:
-        columns.append(Column(""))
-        rows = [[name, count, bar(count, top, _BAR_WIDTH)] for name, count in counts.items()]
-    return Table(columns, rows)
+    if not drawn:
+        return Table(columns, [*counts.items()])
+    top = max(counts.values(), default=0)
+    rows = [(name, count, bar(count, top, _BAR_WIDTH)) for name, count in counts.items()]
+    if len(rows) > _TOP:
+        rest = sum(count for _name, count, _bar in rows[_TOP:])
+        rows[_TOP:] = [(f"… {len(rows) - _TOP} more", rest, "")]
+    return Table([*columns, Column("")], rows)
 
 
 def _age_names(ages: Mapping[float, int]) -> dict[str, int]:
@@ -165,8 +170,8 @@ def _age_names(ages: Mapping[float, int]) -> dict[str, int]:
 def explain(cli: Any, what: str, form: str) -> None:
     """Say which rule decided, and why.
 
-    A name with a dot or a capital, such as requests.ConnectionError or ValueError, is taken for an
-    exception type, all else for the beginning of a letter's id.
+    A dotted name, such as requests.ConnectionError, and a builtin, such as ValueError, are taken for
+    exception types, all else for the beginning of a letter's id.
     """
     session = Session(cli)
     if names_type(what):

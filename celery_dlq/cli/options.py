@@ -136,6 +136,8 @@ def limit_option(text: str, default: int | None = None) -> Callable[[_Command], 
 def selection_options(command: _Command) -> _Command:
     """Give a command ids, ``--all`` and ``--yes``; it is called with ``ids``, ``everything``, ``yes``."""
     yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-    everything = click.option("--all", "everything", is_flag=True, help="Every letter, instead of ids or filters.")
+    everything = click.option(
+        "--all", "everything", is_flag=True, help="Every letter, instead of ids or filters."
+    )
     ids = click.argument("ids", nargs=-1, metavar="[ID]...")
     return ids(everything(yes(command)))

@@ -46,7 +46,7 @@ def _bar(cli: Any) -> Iterator[OnProgress]:
         TextColumn("Redriving"), BarColumn(), TaskProgressColumn(), MofNCompleteColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[skipped]} skipped"),
     )  # fmt: skip
-    console = Console(stderr=True, no_color=cli.no_color)
+    console = Console(stderr=True, force_terminal=True, no_color=cli.no_color)
     with Bars(*columns, console=console, transient=True) as bars:
         row = bars.add_task("", total=None, skipped=0)
 

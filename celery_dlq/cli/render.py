@@ -17,7 +17,7 @@ from celery_dlq.cli.text import visible, visible_lines
 from celery_dlq.letter import dump_json
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, JustifyMethod, RenderableType
     from rich.text import Text
 
 #: From so many columns on, a terminal shows times whole and not only as ages.
@@ -182,12 +182,12 @@ class Screen:
         grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         for position, place in enumerate(shown):
             column = table.columns[place]
-            widest = max((row[position].cell_len for row in rows), default=0)
-            grid.add_column(
-                column.title, justify="right" if column.right else "left",
-                no_wrap=not column.fold, overflow="fold" if column.fold else "ellipsis",
-                min_width=widest if column.rigid else None,
-            )  # fmt: skip
+            side: JustifyMethod = "right" if column.right else "left"
+            # Grids take the room they lack from columns that may wrap; the cells are cut instead.
+            grid.add_column(column.title, justify=side, no_wrap=column.rigid)
+            if not column.fold:
+                for row in rows:
+                    row[position].no_wrap, row[position].overflow = True, "ellipsis"
         for row in rows:
             grid.add_row(*row)
         return grid

@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
+from celery import _state as celery_state
 
 from celery_dlq.cli.render import Screen
 from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownLetter
 from celery_dlq.letter import DeadLetter
+from celery_dlq.settings import STORE_URL_VARIABLE
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ class Session:
         """The app's dead-letter queue.
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
+        :raises click.UsageError: no app was named.
         """
+        _check_named(self.cli.app)
         # Every celery command imports this package's commands, and few of them need the rest.
         from celery_dlq.queue import DeadLetterQueue
 
@@ -128,6 +132,15 @@ class Session:
             after = page.next
             if after is None:
                 return
+
+
+def _check_named(app: Any) -> None:
+    """Refuse Celery's stand-in for an app that was not named: its store would be a new, empty file
+    in the working directory."""
+    stands_in = app is celery_state.default_app
+    configured = STORE_URL_VARIABLE in os.environ or any(key.startswith("dlq_") for key in app.conf)
+    if stands_in and not configured:
+        raise click.UsageError("No app is named; write: celery -A <app> dlq …")
 
 
 def operator() -> str:

@@ -100,6 +100,7 @@ class Redrive:
 
         :raises RedriveError: the broker does not answer; nothing was sent.
         """
+        self._store.rescue(self._now())
         wanted = self._cut_off(redrivable(wanted))
         count = self._store.count(wanted)
         planned = count if limit is None else min(count, limit)

@@ -16,8 +16,8 @@ from celery_dlq.states import OPEN_STATES, Reason, State
 class Filter:
     """Which letters are meant. Empty fields do not restrict; all given ones must hold.
 
-    ``task`` and ``exception`` take a full dotted name or its last part; ``group`` takes a
-    fingerprint or a unique beginning of one.
+    ``task`` and ``exception`` take a full dotted name or its last part; ``group`` and ``worker``
+    take a whole value or its beginning.
     """
 
     ids: tuple[str, ...] = ()
@@ -32,7 +32,8 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     worker: str | None = None
-    #: Text in message, exception type, task, or displayed arguments; case does not count.
+    #: Text in message, exception type, task, or displayed arguments; case does not count (SQLite
+    #: knows the case of ASCII letters only).
     search: str | None = None
 
     def __post_init__(self) -> None:
@@ -109,7 +110,8 @@ class Saved:
 
 
 class Store(Protocol):
-    """A dead-letter store. Every method is one transaction and may be repeated.
+    """A dead-letter store. Every method is one transaction (``discard`` and ``undiscard`` are several,
+    each whole in itself) and may be repeated.
 
     All raise :class:`~celery_dlq.errors.StoreUnavailable` when the database does not answer and
     :class:`~celery_dlq.errors.SchemaError` when its schema does not fit.
@@ -131,14 +133,16 @@ class Store(Protocol):
         """Up to ``limit`` task ids that begin with ``prefix``."""
 
     def find(self, wanted: Filter, *, limit: int = 50, after: str | None = None) -> Page:
-        """A page of letters (without their attempts and bodies), newest failure first."""
+        """A page of letters, newest failure first, without their attempts, tracebacks, bodies, headers
+        and properties. ``after`` is the mark of the page before; raises ``FilterError`` when it is
+        none."""
 
     def count(self, wanted: Filter) -> int:
         """How many letters match."""
 
     def groups(self, wanted: Filter, *, limit: int = 50) -> list[Group]:
-        """Groups with open letters, most open letters first; filtered by the fields groups have:
-        task, exception, group, since, until."""
+        """Groups with open letters, most open letters first. They can be narrowed by task, exception,
+        group, since and until (of the last failure in the group); raises ``FilterError`` for others."""
 
     def stats(self, now: datetime) -> Stats:
         """Depth, arrivals, ages."""
@@ -146,9 +150,11 @@ class Store(Protocol):
     def claim(
         self, wanted: Filter, *, token: str, lease_until: datetime, limit: int, now: datetime
     ) -> Claim:
-        """Take up to ``limit`` matching letters, oldest failure first, with bodies but without
-        attempts. Only ``DEAD`` letters and expired claims are taken, and ``REDRIVEN`` ones when the
-        filter names that state. Concurrent claims never take the same letter."""
+        """Take up to ``limit`` matching letters, oldest failure first, with their messages but without
+        attempts, traceback and display copies. Expired claims are taken first, then ``DEAD`` letters,
+        then ``REDRIVEN`` ones when the filter names that state. Concurrent claims never take the same
+        letter; but a confirmed one is ``REDRIVEN`` again, so that claiming that state until nothing
+        is left never ends."""
 
     def confirm(self, token: str, ids: Sequence[str]) -> int:
         """The broker has them: ``CLAIMED`` becomes ``REDRIVEN`` and the redrive counts. Letters that
@@ -161,7 +167,8 @@ class Store(Protocol):
         """Free the letters of claims whose lease has ended; returns how many."""
 
     def discard(self, wanted: Filter, *, who: str, why: str, now: datetime) -> int:
-        """Close ``DEAD`` (or, when named, ``REDRIVEN``) letters for good; audited."""
+        """Close ``DEAD`` (or, when named, ``REDRIVEN``) letters for good; audited. Letters that die
+        while it runs are not swept in."""
 
     def undiscard(self, wanted: Filter, *, who: str, now: datetime) -> int:
         """Open discarded letters again; audited."""

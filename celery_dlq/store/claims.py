@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
-from celery_dlq.store.query import conditions, in_states
-from celery_dlq.store.rows import letter_from, stored_id
+from celery_dlq.store.query import Conditions, conditions, in_states
+from celery_dlq.store.rows import Row, letter_from, stored_id
 
 letter = tables.letter
 
@@ -39,23 +39,13 @@ def claim(
 ) -> Claim:
     """Take up to ``limit`` letters, oldest failure first, skipping those that another claim is
     just taking."""
-    found = conditions(connection, wanted)
-    rows: list[Any] = []
-    for source in _sources(wanted, now):
-        if len(rows) < limit:
-            oldest = _oldest(source, found, limit - len(rows))
-            rows += connection.execute(oldest).mappings()
+    rows = _lock(connection, _sources(wanted, now), conditions(connection, wanted), limit)
+    held = {"state": State.CLAIMED.value, "claim_token": token, "lease_expires_at": lease_until}
     if rows:
-        taken = {
-            "state": State.CLAIMED.value,
-            "claim_token": token,
-            "lease_expires_at": lease_until,
-        }
-        ids = [row["id"] for row in rows]
-        connection.execute(update(letter).where(letter.c.id.in_(ids)).values(taken))
+        taken = letter.c.id.in_([row["id"] for row in rows])
+        connection.execute(update(letter).where(taken).values(held))
     rows.sort(key=lambda row: (row["last_failed_at"], row["id"]))
-    changed = {"claim_token": token, "lease_expires_at": lease_until, "state": State.CLAIMED}
-    return Claim(token=token, letters=tuple(letter_from({**row, **changed}) for row in rows))
+    return Claim(token=token, letters=tuple(letter_from({**row, **held}) for row in rows))
 
 
 def confirm(connection: Connection, token: str, ids: Sequence[str]) -> int:
@@ -88,14 +78,20 @@ def _sources(wanted: Filter, now: datetime) -> list[ColumnElement[bool]]:
     return sources
 
 
-def _oldest(source: ColumnElement[bool], found: list[ColumnElement[bool]], limit: int) -> Any:
-    return (
-        select(*_CLAIMED)
-        .where(source, *found)
-        .order_by(letter.c.last_failed_at, letter.c.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
+def _lock(
+    connection: Connection, sources: list[ColumnElement[bool]], found: Conditions, limit: int
+) -> list[Row]:
+    rows: list[Row] = []
+    for source in sources:
+        oldest = (
+            select(*_CLAIMED)
+            .where(source, *found)
+            .order_by(letter.c.last_failed_at, letter.c.id)
+            .limit(limit - len(rows))
+            .with_for_update(skip_locked=True)
+        )
+        rows += connection.execute(oldest).mappings()
+    return rows
 
 
 def _expired(now: datetime) -> ColumnElement[bool]:

@@ -110,28 +110,26 @@ def storable(letter: DeadLetter) -> DeadLetter:
 
 def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
     """The letter of a row. Columns that were not selected come out empty."""
-    read = row.get
+    whole = {**_EMPTY, **row}
     return DeadLetter(
-        **{name: read(name, "") for name in _SAME_NAME if name != "pid"},
-        pid=read("pid"),
-        state=State(row["state"]),
-        reason=Reason(row["reason"]),
+        **{name: whole[name] for name in _SAME_NAME},
+        state=State(whole["state"]),
+        reason=Reason(whole["reason"]),
         explanation=Explanation(
-            verdict=Verdict(row["verdict"]),
-            rule=row["rule"],
-            evidence=read("evidence", ""),
-            path=read("path", ""),
+            verdict=Verdict(whole["verdict"]),
+            rule=whole["rule"],
+            evidence=whole["evidence"],
+            path=whole["path"],
         ),
-        args=_parsed(read("args")),
-        kwargs=_parsed(read("kwargs")),
-        tags=tuple(_parsed(read("tags")) or ()),
+        args=json.loads(whole["args"]),
+        kwargs=json.loads(whole["kwargs"]),
+        tags=tuple(json.loads(whole["tags"])),
         attempts=tuple(attempt_from(item) for item in attempts),
-        envelope=_envelope_from(row),
-        claim_token=read("claim_token"),
-        lease_expires_at=read("lease_expires_at"),
-        closed_at=read("closed_at"),
-        closed_by=read("closed_by", ""),
-        closed_reason=read("closed_reason", ""),
+        envelope=Envelope(
+            **{name: whole[name] for name in _ENVELOPE_NAMES},
+            headers=decode_table(whole["headers"]),
+            properties=decode_table(whole["properties"]),
+        ),
     )
 
 
@@ -141,26 +139,12 @@ def attempt_from(row: Row) -> Attempt:
     return Attempt(**{**values, "verdict": Verdict(row["verdict"])})
 
 
-def _envelope_from(row: Row) -> Envelope:
-    read = row.get
-    headers, properties = read("headers"), read("properties")
-    return Envelope(
-        body=read("body", b""),
-        content_type=read("content_type", ""),
-        content_encoding=read("content_encoding", ""),
-        headers=decode_table(headers) if headers else {},
-        properties=decode_table(properties) if properties else {},
-        exchange=read("exchange", ""),
-        routing_key=read("routing_key", ""),
-        queue=read("queue", ""),
-    )
-
-
 #: Fields of a letter that are columns of the same name and type.
 _SAME_NAME = (
     "task_id", "task", "exception_type", "message", "traceback", "fingerprint", "first_failed_at",
     "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
-    "correlation_id", "canvas", "redrive_count", "attempt_count",
+    "correlation_id", "canvas", "redrive_count", "attempt_count", "claim_token",
+    "lease_expires_at", "closed_at", "closed_by", "closed_reason",
 )  # fmt: skip
 
 
@@ -168,6 +152,12 @@ _SAME_NAME = (
 _ENVELOPE_NAMES = (
     "body", "content_type", "content_encoding", "exchange", "routing_key", "queue",
 )  # fmt: skip
+
+#: What stands for the columns that a list or a claim does without.
+_EMPTY = {
+    "traceback": "", "evidence": "", "path": "", "body": b"",
+    "args": "null", "kwargs": "null", "tags": "[]", "headers": "{}", "properties": "{}",
+}  # fmt: skip
 
 _WIDTHS = {
     table: {column.name: getattr(column.type, "length", None) for column in table.columns}
@@ -188,10 +178,6 @@ def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:
 def _fit_text(text: str, width: int | None) -> str:
     text = safe_text(text)
     return clip(text, TEXT_LIMIT) if width is None else text[:width].rstrip(" ")
-
-
-def _parsed(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
 
 
 def _finite(seconds: float | None) -> float | None:

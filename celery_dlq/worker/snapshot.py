@@ -63,7 +63,7 @@ def envelope(message: Any, app: Any) -> Envelope:
     exchange, routing_key = info.get("exchange") or "", info.get("routing_key") or ""
     properties = message.properties or {}
     return Envelope(
-        body=_raw(message.body),
+        body=_raw(message.body, message.content_encoding),
         content_type=message.content_type or "",
         content_encoding=message.content_encoding or "",
         headers=dict(message.headers or {}),
@@ -138,8 +138,9 @@ def _canvas(request: Any, embed: Mapping[str, Any]) -> str:
     return "group" if request.group else ""
 
 
-def _raw(body: Any) -> bytes:
-    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
+def _raw(body: Any, content_encoding: str | None) -> bytes:
+    # py-amqp decodes a body by its content encoding; others hand over the bytes.
+    return body.encode(content_encoding or "utf-8") if isinstance(body, str) else bytes(body)
 
 
 def _queue_name(exchange: str, routing_key: str, app: Any) -> str:

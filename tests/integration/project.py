@@ -54,7 +54,7 @@ class Project:
         )
         self.dlq = DeadLetterQueue.of(self.app)
         for name in TASKS:
-            self.app.task(name=f"proj.{name}")(lambda: None)
+            self.app.task(name=f"proj.{name}", shared=False)(_not_here)
 
     @property
     def fixed(self) -> Path:
@@ -87,10 +87,11 @@ class Project:
 
     @contextlib.contextmanager
     def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-        log = self.directory / f"worker-{uuid.uuid4().hex[:6]}.log"
+        name = uuid.uuid4().hex[:6]
+        log = self.directory / f"worker-{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.command("worker", "-l", "INFO", "--without-gossip", "--without-mingle", *options),
+                self.command("worker", "-n", f"{name}@%h", "-l", "INFO", "--without-gossip", "--without-mingle", *options),
                 env=self.environment, cwd=self.directory, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
         try:
@@ -115,7 +116,12 @@ class Project:
         return letter
 
     def count(self, **wanted: object) -> int:
-        return self.dlq.store.count(Filter(**wanted))
+        return self.dlq.store.count(Filter(queue=self.queue, **wanted))
+
+    def close(self) -> None:
+        """Give back what the test's own process opened."""
+        self.dlq.store.close()
+        self.app.close()
 
 
 TASKS = (
@@ -123,6 +129,10 @@ TASKS = (
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
     "member", "late",
 )  # fmt: skip
+
+
+def _not_here(*args: object, **kwargs: object) -> None:
+    raise AssertionError("runs in a worker only")
 
 
 def stop(process: subprocess.Popen[bytes], log: Path) -> None:

@@ -41,8 +41,8 @@ def broker(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_each_end_has_its_one_place(pool, broker, tmp_path, redis_url):
-    project = Project(tmp_path, broker, f"sqlite:///{tmp_path}/store.sqlite3", f"{redis_url}/9")
+def test_each_end_has_its_one_place(pool, broker, make_project, redis_url):
+    project = make_project(broker, backend=f"{redis_url}/9")
     deaths = {**DEATHS, **(PREFORK_DEATHS if pool == "prefork" else {})}
     with project.worker(*POOLS[pool]):
         dead = {name: project.send(name) for name in deaths}
@@ -70,7 +70,7 @@ def test_a_letter_carries_all_there_is_to_know(project):
     assert letter.kwargs == {"password": "[redacted]"}
     assert "unless_fixed" in letter.traceback
     assert letter.traceback.rstrip().endswith("ValueError: bad currency 17")
-    assert letter.worker.startswith("celery@")
+    assert "@" in letter.worker
     assert letter.pid
     assert (letter.release, letter.tags) == ("1.4.2", ("money",))
     assert (letter.queue, letter.root_id, letter.correlation_id) == (project.queue, task_id, task_id)
@@ -95,8 +95,10 @@ def test_attempts_tell_the_whole_history(project):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_late_acknowledged_task_dies_once_and_is_acknowledged_after_its_letter(pool, broker, tmp_path):
-    project = Project(tmp_path, broker, f"sqlite:///{tmp_path}/store.sqlite3")
+def test_a_late_acknowledged_task_dies_once_and_is_acknowledged_after_its_letter(
+    pool, broker, make_project, tmp_path
+):
+    project = make_project(broker)
     with project.worker(*POOLS[pool]):
         letter = project.wait_for_letter(project.send("late", 1))
     assert letter.reason is Reason.TERMINAL
@@ -105,11 +107,9 @@ def test_a_late_acknowledged_task_dies_once_and_is_acknowledged_after_its_letter
     assert (tmp_path / "count-late-1").read_text() == ".", "the first was not delivered again"
 
 
-def test_a_store_that_is_away_costs_no_letter(tmp_path, redis_url):
-    project = Project(tmp_path, f"{redis_url}/9", f"sqlite:///{tmp_path}/store.sqlite3")
-    away = Project(
-        tmp_path, f"{redis_url}/9", "postgresql+psycopg://root@127.0.0.1:1/nowhere", queue=project.queue
-    )
+def test_a_store_that_is_away_costs_no_letter(project, tmp_path):
+    nowhere = "postgresql+psycopg://root@127.0.0.1:1/nowhere"
+    away = Project(tmp_path, project.broker, nowhere, queue=project.queue)
     with away.worker("-c", "2"):
         sent = {away.send("terminal", n) for n in range(50)}
         wait_for("the spool", lambda: sum(

@@ -7,9 +7,9 @@ from celery_dlq.classify.evidence import message, read, text_of
 from celery_dlq.classify.table import Finding, network, probed, terminal, transient, within
 from celery_dlq.states import Verdict
 
-# Prefixes that redis-py leaves as a plain ResponseError: a script is running, or replicas are away
-# (redis src/server.c, sharedObjects).
-_REDIS_WILL_PASS = frozenset({"BUSY", "NOREPLICAS"})
+# Prefixes that redis-py leaves as a plain ResponseError, OOM before its version 5: a script is
+# running, replicas are away, memory is short (redis src/server.c, createSharedObjects()).
+_REDIS_WILL_PASS = frozenset({"BUSY", "NOREPLICAS", "OOM"})
 
 
 def redis_reply(exc: BaseException) -> Finding:

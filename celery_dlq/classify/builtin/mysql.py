@@ -25,9 +25,10 @@ TRANSIENT_NUMBERS = frozenset(
     }
 )  # fmt: skip
 
-# mysql/connector/connection.py, pooling.py.
+# mysql/connector/connection.py and pooling.py; pymysql/connections.py ping() on a stale connection.
 _WILL_PASS = re.compile(
     r"MySQL Connection not available|Connection to MySQL is not available|pool exhausted"
+    r"|Already closed"
 )
 
 

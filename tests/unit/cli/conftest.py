@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from factories import T0, attempt, envelope, letter
 
 from celery_dlq.cli import dlq, progress, render, selection, times
 from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.task import DLQTask
 
 #: The present, as the commands see it.
@@ -26,8 +28,19 @@ def still_clock(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):
+    """An SQLite file with the schema: copying it is faster than migrating for each test."""
+    path = tmp_path_factory.mktemp("store") / "empty.sqlite3"
+    store = SQLStore(f"sqlite:///{path}")
+    store.check_schema()
+    store.close()
+    return path
+
+
 @pytest.fixture
-def app(tmp_path):
+def app(tmp_path, empty_store):
+    shutil.copy(empty_store, tmp_path / "letters.sqlite3")
     app = Celery("shop", broker="memory://", set_as_current=False)
     app.conf.dlq_store_url = f"sqlite:///{tmp_path}/letters.sqlite3"
     app.conf.dlq_spool_dir = str(tmp_path / "spool")

@@ -1,0 +1,47 @@
+"""The store on each database, empty at the start of each test."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import delete
+
+from celery_dlq.store import schema, tables
+from celery_dlq.store.sql import SQLStore
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql", "mysql"])
+def database_url(request, tmp_path_factory):
+    """The URL of a database for this session, on each kind of server in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('store') / 'dlq.sqlite3'}"
+    return request.getfixturevalue(
+        {"postgresql": "postgres_url", "mysql": "mysql_url"}[request.param]
+    )
+
+
+@pytest.fixture(scope="session")
+def session_store(database_url):
+    store = SQLStore(database_url)
+    schema.upgrade(store.database)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(session_store):
+    """An empty store."""
+
+    def empty(connection):
+        for table in tables.metadata.tables.values():
+            connection.execute(delete(table))
+
+    session_store.database.write(empty)
+    return session_store
+
+
+@pytest.fixture
+def sqlite_store(tmp_path):
+    """A new SQLite file, not yet connected to."""
+    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
+    yield store
+    store.close()

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from factories import T0, attempt, letter
+from recount import assert_counts_hold
+from sqlalchemy import select
+
+from celery_dlq.states import State
+from celery_dlq.store import closing, tables
+from celery_dlq.store.base import Filter
+
+
+def minutes(number: float):
+    return T0 + timedelta(minutes=number)
+
+
+def named(*states: State, **filters) -> Filter:
+    return Filter(states=frozenset(states), **filters)
+
+
+def discard(store, wanted: Filter, why: str = "obsolete", now: float = 10) -> int:
+    return store.discard(wanted, who="ann", why=why, now=minutes(now))
+
+
+def undiscard(store, wanted: Filter) -> int:
+    return store.undiscard(wanted, who="bob", now=minutes(11))
+
+
+def audit(store) -> list[dict]:
+    rows = store.database.read(
+        lambda connection: connection.execute(select(tables.audit)).mappings().all()
+    )
+    return [{**row, "detail": json.loads(row["detail"])} for row in rows]
+
+
+def claim(store, *ids: str):
+    return store.claim(
+        Filter(ids=ids), token="t", lease_until=minutes(60), limit=10, now=minutes(1)
+    )
+
+
+@pytest.fixture(autouse=True)
+def _counts_hold_in_the_end(store):
+    yield
+    assert_counts_hold(store)
+
+
+@pytest.fixture
+def letters(store):
+    store.save([letter(name, attempt(minutes=at)) for at, name in enumerate("abcd")])
+    return store
+
+
+def test_a_discarded_letter_says_when_by_whom_and_why(letters):
+    assert discard(letters, Filter(ids=("a", "b"))) == 2
+    found = letters.get("a")
+    assert found.state is State.DISCARDED
+    assert (found.closed_at, found.closed_by, found.closed_reason) == (
+        minutes(10),
+        "ann",
+        "obsolete",
+    )
+    assert letters.count(Filter()) == 2
+
+
+def test_discarding_again_moves_nothing(letters):
+    discard(letters, Filter())
+    assert discard(letters, Filter()) == 0
+    assert len(audit(letters)) == 1
+
+
+def test_an_act_is_audited_once_with_its_count_and_filter(letters):
+    wanted = Filter(task="charge", since=minutes(1), states=frozenset({State.DEAD}))
+    discard(letters, wanted, why="bad deploy")
+    (row,) = audit(letters)
+    assert (row["at"], row["who"], row["act"], row["count"], row["why"]) == (
+        minutes(10), "ann", "discard", 3, "bad deploy",
+    )  # fmt: skip
+    assert row["detail"] == {
+        "filter": {"task": "charge", "since": str(minutes(1)), "states": ["dead"]}
+    }
+
+
+def test_an_act_in_many_chunks_is_one_audit_row(letters, monkeypatch):
+    monkeypatch.setattr(closing, "CHUNK", 3)
+    assert discard(letters, Filter()) == 4
+    assert [row["count"] for row in audit(letters)] == [4]
+    assert undiscard(letters, Filter()) == 4
+    assert [(row["act"], row["count"]) for row in audit(letters)] == [
+        ("discard", 4),
+        ("undiscard", 4),
+    ]
+
+
+def test_claimed_letters_are_not_discarded(letters):
+    claim(letters, "a")
+    assert discard(letters, named(State.CLAIMED)) == 0
+    assert discard(letters, Filter()) == 3
+    assert letters.get("a").state is State.CLAIMED
+
+
+def test_redriven_letters_are_discarded_only_when_they_are_named(letters):
+    claim(letters, "a")
+    letters.confirm("t", ["a"])
+    assert discard(letters, Filter()) == 3
+    assert letters.get("a").state is State.REDRIVEN
+    assert discard(letters, named(State.DEAD, State.REDRIVEN)) == 1
+    assert letters.get("a").state is State.DISCARDED
+
+
+def test_letters_that_die_while_an_act_runs_are_not_swept_in(letters, monkeypatch):
+    monkeypatch.setattr(closing, "CHUNK", 1)
+    move = closing.move_chunk
+
+    def meanwhile(connection, **step):
+        done = move(connection, **step)
+        letters_arrived.append(1)
+        return done
+
+    letters_arrived: list[int] = []
+    act = closing.discarding(Filter(), who="ann", why="", now=minutes(10))
+    until = letters.database.read(lambda connection: closing.newest_failure(connection, act))
+    letters.save([letter("late", attempt(minutes=99))])
+    assert until == minutes(3)
+    monkeypatch.setattr(closing, "move_chunk", meanwhile)
+    assert letters._carry_out(act) == 5
+    assert len(letters_arrived) == 6
+
+
+def test_undiscarded_letters_wait_again(letters):
+    discard(letters, Filter())
+    assert undiscard(letters, Filter(ids=("a",))) == 1
+    found = letters.get("a")
+    assert (found.state, found.closed_at, found.closed_by, found.closed_reason) == (
+        State.DEAD, None, "", "",
+    )  # fmt: skip
+    assert [row["who"] for row in audit(letters)] == ["ann", "bob"]
+
+
+def test_only_discarded_letters_are_undiscarded(letters):
+    assert undiscard(letters, Filter()) == 0
+    assert undiscard(letters, named(State.DEAD)) == 0
+    discard(letters, Filter(ids=("a",)))
+    assert undiscard(letters, named(State.RESOLVED)) == 0
+    assert undiscard(letters, named(State.DISCARDED, State.DEAD)) == 1
+
+
+def test_a_discarded_and_undiscarded_letter_can_be_redriven(letters):
+    discard(letters, Filter())
+    undiscard(letters, Filter())
+    assert len(claim(letters, "a", "b").letters) == 2
+
+
+def test_another_act_is_audited(store):
+    store.record_act(who="ann", act="redrive", detail={"sent": 3, "failed": 0}, now=T0)
+    (row,) = audit(store)
+    assert (row["who"], row["act"], row["count"], row["why"]) == ("ann", "redrive", 0, "")
+    assert row["detail"] == {"sent": 3, "failed": 0}
+
+
+def test_hostile_words_in_an_act_are_kept_storable(store):
+    store.save([letter("a")])
+    store.discard(Filter(), who="a\x00\ud800" + "x" * 999, why="y\x00" * 999, now=T0)
+    assert store.get("a").closed_by.startswith("a\\u0000\\ud800x")

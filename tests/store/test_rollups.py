@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+from factories import T0, attempt, letter
+
+from celery_dlq.errors import FilterError
+from celery_dlq.states import Reason, State
+from celery_dlq.store.base import Filter, Group
+
+
+def minutes(number: float):
+    return T0 + timedelta(minutes=number)
+
+
+def at(task_id: str, number: float = 0, **changes):
+    return letter(task_id, attempt(minutes=number), **changes)
+
+
+@pytest.fixture
+def groups(store):
+    store.save(
+        [
+            at("a", 0, fingerprint="aa", message="first"),
+            at("b", 5, fingerprint="aa", message="second"),
+            at("c", 3, fingerprint="bb", task="shop.ship", exception_type="KeyError"),
+            at("d", 9, fingerprint="cc", task="bank.charge"),
+            at("e", 9, fingerprint="cc", task="bank.charge"),
+            at("f", 9, fingerprint="cc", task="bank.charge"),
+        ]
+    )
+    return store
+
+
+def fingerprints(store, **filters) -> list[str]:
+    return [group.fingerprint for group in store.groups(Filter(**filters))]
+
+
+def test_groups_come_largest_first(groups):
+    assert fingerprints(groups) == ["cc", "aa", "bb"]
+    assert [group.fingerprint for group in groups.groups(Filter(), limit=1)] == ["cc"]
+
+
+def test_a_group_says_what_it_is_about(groups):
+    assert groups.groups(Filter(group="aa")) == [
+        Group(
+            fingerprint="aa",
+            task="shop.charge",
+            exception_type="ValueError",
+            message="first",
+            open_count=2,
+            total_count=2,
+            first_seen_at=T0,
+            last_seen_at=minutes(5),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"task": "charge"}, ["cc", "aa"]),
+        ({"task": "shop.ship"}, ["bb"]),
+        ({"exception": "KeyError"}, ["bb"]),
+        ({"group": "a"}, ["aa"]),
+        ({"since": minutes(5)}, ["cc", "aa"]),
+        ({"until": minutes(5)}, ["bb"]),
+    ],
+)
+def test_groups_are_filtered_by_what_they_have(groups, filters, expected):
+    assert fingerprints(groups, **filters) == expected
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"queue": "q"},
+        {"reason": Reason.TIMEOUT},
+        {"worker": "w"},
+        {"search": "x"},
+        {"ids": ("a",)},
+        {"states": frozenset({State.DEAD})},
+    ],
+)
+def test_what_groups_do_not_have_is_refused_rather_than_ignored(groups, filters):
+    (name,) = filters
+    with pytest.raises(FilterError, match=rf"not kept by {name}.*use: celery -A <app> dlq list"):
+        groups.groups(Filter(**filters))
+
+
+def test_a_group_without_open_letters_is_not_listed_but_remembered(groups):
+    groups.discard(Filter(group="aa"), who="ann", why="", now=minutes(10))
+    assert fingerprints(groups) == ["cc", "bb"]
+    groups.save([at("g", 20, fingerprint="aa")])
+    (group,) = groups.groups(Filter(group="aa"))
+    assert (group.open_count, group.total_count, group.first_seen_at) == (1, 3, T0)
+
+
+def test_a_long_message_is_a_short_example(store):
+    store.save([at("a", message="x" * 10_000)])
+    assert len(store.groups(Filter())[0].message) <= 500
+
+
+def test_the_store_at_a_glance(groups):
+    groups.claim(Filter(ids=("a",)), token="t", lease_until=minutes(90), limit=1, now=minutes(10))
+    stats = groups.stats(minutes(10))
+    assert stats.depth == 6
+    assert stats.by_state == {
+        State.DEAD: 5, State.CLAIMED: 1, State.REDRIVEN: 0, State.RESOLVED: 0, State.DISCARDED: 0,
+    }  # fmt: skip
+    assert list(stats.by_task.items()) == [("bank.charge", 3), ("shop.charge", 2), ("shop.ship", 1)]
+    assert stats.by_exception == {"ValueError": 5, "KeyError": 1}
+    assert stats.by_reason == {Reason.TERMINAL: 6}
+    assert stats.oldest_open_at == T0
+    assert stats.arrivals == (0,) * 23 + (6,)
+
+
+def test_an_empty_store_at_a_glance(store):
+    stats = store.stats(T0)
+    assert stats.depth == sum(stats.by_state.values()) == 0
+    assert (stats.by_task, stats.by_exception, stats.by_reason) == ({}, {}, {})
+    assert stats.oldest_open_at is None
+    assert stats.arrivals == (0,) * 24
+    assert set(stats.ages.values()) == {0}
+
+
+def test_open_letters_are_counted_by_age(store):
+    hour, day = 60, 24 * 60
+    ages = [0.5, 0.99, 1, 5, hour, 2 * hour, day, 6 * day, 7 * day, 99 * day]
+    store.save([at(f"{number}", -age) for number, age in enumerate(ages)])
+    assert store.stats(T0).ages == {60: 2, 3_600: 2, 86_400: 2, 604_800: 2, math.inf: 2}
+
+
+def test_arrivals_are_counted_by_the_hour_of_the_failure(store):
+    store.save([at("now", 0), at("hour", -60), at("day", -23.5 * 60), at("old", -25 * 60)])
+    arrivals = store.stats(T0).arrivals
+    assert len(arrivals) == 24
+    assert (arrivals[23], arrivals[22], arrivals[0], sum(arrivals)) == (1, 1, 1, 3)
+
+
+def test_a_worker_whose_clock_is_ahead_arrives_in_the_present_hour(store):
+    store.save([at("ahead", 7)])
+    assert store.stats(T0).arrivals[23] == 1

@@ -1,0 +1,344 @@
+"""Real clients against real local servers: what each of them raises, and what is made of it."""
+
+import asyncio
+import http.client
+import http.server
+import shutil
+import socket
+import socketserver
+import ssl
+import struct
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+import xmlrpc.client
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from celery_dlq.classify import decide
+
+TIMEOUT_S = 5
+
+
+# -- clients: each gets a URL and raises what its library raises ----------------------------------
+
+
+def by_requests(url, **options):
+    requests = pytest.importorskip("requests")
+    with requests.get(url, **{"timeout": TIMEOUT_S, **options}) as answer:
+        answer.raise_for_status()
+
+
+def by_httpx(url, **options):
+    _by_httpx(pytest.importorskip("httpx"), url, options)
+
+
+def by_httpx2(url, **options):
+    _by_httpx(pytest.importorskip("httpx2"), url, options)
+
+
+def _by_httpx(library, url, options):
+    with library.Client(**{"timeout": TIMEOUT_S, **options}) as client:
+        client.get(url).raise_for_status()
+
+
+def by_urllib(url, timeout=TIMEOUT_S):
+    with urllib.request.urlopen(url, timeout=timeout) as answer:
+        answer.read()
+
+
+def by_aiohttp(url, timeout=TIMEOUT_S):
+    aiohttp = pytest.importorskip("aiohttp")
+
+    async def get():
+        limit = aiohttp.ClientTimeout(sock_read=timeout, sock_connect=timeout)
+        async with aiohttp.ClientSession(timeout=limit, raise_for_status=True) as session:
+            async with session.get(url) as answer:
+                await answer.read()
+
+    asyncio.run(get())
+
+
+def by_urllib3(url, timeout=TIMEOUT_S):
+    urllib3 = pytest.importorskip("urllib3")
+    retries = urllib3.Retry(1, status_forcelist=range(400, 600), backoff_factor=0)
+    with urllib3.PoolManager(retries=retries.new(respect_retry_after_header=False)) as pool:
+        pool.request("GET", url, timeout=timeout)
+
+
+def by_http_client(url, timeout=TIMEOUT_S):
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=timeout)
+    try:
+        connection.request("GET", parts.path)
+        connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+STATUS_CLIENTS = [by_requests, by_httpx, by_httpx2, by_urllib, by_aiohttp]
+CLIENTS = [*STATUS_CLIENTS, by_urllib3, by_http_client]
+
+
+def judge(client, url, **options):
+    """What is decided about what ``client`` raises."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - any of them; the decision is checked
+        client(url, **options)
+    decision = decide(caught.value)
+    if isinstance(caught.value, urllib.error.HTTPError):
+        caught.value.close()
+    return decision
+
+
+def verdict(*args, **options):
+    return judge(*args, **options).verdict.value
+
+
+# -- servers ------------------------------------------------------------------------------------
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """``/503?retry-after=7`` answers 503 with that header; CONNECT is refused with the path's host."""
+
+    def do_GET(self):
+        parts = urlsplit(self.path)
+        self.send_response(int(parts.path.strip("/")))
+        for name, values in parse_qs(parts.query).items():
+            self.send_header(name, values[0])
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET  # noqa: N815 - the name that http.server looks for
+
+    def do_CONNECT(self):
+        self.send_response(int(self.path.partition(".")[0]))
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+class Misbehaving(socketserver.BaseRequestHandler):
+    """Reads a request, then does what the server's ``manner`` says."""
+
+    def handle(self):
+        self.request.recv(65_536)
+        self.server.manner(self.request)
+
+
+def reset(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def hang_up(connection):
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def cut_off(connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this")
+
+
+def say_nothing(connection):
+    connection.recv(1)
+
+
+def talk_nonsense(connection):
+    connection.sendall(b"hello, this is no HTTP\r\n\r\n")
+
+
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(handler, manner=None, context=None):
+        server = Server(("127.0.0.1", 0), handler)
+        server.manner = manner
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def http_server(serve):
+    return f"http://{serve(Answering)}"
+
+
+@pytest.fixture
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+# -- statuses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", STATUS_CLIENTS)
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(404, "terminal"), (409, "terminal"), (429, "transient"), (500, "terminal"), (503, "transient")],
+)
+def test_the_status_decides(client, http_server, status, expected):
+    decision = judge(client, f"{http_server}/{status}")
+    assert (decision.verdict.value, decision.rule) == (expected, "http.status")
+    assert f"status={status} from " in decision.evidence
+
+
+@pytest.mark.parametrize("client", STATUS_CLIENTS)
+def test_retry_after_is_found(client, http_server):
+    assert judge(client, f"{http_server}/429?Retry-After=7").retry_after == 7.0
+    refused = judge(client, f"{http_server}/403?Retry-After=0")
+    assert (refused.verdict.value, refused.retry_after) == ("transient", 0.0)
+    limited = judge(client, f"{http_server}/403?X-RateLimit-Remaining=0")
+    assert (limited.verdict.value, limited.retry_after) == ("transient", None)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(503, "transient"), (404, "terminal")])
+def test_urllib3_after_its_own_retries(http_server, status, expected):
+    decision = judge(by_urllib3, f"{http_server}/{status}")
+    assert decision.verdict.value == expected
+    assert (decision.rule == "http.retries") is (expected == "terminal")
+
+
+def test_requests_with_an_adapter_that_retries(http_server):
+    requests = pytest.importorskip("requests")
+    urllib3 = pytest.importorskip("urllib3")
+
+    def get(url):
+        retry = urllib3.Retry(1, status_forcelist=(503, 404), backoff_factor=0)
+        with requests.Session() as session:
+            session.mount("http://", requests.adapters.HTTPAdapter(max_retries=retry))
+            session.get(url, timeout=TIMEOUT_S)
+
+    assert verdict(get, f"{http_server}/503") == "transient"
+    assert verdict(get, f"{http_server}/404") == "terminal"
+
+
+@pytest.mark.parametrize(("status", "expected"), [(503, "transient"), (401, "terminal")])
+def test_xmlrpc(http_server, status, expected):
+    def call(url):
+        with xmlrpc.client.ServerProxy(url) as server:
+            server.anything()
+
+    assert verdict(call, f"{http_server}/{status}") == expected
+
+
+# -- the network --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_refused_connection(client, closed_port):
+    assert verdict(client, f"http://127.0.0.1:{closed_port}/") == "transient"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("manner", [reset, hang_up, cut_off])
+def test_a_broken_connection(client, serve, manner):
+    assert verdict(client, f"http://{serve(Misbehaving, manner)}/") == "transient"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_server_that_does_not_answer(client, serve):
+    url = f"http://{serve(Misbehaving, say_nothing)}/"
+    assert verdict(client, url, timeout=0.05) == "transient"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(socket.EAI_NONAME, "terminal"), (socket.EAI_AGAIN, "transient")],
+    ids=["unknown", "later"],
+)
+def test_a_name_that_does_not_resolve(client, monkeypatch, code, expected):
+    def fail(*args, **kwargs):
+        raise socket.gaierror(code, "says the resolver")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    decision = judge(client, "http://nowhere.invalid/")
+    assert decision.verdict.value == expected
+    assert (decision.rule == "dns.lookup") or expected == "transient"
+
+
+@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_urllib3, by_aiohttp])
+@pytest.mark.parametrize("url", ["nonsense://127.0.0.1/", "http://", "no url at all"])
+def test_a_bad_url(client, url):
+    assert verdict(client, url) == "terminal"
+
+
+@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2])
+@pytest.mark.parametrize(("status", "expected"), [(407, "terminal"), (503, "transient")])
+def test_a_proxy_that_refuses(client, serve, status, expected):
+    proxy = f"http://{serve(Answering)}"
+    options = {"proxies": {"https": proxy}} if client is by_requests else {"proxy": proxy}
+    assert verdict(client, f"https://{status}.invalid/", **options) == expected
+
+
+def test_an_answer_that_is_no_json(http_server):
+    requests = pytest.importorskip("requests")
+    decision = judge(lambda url: requests.get(url, timeout=TIMEOUT_S).json(), f"{http_server}/200")
+    assert (decision.verdict.value, decision.rule) == ("terminal", "http.content")
+
+
+# -- TLS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def self_signed(tmp_path_factory):
+    """A server context whose certificate nobody trusts."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs the openssl program to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_untrusted_certificate(client, serve, self_signed):
+    decision = judge(client, f"https://{serve(Answering, context=self_signed)}/200")
+    assert (decision.verdict.value, decision.rule) == ("terminal", "tls.certificate")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_tls_spoken_to_a_server_without_it(client, serve):
+    decision = judge(client, f"https://{serve(Misbehaving, talk_nonsense)}/")
+    assert (decision.verdict.value, decision.rule) == ("terminal", "tls.protocol")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("manner", [reset, hang_up])
+def test_a_handshake_that_is_cut_off(client, serve, manner):
+    assert verdict(client, f"https://{serve(Misbehaving, manner)}/") == "transient"

@@ -1,0 +1,288 @@
+"""Each row of the built-in table: it decides as it says, and its names exist in the libraries."""
+
+import pkgutil
+import socket
+import ssl
+from types import SimpleNamespace
+
+import pytest
+
+from celery_dlq.classify import decide
+from celery_dlq.classify.builtin import ROOT_CAUSES, TABLE
+from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES
+from celery_dlq.classify.builtin.mysql import TRANSIENT_NUMBERS
+from celery_dlq.classify.evidence import dotted_name
+from celery_dlq.classify.table import Row, Table, transient
+from celery_dlq.states import Verdict
+
+NAMES = [(name, row) for row in TABLE.rows for name in row.names]
+
+CONSTANT = [(name, row) for name, row in NAMES if row.verdict is not None]
+NETWORK = [(name, row) for name, row in NAMES if row.network]
+PROBED = [(name, row) for name, row in NAMES if row.probe is not None]
+WRAPPERS = [
+    (name, row)
+    for name, row in NAMES
+    if not (row.verdict or row.network or row.probe or row.group)
+]
+
+
+def pretend(name, *args, **attributes):
+    """An exception whose type claims to be the one called ``name``, and derives from nothing."""
+    module, _, short = name.rpartition(".")
+    exc = type(short, (Exception,), {"__module__": module})(*args)
+    exc.__dict__.update(attributes)
+    return exc
+
+
+def answer(status):
+    return SimpleNamespace(status_code=status, headers={})
+
+
+@pytest.mark.parametrize(("name", "row"), CONSTANT, ids=[name for name, _ in CONSTANT])
+def test_constant_rows(name, row):
+    decision = decide(pretend(name))
+    assert (decision.verdict, decision.rule) == (row.verdict, row.rule)
+    assert decision.evidence == f"type={name.removeprefix('builtins.')}"
+
+
+@pytest.mark.parametrize(("name", "row"), NETWORK, ids=[name for name, _ in NETWORK])
+def test_network_rows(name, row):
+    decision = decide(pretend(name, "it broke"))
+    assert (decision.verdict, decision.rule) == (Verdict.TRANSIENT, row.rule)
+    assert decide(pretend(name, "x", reason=ssl.SSLCertVerificationError(1, "x"))).rule == (
+        "tls.certificate"
+    )
+    assert decide(pretend(name, "x", reason=socket.gaierror(-2, "x"))).rule == "dns.lookup"
+    busy = socket.gaierror(socket.EAI_AGAIN, "x")
+    assert decide(pretend(name, "x", reason=busy)).verdict is Verdict.TRANSIENT
+
+
+@pytest.mark.parametrize(("name", "row"), WRAPPERS, ids=[name for name, _ in WRAPPERS])
+def test_wrapper_rows(name, row):
+    assert decide(pretend(name, reason=TimeoutError())).rule == "os.network"
+    assert decide(pretend(name, reason=KeyError())).rule == "python.error"
+    assert decide(pretend(name, status_code=503, sqlstate="40001")).rule == "default"
+
+
+def cases():
+    """(name, instance, verdict, rule) for each probed type: at least one of either verdict."""
+    t, x = "transient", "terminal"
+    for name in ("requests.exceptions.HTTPError", "requests.exceptions.RequestException",
+                 "httpx.HTTPStatusError", "httpx2.HTTPStatusError"):  # fmt: skip
+        yield name, pretend(name, response=answer(503)), t, "http.status"
+        yield name, pretend(name, response=answer(404)), x, "http.status"
+        yield name, pretend(name, response=None), x, "default"
+    for name, attribute in (
+        ("urllib.error.HTTPError", "code"),
+        ("kombu.exceptions.HttpError", "code"),
+        ("xmlrpc.client.ProtocolError", "errcode"),
+        ("aiohttp.client_exceptions.ClientResponseError", "status"),
+    ):
+        yield name, pretend(name, **{attribute: 502}), t, "http.status"
+        yield name, pretend(name, **{attribute: 400}), x, "http.status"
+    name = "urllib3.exceptions.ResponseError"
+    yield name, pretend(name, "too many 503 error responses"), t, "http.retries"
+    yield name, pretend(name, "too many 404 error responses"), x, "http.retries"
+    yield name, pretend(name, "too many redirects"), x, "http.retries"
+    yield name, pretend(name, "too many error responses"), x, "http.retries"
+    for name in ("httpcore.ProxyError", "httpcore2.ProxyError"):
+        yield name, pretend(name, "407 Proxy Authentication Required"), x, "http.proxy"
+        yield name, pretend(name, "503 Service Unavailable"), t, "http.proxy"
+    name = "builtins.OSError"
+    yield name, OSError(110, "timed out"), t, "os.network"
+    yield name, OSError(22, "invalid"), x, "os.errno"
+    yield name, OSError(28, "no space"), t, "os.errno"
+    name = "socket.gaierror"
+    yield name, socket.gaierror(socket.EAI_AGAIN, "later"), t, "dns.lookup"
+    yield name, socket.gaierror(socket.EAI_NONAME, "never"), x, "dns.lookup"
+    yield name, socket.gaierror("text only"), x, "default"
+    name = "socket.herror"
+    yield name, socket.herror(2, "try again"), t, "dns.lookup"
+    yield name, socket.herror(1, "host not found"), x, "dns.lookup"
+    yield name, socket.herror("text only"), x, "default"
+    name = "subprocess.CalledProcessError"
+    yield name, pretend(name, returncode=75), t, "subprocess.exit_code"
+    yield name, pretend(name, returncode=1), x, "subprocess.exit_code"
+    yield name, pretend(name, returncode=-9), x, "subprocess.exit_code"
+    name = "smtplib.SMTPResponseException"
+    yield name, pretend(name, smtp_code=421), t, "smtp.reply"
+    yield name, pretend(name, smtp_code=550), x, "smtp.reply"
+    yield name, pretend(name, smtp_code=250), x, "default"
+    name = "smtplib.SMTPRecipientsRefused"
+    yield name, pretend(name, recipients={"a": (450, b""), "b": (421, b"")}), t, "smtp.reply"
+    yield name, pretend(name, recipients={"a": (450, b""), "b": (550, b"")}), x, "smtp.reply"
+    yield name, pretend(name, recipients={}), x, "smtp.reply"
+    yield name, pretend(name, recipients="a"), x, "default"
+    name = "sqlite3.OperationalError"
+    for code, verdict in ((5, t), (6, t), (261, t), (517, t), (262, t), (1, x), (13, x), (10, x)):
+        yield name, pretend(name, sqlite_errorcode=code), verdict, "sqlite.code"
+    yield name, pretend(name, "database is locked"), t, "sqlite.code"
+    yield name, pretend(name, "database table is locked: orders"), t, "sqlite.code"
+    yield name, pretend(name, "no such table: database is locked"), x, "sqlite.code"
+    name = "sqlalchemy.exc.DBAPIError"
+    yield name, pretend(name, connection_invalidated=True), t, "sqlalchemy.disconnect"
+    yield name, pretend(name, connection_invalidated=1), x, "default"
+    yield name, pretend(name, orig=pretend("psycopg.Error", sqlstate="40P01")), t, "pg.sqlstate"
+    yield name, pretend(name, orig=pretend("pymysql.err.MySQLError", 1062)), x, "mysql.errno"
+    for name in ("psycopg.Error", "psycopg2.Error", "asyncpg.exceptions._base.PostgresError",
+                 "asyncpg.exceptions._base.InterfaceError",
+                 "asyncpg.exceptions._base.InternalClientError"):  # fmt: skip
+        yield name, pretend(name, pgcode="40001"), t, "pg.sqlstate"
+        yield name, pretend(name, sqlstate="23505"), x, "pg.sqlstate"
+        yield name, pretend(name, "connection is closed"), t, "pg.message"
+        yield name, pretend(name, "no idea"), x, "pg.message"
+    for name in ("pymysql.err.MySQLError", "MySQLdb._exceptions.MySQLError"):
+        yield name, pretend(name, 1213, "Deadlock found"), t, "mysql.errno"
+        yield name, pretend(name, 1064, "syntax"), x, "mysql.errno"
+        yield name, pretend(name, 0, ""), t, "mysql.message"
+        yield name, pretend(name, 0, "what"), x, "mysql.message"
+        yield name, pretend(name, "what"), x, "mysql.message"
+    name = "mysql.connector.errors.Error"
+    yield name, pretend(name, "x", errno=2055, sqlstate="08S01"), t, "mysql.errno"
+    yield name, pretend(name, "x", errno=1153, sqlstate="08S01"), x, "mysql.errno"
+    yield name, pretend(name, "Failed getting connection; pool exhausted", errno=-1), t, "mysql.message"
+    yield name, pretend(name, "MySQL Connection not available", errno=-1), t, "mysql.message"
+    yield name, pretend(name, "Pool name is too long", errno=-1, sqlstate="40001"), x, "mysql.message"
+    name = "redis.exceptions.ResponseError"
+    yield name, pretend(name, "BUSY Redis is busy running a script"), t, "redis.reply"
+    yield name, pretend(name, "Not enough good replicas", status_code="NOREPLICAS"), t, "redis.reply"
+    yield name, pretend(name, "OOM command not allowed"), t, "redis.reply"
+    yield name, pretend(name, "BUSYGROUP Consumer Group name exists"), x, "redis.reply"
+    yield name, pretend(name, "WRONGTYPE Operation against a key"), x, "redis.reply"
+    name = "redis.exceptions.LockError"
+    yield name, pretend(name, "Unable to acquire lock within the time specified"), t, "redis.lock"
+    yield name, pretend(name, "Cannot release an unlocked lock"), x, "redis.lock"
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(
+    ("exc", "verdict", "rule"),
+    [case[1:] for case in CASES],
+    ids=[f"{name}-{position}" for position, (name, *_) in enumerate(CASES)],
+)
+def test_probed_rows(exc, verdict, rule):
+    decision = decide(exc)
+    assert (decision.verdict.value, decision.rule) == (verdict, rule)
+
+
+def test_no_probed_row_is_left_out():
+    tried = {name for name, *_ in CASES}
+    # A nested class, which cannot be pretended; test_builtin_databases raises the real one.
+    tried.add("sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.Error")
+    assert {name for name, _ in PROBED} == tried
+
+
+@pytest.mark.parametrize("status", range(300, 600))
+def test_every_status(status):
+    expected = "transient" if status in TRANSIENT_STATUSES else "terminal"
+    name = "requests.exceptions.HTTPError"
+    assert decide(pretend(name, response=answer(status))).verdict.value == expected
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "text", "verdict"),
+    [
+        *[(code, "", "transient") for code in (
+            "40001 40P01 40002 40003 55P03 57P01 57P02 57P03 57P05 08000 08006 53200 53300 53100 "
+            "58030 55006 25P03 25P04".split()
+        )],
+        *[(code, "", "terminal") for code in (
+            "22001 23505 23503 25006 25P02 26000 28P01 28000 2F000 3D000 3F000 42601 42P01 54000 "
+            "55000 57014 57P04 08P01 0A000 P0001 XX000 58P01".split()
+        )],
+        ("57014", "canceling statement due to statement timeout", "transient"),
+        ("57014", "canceling statement due to user request", "terminal"),
+        ("0A000", "cached plan must not change result type", "transient"),
+        ("23505", "statement timeout", "terminal"),
+    ],
+)  # fmt: skip
+def test_sqlstates(sqlstate, text, verdict):
+    assert decide(pretend("psycopg.Error", text, sqlstate=sqlstate)).verdict.value == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("connection failed: FATAL:  sorry, too many clients already", "transient"),
+        ("FATAL:  remaining connection slots are reserved for roles", "transient"),
+        ("FATAL:  the database system is starting up", "transient"),
+        ("FATAL:  the database system is shutting down", "transient"),
+        ("FATAL:  the database system is in recovery mode", "transient"),
+        ('connection to server at "db", port 5432 failed: Connection refused', "transient"),
+        ("server closed the connection unexpectedly", "transient"),
+        ("SSL connection has been closed unexpectedly", "transient"),
+        ("SSL SYSCALL error: EOF detected", "transient"),
+        ("connection timeout expired", "transient"),
+        ("connection already closed", "transient"),
+        ("the connection is lost", "transient"),
+        ('FATAL:  password authentication failed for user "shop"', "terminal"),
+        ('FATAL:  database "Connection refused" does not exist', "terminal"),
+        ("FATAL:  no pg_hba.conf entry for host", "terminal"),
+        ('FATAL:  role "shop" is not permitted to log in', "terminal"),
+        ('could not translate host name "x" to address: Name or service not known', "terminal"),
+        ('could not translate host name "x": Temporary failure in name resolution', "transient"),
+        ("FATAL:  etwas ist schiefgegangen", "terminal"),
+    ],
+)
+def test_libpq_messages(text, verdict):
+    assert decide(pretend("psycopg2.Error", text)).verdict.value == verdict
+
+
+@pytest.mark.parametrize("number", sorted(TRANSIENT_NUMBERS))
+def test_mysql_numbers_that_pass(number):
+    assert decide(pretend("pymysql.err.MySQLError", number, "x")).verdict is Verdict.TRANSIENT
+
+
+@pytest.mark.parametrize(
+    "number", [1044, 1045, 1049, 1054, 1062, 1064, 1114, 1129, 1142, 1146, 1153, 1264, 1290, 1317,
+               1406, 1451, 1452, 1792, 1836, 503, 40001]
+)  # fmt: skip
+def test_mysql_numbers_that_stay(number):
+    assert decide(pretend("pymysql.err.MySQLError", number, "x")).verdict is Verdict.TERMINAL
+
+
+# Only newer versions of the supported libraries, and of Python, have these.
+_RECENT = {
+    "aiohttp.client_exceptions.NonHttpUrlClientError",
+    "builtins.BaseExceptionGroup",
+    "kombu.exceptions.BatchPublishError",
+    "mysql.connector.errors.ConnectionTimeoutError",
+    "mysql.connector.errors.ReadTimeoutError",
+    "mysql.connector.errors.WriteTimeoutError",
+    "psycopg.errors.CancellationTimeout",
+    "redis.exceptions.OutOfMemoryError",
+}
+
+
+@pytest.mark.parametrize(("name", "row"), NAMES, ids=[name for name, _ in NAMES])
+def test_listed_names_resolve_to_classes_that_the_table_knows(name, row):
+    pytest.importorskip(name.partition(".")[0])
+    try:
+        found = pkgutil.resolve_name(name)
+    except AttributeError:
+        assert name in _RECENT, f"{name} does not exist; correct the table"
+        return
+    assert issubclass(found, BaseException)
+    # By rule, since some names are aliases: socket.timeout is the built-in TimeoutError by now.
+    assert row.rule in [match.row.rule for match in TABLE.look_up(found).matches]
+
+
+def test_rules_that_hold_below_a_network_error_exist():
+    probed = {"http.proxy"}
+    assert ROOT_CAUSES - probed <= {row.rule for row in TABLE.rows}
+
+
+def test_a_name_is_in_the_table_once():
+    with pytest.raises(ValueError, match="twice"):
+        Table([transient("a", "x.Y"), transient("b", "x.Y")])
+
+
+def test_the_first_lookup_and_the_next_agree():
+    table = Table([transient("a", dotted_name(LookupError))])
+    assert table.look_up(KeyError) == table.look_up(KeyError)
+    assert [match.row for match in table.look_up(KeyError).matches] == [
+        Row("a", ("builtins.LookupError",), verdict=Verdict.TRANSIENT)
+    ]

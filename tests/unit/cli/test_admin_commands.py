@@ -1,0 +1,216 @@
+import sqlite3
+
+import pytest
+from celery import Task
+
+from celery_dlq.cli import doctor
+from celery_dlq.store.schema import HEAD
+from celery_dlq.worker.task import DLQTask
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "letters.sqlite3"
+
+
+def test_upgrade_from_nothing_and_again(run, path):
+    path.unlink()
+    result = run("db", "current")
+    assert (result.exit_code, result.stdout) == (3, f"none; this release needs {HEAD}\n")
+    assert result.stderr == "Run: celery dlq db upgrade\n"
+    assert run("db", "upgrade").stdout == f"Upgraded the schema from nothing to {HEAD}.\n"
+    assert run("db", "upgrade").stdout == f"The schema is at {HEAD} already.\n"
+    result = run("db", "current")
+    assert (result.exit_code, result.stdout) == (0, f"{HEAD}; this release needs {HEAD}\n")
+
+
+def test_sql_is_printed_and_nothing_is_connected(run, path):
+    path.unlink()
+    out = run("db", "sql").stdout
+    assert "CREATE TABLE celery_dead_letter" in out
+    assert f"INSERT INTO celery_dlq_version (version_num) VALUES ('{HEAD}')" in out
+    assert not path.exists()
+
+
+def test_sql_from_the_newest_schema_creates_nothing(run):
+    assert "CREATE TABLE" not in run("db", "sql", "--from", HEAD).stdout
+
+
+def test_a_newer_schema_stops_every_command_with_its_own_status(run, path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE celery_dlq_version SET version_num = '9999'")
+    connection.close()
+    result = run("list")
+    assert result.exit_code == 3
+    assert result.stderr.startswith("Error: The schema of the dead-letter store is at 9999")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_store_that_does_not_answer_has_its_own_status(run, app):
+    app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
+    for args in (["list"], ["stats"], ["show", "x"], ["redrive", "x"], ["db", "upgrade"]):
+        result = run(*args)
+        assert result.exit_code == 3, args
+        assert result.stderr.startswith("Error: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_wrong_setting_is_one_line(run, app):
+    app.conf.dlq_store_ulr = "x"
+    result = run("list")
+    assert result.exit_code == 1
+    assert "did you mean 'dlq_store_url'?" in result.stderr
+
+
+# -- doctor ----------------------------------------------------------------------------------------
+
+
+def do_nothing():
+    """A task's body."""
+
+
+def findings(result):
+    """Level and text by check."""
+    found = {}
+    for line in result.stdout.splitlines()[1:]:
+        check, level, text = line.split(maxsplit=2)
+        found.setdefault(check, []).append((level, text))
+    return found
+
+
+def test_a_healthy_set_up(run, store):
+    result = run("doctor")
+    found = findings(result)
+    assert result.exit_code == 0, result.stdout
+    assert {level for check in found.values() for level, _ in check} == {"ok"}
+    assert f"answers, schema {HEAD}, 0 open letters" in found["store"][0][1]
+    assert found["tasks"][0][1] == "1 task with base=DLQTask"
+    assert "nothing waits" in found["spool"][0][1]
+
+
+def test_on_a_terminal_nothing_is_cut(run, store, terminal):
+    terminal.sit_down(width=60)
+    out = " ".join(run("doctor").stdout.split())
+    assert "can be written and nothing waits in it" in out or "waits in it" in out
+
+
+def test_a_wrong_setting_is_an_error_and_the_other_checks_go_on(run, app):
+    app.conf.dlq_batch_size = -1
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert findings(result)["settings"][0][0] == "error"
+    assert "broker" in findings(result)
+
+
+def test_a_store_that_does_not_answer(run, app):
+    app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert findings(result)["store"][0][0] == "error"
+
+
+def test_a_password_is_not_shown(run, app, monkeypatch):
+    app.conf.dlq_store_url = "postgresql://u:hunter2@127.0.0.1:1/x"
+    app.conf.broker_url = "redis://:hunter2@127.0.0.1:1/0"
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "hunter2" not in result.stdout
+    assert findings(result)["broker"][0][0] == "error"
+    assert "check broker_url" in findings(result)["broker"][0][1]
+
+
+def test_a_relative_store_is_a_hint(run, app, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app.conf.dlq_store_url = "sqlite:///letters.sqlite3"
+    result = run("doctor")
+    assert result.exit_code == 0
+    level, text = findings(result)["store"][1]
+    assert level == "warning"
+    assert "set dlq_store_url to an absolute path" in text
+
+
+def test_spooled_and_torn_files_are_a_warning(run, store, tmp_path):
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "1.jsonl").write_text("{}\n")
+    (tmp_path / "spool" / "0.torn").write_text("{\n")
+    found = findings(run("doctor"))["spool"]
+    assert [level for level, _ in found] == ["warning", "warning"]
+    assert "1 file in" in found[0][1]
+    assert "1 torn file in" in found[1][1]
+
+
+def test_a_spool_that_cannot_be_written(run, store, tmp_path):
+    (tmp_path / "spool").write_text("a file, no directory")
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "letters would be lost" in findings(result)["spool"][0][1]
+
+
+def test_no_task_of_ours(run, app):
+    del app.tasks["shop.charge"]
+    level, text = findings(run("doctor"))["tasks"][0]
+    assert level == "warning"
+    assert "base=DLQTask" in text
+
+
+def test_tasks_that_cannot_be_imported(run, app):
+    app.conf.imports = ["shop.no_such_module"]
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "cannot be imported" in findings(result)["tasks"][0][1]
+
+
+def test_a_request_class_of_the_users_own(run, app):
+    app.task(name="shop.odd", base=DLQTask, Request=Task.Request, shared=False)(do_nothing)
+    level, text = findings(run("doctor"))["requests"][0]
+    assert level == "error"
+    assert text.startswith("shop.odd: a Request class of its own")
+
+
+@pytest.mark.parametrize(
+    ("broker", "conf", "options", "warns"),
+    [
+        ("memory://", {"dlq_retry_cap": 86_400.0}, {}, None),
+        ("redis://127.0.0.1:1/0", {}, {}, False),
+        ("redis://127.0.0.1:1/0", {"dlq_retry_cap": 7200.0}, {}, True),
+        ("redis://127.0.0.1:1/0", {"dlq_retry_after_max": 3600.0}, {}, True),
+        (
+            "redis://127.0.0.1:1/0",
+            {"dlq_retry_cap": 7200.0, "broker_transport_options": {"visibility_timeout": 9000}},
+            {},
+            False,
+        ),
+        (
+            "redis://127.0.0.1:1/0",
+            {"broker_transport_options": {"visibility_timeout": 60}},
+            {},
+            True,
+        ),
+        ("redis://127.0.0.1:1/0", {}, {"retry_backoff_max": 4000}, True),
+        ("redis://127.0.0.1:1/0", {}, {"retry_backoff": False, "default_retry_delay": 4000}, True),
+        (
+            "redis://127.0.0.1:1/0",
+            {},
+            {"retry_kwargs": {"countdown": 10}, "retry_backoff_max": 4000},
+            False,
+        ),
+        ("amqp://127.0.0.1:1//", {"dlq_retry_cap": 1750.0}, {}, True),
+        ("amqp://127.0.0.1:1//", {}, {}, False),
+    ],
+)
+def test_waits_that_the_broker_does_not_hold(app, broker, conf, options, warns):
+    from celery.bin.base import CLIContext
+
+    from celery_dlq.cli.session import Session
+
+    app.conf.broker_url = broker
+    app.conf.update(conf)
+    app.task(name="shop.slow", base=DLQTask, shared=False, **options)(do_nothing)
+    found = list(doctor._waits(Session(CLIContext(app=app, no_color=True, workdir=None))))
+    levels = {None: [], False: ["ok"], True: ["warning"]}
+    assert [item.level.value for item in found] == levels[warns]
+    assert not warns or "shop.slow" in found[0].text
+
+
+def test_long_lists_of_tasks_are_cut():
+    assert doctor._names(f"t{number}" for number in range(9)) == "t0, t1, t2, t3, t4 and 4 more"

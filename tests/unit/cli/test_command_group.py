@@ -1,0 +1,159 @@
+import subprocess
+import sys
+
+import click
+import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+
+from celery_dlq.cli import _COMMANDS, dlq, exits
+from celery_dlq.errors import (
+    CeleryDLQError,
+    FilterError,
+    SchemaError,
+    SettingsError,
+    StoreUnavailable,
+)
+
+
+def test_help_names_every_command_in_a_whole_sentence(run):
+    out = run("--help").stdout
+    listed = out.partition("Commands:\n")[2]
+    assert [line.split()[0] for line in listed.splitlines()] == list(_COMMANDS)
+    assert "..." not in listed
+    assert "130  interrupted" in out
+
+
+@pytest.mark.parametrize("name", [*_COMMANDS, "db upgrade", "db current", "db sql"])
+def test_every_command_has_help_for_itself_and_its_options(run, name):
+    result = run(*name.split(), "--help")
+    assert result.exit_code == 0
+    context = click.Context(dlq)
+    command = dlq
+    for word in name.split():
+        command = command.get_command(context, word)
+    assert command.help
+    assert [
+        item.name for item in command.params if isinstance(item, click.Option) and not item.help
+    ] == []
+
+
+def test_a_misspelt_command_is_told_its_neighbour(run):
+    result = run("lst")
+    assert result.exit_code == 2
+    assert "did you mean 'list'?" in result.stderr
+    assert "No such command" in run("xyzzy").stderr
+
+
+def test_importing_the_commands_is_cheap():
+    # Celery does it for each of its own commands, on every start of a worker.
+    heavy = ("sqlalchemy", "alembic", "rich", "celery_dlq.cli.inspect", "celery_dlq.cli.redrive")
+    code = f"import sys, celery_dlq.cli; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def celery_dlq(*args, cwd):
+    """A run of the real command, without an app."""
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "dlq", *args],
+        cwd=cwd, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_celery_finds_the_commands(tmp_path):
+    assert "redrive" in celery_dlq("--help", cwd=tmp_path).stdout
+
+
+def test_commands_that_are_named_carry_the_app(app, store):
+    @click.group()
+    @click.option("-A", "--app", type=click.UNPROCESSED)
+    @click.pass_context
+    def celery(ctx, **_options):
+        ctx.obj = CLIContext(app=app, no_color=False, workdir=None)
+
+    celery.add_command(dlq)
+    result = CliRunner().invoke(celery, ["-A", "my shop", "dlq", "show", "zzz"])
+    assert result.stderr.endswith("see: celery -A 'my shop' dlq list\n")
+
+
+def test_without_an_app_nothing_is_made_up(tmp_path, monkeypatch):
+    found = celery_dlq("list", cwd=tmp_path)
+    assert found.returncode == 2
+    assert "No app is named; write: celery -A <app> dlq" in found.stderr
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("CELERY_DLQ_STORE_URL", f"sqlite:///{tmp_path}/letters.sqlite3")
+    assert celery_dlq("list", cwd=tmp_path).stdout == "No dead letters match.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (CeleryDLQError("x"), 1),
+        (SettingsError("x"), 1),
+        (FilterError("x"), 2),
+        (SchemaError("x"), 3),
+        (StoreUnavailable("x"), 3),
+    ],
+)
+def test_statuses(error, status):
+    assert exits.status_of(error) == status
+
+
+def guarded(act):
+    """The result of a command that does ``act``, in a guarded group."""
+    group = exits.GuardedGroup("dlq")
+    group.command("do")(act)
+    context = CLIContext(app=object(), no_color=True, workdir=None)
+    return CliRunner().invoke(group, ["do"], obj=context)
+
+
+def raising(error):
+    def act():
+        raise error
+
+    return act
+
+
+def test_an_error_is_one_line_without_control_characters():
+    result = guarded(raising(CeleryDLQError("two\nlines \x1b[2J; next: do this.")))
+    assert (result.exit_code, result.stderr) == (1, "Error: two lines \\x1b[2J; next: do this.\n")
+
+
+def test_ctrl_c_anywhere():
+    result = guarded(raising(KeyboardInterrupt()))
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+def test_a_reader_that_went_away_is_no_error():
+    result = guarded(raising(BrokenPipeError()))
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_our_own_mistakes_are_not_hidden():
+    assert isinstance(guarded(raising(ZeroDivisionError())).exception, ZeroDivisionError)
+
+
+def test_a_closed_pipe_prints_no_traceback(tmp_path):
+    script = tmp_path / "shop.py"
+    script.write_text(
+        "from celery import Celery\n"
+        "from celery_dlq.queue import DeadLetterQueue\n"
+        "app = Celery('shop', broker='memory://')\n"
+        f"app.conf.dlq_store_url = 'sqlite:///{tmp_path}/letters.sqlite3'\n"
+    )
+    fill = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from factories import letter; from shop import app\n"
+        "from celery_dlq.queue import DeadLetterQueue\n"
+        "DeadLetterQueue.of(app).store.save([letter(f'{n:08}', message='m' * 200) for n in range(2000)])\n"
+    )
+    factories = next(path for path in sys.path if path.endswith("tests"))
+    subprocess.run([sys.executable, "-c", fill, factories], cwd=tmp_path, check=True)
+    command = f"{sys.executable} -m celery -A shop dlq list --limit 2000 --format jsonl"
+    found = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert len(found.stdout.splitlines()) == 1
+    assert found.stderr == ""
+    assert found.returncode == 0

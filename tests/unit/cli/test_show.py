@@ -1,0 +1,182 @@
+import base64
+import csv
+import io
+import json
+import re
+
+import pytest
+from factories import T0, attempt, envelope, letter
+
+from celery_dlq.letter import Explanation, Outcome
+from celery_dlq.states import Reason, Verdict
+
+
+@pytest.fixture
+def whole(store):
+    """A letter with everything that a letter can have."""
+    store.save(
+        [
+            letter(
+                "0d3f1111-aaaa",
+                attempt(1, delay_s=0.4, verdict=Verdict.TRANSIENT, rule="http.status"),
+                attempt(2, minutes=10, exception_type="requests.HTTPError", message="503"),
+                reason=Reason.EXHAUSTED,
+                explanation=Explanation(
+                    verdict=Verdict.TRANSIENT,
+                    rule="http.status",
+                    evidence="status=503 from response.status_code; 2 of 2 attempts used",
+                    path="shop.Failed <- requests.HTTPError",
+                ),
+                traceback="Traceback (most recent call last):\n  File 'x'\nrequests.HTTPError: 503\n",
+                canvas="chord",
+                root_id="root-1",
+                parent_id="parent-1",
+                group_id="group-1",
+                tags=("billing", "eu"),
+                envelope=envelope(
+                    "0d3f1111-aaaa", headers={"id": "0d3f", "eta": "2026-11-22T00:00:00"}
+                ),
+            )
+        ]
+    )
+    return "0d3f1111-aaaa"
+
+
+def test_tells_why_first_and_what_to_do_last(run, whole):
+    out = run("show", "0d3f").stdout
+    titles = re.findall(r"^(\w[\w ]*)$", out, flags=re.M)
+    assert titles == [
+        "Why it died",
+        "Error",
+        "Attempts",
+        "Arguments",
+        "Message",
+        "Traceback",
+        "History",
+    ]
+    assert out.splitlines()[-1] == f"Next: celery dlq redrive {whole}"
+
+
+FACTS = (
+    "exhausted: its attempts or its retry window were used up", "http.status", "status=503 from",
+    "shop.Failed <- requests.HTTPError", "0.4s", '{"currency": "EUX"}', "celery", "chord", "root-1",
+    "parent-1", "group-1", "billing, eu", "2026-11-22T00:00:00", "  requests.HTTPError: 503", "1.4.2",
+    "31 bytes of application/json", "9c1e0000deadbeef",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [None, 80, 140])
+def test_shows_all_that_matters(run, whole, terminal, width):
+    if width:
+        terminal.sit_down(width=width)
+    out = run("show", whole).stdout
+    assert [fact for fact in FACTS if fact not in out] == []
+
+
+def test_json_is_the_whole_letter(read, whole):
+    found = read("show", "0d3f")
+    assert found["task_id"] == whole
+    assert found["attempts"] == 2
+    assert [item["number"] for item in found["attempt_history"]] == [1, 2]
+    assert found["attempt_history"][0]["delay_s"] == 0.4
+    assert found["attempt_history"][0]["verdict"] == "transient"
+    assert found["attempt_history"][1]["failed_at"] == "2026-11-21T12:10:00+00:00"
+    assert found["explanation"]["path"] == "shop.Failed <- requests.HTTPError"
+    assert found["headers"]["eta"] == "2026-11-22T00:00:00"
+    assert found["properties"]["delivery_mode"] == 2
+    assert json.loads(base64.b64decode(found["body"])) == [[17], {"currency": "EUX"}, {}]
+    assert found["closed_at"] is None
+
+
+def test_the_list_has_the_same_values_in_the_same_fields(read, whole):
+    listed, whole_record = read("list")[0], read("show", whole)
+    assert listed.items() <= whole_record.items()
+
+
+def test_the_other_formats(run, whole):
+    assert json.loads(run("show", whole, "--format", "jsonl").stdout)["task_id"] == whole
+    (row,) = csv.DictReader(io.StringIO(run("show", whole, "--format", "csv").stdout))
+    assert json.loads(row["attempt_history"])[1]["message"] == "503"
+
+
+def test_headers_that_are_no_json_are_put_out_all_the_same(read, store):
+    odd = envelope(headers={"raw": b"\xff\x00", "at": T0})
+    store.save([letter("0d3f", envelope=odd)])
+    assert set(read("show", "0d3f")["headers"]) == {"raw", "at"}
+
+
+def next_line(run, task_id):
+    return run("show", task_id).stdout.splitlines()[-1]
+
+
+def test_the_next_step_depends_on_the_state(run, store, queue):
+    store.save([letter("a"), letter("b", reason=Reason.EXHAUSTED)])
+    assert next_line(run, "a") == "Next: mend the cause, then: celery dlq redrive a"
+    run("discard", "a", "--why", "known")
+    assert next_line(run, "a") == "Next: to open it again: celery dlq undiscard a"
+    assert "Closed because" in run("show", "a").stdout
+    store.record_outcomes([Outcome(task_id="b", redrive=0, succeeded_at=T0, worker="w")])
+    assert next_line(run, "b") == "Next: nothing, it ran successfully; the others: celery dlq list"
+
+
+def test_the_next_step_of_a_letter_that_is_under_way(run, store):
+    from datetime import timedelta
+
+    from celery_dlq.store.base import Filter
+
+    store.save([letter("a")])
+    store.claim(Filter(), token="t", lease_until=T0 + timedelta(hours=2), limit=1, now=T0)
+    assert next_line(run, "a") == "Next: a redrive holds it; look again: celery dlq show a"
+    store.confirm("t", ["a"])
+    assert next_line(run, "a").endswith("if none comes: celery dlq redrive a --state redriven")
+
+
+def test_a_hostile_letter_shows_as_text(run, store, terminal):
+    evil = "\x1b]0;owned\x07[link=x]\u202e"
+    store.save(
+        [
+            letter(
+                "0d3f", attempt(message=evil, worker=evil), message=evil, traceback=f"a\n{evil}\n",
+                args=[evil], kwargs={evil: evil}, tags=(evil,), worker=evil, release=evil, canvas="chord",
+                envelope=envelope(headers={"origin": evil, "eta": evil}, queue=evil),
+            )
+        ]
+    )  # fmt: skip
+    for width in (None, 50, 200):
+        if width:
+            terminal.sit_down(width=width)
+        assert not set(run("show", "0d3f").stdout) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_an_id_may_be_any_beginning_that_is_unique(run, three):
+    assert run("show", "7").exit_code == 0
+    assert run("show", "0d3f2").exit_code == 0
+
+
+def test_an_ambiguous_beginning_names_the_candidates(run, three):
+    result = run("show", "0d3f")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: More than one id begins with '0d3f': 0d3f1111-aaaa, 0d3f2222-bbbb; "
+        "give more characters.\n"
+    )
+
+
+def test_of_many_candidates_ten_are_named(run, store):
+    store.save([letter(f"ab{number:02}") for number in range(12)])
+    stderr = run("show", "ab").stderr
+    assert "ab09 and more;" in stderr
+    assert "ab10" not in stderr
+
+
+def test_a_whole_id_wins_over_longer_ones(run, store):
+    store.save([letter("order"), letter("order-1"), letter("order-2")])
+    assert "order\n" in run("show", "order").stdout
+
+
+@pytest.mark.parametrize("task_id", ["zzz", "", "%", "_", "0D3F1"])
+def test_an_unknown_id_points_to_the_list(run, three, task_id):
+    result = run("show", task_id)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: No dead letter has an id that begins with")
+    assert result.stderr.endswith("see: celery dlq list\n")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dlq.store.codec import decode_table, encode_table
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=[]))
+    | st.binary()
+    | st.datetimes()
+    | st.datetimes(timezones=st.just(timezone.utc))
+    | st.decimals(allow_nan=False)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text() | st.integers() | st.binary(), inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["$bytes", "$table", "$float"]), inner, max_size=2)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(), values, max_size=5))
+def test_headers_come_back_as_they_went(table):
+    assert decode_table(encode_table(table)) == table
+
+
+@given(st.dictionaries(st.text(), values, max_size=5))
+def test_the_text_is_ascii_that_every_database_takes(table):
+    text = encode_table(table)
+    assert text.isascii()
+    assert "\x00" not in text
+
+
+def test_types_are_kept_apart():
+    table = {
+        "bytes": b"\x00\xff",
+        "aware": datetime(2026, 1, 2, tzinfo=timezone.utc),
+        "naive": datetime(2026, 1, 2, 3, 4, 5, 6),  # noqa: DTZ001 - AMQP's timestamps are
+        "decimal": Decimal("1.10"),
+        "float": 1.0,
+        "int": 1,
+        "true": True,
+    }
+    found = decode_table(encode_table(table))
+    assert {key: type(value) for key, value in found.items()} == {
+        key: type(value) for key, value in table.items()
+    }
+    assert str(found["decimal"]) == "1.10"
+
+
+def test_numbers_that_json_does_not_know():
+    found = decode_table(encode_table({"a": math.nan, "b": [math.inf, -math.inf]}))
+    assert math.isnan(found["a"])
+    assert found["b"] == [math.inf, -math.inf]
+
+
+def test_a_header_that_looks_like_a_tag_is_not_taken_for_one():
+    table = {"one": {"$bytes": "not base64!"}, "two": {"$bytes": 1, "other": 2}, "$float": "x"}
+    assert decode_table(encode_table(table)) == table
+
+
+def test_a_table_that_is_a_tag_itself():
+    assert decode_table(encode_table({"$bytes": "plain"})) == {"$bytes": "plain"}
+
+
+class Foreign:
+    def __str__(self) -> str:
+        return "foreign"
+
+
+def test_an_object_that_no_broker_delivers_becomes_text():
+    assert decode_table(encode_table({"a": Foreign()})) == {"a": "foreign"}
+
+
+def test_a_tuple_becomes_a_list_as_on_the_wire():
+    assert decode_table(encode_table({"shadow": (1, 2)})) == {"shadow": [1, 2]}
+
+
+def test_a_bottomless_header_is_stored_all_the_same():
+    deep: dict = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    assert isinstance(decode_table(encode_table({"deep": deep})), dict)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"a":{"$":1}}', '{"$unknown":1}'])
+def test_plain_json_is_read_as_it_is(text):
+    assert encode_table(decode_table(text)) == text
