@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +111,11 @@ class DeadLetterQueue:
             self.writer.stop()
 
     def plan(self, wanted: Filter, *, limit: int | None = None) -> Plan:
-        """What a redrive of ``wanted`` would do, without doing it."""
+        """What a redrive of ``wanted`` would do, without doing it. Frees claims whose lease has ended."""
         from celery_dlq.redrive.plan import make_plan
 
         self.app.loader.import_default_modules()
+        self.store.rescue(datetime.now(timezone.utc))
         return make_plan(self.app, self.store, wanted, limit=limit)
 
     def redrive(

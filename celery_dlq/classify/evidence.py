@@ -33,6 +33,8 @@ STATUS_SOURCES: tuple[Source, ...] = (
     ("code",),
 )
 
+_LARGEST = 10**9
+
 _NUMBER = re.compile(r"([0-9]{1,9})(?: |\Z)")
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}\Z")
 
@@ -88,10 +90,10 @@ def number(value: object) -> int | None:
     """
     if issubclass(type(value), Enum):
         value = read(value, "value")
+    if type(value) is float and value.is_integer():
+        return _bounded(int(value))
     if type(value) is int:
-        return value
-    if type(value) is float:
-        return int(value) if value.is_integer() else None
+        return _bounded(value)
     match = _NUMBER.match(text_of(value) or "")
     return int(match[1]) if match else None
 
@@ -130,13 +132,18 @@ def sqlstate(exc: BaseException) -> tuple[str, str] | None:
 def os_errno(exc: BaseException) -> int | None:
     """``errno`` of an OSError; 0 says that there was no error and counts as missing."""
     code = read(exc, "errno")
-    return code if type(code) is int and code != 0 else None
+    return (_bounded(code) or None) if type(code) is int else None
 
 
 def vendor_code(exc: BaseException) -> tuple[int, str] | None:
     """The number a database driver gives: ``errno``, else the first argument; and where it was."""
     args = arguments(exc)
     for code, source in ((read(exc, "errno"), "errno"), (args[0] if args else None, "args[0]")):
-        if type(code) is int:
+        if type(code) is int and _bounded(code) is not None:
             return code, source
     return None
+
+
+def _bounded(value: int) -> int | None:
+    # str() of an int beyond 4300 digits raises, and no code of any kind is that long.
+    return value if abs(value) <= _LARGEST else None

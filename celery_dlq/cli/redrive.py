@@ -59,8 +59,6 @@ def redrive(
     session = Session(cli)
     wanted = select(session, ids, wanted, everything=everything)
     session.load_tasks()
-    # What a killed redrive held is dead again once its lease has ended, and can be planned with.
-    session.store.rescue(times.utc_now())
     plan = session.queue.plan(wanted, limit=limit)
     failed = left_alone(session, wanted, wanted.states or {State.DEAD}) > 0
     if dry_run or (plan.matched > 1 and not cli.quiet):

@@ -9,11 +9,13 @@ from celery_dlq.letter import DeadLetter
 
 def why_not(app: Any, letter: DeadLetter) -> str | None:
     """The reason why ``letter`` must not be sent; None when it may."""
-    if letter.task not in app.tasks:
-        return (
-            f"task {letter.task} is not registered in this app; "
-            "deploy or import it, or discard the letter"
-        )
     if not letter.envelope.queue and not letter.envelope.exchange:
         return "the queue it came from is not known; discard it"
-    return None
+    return why_no_task(app, letter.task)
+
+
+def why_no_task(app: Any, task: str) -> str | None:
+    """The reason why no letter of ``task`` can be sent; None when they can."""
+    if task in app.tasks:
+        return None
+    return f"task {task} is not registered in this app; deploy or import it, or discard its letters"

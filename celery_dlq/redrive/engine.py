@@ -10,9 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from celery.utils.log import get_logger
-from kombu.exceptions import OperationalError
 
-from celery_dlq.errors import RedriveError
 from celery_dlq.letter import DeadLetter
 from celery_dlq.redrive.canvas import reopen_chords
 from celery_dlq.redrive.checks import why_not
@@ -122,27 +120,25 @@ class Redrive:
                 self._store.record_act(
                     who=who, act="redrive", detail={"planned": run.planned}, now=self._now()
                 )
-                while run.left > 0 and not run.error and not should_stop():
-                    letters = self._claim(run)
+                while run.left > 0 and not run.error:
+                    size = run.pace.batch_size(min(self._settings.batch_size, run.left))
+                    # Waits before it claims, so that nothing is held meanwhile.
+                    run.pace.wait_before(size, should_stop)
+                    letters = () if should_stop() else self._claim(run, size)
                     if not letters:
                         return
                     self._send(publisher, self._check(letters, run), run)
                     on_progress(run.progress())
-        except OperationalError as error:
-            raise RedriveError(
-                f"The broker does not answer ({error}); nothing was sent. "
-                "Check broker_url, then run: celery -A <app> dlq doctor."
-            ) from error
         finally:
             self._store.release(run.token, sorted(run.held))
 
-    def _claim(self, run: _Run) -> Sequence[DeadLetter]:
+    def _claim(self, run: _Run, size: int) -> Sequence[DeadLetter]:
         now = self._now()
         return self._store.claim(
             run.wanted,
             token=run.token,
             lease_until=now + timedelta(seconds=self._settings.claim_lease),
-            limit=run.pace.batch_size(min(self._settings.batch_size, run.left)),
+            limit=size,
             now=now,
         ).letters
 
@@ -168,7 +164,6 @@ class Redrive:
             run.held.update(letter.task_id for letter in letters)
             run.error = f"the result backend does not answer ({type(error).__name__}: {error})"
             return
-        run.pace.wait_before(len(letters))
         self._settle(publisher.send(letters), letters, run)
 
     def _settle(self, sent: Sent, letters: Sequence[DeadLetter], run: _Run) -> None:

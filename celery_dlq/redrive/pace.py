@@ -32,11 +32,10 @@ class Pace:
         """How many messages to send in one step, at most ``most``."""
         return most if self._rate is None else max(1, min(most, int(self._rate * _STEP_S)))
 
-    def wait_before(self, count: int) -> None:
-        """Wait until ``count`` more messages may go."""
+    def wait_before(self, count: int, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Wait until ``count`` more messages may go, or until ``should_stop``."""
         if self._rate is not None:
             due = self._start + self._sent / self._rate
-            delay = due - self._monotonic()
-            if delay > 0:
-                self._sleep(delay)
+            while not should_stop() and (delay := due - self._monotonic()) > 0:
+                self._sleep(min(delay, _STEP_S))
         self._sent += count

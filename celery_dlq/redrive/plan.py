@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from celery_dlq.letter import DeadLetter
-from celery_dlq.redrive.checks import why_not
+from celery_dlq.errors import FilterError
+from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.states import State
 from celery_dlq.store.base import Filter, Store
 
@@ -27,7 +26,7 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a redrive would do. Nothing was changed to find out."""
+    """What a redrive would do, by the store's counts. Nothing was changed to find out."""
 
     #: Letters that the filter finds, open ones in other hands included.
     matched: int
@@ -71,49 +70,51 @@ class Report:
 
 
 def make_plan(app: Any, store: Store, wanted: Filter, *, limit: int | None = None) -> Plan:
-    """Look through the letters of ``wanted`` as a redrive would."""
-    matched = store.count(wanted)
-    takeable = redrivable(wanted)
-    by_task, skipped, sendable = Counter[str](), list[Skipped](), 0
-    for position, letter in enumerate(_letters(store, takeable)):
-        if limit is not None and position >= limit:
-            break
-        why = why_not(app, letter)
-        if why is None:
-            sendable += 1
-            by_task[letter.task] += 1
-        else:
-            skipped.append(Skipped(task_id=letter.task_id, task=letter.task, why=why))
-    in_flight = matched - store.count(takeable)
+    """Count the letters of ``wanted`` as a redrive would take them."""
+    matched, counts = store.count(wanted), store.count_by_task(redrivable(wanted))
+    refused = {task: why for task in counts if (why := why_no_task(app, task))}
+    by_task = {task: count for task, count in counts.items() if task not in refused}
+    unsendable = sum(counts[task] for task in refused)
+    sendable = sum(by_task.values()) if limit is None else min(limit, sum(by_task.values()))
     return Plan(
         matched=matched,
         sendable=sendable,
-        in_flight=in_flight,
-        by_task=dict(by_task.most_common()),
-        skipped=tuple(skipped[:_NAMED_LIMIT]),
-        notes=tuple(_notes(in_flight, len(skipped))),
+        in_flight=matched - sum(counts.values()),
+        by_task=by_task,
+        skipped=tuple(_examples(store, wanted, refused)),
+        notes=tuple(_notes(matched - sum(counts.values()), unsendable, sendable, limit)),
     )
 
 
 def redrivable(wanted: Filter) -> Filter:
     """``wanted``, narrowed to the letters that a redrive may take: dead ones, and redriven ones
-    whose outcome the operator has given up on by naming that state."""
-    states = wanted.states & {State.DEAD, State.REDRIVEN} or frozenset({State.DEAD})
-    return replace(wanted, states=states)
+    whose outcome the operator has given up on by naming that state.
+
+    :raises FilterError: it names only states that no redrive takes letters from.
+    """
+    states = wanted.states & {State.DEAD, State.REDRIVEN}
+    if wanted.states and not states:
+        named = ", ".join(sorted(state.value for state in wanted.states))
+        raise FilterError(
+            f"Letters that are {named} cannot be redriven; only dead or redriven ones can."
+        )
+    return replace(wanted, states=states or frozenset({State.DEAD}))
 
 
-def _letters(store: Store, wanted: Filter) -> Iterator[DeadLetter]:
-    after = None
-    while True:
-        page = store.find(wanted, limit=500, after=after)
-        yield from page.letters
-        after = page.next
-        if after is None:
+def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Skipped]:
+    left = _NAMED_LIMIT
+    for task, why in refused.items():
+        page = store.find(replace(redrivable(wanted), task=task), limit=left)
+        yield from (Skipped(task_id=one.task_id, task=task, why=why) for one in page.letters)
+        left -= len(page.letters)
+        if not left:
             return
 
 
-def _notes(in_flight: int, skipped: int) -> Iterator[str]:
+def _notes(in_flight: int, unsendable: int, sendable: int, limit: int | None) -> Iterator[str]:
     if in_flight:
         yield f"{in_flight} claimed or redriven already; left alone, their outcome is awaited."
-    if skipped:
-        yield f"{skipped} cannot be sent and stay dead."
+    if unsendable:
+        yield f"{unsendable} cannot be sent and stay dead."
+    if limit is not None and sendable == limit:
+        yield f"The limit of {limit} takes the oldest failures first."

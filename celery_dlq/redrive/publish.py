@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kombu import Producer
+from kombu.exceptions import OperationalError
 
+from celery_dlq.errors import RedriveError
 from celery_dlq.headers import ATTEMPTS_HEADER, DELIVERY_HEADERS, REDRIVE_HEADER
 from celery_dlq.letter import DeadLetter
 
@@ -48,15 +50,28 @@ class Publisher(Protocol):
 def open_publisher(app: Any) -> Iterator[Publisher]:
     """A publisher on a connection of its own.
 
-    :raises kombu.exceptions.OperationalError: the broker does not answer.
+    :raises RedriveError: the broker does not answer; nothing was sent.
     """
     with app.connection_for_write() as connection:
-        # kombu would wait for each confirmation singly; they are awaited by the batch here.
-        connection.transport_options = {**connection.transport_options, "confirm_publish": False}
-        connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+        if connection.transport.driver_type == "amqp":
+            # kombu would wait for each confirmation singly; they are awaited by the batch here.
+            # Only there: kombu's SQLAlchemy transport hands every option on to create_engine().
+            options = {**connection.transport_options, "confirm_publish": False}
+            connection.transport_options = options
+        _connect(connection)
         with connection.channel() as channel:
             confirms = hasattr(channel, "confirm_select")
             yield _Confirming(channel) if confirms else _Batching(channel)
+
+
+def _connect(connection: Any) -> None:
+    try:
+        connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+    except OperationalError as error:
+        raise RedriveError(
+            f"The broker does not answer ({_reason(error)}); nothing was sent. "
+            "Check broker_url, then run: celery -A <app> dlq doctor."
+        ) from error
 
 
 class _Confirming:

@@ -140,6 +140,9 @@ class Store(Protocol):
     def count(self, wanted: Filter) -> int:
         """How many letters match."""
 
+    def count_by_task(self, wanted: Filter) -> Mapping[str, int]:
+        """How many letters of each task match, most first."""
+
     def groups(self, wanted: Filter, *, limit: int = 50) -> list[Group]:
         """Groups with open letters, most open letters first. They can be narrowed by task, exception,
         group, since and until (of the last failure in the group); raises ``FilterError`` for others."""

@@ -109,6 +109,18 @@ def count(connection: Connection, wanted: Filter) -> int:
     return int(connection.execute(matching).scalar_one())
 
 
+def count_by_task(connection: Connection, wanted: Filter) -> dict[str, int]:
+    """How many letters of each task match, most first."""
+    number = func.count().label("number")
+    matching = (
+        select(letter.c.task, number)
+        .where(in_states(wanted.wanted_states), *conditions(connection, wanted))
+        .group_by(letter.c.task)
+        .order_by(number.desc(), letter.c.task)
+    )
+    return {task: int(found) for task, found in connection.execute(matching)}
+
+
 def match_ids(connection: Connection, prefix: str, limit: int) -> list[str]:
     """Task ids that begin with ``prefix``, in their order."""
     matching = select(letter.c.task_id).where(begins_with(letter.c.task_id, prefix))

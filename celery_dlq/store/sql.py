@@ -74,6 +74,9 @@ class SQLStore:
     def count(self, wanted: Filter) -> int:
         return self._read(lambda connection: query.count(connection, wanted))
 
+    def count_by_task(self, wanted: Filter) -> Mapping[str, int]:
+        return self._read(lambda connection: query.count_by_task(connection, wanted))
+
     def groups(self, wanted: Filter, *, limit: int = 50) -> list[Group]:
         return self._read(lambda connection: rollups.find_groups(connection, wanted, limit))
 

@@ -113,21 +113,17 @@ def test_redriven_letters_are_discarded_only_when_they_are_named(letters):
 
 def test_letters_that_die_while_an_act_runs_are_not_swept_in(letters, monkeypatch):
     monkeypatch.setattr(closing, "CHUNK", 1)
-    move = closing.move_chunk
+    write, late = letters._write, [letter("late", attempt(minutes=99))]
 
-    def meanwhile(connection, **step):
-        done = move(connection, **step)
-        letters_arrived.append(1)
+    def write_and_let_one_die(work):
+        done = write(work)
+        if late:
+            letters.save([late.pop()])
         return done
 
-    letters_arrived: list[int] = []
-    act = closing.discarding(Filter(), who="ann", why="", now=minutes(10))
-    until = letters.database.read(lambda connection: closing.newest_failure(connection, act))
-    letters.save([letter("late", attempt(minutes=99))])
-    assert until == minutes(3)
-    monkeypatch.setattr(closing, "move_chunk", meanwhile)
-    assert letters._carry_out(act) == 5
-    assert len(letters_arrived) == 6
+    monkeypatch.setattr(letters, "_write", write_and_let_one_die)
+    assert discard(letters, Filter()) == 4
+    assert letters.get("late").state is State.DEAD
 
 
 def test_undiscarded_letters_wait_again(letters):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celery_dlq.classify.evidence import message, read
+from celery_dlq.classify.evidence import message, number, read
 from celery_dlq.classify.table import Finding, Row, probed, terminal, transient, within, wrapper
 from celery_dlq.states import Verdict
 
@@ -21,8 +21,8 @@ def disconnected(exc: BaseException) -> Finding | None:
 
 def sqlite_error(exc: BaseException) -> Finding:
     """The primary result code; before Python 3.11 the text."""
-    code = read(exc, "sqlite_errorcode")
-    if type(code) is int:
+    code = number(read(exc, "sqlite_errorcode"))
+    if code is not None:
         name = _BUSY_CODES.get(code & 0xFF)
         verdict = Verdict.TRANSIENT if name else Verdict.TERMINAL
         return Finding(verdict, "sqlite.code", f"code={name or code} from sqlite_errorcode")

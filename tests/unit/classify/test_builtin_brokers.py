@@ -8,6 +8,11 @@ import pytest
 
 from celery_dlq.classify import decide
 
+REDIS_WAIT = (
+    "TimeoutError BusyLoadingError MaxConnectionsError ReadOnlyError TryAgainError MovedError "
+    "AskError ClusterDownError MasterDownError"
+)
+
 
 def judge(exc):
     decision = decide(exc)
@@ -15,7 +20,7 @@ def judge(exc):
 
 
 def raised(function, *args, **kwargs):
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - the decision is checked
+    with pytest.raises(Exception) as caught:
         function(*args, **kwargs)
     return caught.value
 
@@ -116,10 +121,7 @@ def test_redis_locks(redis_client):
 
 def test_redis_errors_that_say_wait():
     errors = pytest.importorskip("redis.exceptions")
-    for name in (
-        "TimeoutError BusyLoadingError MaxConnectionsError ReadOnlyError TryAgainError MovedError "
-        "AskError ClusterDownError MasterDownError"
-    ).split():
+    for name in REDIS_WAIT.split():
         kind = getattr(errors, name)
         exc = kind("1 127.0.0.1:7000") if issubclass(kind, errors.AskError) else kind("x")
         assert judge(exc)[0] == "transient", name

@@ -23,7 +23,7 @@ def judge(exc):
 
 
 def raised(function, *args, **kwargs):
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - the decision is checked
+    with pytest.raises(Exception) as caught:
         function(*args, **kwargs)
     return caught.value
 
@@ -318,7 +318,11 @@ def sqlite(tmp_path):
         pool_timeout=0.01,
     )
     with engine.begin() as connection:
-        do(connection, "CREATE TABLE orders (id INTEGER PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+        do(
+            connection,
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY)",
+            "INSERT INTO orders VALUES (1)",
+        )
     yield engine
     engine.dispose()
 

@@ -54,9 +54,11 @@ def by_aiohttp(url, timeout=TIMEOUT_S):
 
     async def get():
         limit = aiohttp.ClientTimeout(sock_read=timeout, sock_connect=timeout)
-        async with aiohttp.ClientSession(timeout=limit, raise_for_status=True) as session:
-            async with session.get(url) as answer:
-                await answer.read()
+        async with (
+            aiohttp.ClientSession(timeout=limit, raise_for_status=True) as session,
+            session.get(url) as answer,
+        ):
+            await answer.read()
 
     asyncio.run(get())
 
@@ -85,7 +87,7 @@ CLIENTS = [*STATUS_CLIENTS, by_urllib3, by_http_client]
 
 def judge(client, url, **options):
     """What is decided about what ``client`` raises."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - any of them; the decision is checked
+    with pytest.raises(Exception) as caught:
         client(url, **options)
     decision = decide(caught.value)
     if isinstance(caught.value, urllib.error.HTTPError):
@@ -111,7 +113,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_POST = do_GET  # noqa: N815 - the name that http.server looks for
+    do_POST = do_GET
 
     def do_CONNECT(self):
         self.send_response(int(self.path.partition(".")[0]))
@@ -201,7 +203,13 @@ def closed_port():
 @pytest.mark.parametrize("client", STATUS_CLIENTS)
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [(404, "terminal"), (409, "terminal"), (429, "transient"), (500, "terminal"), (503, "transient")],
+    [
+        (404, "terminal"),
+        (409, "terminal"),
+        (429, "transient"),
+        (500, "terminal"),
+        (503, "transient"),
+    ],
 )
 def test_the_status_decides(client, http_server, status, expected):
     decision = judge(client, f"{http_server}/{status}")

@@ -24,7 +24,7 @@ from celery_dlq.classify import decide
 
 
 def raised(function, *args, **kwargs):
-    with pytest.raises(BaseException) as caught:  # noqa: PT011 - the decision is checked
+    with pytest.raises(BaseException) as caught:
         function(*args, **kwargs)
     return caught.value
 
@@ -59,20 +59,22 @@ def test_sockets():
         assert judge(raised(socket.socket.recv, listening, 1)) == ("transient", "os.errno")
 
 
+PASSING_ERRNOS = (
+    "ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH ENETDOWN "
+    "EHOSTDOWN ENETRESET ENOBUFS EAGAIN EINTR ENOTCONN EMFILE ENFILE ENOMEM ENOSPC EDQUOT EBUSY "
+    "ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY"
+)
+LASTING_ERRNOS = (
+    "ENOENT EACCES EPERM EISDIR ENOTDIR EEXIST EINVAL EROFS ENOTEMPTY ENAMETOOLONG EBADF ESRCH "
+    "ENXIO EXDEV ELOOP"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "verdict"),
-    [
-        *[(name, "transient") for name in (
-            "ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH ENETDOWN "
-            "EHOSTDOWN ENETRESET ENOBUFS EAGAIN EINTR ENOTCONN EMFILE ENFILE ENOMEM ENOSPC EDQUOT "
-            "EBUSY ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY".split()
-        )],
-        *[(name, "terminal") for name in (
-            "ENOENT EACCES EPERM EISDIR ENOTDIR EEXIST EINVAL EROFS ENOTEMPTY ENAMETOOLONG EBADF "
-            "ESRCH ENXIO EXDEV ELOOP".split()
-        )],
-    ],
-)  # fmt: skip
+    [(name, "transient") for name in PASSING_ERRNOS.split()]
+    + [(name, "terminal") for name in LASTING_ERRNOS.split()],
+)
 def test_errnos(name, verdict):
     code = getattr(errno, name)
     assert judge(OSError(code, "x"))[0] == verdict
@@ -110,7 +112,9 @@ def test_both_addresses_of_a_host_refuse():
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         loop = asyncio.get_running_loop()
-        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in (1, 2)]
+        addresses = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in (1, 2)
+        ]
 
         async def both(*args, **kwargs):
             return addresses
@@ -240,9 +244,10 @@ def test_replies(exc, expected):
 @pytest.fixture
 def two_connections(tmp_path):
     path = tmp_path / "shop.sqlite3"
-    with closing(sqlite3.connect(path, timeout=0)) as one, closing(
-        sqlite3.connect(path, timeout=0)
-    ) as two:
+    with (
+        closing(sqlite3.connect(path, timeout=0)) as one,
+        closing(sqlite3.connect(path, timeout=0)) as two,
+    ):
         one.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
         one.execute("INSERT INTO orders VALUES (1)")
         one.commit()

@@ -61,13 +61,15 @@ def test_the_type_decides_before_the_cause():
 
 
 def test_a_bug_while_handling_a_503_stays_a_bug():
-    try:
+    def handle():
         try:
             raise answered(503)
         except AppError as error:
-            error.args[0]
-    except IndexError as error:
-        assert decide(error).rule == "python.error"
+            return error.args[0]
+
+    with pytest.raises(IndexError) as caught:
+        handle()
+    assert decide(caught.value).rule == "python.error"
 
 
 def test_the_carried_evidence_decides_before_the_cause():
@@ -189,10 +191,12 @@ def test_the_longest_wait_of_a_group_counts():
 
 
 def test_the_path_into_a_group():
-    path = decide(group(TimeoutError(), group(KeyError("x")))).path
-    assert path.endswith("Group <- BaseExceptionGroup <- KeyError") or path.endswith(
-        "ExceptionGroup <- ExceptionGroup <- KeyError"
-    )
+    names = decide(group(TimeoutError(), group(KeyError("x")))).path.split(" <- ")
+    assert [name.removeprefix("exceptiongroup.") for name in names] == [
+        "ExceptionGroup",
+        "ExceptionGroup",
+        "KeyError",
+    ]
 
 
 def test_a_group_below_a_wrapper():
@@ -228,7 +232,7 @@ def test_a_group_that_holds_itself():
 
 
 def test_the_backport_is_known_by_name():
-    class BaseExceptionGroup(Exception):  # noqa: A001, N818 - the name is the point
+    class BaseExceptionGroup(Exception):
         exceptions = (TimeoutError(), TimeoutError())
 
     BaseExceptionGroup.__module__ = "exceptiongroup"

@@ -11,7 +11,6 @@ from celery_dlq.classify import Classifier, Decision, Rule
 from celery_dlq.classify.builtin import TABLE
 from celery_dlq.states import Verdict
 
-
 DEFAULT = Classifier()
 
 
@@ -54,11 +53,12 @@ class Bag:
         self.__dict__.update(attributes)
 
 
-NAMES = (
+_ATTRIBUTES = (
     "response status_code http_status status response_code code sqlstate pgcode errno orig reason "
     "original_exception cause os_error headers retry_after exceptions returncode smtp_code recipients "
     "connection_invalidated sqlite_errorcode args __cause__ __context__ __suppress_context__"
-).split()
+)
+NAMES = _ATTRIBUTES.split()
 
 BASES = (
     Exception, OSError, ValueError, RuntimeError, ConnectionError, KeyboardInterrupt, UnicodeError,
@@ -89,8 +89,11 @@ containers = st.one_of(
 )
 
 
+NOTHING = st.nothing()
+
+
 @st.composite
-def exceptions(draw, inner=st.nothing()):
+def exceptions(draw, inner=NOTHING):
     """An exception of some type, with some attributes, some of which may be exceptions."""
     values = st.one_of(scalars, odd, containers, inner)
     carried = st.builds(Bag, st.dictionaries(st.sampled_from(NAMES[:16]), values, max_size=4))
@@ -101,7 +104,9 @@ def exceptions(draw, inner=st.nothing()):
     base = draw(st.sampled_from(BASES))
     kind = type(name, (base,), {"__module__": module})
     if draw(st.booleans()):
-        members = {key: property(lambda self, value=value: value) for key, value in attributes.items()}
+        members = {
+            key: property(lambda self, value=value: value) for key, value in attributes.items()
+        }
         kind = type(name, (base,), {"__module__": module, **members})
         attributes = {}
     exc = kind() if base is UnicodeError else kind(*draw(st.lists(values, max_size=3)))
@@ -148,7 +153,11 @@ def test_nor_does_it_with_rules_of_the_user(exc, answer):
 @given(trees)
 def test_asking_twice_gives_the_same_answer(exc):
     first, second = judge(exc), judge(exc)
-    assert (first.verdict, first.rule, first.evidence) == (second.verdict, second.rule, second.evidence)
+    assert (first.verdict, first.rule, first.evidence) == (
+        second.verdict,
+        second.rule,
+        second.evidence,
+    )
 
 
 @given(st.lists(exceptions(), min_size=2, max_size=6))

@@ -56,7 +56,10 @@ def test_the_last_part_of_a_name_is_not_enough():
 
 
 def test_a_name_without_a_dot_is_a_builtin():
-    assert judge(Rule("LookupError", "transient", name="mine"), KeyError("x")) == (TRANSIENT, "mine")
+    assert judge(Rule("LookupError", "transient", name="mine"), KeyError("x")) == (
+        TRANSIENT,
+        "mine",
+    )
     assert judge(Rule("OSError", "terminal", name="mine"), ConnectionError()) == (TERMINAL, "mine")
 
 
@@ -161,7 +164,9 @@ def test_the_fixed_wait_yields_to_what_the_exception_says():
     classifier = Classifier((Rule(Flaky, "transient", retry_after=60),))
     assert classifier.decide(Flaky()).retry_after == 60.0
     assert classifier.decide(Flaky(retry_after=5)).retry_after == 5.0
-    assert Classifier((Rule(Flaky, "terminal", retry_after=60),)).decide(Flaky()).retry_after is None
+    assert (
+        Classifier((Rule(Flaky, "terminal", retry_after=60),)).decide(Flaky()).retry_after is None
+    )
 
 
 def test_a_rule_on_a_cause_decides_below_a_wrapper():

@@ -86,7 +86,8 @@ class Code(Enum):
         (Code.NOTHING, None),
         (MagicMock(), None),
         ([503], None),
-        pytest.param(9**9999, 9**9999, id="huge"),
+        pytest.param(9**9999, None, id="huge"),
+        pytest.param(1e300, None, id="huge float"),
         pytest.param("5" * 5000, None, id="long"),
     ],
 )
@@ -182,6 +183,7 @@ def test_errno_of_an_os_error():
     assert os_errno(OSError("text only")) is None
     assert os_errno(OSError(0, "no error")) is None
     assert os_errno(Carrier(errno=True)) is None
+    assert os_errno(Carrier(errno=9**9999)) is None
 
 
 def test_vendor_code_prefers_errno_over_the_first_argument():
@@ -189,6 +191,7 @@ def test_vendor_code_prefers_errno_over_the_first_argument():
     assert vendor_code(Carrier("text", errno=2013)) == (2013, "errno")
     assert vendor_code(Carrier("1205")) is None
     assert vendor_code(Carrier(True)) is None
+    assert vendor_code(Carrier(9**9999)) is None
     assert vendor_code(Carrier()) is None
 
 

@@ -100,7 +100,16 @@ def test_conditional_user_rules_leave_it_open():
 
 @pytest.mark.parametrize(
     "name",
-    ["Tiemout", "no_such_package.Error", "http.client.NoSuchError", "os.path", "int", "", ".", "a..b"],
+    [
+        "Tiemout",
+        "no_such_package.Error",
+        "http.client.NoSuchError",
+        "os.path",
+        "int",
+        "",
+        ".",
+        "a..b",
+    ],
 )
 def test_unknown_names_are_refused_with_the_next_step(name):
     with pytest.raises(CeleryDLQError, match=r"no exception class .* give its dotted name"):
@@ -113,5 +122,5 @@ def test_a_module_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(CeleryDLQError, match="dlq_broken failed: RuntimeError: no settings"):
         explain_type("dlq_broken.Error")
-    with pytest.raises(CeleryDLQError, match="dlq_not_installed.*Install what it needs"):
+    with pytest.raises(CeleryDLQError, match=r"dlq_not_installed.*Install what it needs"):
         explain_type("dlq_needy.Error")

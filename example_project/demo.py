@@ -1,0 +1,163 @@
+"""The demo: a day at the shop, its dead letters, the fix, and the redrive.
+
+``make demo``, or ``python -m example_project.demo``. Exit status 0 means that every letter is
+resolved, every order came to what it should, and no letter is missing or too many.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import NoReturn
+from urllib.request import Request, urlopen
+
+from rich.console import Console
+from rich.table import Table
+
+from celery_dlq import DeadLetter, DeadLetterQueue, Filter, Reason, State
+from celery_dlq.store import Store
+from example_project import checks, release, tax, tax_server
+from example_project.celery_app import DIRECTORY, app
+from example_project.day import Placed, place_orders
+from example_project.processes import DemoError, dlq, log_tail, worker
+
+#: Seconds that anything may take before the demo gives up.
+PATIENCE_S = 60.0
+_LOOK_AGAIN_S = 0.1
+
+console = Console(highlight=False)
+
+
+def main() -> int:
+    """Run the demo; returns the exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        start_afresh()
+        with tax_server.serving() as url:
+            os.environ[tax.URL_VARIABLE] = url
+            run(url)
+    except DemoError as error:
+        console.print(f"\n{error}", style="bold red", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("\nInterrupted.", style="bold red")
+        return 130
+    return 0
+
+
+def start_afresh() -> None:
+    """Forget the last demo."""
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    DIRECTORY.mkdir()
+
+
+def run(tax_url: str) -> None:
+    """The session, from the first order to the last resolved letter.
+
+    :raises DemoError: something is not as it should be.
+    """
+    began = datetime.now(timezone.utc)
+    say("The store's schema. (SQLite makes it by itself; other databases want to be asked.)")
+    dlq(console, "db", "upgrade")
+    store = open_store()
+
+    say("A day at the shop. Release 1 has bugs, and tax offices have moods.")
+    with worker(console, {release.VARIABLE: "1"}) as process:
+        placed = place_orders()
+        wait_for(lambda: checks.unsettled(placed, store), process)
+    dead = checks.letters_of(placed, store)
+    say(f"{len(placed)} orders sent; {len(dead)} of them died. What is failing?")
+    look(dead)
+
+    say("The fix: release 2 is deployed, and the tax office of Greece is told to work again.")
+    set_mood(tax_url, "GR", "fine")
+    with worker(console, {release.VARIABLE: "2"}) as process:
+        dlq(console, "redrive", "--all", "--yes", "--rate", "6/s")
+        wait_for(lambda: checks.unresolved(placed, store), process)
+    dlq(console, "stats")
+    summarise(placed, store, checks.unexpected(placed, store, began))
+
+
+def open_store() -> Store:
+    """The dead-letter store, which must not hold the open letters of others: the demo redrives all."""
+    store = DeadLetterQueue.of(app).store
+    others = store.count(Filter())
+    if others:
+        raise DemoError(
+            f"The store holds {others} open letters already, which the demo would redrive; "
+            "set CELERY_DLQ_STORE_URL to an empty database."
+        )
+    return store
+
+
+def look(dead: Sequence[DeadLetter]) -> None:
+    """What an operator would look at, ending with one letter whole."""
+    dlq(console, "groups")
+    dlq(console, "list")
+    exhausted = next(letter for letter in dead if letter.reason is Reason.EXHAUSTED)
+    dlq(console, "show", exhausted.task_id)
+
+
+def set_mood(tax_url: str, country: str, mood: str) -> None:
+    """Tell the tax service how to behave."""
+    request = Request(f"{tax_url}/moods/{country}", data=mood.encode(), method="PUT")
+    urlopen(request, timeout=5).close()
+
+
+def wait_for(problems: Callable[[], list[str]], process: subprocess.Popen[bytes]) -> None:
+    """Return once there are no ``problems`` any more.
+
+    :raises DemoError: there still are some after :data:`PATIENCE_S`, or the worker has ended.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while left := problems():
+        if process.poll() is not None or time.monotonic() > deadline:
+            ended = "The worker ended." if process.poll() is not None else "Waited in vain."
+            raise DemoError("\n  ".join([ended, *left]) + f"\nIts log ends with:\n{log_tail()}")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def summarise(placed: Sequence[Placed], store: Store, unexpected: Sequence[str]) -> None:
+    """The last word: a table, and an error when it is not a good one."""
+    letters = checks.letters_of(placed, store)
+    done = len(placed) - len(checks.unresolved(placed, store))
+    still_open = store.count(Filter())
+    table = Table("", "count", title="The day in figures", title_justify="left")
+    table.columns[1].justify = "right"
+    for name, count in [
+        ("orders sent", len(placed)),
+        ("done as they should", done),
+        *((f"dead-lettered: {reason}", count) for reason, count in _by_reason(letters)),
+        ("redriven", sum(1 for letter in letters if letter.redrive_count)),
+        ("resolved", sum(1 for letter in letters if letter.state is State.RESOLVED)),
+        ("open", still_open),
+    ]:
+        table.add_row(name, str(count))
+    console.print()
+    console.print(table)
+    problems = [*checks.unresolved(placed, store), *unexpected]
+    if problems or still_open:
+        raise DemoError("\n  ".join(["Not as it should be:", *problems]))
+    console.print("Every order is done, and every letter resolved.", style="bold green")
+
+
+def say(text: str) -> None:
+    """A heading."""
+    console.print(f"\n{text}", style="bold", markup=False)
+
+
+def _by_reason(letters: Sequence[DeadLetter]) -> list[tuple[str, int]]:
+    return Counter(letter.reason.value for letter in letters).most_common()
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

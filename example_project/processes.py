@@ -1,0 +1,81 @@
+"""What the demo types: commands that are shown and run, and a worker in the background."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from example_project.celery_app import DIRECTORY
+
+LOG = DIRECTORY / "worker.log"
+
+_APP = ("-A", "example_project.celery_app")
+_STOP_PATIENCE_S = 30
+
+
+class DemoError(Exception):
+    """The demo cannot go on, or did not end as it should."""
+
+
+def dlq(console: Console, *words: str) -> None:
+    """Show and run a command of ``celery dlq``.
+
+    :raises DemoError: its exit status is not 0.
+    """
+    _show(console, "dlq", *words)
+    status = subprocess.run(_command("dlq", *words), check=False).returncode
+    if status:
+        raise DemoError(f"The command ended with exit status {status}.")
+
+
+@contextlib.contextmanager
+def worker(console: Console, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker with ``environment`` on top of the demo's own, for as long as the block runs."""
+    words = ("worker", "--concurrency", "2", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
+    settings = " ".join(f"{name}={value}" for name, value in environment.items())
+    _show(console, *words, before=settings, after=f">> {LOG} 2>&1 &")
+    with LOG.open("ab") as log:
+        process = subprocess.Popen(
+            _command(*words),
+            env={**os.environ, **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for the demo, which then stops the worker in an orderly way.
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_PATIENCE_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def log_tail(path: Path = LOG, lines: int = 20) -> str:
+    """The last lines of the worker's log."""
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "celery", *_APP, *words]
+
+
+def _show(console: Console, *words: str, before: str = "", after: str = "") -> None:
+    line = " ".join(filter(None, (before, shlex.join(("celery", *_APP, *words)), after)))
+    console.print(f"\n$ {line}", style="bold cyan", markup=False, highlight=False, soft_wrap=True)
