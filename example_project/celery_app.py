@@ -13,6 +13,7 @@ from example_project.release import RELEASE
 
 #: Where the embedded parts and the spool keep their files.
 DIRECTORY = Path(".demo")
+# SQLite makes files, and no directories.
 DIRECTORY.mkdir(exist_ok=True)
 
 # kombu has three transports without a server. memory:// ends at the process, and here the worker, its

@@ -68,4 +68,8 @@ def _not_resolved(order: Placed, store: Store) -> str:
     letter = store.get(order.dies_at)
     if letter is None:
         return f"{order.name}: no letter"
-    return "" if letter.state is State.RESOLVED else f"{order.name}: its letter is {letter.state.value}"
+    return (
+        ""
+        if letter.state is State.RESOLVED
+        else f"{order.name}: its letter is {letter.state.value}"
+    )

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import NoReturn
 from urllib.request import Request, urlopen
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -42,7 +43,7 @@ def main() -> int:
             os.environ[tax.URL_VARIABLE] = url
             run(url)
     except DemoError as error:
-        console.print(f"\n{error}", style="bold red", markup=False)
+        console.print(f"\n{error}", style="bold red", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("\nInterrupted.", style="bold red")
@@ -100,7 +101,7 @@ def look(dead: Sequence[DeadLetter]) -> None:
     dlq(console, "groups")
     dlq(console, "list")
     exhausted = next(letter for letter in dead if letter.reason is Reason.EXHAUSTED)
-    dlq(console, "show", exhausted.task_id)
+    dlq(console, "show", exhausted.task_id[:8])
 
 
 def set_mood(tax_url: str, country: str, mood: str) -> None:
@@ -122,37 +123,43 @@ def wait_for(problems: Callable[[], list[str]], process: subprocess.Popen[bytes]
         time.sleep(_LOOK_AGAIN_S)
 
 
-def summarise(placed: Sequence[Placed], store: Store, unexpected: Sequence[str]) -> None:
+def summarise(placed: Sequence[Placed], store: Store, problems: Sequence[str]) -> None:
     """The last word: a table, and an error when it is not a good one."""
     letters = checks.letters_of(placed, store)
-    done = len(placed) - len(checks.unresolved(placed, store))
-    still_open = store.count(Filter())
-    table = Table("", "count", title="The day in figures", title_justify="left")
-    table.columns[1].justify = "right"
-    for name, count in [
-        ("orders sent", len(placed)),
-        ("done as they should", done),
-        *((f"dead-lettered: {reason}", count) for reason, count in _by_reason(letters)),
-        ("redriven", sum(1 for letter in letters if letter.redrive_count)),
-        ("resolved", sum(1 for letter in letters if letter.state is State.RESOLVED)),
-        ("open", still_open),
-    ]:
+    left, still_open = checks.unresolved(placed, store), store.count(Filter())
+    show_table(
+        {
+            "orders sent": len(placed),
+            "done as they should": len(placed) - len(left),
+            **_by_reason(letters),
+            "redriven": sum(1 for letter in letters if letter.redrive_count),
+            "resolved": sum(1 for letter in letters if letter.state is State.RESOLVED),
+            "open": still_open,
+        }
+    )
+    if left or problems or still_open:
+        raise DemoError("\n  ".join(["Not as it should be:", *left, *problems]))
+    console.print("Every order is done, and every letter resolved.", style="bold green")
+
+
+def show_table(figures: Mapping[str, int]) -> None:
+    """The figures of the day."""
+    table = Table("The day in figures", show_header=True, box=box.SIMPLE_HEAD)
+    table.add_column("", justify="right")
+    for name, count in figures.items():
         table.add_row(name, str(count))
     console.print()
     console.print(table)
-    problems = [*checks.unresolved(placed, store), *unexpected]
-    if problems or still_open:
-        raise DemoError("\n  ".join(["Not as it should be:", *problems]))
-    console.print("Every order is done, and every letter resolved.", style="bold green")
+
+
+def _by_reason(letters: Sequence[DeadLetter]) -> dict[str, int]:
+    counts = Counter(letter.reason.value for letter in letters)
+    return {f"dead-lettered: {reason}": count for reason, count in counts.most_common()}
 
 
 def say(text: str) -> None:
     """A heading."""
-    console.print(f"\n{text}", style="bold", markup=False)
-
-
-def _by_reason(letters: Sequence[DeadLetter]) -> list[tuple[str, int]]:
-    return Counter(letter.reason.value for letter in letters).most_common()
+    console.print(f"\n{text}", style="bold", markup=False, soft_wrap=True)
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

@@ -37,7 +37,15 @@ def dlq(console: Console, *words: str) -> None:
 @contextlib.contextmanager
 def worker(console: Console, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A worker with ``environment`` on top of the demo's own, for as long as the block runs."""
-    words = ("worker", "--concurrency", "2", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
+    words = (
+        "worker",
+        "--concurrency",
+        "2",
+        "--loglevel",
+        "INFO",
+        "--without-gossip",
+        "--without-mingle",
+    )
     settings = " ".join(f"{name}={value}" for name, value in environment.items())
     _show(console, *words, before=settings, after=f">> {LOG} 2>&1 &")
     with LOG.open("ab") as log:
@@ -59,11 +67,13 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(_STOP_PATIENCE_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    except subprocess.TimeoutExpired:
+        raise DemoError(f"The worker did not stop in {_STOP_PATIENCE_S} seconds.") from None
+    finally:
+        # Of a worker that stopped nothing is left; of one that did not, nothing may be.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        raise
 
 
 def log_tail(path: Path = LOG, lines: int = 20) -> str:

@@ -62,7 +62,12 @@ def envelope(task_id: str = "0d3f", **changes: Any) -> Envelope:
         "content_type": "application/json",
         "content_encoding": "utf-8",
         "headers": {"id": task_id, "task": "shop.charge", "retries": 0, "lang": "py"},
-        "properties": {"correlation_id": task_id, "reply_to": "r", "priority": 0, "delivery_mode": 2},
+        "properties": {
+            "correlation_id": task_id,
+            "reply_to": "r",
+            "priority": 0,
+            "delivery_mode": 2,
+        },
         "exchange": "",
         "routing_key": "celery",
         "queue": "celery",

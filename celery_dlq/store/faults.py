@@ -12,26 +12,25 @@ from celery_dlq.errors import SchemaError, StoreError, StoreUnavailable
 #: The next step when the schema does not fit.
 UPGRADE = "run: celery -A <app> dlq db upgrade"
 
+# An error is known by PostgreSQL's SQLSTATE or MySQL's number (its SQLSTATEs say too little).
+
 # PostgreSQL: serialization_failure, deadlock_detected. MySQL: a record changed since it was read,
 # deadlock.
-_REPEATABLE_STATES = frozenset({"40001", "40P01"})
-_REPEATABLE_CODES = frozenset({1020, 1213})
+_REPEATABLE = frozenset({"40001", "40P01", 1020, 1213})
 
 # PostgreSQL: undefined_table, undefined_column, invalid_schema_name. MySQL: unknown column, no such
 # table.
-_SCHEMA_STATES = frozenset({"42P01", "42703", "3F000"})
-_SCHEMA_CODES = frozenset({1054, 1146})
+_SCHEMA = frozenset({"42P01", "42703", "3F000", 1054, 1146})
 
 # PostgreSQL: query_canceled, which statement_timeout does; lock_not_available. MySQL: lock wait
 # timeout; a statement's time is up on MariaDB, on MySQL.
-_LATE_STATES = frozenset({"57014", "55P03"})
-_LATE_CODES = frozenset({1205, 1969, 3024})
+_LATE = frozenset({"57014", "55P03", 1205, 1969, 3024})
 
-# PostgreSQL's classes: connection, authorization, no such database, resources, shutdown.
+# PostgreSQL's classes: connection, authorization, no such database, resources, shutdown. MySQL: too
+# many connections, access denied, unknown database, shutting down, too many of a user, and the
+# client's own connection errors.
 _AWAY_CLASSES = ("08", "28", "3D", "53", "57")
-# MySQL: too many connections, access denied, unknown database, shutting down, too many of a user,
-# and the client's own connection errors.
-_AWAY_CODES = frozenset({1040, 1044, 1045, 1049, 1053, 1203, *range(2000, 2100)})
+_AWAY = frozenset({1040, 1044, 1045, 1049, 1053, 1203, *range(2000, 2100)})
 
 
 def is_repeatable(error: exc.DBAPIError) -> bool:
@@ -39,16 +38,19 @@ def is_repeatable(error: exc.DBAPIError) -> bool:
     in the way."""
     if isinstance(error, exc.IntegrityError):
         return True
-    return _sqlstate(error) in _REPEATABLE_STATES or _code(error) in _REPEATABLE_CODES
+    return _mark(error) in _REPEATABLE
 
 
 def store_error(error: exc.SQLAlchemyError, url: URL) -> StoreError:
     """The error to raise instead of ``error``: one line, without SQL, values or password."""
     where = url.render_as_string(hide_password=True)
-    if not isinstance(error, exc.DBAPIError):
+    if isinstance(error, exc.TimeoutError):
         return StoreUnavailable(
             f"The dead-letter store at {where} has no connection free; try again."
         )
+    if not isinstance(error, exc.DBAPIError):
+        cause = error.orig if isinstance(error, exc.StatementError) else error
+        return _refused(where, str(cause).partition("\n")[0])
     said = _first_line(error, url)
     if url.get_backend_name() == "sqlite":
         return _sqlite_error(said, where)
@@ -56,33 +58,37 @@ def store_error(error: exc.SQLAlchemyError, url: URL) -> StoreError:
 
 
 def _server_error(error: exc.DBAPIError, said: str, where: str) -> StoreError:
-    state, code = _sqlstate(error), _code(error)
-    if state in _SCHEMA_STATES or code in _SCHEMA_CODES:
+    mark = _mark(error)
+    if mark in _SCHEMA:
         return SchemaError(f"The schema of the dead-letter store does not fit ({said}); {UPGRADE}")
-    if state in _LATE_STATES or code in _LATE_CODES:
+    if mark in _LATE:
         return StoreUnavailable(
             f"The dead-letter store at {where} took too long ({said}); ask for less, "
             "or raise dlq_store_timeout."
         )
-    if _is_away(error, state, code):
+    if _is_away(error, mark):
         return StoreUnavailable(
             f"The dead-letter store at {where} does not answer ({said}); "
             "check dlq_store_url and that the database is up."
         )
+    return _refused(where, said)
+
+
+def _refused(where: str, said: str) -> StoreError:
     return StoreError(
         f"The dead-letter store at {where} refused ({said}); run: celery -A <app> dlq doctor"
     )
 
 
-def _is_away(error: exc.DBAPIError, state: str | None, code: int | None) -> bool:
+def _is_away(error: exc.DBAPIError, mark: str | int | None) -> bool:
     if error.connection_invalidated or isinstance(error, exc.InterfaceError):
         return True
-    if state is not None:
-        return state.startswith(_AWAY_CLASSES) or state in _REPEATABLE_STATES
-    if code is not None:
-        return code in _AWAY_CODES or code in _REPEATABLE_CODES
-    # A connection that could not be made, or broke, has neither.
-    return isinstance(error, exc.OperationalError)
+    if mark is None:
+        # A connection that could not be made, or broke.
+        return isinstance(error, exc.OperationalError)
+    if isinstance(mark, str) and mark.startswith(_AWAY_CLASSES):
+        return True
+    return mark in _AWAY or mark in _REPEATABLE
 
 
 def _sqlite_error(said: str, where: str) -> StoreError:
@@ -110,14 +116,12 @@ _SQLITE_STEPS = {
 }
 
 
-def _sqlstate(error: exc.DBAPIError) -> str | None:
+def _mark(error: exc.DBAPIError) -> str | int | None:
+    number, *_ = (*_driver_args(error), None)
+    if isinstance(number, int):
+        return number
     state = getattr(error.orig, "sqlstate", None)
     return state if isinstance(state, str) else None
-
-
-def _code(error: exc.DBAPIError) -> int | None:
-    args = _driver_args(error)
-    return args[0] if args and isinstance(args[0], int) else None
 
 
 def _driver_args(error: exc.DBAPIError) -> tuple[Any, ...]:

@@ -6,8 +6,7 @@ Alembic is imported by what changes the schema only; a worker just compares two 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,11 @@ HEAD = "0001"
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
-# Any number will do that a host application does not use for its own locks.
-_LOCK_NUMBER, _LOCK_NAME = 0x646C71, "celery_dlq_upgrade"
+# Held until the connection ends. SQLite needs none: a transaction that writes is alone anyway.
+_LOCKS = {
+    "postgresql": "SELECT pg_advisory_xact_lock(6581361)",
+    "mysql": "SELECT GET_LOCK('celery_dlq_upgrade', 3600)",
+}
 
 
 def current(connection: Connection) -> str | None:
@@ -67,7 +69,7 @@ def upgrade(database: Database) -> str | None:
     # Building an index may take longer than a worker would wait.
     patient = Database(database.url.render_as_string(hide_password=False), timeout=None)
     try:
-        return patient.write(_upgrade)
+        return patient.read(partial(_upgrade_alone, patient))
     finally:
         patient.close()
 
@@ -83,30 +85,32 @@ def upgrade_sql(database: Database, since: str | None = None) -> str:
     return buffer.getvalue()
 
 
+def _upgrade_alone(database: Database, guard: Connection) -> str | None:
+    # A connection of its own holds the lock: MySQL commits in the middle of an upgrade.
+    if database.dialect in _LOCKS:
+        guard.execute(text(_LOCKS[database.dialect]))
+    return database.write(_upgrade)
+
+
 def _upgrade(connection: Connection) -> str | None:
     from alembic import command
 
-    with _alone(connection):
-        found = current(connection)
-        if found != HEAD:
-            command.upgrade(_config(connection=connection), "head")
-        return found
+    _check_encoding(connection)
+    found = current(connection)
+    if found != HEAD:
+        command.upgrade(_config(connection=connection), "head")
+    return found
 
 
-@contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK_NUMBER})
-    if dialect != "mysql":
-        # On SQLite the transaction itself began with the write lock.
-        yield
+def _check_encoding(connection: Connection) -> None:
+    if connection.dialect.name != "postgresql":
         return
-    connection.execute(text("SELECT GET_LOCK(:name, -1)"), {"name": _LOCK_NAME})
-    try:
-        yield
-    finally:
-        connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})
+    encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+    if encoding != "UTF8":
+        raise SchemaError(
+            f"The database is encoded in {encoding}, which cannot hold every letter; "
+            "create one with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 def _config(**attributes: Any) -> Any:

@@ -36,7 +36,7 @@ class Recorder:
             self._writer.submit(what, lambda: self._hand_over(then))
             return
         stored = threading.Event()
-        self._writer.submit(what, stored.set)
+        self._writer.submit(what, stored.set, awaited=True)
         stored.wait()
         then()
 

@@ -137,18 +137,11 @@ class DLQTask(Task):  # type: ignore[misc]
             return super().__call__(*args, **kwargs)
         except (Retry, Ignore, Reject):
             raise
-        except MemoryError as exc:
-            # The worker's parent re-raises a MemoryError that reaches it, and exits.
-            raise self._aborted(exc, request) from exc
-        except Exception as exc:
-            again = self._judge(exc, request)
-            if again is not None:
-                raise again from exc
-            raise
         except BaseException as exc:
-            if terminate_handler_fired() or not isinstance(exc, (SystemExit, KeyboardInterrupt)):
+            instead = self._answer(exc, request)
+            if instead is None:
                 raise
-            raise self._aborted(exc, request) from exc
+            raise instead from exc
 
     def classify(self, exc: BaseException) -> Decision | Verdict | str | None:
         """Override to judge an exception yourself: return a verdict, or None to let the rules."""
@@ -180,6 +173,18 @@ class DLQTask(Task):  # type: ignore[misc]
             request._dlq_exhausted = exhausted
             raise
 
+    def _answer(self, exc: BaseException, request: Context) -> Exception | None:
+        """What goes to Celery instead of ``exc``, if anything does."""
+        if isinstance(exc, MemoryError):
+            # The worker's parent re-raises a MemoryError that reaches it, and exits.
+            return None if request.is_eager else self._aborted(exc, request)
+        if isinstance(exc, Exception):
+            return self._judge(exc, request)
+        if request.is_eager or terminate_handler_fired():
+            return None
+        aborts = isinstance(exc, (SystemExit, KeyboardInterrupt))
+        return self._aborted(exc, request) if aborts else None
+
     def _judge(self, exc: Exception, request: Context) -> Retry | None:
         """The retry that answers ``exc``, already sent; or None, with the reason of death noted."""
         if self._built_in:
@@ -187,7 +192,7 @@ class DLQTask(Task):  # type: ignore[misc]
         try:
             decision = self._decide(exc)
             if request.is_eager:
-                return self._retry_eagerly(exc, decision)
+                return self._retry_eagerly(exc, request, decision)
             return self._retry_or_note(exc, request, decision)
         except Exception as error:
             if error is exc:
@@ -220,12 +225,9 @@ class DLQTask(Task):  # type: ignore[misc]
     ) -> Retry | None:
         request._dlq_decision = decision
         try:
-            again: Retry = self.retry(
-                exc=exc,
-                throw=False,
-                countdown=self._sendable(step.delay_s),
-                max_retries=self.retry_kwargs.get("max_retries"),
-            )
+            own = {"exc": exc, "throw": False, "countdown": self._sendable(step.delay_s)}
+            # retry_kwargs may name any option of retry(): a queue, a priority, a limit.
+            again: Retry = self.retry(**{**self.retry_kwargs, **own})
         except Reject as rejected:
             # Celery turns a retry that cannot be published into a rejected message.
             why = f"the retry could not be published: {safe_message(rejected)}"
@@ -239,11 +241,15 @@ class DLQTask(Task):  # type: ignore[misc]
             self.__dict__.pop("override_max_retries", None)
         return again
 
-    def _retry_eagerly(self, exc: Exception, decision: Decision) -> Retry | None:
+    def _retry_eagerly(self, exc: Exception, request: Context, decision: Decision) -> Retry | None:
         # An eager call behaves as on the plain base class, where only autoretry_for retries.
-        if decision.rule != "task.autoretry_for":
+        exhausted = exc is vars(request).get("_dlq_exhausted")
+        if exhausted or decision.rule != "task.autoretry_for":
             return None
-        again: Retry = self.retry(exc=exc, throw=False, **self.retry_kwargs)
+        options = dict(self.retry_kwargs)
+        if self.retry_backoff:
+            options["countdown"] = self._policy().backoff(request.retries + 1)
+        again: Retry = self.retry(**{**options, "exc": exc, "throw": False})
         return again
 
     def _decide(self, exc: BaseException) -> Decision:
@@ -269,18 +275,28 @@ class DLQTask(Task):  # type: ignore[misc]
     def _policy(self) -> RetryPolicy:
         most = self.retry_kwargs.get("max_retries")
         most = self.max_retries if most is None else most
-        fixed = self.retry_kwargs.get("countdown")
-        if fixed is None and self.retry_backoff is False:
-            fixed = self.default_retry_delay
+        fixed, base = self._fixed_delay(), float(self.retry_backoff or 0.0)
         return RetryPolicy(
             max_attempts=None if most is None else most + 1,
-            base=float(self.retry_backoff or 0.0),
+            # Below zero Celery takes one second.
+            base=base if base >= 0.0 else 1.0,
             cap=float(self.retry_backoff_max),
             jitter=bool(self.retry_jitter),
             window=float(self.dlq_retry_window),
             retry_after_max=self._wiring().settings.retry_after_max,
             fixed_delay=None if fixed is None else float(fixed),
         )
+
+    def _fixed_delay(self) -> float | None:
+        """The constant wait that the task asks for, as Celery reads its options; None for backoff."""
+        countdown: float | None = self.retry_kwargs.get("countdown")
+        if self._declares("retry_backoff") and self.retry_backoff:
+            return None
+        if countdown is not None:
+            return countdown
+        if self._declares("retry_backoff") or self._declares("default_retry_delay"):
+            return float(self.default_retry_delay)
+        return None
 
     def _sendable(self, delay_s: float) -> float:
         """A wait that the broker can carry. On quorum queues Celery delays in the broker, in whole

@@ -18,6 +18,12 @@ logger = logging.getLogger(__name__)
 
 #: Seconds for which a store that failed is not asked again; letters go straight to the spool.
 STORE_PAUSE_S = 5.0
+#: In a storm of failures a batch is gathered for so many seconds, or until no further letter came for
+#: so many. A transaction costs milliseconds however small it is, and the writer's thread takes them
+#: from the event loop. A letter that comes alone, or that its caller waits for, is written at once.
+GATHER_S, QUIET_S = 0.1, 0.03
+#: Seconds after a write in which the next letter counts as part of a storm.
+STORM_S = 0.25
 #: Seconds between looks for spooled letters, one's own or those of a worker that is gone.
 DRAIN_INTERVAL_S = 30.0
 
@@ -27,6 +33,8 @@ class _Entry:
     record: Record
     #: Called on the writer's thread once the record is safe.
     safe: Callable[[], object]
+    #: Somebody is blocked until then.
+    awaited: bool
 
 
 class Writer:
@@ -49,14 +57,19 @@ class Writer:
         self._open_store, self._spool, self._batch_size = open_store, spool, batch_size
         self._monotonic = monotonic
         self._entries: queue.Queue[_Entry | None] = queue.Queue(maxsize=size)
-        self._store_paused_until = self._drain_at = float("-inf")
+        self._store_paused_until = self._drain_at = self._written_at = float("-inf")
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def submit(self, record: Record, safe: Callable[[], object]) -> None:
-        """Write ``record``, then call ``safe``. Blocks while the queue is full."""
+    def submit(
+        self, record: Record, safe: Callable[[], object], *, awaited: bool = False
+    ) -> None:
+        """Write ``record``, then call ``safe``. Blocks while the queue is full.
+
+        :param awaited: the caller does nothing else until then.
+        """
         self._ensure_started()
-        self._entries.put(_Entry(record, safe))
+        self._entries.put(_Entry(record, safe, awaited))
 
     def flush(self) -> None:
         """Return when everything submitted before is safe."""
@@ -90,6 +103,7 @@ class Writer:
             running = None not in batch
             entries = [entry for entry in batch if entry is not None]
             self._write_safely([entry.record for entry in entries])
+            self._written_at = self._monotonic() if entries else self._written_at
             for entry in entries:
                 self._announce(entry)
             for _ in batch:
@@ -101,11 +115,19 @@ class Writer:
         batch: list[_Entry | None] = []
         try:
             batch.append(self._entries.get(timeout=self._seconds_to_drain()))
+            storm = self._monotonic() - self._written_at < STORM_S
+            gather_until = self._monotonic() + (GATHER_S if storm else 0.0)
             while len(batch) < self._batch_size:
-                batch.append(self._entries.get_nowait())
+                batch.append(self._entries.get(timeout=self._patience(batch[-1], gather_until)))
         except queue.Empty:
             pass
         return batch
+
+    def _patience(self, latest: _Entry | None, gather_until: float) -> float:
+        """Seconds that the batch may wait for another letter after ``latest``."""
+        if latest is None or latest.awaited:
+            return 0.0
+        return max(0.0, min(QUIET_S, gather_until - self._monotonic()))
 
     def _announce(self, entry: _Entry) -> None:
         try:

@@ -12,7 +12,9 @@ def make_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
     """Projects in this test's directory, on a SQLite store unless told otherwise."""
     made: list[Project] = []
 
-    def make(broker: str, store_url: str = f"sqlite:///{tmp_path}/store.sqlite3", **options: str) -> Project:
+    def make(
+        broker: str, store_url: str = f"sqlite:///{tmp_path}/store.sqlite3", **options: str
+    ) -> Project:
         made.append(Project(tmp_path, broker, store_url, **options))
         return made[-1]
 

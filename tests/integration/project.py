@@ -143,4 +143,3 @@ def stop(process: subprocess.Popen[bytes], log: Path) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"the worker did not stop:\n{log.read_text()[-4000:]}") from None
-

@@ -49,7 +49,9 @@ def test_each_end_has_its_one_place(pool, broker, make_project, redis_url):
         fine = [project.send("succeed"), project.send("recovers"), project.send("ignores")]
         letters = {name: project.wait_for_letter(task_id) for name, task_id in dead.items()}
         wait_for("the rest to end", lambda: project.app.AsyncResult(fine[1]).successful())
-        assert project.app.AsyncResult(project.send("add", 1, 2)).get(timeout=30) == 3, "still alive"
+        assert project.app.AsyncResult(project.send("add", 1, 2)).get(timeout=30) == 3, (
+            "still alive"
+        )
     seen = {
         name: (letter.reason, letter.exception_type, len(letter.attempts))
         for name, letter in letters.items()
@@ -73,7 +75,11 @@ def test_a_letter_carries_all_there_is_to_know(project):
     assert "@" in letter.worker
     assert letter.pid
     assert (letter.release, letter.tags) == ("1.4.2", ("money",))
-    assert (letter.queue, letter.root_id, letter.correlation_id) == (project.queue, task_id, task_id)
+    assert (letter.queue, letter.root_id, letter.correlation_id) == (
+        project.queue,
+        task_id,
+        task_id,
+    )
     assert letter.envelope.headers["tenant"] == "acme"
     assert letter.envelope.properties["priority"] == 3
     assert b"s3cret" in letter.envelope.body, "the truth is kept for the redrive"

@@ -86,7 +86,10 @@ def test_an_exhausted_task_gets_its_attempts_anew(pair):
         task_id = pair.send("exhausted")
         pair.wait_for_letter(task_id)
         redrive(pair)
-        again = wait_for("three more attempts", lambda: len(pair.letter(task_id).attempts) == 6 and pair.letter(task_id))
+        again = wait_for(
+            "three more attempts",
+            lambda: len(pair.letter(task_id).attempts) == 6 and pair.letter(task_id),
+        )
         assert [(a.redrive, a.number) for a in again.attempts] == [
             (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3),
         ]  # fmt: skip

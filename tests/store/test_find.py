@@ -180,6 +180,7 @@ def test_filters_by_reason_queue_and_worker(store):
         ("KÖNIG", "c"),
         ('say "hi"', "d"),
         ("back\\slash", "d"),
+        ("a/b", "d"),
         ("nowhere", ""),
     ],
 )
@@ -192,7 +193,7 @@ def test_search_reads_message_names_and_arguments_literally(store, text, names):
             at(
                 "d",
                 args=[],
-                kwargs={"street": "Strasse", "note": 'say "hi"', "path": "back\\slash"},
+                kwargs={"street": "Strasse", "note": 'say "hi"', "path": "back\\slash a/b"},
             ),
         ]
     )

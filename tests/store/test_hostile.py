@@ -87,14 +87,13 @@ def test_tasks_that_differ_in_blanks_only_are_counted_together(store):
 
 
 def test_a_megabyte_of_everything(store):
-    text, body = "ü" * 1_000_000, bytes(range(256)) * 4096
+    text, quoted, body = "ü" * 1_000_000, '"' * 500_000, bytes(range(256)) * 4096
     big = letter(
-        "big", message=text, traceback=text, args=[text], kwargs={"a": text},
-        envelope=envelope("big", body=body, headers={"argsrepr": text, "raw": body}),
+        "big", message=text, traceback=text, args=[quoted], kwargs={"a": quoted},
+        envelope=envelope("big", body=body, headers={"argsrepr": quoted, "raw": body}),
     )  # fmt: skip
     store.save([big])
-    found = store.get("big")
-    assert found == big.with_(attempt_count=1)
+    assert store.get("big") == big.with_(attempt_count=1)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\xff\xfe\x00\x80'\"\\%s"], ids=repr)

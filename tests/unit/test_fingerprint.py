@@ -12,7 +12,10 @@ FRAMES = ("shop.tasks:charge", "shop.money:parse")
     [
         ("order 17 not found", "order 99182 not found"),
         ("no user bob@example.org", "no user alice.b@mail.example.com"),
-        ("row 0d3f1c5e-6b0a-4a55-9f2e-0123456789ab locked", "row ffffffff-6b0a-4a55-9f2e-0123456789ab locked"),
+        (
+            "row 0d3f1c5e-6b0a-4a55-9f2e-0123456789ab locked",
+            "row ffffffff-6b0a-4a55-9f2e-0123456789ab locked",
+        ),
         ("KeyError: 'EUX'", "KeyError: 'DMX'"),
         ("connect to 10.0.0.1:5432 failed", "connect to 10.0.0.22:5432 failed"),
         ("at 2026-11-21T12:00:00Z", "at 2025-01-02 03:04:05.123+01:00"),

@@ -41,7 +41,9 @@ def test_an_outcome_survives_its_dictionary_form():
     assert Outcome.from_dict(through_json(outcome.to_dict())) == outcome
 
 
-@pytest.mark.parametrize("made", [letter(), Outcome(task_id="a", redrive=0, succeeded_at=T0, worker="")])
+@pytest.mark.parametrize(
+    "made", [letter(), Outcome(task_id="a", redrive=0, succeeded_at=T0, worker="")]
+)
 def test_a_newer_format_is_refused_by_name(made):
     with pytest.raises(ValueError, match="upgrade celery-dlq"):
         type(made).from_dict({**made.to_dict(), "format": 99})

@@ -27,7 +27,8 @@ class Unprintable:
 
 
 @pytest.mark.parametrize(
-    "key", ["password", "DB_PASSWORD", "stripe-api-key", "X-Auth-Token", "card number", "client_secret"]
+    "key",
+    ["password", "DB_PASSWORD", "stripe-api-key", "X-Auth-Token", "card number", "client_secret"],
 )
 def test_values_under_sensitive_keys_are_hidden_at_any_depth(key):
     assert display({"order": [{key: "4711"}]}) == {"order": [{key: REDACTED}]}

@@ -31,7 +31,9 @@ def test_every_setting_is_tested_here():
     assert set(VALUES) == {item.name for item in fields(Settings)}
 
 
-@pytest.mark.parametrize(("name", "value"), [(n, v) for n, (good, _) in VALUES.items() for v in good])
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, v) for n, (good, _) in VALUES.items() for v in good]
+)
 def test_allowed_values_are_taken(name, value):
     assert getattr(Settings.from_values({name: value}), name) == value
 
@@ -86,7 +88,9 @@ def test_an_unknown_key_is_named_as_the_user_wrote_it(app):
         CELERY_DLQ_MAX_ATTEMPS = 9
 
     app.config_from_object(DjangoSettings(), namespace="CELERY")
-    with pytest.raises(SettingsError, match="'CELERY_DLQ_MAX_ATTEMPS': did you mean 'CELERY_DLQ_MAX_ATTEMPTS'"):
+    with pytest.raises(
+        SettingsError, match="'CELERY_DLQ_MAX_ATTEMPS': did you mean 'CELERY_DLQ_MAX_ATTEMPTS'"
+    ):
         Settings.from_app(app)
 
 

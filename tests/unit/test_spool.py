@@ -107,7 +107,9 @@ def test_a_write_that_fails_half_way_leaves_no_torn_line(spool, monkeypatch):
     assert drained(spool) == [LETTERS[0], OUTCOME]
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null", b'{"kind": "x"}', b"\xff", b'{"kind": "letter"}'])
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b"[]", b"null", b'{"kind": "x"}', b"\xff", b'{"kind": "letter"}']
+)
 def test_what_is_no_record_is_a_value_error(line):
     with pytest.raises(ValueError):
         decode(line)

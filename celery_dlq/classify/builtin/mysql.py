@@ -32,8 +32,8 @@ _WILL_PASS = re.compile(
 )
 
 
-def mysql_error(exc: BaseException) -> Finding:
-    """The error number; terminal when there is none and the text is not known."""
+def mysql_error(exc: BaseException) -> Finding | None:
+    """The error number; without one, the texts of a stale connection and a used-up pool."""
     found = vendor_code(exc)
     if found is None or found[0] <= 0:
         return _without_number(exc)
@@ -42,7 +42,7 @@ def mysql_error(exc: BaseException) -> Finding:
     return Finding(verdict, "mysql.errno", f"errno={code} from {source}")
 
 
-def _without_number(exc: BaseException) -> Finding:
+def _without_number(exc: BaseException) -> Finding | None:
     # PyMySQL and mysqlclient say (0, '') of a connection that is already closed.
     args = arguments(exc)
     if len(args) == 2 and type(args[0]) is int and type(args[1]) is str and not args[1]:
@@ -50,7 +50,7 @@ def _without_number(exc: BaseException) -> Finding:
     text = _WILL_PASS.search(message(exc))
     if text is not None:
         return Finding(Verdict.TRANSIENT, "mysql.message", f"message has {text[0]!r}")
-    return Finding(Verdict.TERMINAL, "mysql.message", "no error number, and no known message")
+    return None
 
 
 ROWS = (

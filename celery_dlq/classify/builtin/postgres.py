@@ -34,7 +34,7 @@ _WILL_PASS_WITH = {
 }
 
 # libpq and server texts without SQLSTATE. They are translated when lc_messages, or the client's
-# locale, is not English; what is not recognised stays terminal.
+# locale, is not English; what is not recognised decides nothing.
 _REFUSED = re.compile(
     r"password authentication failed|no password supplied|does not exist|no pg_hba\.conf entry"
     r"|not permitted to log in|certificate verify failed|Name or service not known"
@@ -67,12 +67,16 @@ def sqlstate_of(exc: BaseException) -> Finding | None:
     return Finding(Verdict.TRANSIENT if passes else Verdict.TERMINAL, "pg.sqlstate", evidence)
 
 
-def postgres_error(exc: BaseException) -> Finding:
-    """The SQLSTATE, else libpq's text; terminal when neither is known."""
+def postgres_error(exc: BaseException) -> Finding | None:
+    """The SQLSTATE, else libpq's text.
+
+    Neither is known of the rollback that fails because the connection just broke ("sending query
+    failed: another command is already in progress"); what broke it is its context.
+    """
     return sqlstate_of(exc) or _by_message(message(exc))
 
 
-def _by_message(text: str) -> Finding:
+def _by_message(text: str) -> Finding | None:
     # With several hosts, or a quoted name, one message may hold both kinds: the refusal counts.
     found = _REFUSED.search(text)
     if found is not None:
@@ -80,7 +84,7 @@ def _by_message(text: str) -> Finding:
     found = _WILL_PASS.search(text)
     if found is not None:
         return Finding(Verdict.TRANSIENT, "pg.message", f"message has {found[0]!r}")
-    return Finding(Verdict.TERMINAL, "pg.message", "no SQLSTATE, and no known message")
+    return None
 
 
 ROWS = (

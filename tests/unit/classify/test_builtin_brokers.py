@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-from contextlib import closing
 
 import pytest
 
@@ -23,13 +22,6 @@ def raised(function, *args, **kwargs):
     with pytest.raises(Exception) as caught:
         function(*args, **kwargs)
     return caught.value
-
-
-@pytest.fixture
-def closed_port():
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def resolver_says(code):

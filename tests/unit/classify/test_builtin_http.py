@@ -190,13 +190,6 @@ def http_server(serve):
     return f"http://{serve(Answering)}"
 
 
-@pytest.fixture
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 # -- statuses -----------------------------------------------------------------------------------
 
 

@@ -129,13 +129,13 @@ def cases():
         yield name, pretend(name, pgcode="40001"), t, "pg.sqlstate"
         yield name, pretend(name, sqlstate="23505"), x, "pg.sqlstate"
         yield name, pretend(name, "connection is closed"), t, "pg.message"
-        yield name, pretend(name, "no idea"), x, "pg.message"
+        yield name, pretend(name, "no idea"), x, "default"
     for name in ("pymysql.err.MySQLError", "MySQLdb._exceptions.MySQLError"):
         yield name, pretend(name, 1213, "Deadlock found"), t, "mysql.errno"
         yield name, pretend(name, 1064, "syntax"), x, "mysql.errno"
         yield name, pretend(name, 0, ""), t, "mysql.message"
-        yield name, pretend(name, 0, "what"), x, "mysql.message"
-        yield name, pretend(name, "what"), x, "mysql.message"
+        yield name, pretend(name, 0, "what"), x, "default"
+        yield name, pretend(name, "what"), x, "default"
     name = "mysql.connector.errors.Error"
     yield name, pretend(name, "x", errno=2055, sqlstate="08S01"), t, "mysql.errno"
     yield name, pretend(name, "x", errno=1153, sqlstate="08S01"), x, "mysql.errno"
@@ -150,7 +150,7 @@ def cases():
         name,
         pretend(name, "Pool name is too long", errno=-1, sqlstate="40001"),
         x,
-        "mysql.message",
+        "default",
     )
     name = "redis.exceptions.ResponseError"
     yield name, pretend(name, "BUSY Redis is busy running a script"), t, "redis.reply"
@@ -252,6 +252,13 @@ def test_sqlstates(sqlstate, text, verdict):
 )
 def test_libpq_messages(text, verdict):
     assert decide(pretend("psycopg2.Error", text)).verdict.value == verdict
+
+
+@pytest.mark.parametrize(("sqlstate", "verdict"), [("57P01", "transient"), ("42P01", "terminal")])
+def test_a_rollback_that_fails_stands_for_what_came_before(sqlstate, verdict):
+    rollback = pretend("psycopg.Error", "sending query failed: another command is in progress")
+    rollback.__context__ = pretend("psycopg.Error", "terminating connection", sqlstate=sqlstate)
+    assert decide(pretend("sqlalchemy.exc.DBAPIError", orig=rollback)).verdict.value == verdict
 
 
 @pytest.mark.parametrize("number", sorted(TRANSIENT_NUMBERS))

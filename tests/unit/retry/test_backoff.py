@@ -22,13 +22,21 @@ def test_the_ceiling_never_falls_and_never_passes_the_cap(attempt, base, cap):
 
 @given(st.integers(1, 30), st.floats(0.001, 10))
 def test_below_the_cap_the_ceiling_doubles(attempt, base):
-    assert math.isclose(
-        ceiling(attempt + 1, base, math.inf), 2 * ceiling(attempt, base, math.inf)
-    )
+    assert math.isclose(ceiling(attempt + 1, base, math.inf), 2 * ceiling(attempt, base, math.inf))
 
 
 def test_the_defaults_give_the_documented_ceilings():
-    assert [ceiling(n, 0.2, 30.0) for n in range(1, 10)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
+    assert [ceiling(n, 0.2, 30.0) for n in range(1, 10)] == [
+        0.2,
+        0.4,
+        0.8,
+        1.6,
+        3.2,
+        6.4,
+        12.8,
+        25.6,
+        30.0,
+    ]
 
 
 def test_the_draw_is_uniform_over_the_whole_interval():

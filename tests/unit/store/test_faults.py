@@ -21,7 +21,8 @@ class PostgresError(Exception):
 
 
 class MySQLError(Exception):
-    pass
+    #: The same for many errors.
+    sqlstate = "42000"
 
 
 def postgres(sqlstate, message="it said so", kind=exc.OperationalError):
@@ -135,3 +136,10 @@ def test_an_error_is_one_line_without_sql_and_password(error, url, words):
 def test_a_driver_that_quotes_the_password_is_silenced():
     error = postgres(None, 'invalid dsn "host=db password=hunter2"\nLINE 1: ...')
     assert "password=***" in str(store_error(error, POSTGRES))
+
+
+def test_a_value_that_never_reached_the_database_is_a_refusal():
+    error = exc.StatementError("it said so", SECRET_SQL, {}, ValueError("needs a time zone"))
+    found = store_error(error, POSTGRES)
+    assert type(found) is StoreError
+    assert "refused (needs a time zone); run: celery -A <app> dlq doctor" in str(found)

@@ -62,7 +62,11 @@ def test_causes_come_first_with_the_sentence_between():
             raise KeyError("above") from exc
 
     text = traceback_text(caught(both))
-    assert text.index("ValueError: deep") < text.index("direct cause") < text.index("KeyError: 'above'")
+    assert (
+        text.index("ValueError: deep")
+        < text.index("direct cause")
+        < text.index("KeyError: 'above'")
+    )
 
 
 def test_cyclic_causes_end():

@@ -14,7 +14,7 @@ class HeldWriter:
         self.held = []
         self.submitted = threading.Event()
 
-    def submit(self, record, safe):
+    def submit(self, record, safe, *, awaited=False):
         self.held.append(safe)
         self.submitted.set()
 

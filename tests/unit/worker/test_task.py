@@ -1,5 +1,6 @@
 """DLQTask through Celery's own tracer, in one process; real workers are in tests/integration."""
 
+import contextlib
 import functools
 import json
 from datetime import datetime, timedelta, timezone
@@ -27,6 +28,8 @@ def app():
         connection.transport.Channel.queues.clear()
     yield app
     reset_worker_optimizations(app)
+    # Celery would register shared tasks of later tests in this app for as long as it lives.
+    app.close()
 
 
 class Run:
@@ -128,7 +131,10 @@ def test_control_flow_is_never_an_error(app, control):
         raise control
 
     run = Run(steer)
-    assert run.state == {"Ignore": "IGNORED", "Reject": "REJECTED", "Retry": "RETRY"}[type(control).__name__]
+    assert (
+        run.state
+        == {"Ignore": "IGNORED", "Reject": "REJECTED", "Retry": "RETRY"}[type(control).__name__]
+    )
     assert run.failure is None
 
 
@@ -144,7 +150,8 @@ def test_an_explicit_retry_is_respected(app):
 
 
 @pytest.mark.parametrize(
-    ("raises", "expected"), [(LookupError("never"), "LookupError"), (None, MaxRetriesExceededError.__name__)]
+    ("raises", "expected"),
+    [(LookupError("never"), "LookupError"), (None, MaxRetriesExceededError.__name__)],
 )
 def test_an_explicit_retry_that_is_exhausted_is_dead_lettered_as_exhausted(app, raises, expected):
     @app.task(base=DLQTask, bind=True, max_retries=1)
@@ -159,10 +166,8 @@ def test_an_explicit_retry_that_is_exhausted_is_dead_lettered_as_exhausted(app, 
 def test_another_error_after_a_swallowed_exhaustion_is_judged_by_itself(app):
     @app.task(base=DLQTask, bind=True, max_retries=0)
     def poll(self):
-        try:
+        with contextlib.suppress(LookupError):
             self.retry(exc=LookupError())
-        except LookupError:
-            pass
         raise KeyError("mine")
 
     assert Run(poll).failure.reason is Reason.TERMINAL
@@ -194,7 +199,11 @@ class Permanent(Outage):
 
 
 def test_celerys_own_names_keep_their_meaning(app):
-    options = {"autoretry_for": (Outage,), "dont_autoretry_for": (Permanent,), "throws": (KeyError,)}
+    options = {
+        "autoretry_for": (Outage,),
+        "dont_autoretry_for": (Permanent,),
+        "throws": (KeyError,),
+    }
 
     @app.task(base=DLQTask, **options)
     def call(name):
@@ -223,7 +232,12 @@ def test_autoretry_is_not_done_twice(app):
         ({"retry_backoff": 2.5, "retry_jitter": False}, 2.5, 2.5),
         ({"retry_backoff": True}, 0.0, 1.0),
         ({"retry_backoff": False, "default_retry_delay": 9}, 9, 9),
+        ({"retry_backoff": 0, "default_retry_delay": 9}, 9, 9),
+        ({"default_retry_delay": 9}, 9, 9),
+        ({"retry_backoff": -1, "retry_jitter": False}, 1.0, 1.0),
         ({"retry_kwargs": {"countdown": 5}}, 5, 5),
+        ({"retry_kwargs": {"countdown": 5}, "retry_backoff": False}, 5, 5),
+        ({"retry_kwargs": {"countdown": 5}, "retry_backoff": 2, "retry_jitter": False}, 2.0, 2.0),
         ({"retry_backoff": 50, "retry_backoff_max": 3.5, "retry_jitter": False}, 3.5, 3.5),
     ],
 )
@@ -246,6 +260,15 @@ def test_retry_kwargs_limit_the_attempts_and_leave_no_trace(app):
     assert "override_max_retries" not in vars(call)
 
 
+def test_retry_kwargs_may_name_any_option_of_retry(app):
+    @app.task(base=DLQTask, retry_kwargs={"priority": 7, "throw": True})
+    def call():
+        raise ConnectionError
+
+    run = Run(call)
+    assert (run.state, run.message.properties["priority"]) == ("RETRY", 7)
+
+
 def test_the_apps_settings_are_the_defaults(app):
     app.conf.update(dlq_max_attempts=9, dlq_retry_base=3.0, dlq_retry_cap=4.0, dlq_retry_window=50)
 
@@ -256,7 +279,12 @@ def test_the_apps_settings_are_the_defaults(app):
     def own(): ...
 
     app.finalize()
-    assert (call.max_retries, call.retry_backoff, call.retry_backoff_max, call.dlq_retry_window) == (8, 3.0, 4.0, 50)  # noqa: E501
+    assert (
+        call.max_retries,
+        call.retry_backoff,
+        call.retry_backoff_max,
+        call.dlq_retry_window,
+    ) == (8, 3.0, 4.0, 50)
     assert (own.max_retries, own.retry_backoff) == (1, 1.5)
 
 
@@ -427,6 +455,28 @@ def test_eager_calls_behave_as_on_the_plain_base(app):
         fails.apply(throw=True)
     assert isinstance(autoretries.apply().result, Outage)
     assert len(calls) == 3
+
+
+def test_an_eager_exhaustion_is_not_retried_again(app):
+    calls = []
+
+    @app.task(base=DLQTask, bind=True, autoretry_for=(Outage,))
+    def gives_up(self):
+        calls.append(1)
+        self.retry(exc=Outage(), max_retries=0)
+
+    assert isinstance(gives_up.apply().result, Outage)
+    assert len(calls) == 1
+
+
+def test_an_eager_call_lets_out_what_would_end_the_process(app):
+    @app.task(base=DLQTask)
+    def call(exc):
+        raise exc
+
+    with pytest.raises(SystemExit):
+        call.apply([SystemExit(3)])
+    assert isinstance(call.apply([MemoryError("all")]).result, MemoryError)
 
 
 def test_pydantic_tasks_are_checked_as_ever(app):

@@ -1,0 +1,34 @@
+"""Where the benchmarks find their broker and database."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+
+from sqlalchemy import create_engine, text
+
+from celery_dlq.store import schema
+from celery_dlq.store.engine import Database
+
+BROKER = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379") + "/8"
+POSTGRES = os.environ.get("CELERY_DLQ_TEST_POSTGRES", "postgresql+psycopg://root@127.0.0.1:5432")
+
+
+@contextlib.contextmanager
+def fresh_postgres() -> Iterator[str]:
+    """A PostgreSQL database of this run's own, its schema in place."""
+    name = f"dlq_bench_{uuid.uuid4().hex[:8]}"
+    server = create_engine(f"{POSTGRES}/postgres", isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    try:
+        database = Database(f"{POSTGRES}/{name}", timeout=30)
+        schema.upgrade(database)
+        database.close()
+        yield f"{POSTGRES}/{name}"
+    finally:
+        with server.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        server.dispose()

@@ -1,0 +1,56 @@
+"""A pytest plugin that makes DLQTask the default task class, and its request the default request.
+
+Loaded with ``-p``, and so before Celery's conftest and tests import what is replaced here.
+"""
+
+import celery
+import celery.worker.request
+import pytest
+from celery.contrib.testing import mocks
+
+from celery_dlq import DeadLetterQueue, DLQTask
+from celery_dlq.worker.request import DLQRequest
+
+
+class _InstantQueue(DeadLetterQueue):
+    """Needs no store: what is recorded is safe at once."""
+
+    recorded = 0
+
+    def record(self, what, then):
+        _InstantQueue.recorded += 1
+        then()
+
+
+def _readable(make):
+    """Celery's mock messages have mocks in the fields of which a letter keeps copies."""
+
+    def message(*args, **kwargs):
+        made = make(*args, **kwargs)
+        made.properties = {}
+        made.delivery_info = {"exchange": "", "routing_key": "testcelery", "redelivered": False}
+        return made
+
+    return message
+
+
+DLQTask.wire = _InstantQueue.of
+celery.Celery.task_cls = celery.Task = DLQTask
+celery.worker.request.Request = DLQRequest
+mocks.TaskMessage, mocks.TaskMessage1 = map(_readable, (mocks.TaskMessage, mocks.TaskMessage1))
+mocks.task_message_from_sig.__defaults__ = (True, mocks.TaskMessage)
+
+
+@pytest.fixture(autouse=True)
+def _dlq_is_the_default(app):
+    assert issubclass(app.Task, DLQTask)
+    assert celery.Task is DLQTask
+
+
+def pytest_collection_finish(session):
+    for module in {item.module for item in session.items}:
+        assert getattr(module, "Request", DLQRequest) is DLQRequest
+
+
+def pytest_sessionfinish():
+    assert _InstantQueue.recorded, "no test of Celery's made a dead letter: is the plugin at work?"

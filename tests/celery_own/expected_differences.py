@@ -1,0 +1,37 @@
+"""Where Celery's own tests end otherwise with DLQTask as the default task class, and why.
+
+The names are exact, so that a difference that is gone is noticed. A name that the installed release
+of Celery does not have counts for nothing.
+"""
+
+_RETRIES = "t/unit/tasks/test_tasks.py::test_task_retries::"
+
+#: Reason to the tests that differ for it.
+EXPECTED_DIFFERENCES: dict[str, tuple[str, ...]] = {
+    "retry_backoff is float seconds; Celery truncates it to whole seconds, and raises it to 1": (
+        f"{_RETRIES}test_autoretry_backoff[0.1-expected_countdowns5]",
+        f"{_RETRIES}test_autoretry_backoff[1.9-expected_countdowns7]",
+        f"{_RETRIES}test_autoretry_class_based_task[0.1-expected_countdowns5]",
+        f"{_RETRIES}test_autoretry_class_based_task[1.9-expected_countdowns7]",
+    ),
+    "jitter is drawn with random.uniform in float seconds; the test patches random.randrange": (
+        f"{_RETRIES}test_autoretry_backoff_jitter[True-expected_countdowns3]",
+        f"{_RETRIES}test_autoretry_backoff_jitter[-1-expected_countdowns4]",
+        f"{_RETRIES}test_autoretry_backoff_jitter[0.1-expected_countdowns5]",
+        f"{_RETRIES}test_autoretry_backoff_jitter[1-expected_countdowns6]",
+        f"{_RETRIES}test_autoretry_backoff_jitter[1.9-expected_countdowns7]",
+        f"{_RETRIES}test_autoretry_backoff_jitter[2-expected_countdowns8]",
+        f"{_RETRIES}test_override_backoff_jitter_from_base",
+    ),
+    "waits end at dlq_retry_cap, 30 s; Celery's retry_backoff_max is 600 s, the test waits 32 s": (
+        f"{_RETRIES}test_autoretry_does_not_mutate_shared_base_class_retry_kwargs",
+    ),
+    "autoretry_for is a rule of the classifier, and run() stays the user's; the test looks into the"
+    " closure that Celery's helper puts around run()": (
+        "t/unit/tasks/test_tasks.py::test_apply_task::"
+        "test_autoretry_shared_retry_kwargs_not_mutated_by_max_retries_override",
+    ),
+    "a SystemExit raised in a worker is the task's failure; with Celery it ends the pool process": (
+        "t/unit/tasks/test_trace.py::test_trace::test_trace_SystemExit",
+    ),
+}

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from factories import T0, letter
+from sqlalchemy import inspect, text, update
+
+from celery_dlq.errors import SchemaError
+from celery_dlq.store import schema, tables
+from celery_dlq.store.base import Filter
+from celery_dlq.store.engine import Database
+from celery_dlq.store.sql import SQLStore
+
+UPGRADE = r"run: celery -A <app> dlq db upgrade"
+
+
+@pytest.fixture
+def bare(database_url, session_store):
+    """The database without any table of ours, put back in the end."""
+    session_store.close()
+    _drop_all(session_store.database)
+    store = SQLStore(database_url)
+    yield store
+    _drop_all(store.database)
+    schema.upgrade(store.database)
+    store.close()
+
+
+def _drop_all(database: Database) -> None:
+    def drop(connection):
+        for name in inspect(connection).get_table_names():
+            connection.execute(text(f"DROP TABLE {name}"))
+
+    database.write(drop)
+
+
+def set_version(store: SQLStore, version: str) -> None:
+    change = update(tables.version).values(version_num=version)
+    store.database.write(lambda connection: connection.execute(change))
+
+
+def names(store: SQLStore) -> set[str]:
+    return store.database.read(lambda connection: set(inspect(connection).get_table_names()))
+
+
+def test_the_migrations_make_what_the_code_expects(store):
+    def differences(connection):
+        options = {"compare_type": True, "version_table": tables.VERSION_TABLE}
+        context = MigrationContext.configure(connection, opts=options)
+        return compare_metadata(context, tables.metadata)
+
+    assert store.database.read(differences) == []
+
+
+def test_indexes_have_the_same_names_as_in_the_code(store):
+    found = store.database.read(
+        lambda connection: inspect(connection).get_indexes("celery_dead_letter")
+    )
+    expected = {index.name for index in tables.letter.indexes}
+    assert expected <= {index["name"] for index in found}
+    assert len(expected) == 5
+
+
+def test_the_head_that_workers_compare_with_is_the_newest_migration():
+    scripts = ScriptDirectory.from_config(schema._config())
+    assert scripts.get_heads() == [schema.HEAD]
+
+
+def test_migrations_are_numbered_in_one_line():
+    scripts = ScriptDirectory.from_config(schema._config())
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    assert revisions == sorted(revisions, reverse=True)
+    for script in scripts.walk_revisions():
+        assert re.fullmatch(r"\d{4}", script.revision)
+        assert script.path.rpartition("/")[2].startswith(f"{script.revision}_")
+
+
+def test_a_missing_schema_names_the_upgrade(bare):
+    if bare.database.dialect == "sqlite":
+        pytest.skip("SQLite's schema is made on first use")
+    for use in (bare.check_schema, lambda: bare.save([letter()]), lambda: bare.count(Filter())):
+        with pytest.raises(SchemaError, match=f"no schema yet; {UPGRADE}"):
+            use()
+
+
+def test_an_upgrade_makes_the_schema_once(bare):
+    assert schema.upgrade(bare.database) is None
+    assert schema.upgrade(bare.database) == schema.HEAD
+    bare.check_schema()
+    assert bare.save([letter()]).arrived == 1
+
+
+def test_upgrades_at_once_wait_for_each_other(bare):
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: schema.upgrade(bare.database), range(3)))
+    assert sorted(found, key=str) == sorted([None, schema.HEAD, schema.HEAD], key=str)
+
+
+def test_an_older_schema_names_the_upgrade(bare):
+    schema.upgrade(bare.database)
+    set_version(bare, "0000")
+    with pytest.raises(
+        SchemaError, match=rf"at 0000 and this release needs {schema.HEAD}; {UPGRADE}"
+    ):
+        bare.save([letter()])
+    set_version(bare, schema.HEAD)
+    assert bare.save([letter()]).arrived == 1
+
+
+def test_a_newer_schema_asks_for_a_newer_release(bare):
+    schema.upgrade(bare.database)
+    set_version(bare, "9999")
+    with pytest.raises(SchemaError, match=r"at 9999, newer than.*pip install --upgrade celery-dlq"):
+        bare.check_schema()
+
+
+def test_a_table_that_vanished_names_the_upgrade(bare):
+    schema.upgrade(bare.database)
+    bare.check_schema()
+    _drop_all(bare.database)
+    with pytest.raises(SchemaError, match=f"does not fit.*{UPGRADE}") as caught:
+        bare.get("0d3f")
+    assert "SELECT" not in str(caught.value)
+
+
+def test_a_host_applications_own_migrations_are_not_touched(bare):
+    def host(connection):
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('host')"))
+        connection.execute(text("CREATE TABLE shop_order (id INTEGER)"))
+
+    bare.database.write(host)
+    schema.upgrade(bare.database)
+    bare.save([letter()])
+    version = bare.database.read(
+        lambda connection: connection.scalar(text("SELECT version_num FROM alembic_version"))
+    )
+    assert version == "host"
+    ours = {table.name for table in tables.metadata.tables.values()} | {tables.VERSION_TABLE}
+    assert names(bare) == ours | {"alembic_version", "shop_order"}
+
+
+def test_the_printed_sql_makes_the_same_schema(bare):
+    script = schema.upgrade_sql(bare.database)
+
+    def run(connection):
+        for statement in re.sub(r"(?m)^--.*$", "", script).split(";"):
+            if statement.strip() not in ("", "BEGIN", "COMMIT"):
+                connection.exec_driver_sql(statement)
+
+    bare.database.write(run)
+    bare.check_schema()
+    assert bare.save([letter()]).arrived == 1
+
+
+def test_there_is_no_sql_to_print_from_the_head(bare):
+    assert "CREATE TABLE" not in schema.upgrade_sql(bare.database, since=schema.HEAD)
+
+
+def test_sqlite_makes_its_schema_on_first_use(sqlite_store):
+    assert sqlite_store.get("0d3f") is None
+    assert tables.VERSION_TABLE in names(sqlite_store)
+
+
+def test_many_first_users_of_a_file_make_its_schema_once(tmp_path):
+    url = f"sqlite:///{tmp_path / 'dlq.sqlite3'}"
+    stores = [SQLStore(url, timeout=30) for _ in range(6)]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        saved = list(pool.map(lambda store: store.save([letter()]).arrived, stores))
+    assert sum(saved) == 1
+    for store in stores:
+        store.close()
+
+
+def test_sql_is_printed_without_connecting():
+    script = schema.upgrade_sql(Database("postgresql://nobody:hunter2@nowhere.invalid/none"))
+    assert 'VARCHAR(255) COLLATE "C"' in script
+    assert "hunter2" not in script
+    assert "LONGBLOB" in schema.upgrade_sql(Database("mysql://nobody@nowhere.invalid/none"))
+
+
+def test_a_database_that_cannot_hold_every_letter_is_refused(postgres_url):
+    name = f"latin_{uuid.uuid4().hex[:12]}"
+    server = Database(postgres_url).engine.execution_options(isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        options = "ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(text(f"CREATE DATABASE {name} {options}"))
+        latin = Database(f"{postgres_url.rpartition('/')[0]}/{name}")
+        with pytest.raises(SchemaError, match=r"encoded in LATIN1.*ENCODING 'UTF8'"):
+            schema.upgrade(latin)
+        connection.execute(text(f"DROP DATABASE {name}"))
+    server.dispose()
+
+
+def test_stats_of_a_new_store_need_no_rows(sqlite_store):
+    assert sqlite_store.stats(T0).depth == 0

@@ -1,0 +1,22 @@
+"""What an import brings along: producers import tasks, and workers start often."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("celery_dlq.store", "sqlalchemy"),
+        ("celery_dlq.store.sql", "alembic"),
+        ("celery_dlq.store.sql", "psycopg"),
+        ("celery_dlq.store.sql", "pymysql"),
+    ],
+)
+def test_an_import_does_not_bring(module, unwanted):
+    question = f"import sys, {module}; sys.exit({unwanted!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", question], check=False).returncode == 0
