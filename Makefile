@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench services clean
+.PHONY: demo test lint celery-own bench services clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -16,6 +16,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+celery-own: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m celery_own.run
 
 bench: $(VENV)/.dev services
 	$(BIN)/python -m benchmarks
@@ -35,4 +38,4 @@ $(VENV)/.dev: $(VENV)/.core
 	touch $@
 
 clean:
-	rm -rf $(VENV) .demo build dist
+	rm -rf $(VENV) .cache .demo build dist

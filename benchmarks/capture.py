@@ -19,7 +19,7 @@ from benchmarks.services import BROKER, fresh_postgres
 from celery_dlq import Filter
 from celery_dlq.store.sql import SQLStore
 
-ROUNDS, TASKS, WARM_UP = 3, 2_000, 200
+ROUNDS, TASKS, WARM_UP = 5, 3_000, 200
 PAYLOAD = {"items": ["x" * 100] * 20}
 
 

@@ -83,16 +83,12 @@ def find_page(connection: Connection, wanted: Filter, *, limit: int, after: str 
     if after is not None:
         found.append(_older_than(after))
     keys = _newest_keys(sorted(wanted.wanted_states), found, limit + 1)
-    chosen = (
-        select(*_LISTED)
-        .join(keys, letter.c.id == keys.c.id)
-        .order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
-    )
-    rows = connection.execute(chosen).mappings().all()
-    more = len(rows) > limit > 0
+    marks = [(number, moment) for number, moment in connection.execute(keys)]
+    listed = select(*_LISTED).where(letter.c.id.in_([number for number, _ in marks[:limit]]))
+    rows = {row["id"]: row for row in connection.execute(listed).mappings()}
     return Page(
-        letters=tuple(letter_from(row) for row in rows[:limit]),
-        next=_cursor(rows[limit - 1]) if more else None,
+        letters=tuple(letter_from(rows[number]) for number, _ in marks[:limit] if number in rows),
+        next=_cursor(*marks[limit - 1]) if len(marks) > limit > 0 else None,
     )
 
 
@@ -157,25 +153,21 @@ def _contains(text: str) -> ColumnElement[bool]:
     )
 
 
-def _newest_keys(states: Sequence[State], found: Conditions, limit: int) -> Any:
-    """Ids of the newest letters. One limited query per state, because the index is in the order of
-    time only within one."""
+def _newest_keys(states: Sequence[State], found: Conditions, limit: int) -> Select[Any]:
+    """Id and time of the newest letters. One limited query per state, because the index is in the
+    order of time only within one; and the keys alone, because a planner that does not know the
+    table yet joins them to it the wrong way round."""
     newest = letter.c.last_failed_at.desc(), letter.c.id.desc()
     parts: list[Select[Any]] = []
     for state in states:
         part = select(letter.c.id, letter.c.last_failed_at).where(in_states([state]), *found)
         parts.append(select(part.order_by(*newest).limit(limit).subquery()))
-    both = union_all(*parts).subquery()
-    return (
-        select(both.c.id)
-        .order_by(both.c.last_failed_at.desc(), both.c.id.desc())
-        .limit(limit)
-        .subquery()
-    )
+    keys = union_all(*parts).subquery()
+    return select(keys).order_by(keys.c.last_failed_at.desc(), keys.c.id.desc()).limit(limit)
 
 
-def _cursor(row: Any) -> str:
-    return f"{(row['last_failed_at'] - _EPOCH) // _MICROSECOND}.{row['id']}"
+def _cursor(number: int, moment: datetime) -> str:
+    return f"{(moment - _EPOCH) // _MICROSECOND}.{number}"
 
 
 def _older_than(cursor: str) -> ColumnElement[bool]:

@@ -2,7 +2,12 @@
 
 import json
 import os
+import sys
+import types
 from pathlib import Path
+
+# Celery 5.5 imports by its old name what pytest has built in since version 9.
+sys.modules.setdefault("pytest_subtests", types.ModuleType("pytest_subtests"))
 
 _outcomes: dict[str, str] = {}
 
@@ -15,4 +20,5 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish():
+    """Write them."""
     Path(os.environ["CELERY_OWN_OUTCOMES"]).write_text(json.dumps(_outcomes))

@@ -79,7 +79,11 @@ def run_both(source: Path) -> tuple[Outcomes, Outcomes]:
             _Run(source, Path(directory) / "plain"),
             _Run(source, Path(directory) / "ours", "-p", "celery_own.dlq_by_default"),
         ]
-        plain, ours = (run.outcomes() for run in runs)
+        try:
+            plain, ours = (run.outcomes() for run in runs)
+        finally:
+            for run in runs:
+                run.stop()
     return plain, ours
 
 
@@ -112,6 +116,11 @@ class _Run:
             raise RuntimeError(f"pytest ended with {code}:\n{self._log.read_text()[-5_000:]}")
         outcomes: Outcomes = json.loads(self._outcomes.read_text())
         return outcomes
+
+    def stop(self) -> None:
+        """End what still runs."""
+        self._process.kill()
+        self._process.wait()
 
 
 def problems(plain: Outcomes, ours: Outcomes, expected: Mapping[str, tuple[str, ...]]) -> list[str]:

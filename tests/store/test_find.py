@@ -206,6 +206,22 @@ def test_a_count_over_groups_alone_is_what_a_listing_shows(shop):
     assert found(shop) == ["d", "c", "b"]
 
 
+def test_letters_are_counted_by_task_within_a_filter(shop):
+    shop.save([at("e", 9, task="shop.charge", envelope=envelope(queue="slow"))])
+    assert shop.count_by_task(Filter(task="charge")) == {
+        "shop.charge": 2,
+        "bank.charge": 1,
+        "charge": 1,
+    }
+    assert list(shop.count_by_task(Filter(task="charge"))) == [
+        "shop.charge",
+        "bank.charge",
+        "charge",
+    ]
+    assert shop.count_by_task(Filter(queue="slow")) == {"shop.charge": 1}
+    assert shop.count_by_task(Filter(states=frozenset({State.RESOLVED}))) == {}
+
+
 def test_ids_are_matched_by_their_beginning(store):
     store.save([at(name) for name in ("0d3f", "0d4a", "0D3F", "0d%a", "0d_a", "1d3f")])
     assert store.match_ids("0d3") == ["0d3f"]

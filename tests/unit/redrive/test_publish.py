@@ -1,0 +1,162 @@
+from types import SimpleNamespace
+
+import pytest
+from celery import Celery
+from factories import envelope, letter
+
+from celery_dlq.errors import RedriveError
+from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
+from celery_dlq.redrive import publish as module
+from celery_dlq.redrive.publish import _Batching, _Confirming, headers_to_send, open_publisher
+
+
+def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
+    original = {
+        "id": "a", "task": "t", "retries": 4, "eta": "2026", "expires": "2026", "tenant": "acme",
+        "group": "g", "group_index": 2, ATTEMPTS_HEADER: "[]", REDRIVE_HEADER: 1, "compression": "gzip",
+        "x-death": [1], "x-first-death-queue": "q", "x-last-death-reason": "r", "x-delivery-count": 3,
+        "redelivered": True,
+    }  # fmt: skip
+    sent = headers_to_send(letter(envelope=envelope(headers=original), redrive_count=1))
+    assert sent == {
+        "id": "a", "task": "t", "retries": 0, "eta": None, "expires": None, "tenant": "acme",
+        "group": "g", "group_index": 2, REDRIVE_HEADER: 2,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def app():
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    with app.connection_for_write() as connection:
+        connection.transport.Channel.queues.clear()
+    return app
+
+
+def test_a_message_goes_to_its_queue_as_it_was(app):
+    made = letter("a", envelope=envelope("a", body=b"\x00\xff", content_type="application/x-pickle",
+                                         content_encoding="binary", queue="slow"))  # fmt: skip
+    with open_publisher(app) as publisher:
+        sent = publisher.send([made])
+    assert (sent.confirmed, sent.uncertain, sent.unsent, sent.refused) == (["a"], [], [], {})
+    with app.connection_for_read() as connection:
+        message = connection.SimpleQueue("slow").get(timeout=5)
+        message.ack()
+    assert (message.body, message.content_type) == (b"\x00\xff", "application/x-pickle")
+    assert message.properties["correlation_id"] == "a"
+
+
+def test_a_broker_that_is_away_is_one_line_with_the_next_step():
+    app = Celery("unit", broker="redis://127.0.0.1:1", set_as_current=False)
+    with (
+        pytest.raises(
+            RedriveError, match=r"nothing was sent\. Check broker_url.*dlq doctor"
+        ) as caught,
+        open_publisher(app),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+class Channel:
+    """An AMQP channel whose broker answers as the test says."""
+
+    def __init__(self, answer, fail_at=None):
+        self.events = {"basic_ack": set(), "basic_nack": set(), "basic_return": set()}
+        self.answer, self.fail_at, self.published = answer, fail_at, []
+        self.connection = SimpleNamespace(drain_events=self.drain)
+
+    def confirm_select(self):
+        pass
+
+    def publish(self, producer, made, **options):
+        assert options == {"mandatory": True}
+        if len(self.published) == self.fail_at:
+            raise ConnectionResetError("gone")
+        self.published.append(made)
+
+    def drain(self, timeout):
+        self.answer(self)
+
+    def fire(self, event, *args):
+        for callback in self.events[event]:
+            callback(*args)
+
+
+@pytest.fixture
+def confirming(monkeypatch):
+    monkeypatch.setattr(module, "Producer", lambda *a, **k: None)
+
+    def make(answer, **options):
+        channel = Channel(answer, **options)
+        monkeypatch.setattr(module, "publish", channel.publish)
+        return _Confirming(channel)
+
+    return make
+
+
+LETTERS = [letter(name) for name in "abcd"]
+
+
+def outcome(sent):
+    return sorted(sent.confirmed), sorted(sent.refused), sent.unsent, sent.uncertain
+
+
+def test_one_confirmation_may_stand_for_many(confirming):
+    publisher = confirming(lambda channel: channel.fire("basic_ack", 4, True))
+    assert outcome(publisher.send(LETTERS)) == (["a", "b", "c", "d"], [], [], [])
+    publisher = confirming(
+        lambda channel: [channel.fire("basic_ack", tag, False) for tag in (2, 1, 4, 3)]
+    )
+    assert outcome(publisher.send(LETTERS))[0] == ["a", "b", "c", "d"]
+
+
+def test_a_second_batch_counts_on(confirming):
+    publisher = confirming(lambda channel: channel.fire("basic_ack", len(channel.published), True))
+    assert outcome(publisher.send(LETTERS[:2]))[0] == ["a", "b"]
+    assert outcome(publisher.send(LETTERS[2:]))[0] == ["c", "d"]
+
+
+def test_a_returned_message_is_refused_though_it_is_confirmed(confirming):
+    def answer(channel):
+        returned = SimpleNamespace(properties={"application_headers": {"id": "b"}})
+        channel.fire("basic_return", None, "", "slow", returned)
+        channel.fire("basic_ack", 4, True)
+
+    sent = confirming(answer).send(LETTERS)
+    assert outcome(sent) == (["a", "c", "d"], ["b"], [], [])
+    assert "no queue takes it" in sent.refused["b"]
+
+
+def test_a_nack_is_a_refusal(confirming):
+    def answer(channel):
+        channel.fire("basic_nack", 1, False)
+        channel.fire("basic_ack", 4, True)
+
+    assert outcome(confirming(answer).send(LETTERS)) == (["b", "c", "d"], ["a"], [], [])
+
+
+def test_a_connection_lost_half_way_tells_sent_from_unsent(confirming):
+    sent = confirming(lambda channel: None, fail_at=2).send(LETTERS)
+    assert outcome(sent) == ([], [], ["d"], ["a", "b", "c"])
+    assert "gone" in sent.error
+
+
+def test_a_confirmation_that_never_comes_leaves_uncertain(confirming):
+    def answer(channel):
+        raise TimeoutError("no confirmation")
+
+    sent = confirming(answer).send(LETTERS)
+    assert outcome(sent) == ([], [], [], ["a", "b", "c", "d"])
+
+
+def test_without_confirmations_the_write_itself_counts(monkeypatch):
+    monkeypatch.setattr(module, "Producer", lambda *a, **k: SimpleNamespace())
+    written = []
+
+    def publish(producer, made):
+        if made.task_id == "c":
+            raise ConnectionResetError("gone")
+        written.append(made.task_id)
+
+    monkeypatch.setattr(module, "publish", publish)
+    assert outcome(_Batching(None).send(LETTERS)) == (["a", "b"], [], ["d"], ["c"])

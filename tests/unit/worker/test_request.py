@@ -1,0 +1,239 @@
+"""DLQRequest as the worker's parent uses it, with a recorder that the test holds back."""
+
+from types import SimpleNamespace
+
+import pytest
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery import Celery
+from celery.exceptions import Ignore, Reject, Retry
+from celery.worker.request import create_request_cls
+
+from celery_dlq import DeadLetter, DLQTask, Reason
+from celery_dlq.headers import REDRIVE_HEADER
+from celery_dlq.letter import Outcome
+from celery_dlq.worker.request import DLQRequest
+
+
+class HeldRecorder:
+    """Keeps what is recorded, and what is to follow, until the test lets it go on."""
+
+    def __init__(self):
+        self.records, self.waiting = [], []
+
+    def record(self, what, then):
+        self.records.append(what)
+        self.waiting.append(then)
+
+    def release(self):
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+class Message:
+    """What a transport delivers, as far as a request looks."""
+
+    content_type, content_encoding = "application/json", "utf-8"
+
+    def __init__(self, task, **headers):
+        self.body = b'[[17], {"token": "s3cret"}, {}]'
+        self.payload = ([17], {"token": "s3cret"}, {})
+        self.headers = {"id": "4711", "task": task, "retries": 0, "root_id": "4711", **headers}
+        self.properties = {
+            "correlation_id": "4711",
+            "reply_to": "r",
+            "priority": 2,
+            "delivery_tag": "t",
+        }
+        self.delivery_info = {"exchange": "", "routing_key": "slow", "redelivered": False}
+
+
+@pytest.fixture
+def app():
+    app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
+
+    @app.task(base=DLQTask, name="shop.charge", shared=False, dlq_tags=("money",))
+    def charge(*args, **kwargs): ...
+
+    app.finalize()
+    return app
+
+
+@pytest.fixture
+def recorder(app):
+    recorder = HeldRecorder()
+    app.dead_letter_queue.__dict__["recorder"] = recorder
+    return recorder
+
+
+@pytest.fixture
+def make(app):
+    """A request as the worker's strategy makes it; what it acknowledged or rejected is on it."""
+
+    def make(redelivered=False, task="shop.charge", **headers):
+        registered, done = app.tasks[task], []
+        pool = SimpleNamespace(apply_async=None)
+        cls = create_request_cls(DLQRequest, registered, pool, "w@host", None, app=app)
+        message = Message(task, **headers)
+        message.delivery_info["redelivered"] = redelivered
+        request = cls(
+            message, app=app, task=registered, hostname="w@host", body=message.body,
+            on_ack=lambda *_: done.append("ack"), on_reject=lambda *a: done.append(f"reject {a[-1]}"),
+        )  # fmt: skip
+        request.done = done
+        return request
+
+    return make
+
+
+def einfo(exc):
+    try:
+        raise exc
+    except BaseException:
+        return ExceptionInfo()
+
+
+@pytest.fixture
+def late(app):
+    app.tasks["shop.charge"].acks_late = True
+
+
+def test_a_failure_is_recorded_before_its_message_is_acknowledged(make, recorder, late):
+    request = make()
+    request.on_failure(einfo(KeyError("eur")), return_ok=True)
+    [letter] = recorder.records
+    assert isinstance(letter, DeadLetter)
+    assert request.done == [], "the letter is not safe yet"
+    recorder.release()
+    assert request.done == ["ack"]
+
+
+def test_the_letter_is_made_of_the_raw_message(make, recorder):
+    make().on_failure(einfo(KeyError("eur")), return_ok=True)
+    [letter] = recorder.records
+    assert letter.envelope.body == b'[[17], {"token": "s3cret"}, {}]'
+    assert letter.envelope.properties == {"correlation_id": "4711", "reply_to": "r", "priority": 2}
+    assert (letter.queue, letter.task, letter.tags) == ("slow", "shop.charge", ("money",))
+    assert (letter.args, letter.kwargs) == ([17], {"token": "[redacted]"})
+    assert letter.exception_type == "KeyError"
+    assert "KeyError: 'eur'" in letter.traceback
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (KeyError("eur"), Reason.TERMINAL),
+        (ConnectionError("raised where nobody could retry it"), Reason.EXHAUSTED),
+        (Reject("no", requeue=False), Reason.REJECTED),
+        (WorkerLostError("signal 9"), Reason.POISON),
+        (SystemExit(1), Reason.POISON),
+        (TimeLimitExceeded(5), Reason.TIMEOUT),
+    ],
+)
+def test_the_reason_says_how_it_died(make, recorder, exc, reason):
+    make().on_failure(einfo(exc))
+    assert [letter.reason for letter in recorder.records] == [reason]
+
+
+@pytest.mark.parametrize(
+    "exc", [Retry("later", exc=KeyError()), Ignore(), Terminated(15), Reject(requeue=True)]
+)
+def test_what_lives_on_or_was_dropped_on_purpose_is_no_letter(make, recorder, late, exc):
+    make().on_failure(einfo(exc))
+    assert recorder.records == []
+
+
+def test_a_message_that_goes_back_to_its_queue_is_no_letter(make, recorder, app, late):
+    app.tasks["shop.charge"].reject_on_worker_lost = True
+    request = make()
+    request.on_failure(einfo(WorkerLostError("signal 9")))
+    assert recorder.records == []
+    assert request.done == ["reject True"]
+
+
+def test_a_requeue_that_came_too_late_is_a_letter(make, recorder):
+    request = make()
+    request.acknowledge()
+    request.on_failure(einfo(Reject(requeue=True)))
+    assert [letter.reason for letter in recorder.records] == [Reason.REJECTED]
+
+
+def test_a_hard_time_limit_is_one_letter_and_everything_waits_for_it(make, recorder, late):
+    request = make()
+    request.on_failure(einfo(TimeLimitExceeded(1)))
+    request.on_timeout(soft=False, timeout=1)
+    assert len(recorder.records) == 1
+    assert request.done == []
+    recorder.release()
+    assert request.done == ["ack"]
+
+
+def test_a_pool_that_only_reports_the_time_out_has_its_letter_too(make, recorder):
+    make().on_timeout(soft=False, timeout=1)
+    assert [letter.reason for letter in recorder.records] == [Reason.TIMEOUT]
+
+
+def test_a_soft_time_limit_is_only_announced(make, recorder):
+    make().on_timeout(soft=True, timeout=1)
+    assert recorder.records == []
+
+
+def test_the_note_of_the_process_that_ran_it_wins(make, recorder, app):
+    from celery_dlq import Decision, Verdict
+
+    task, info = app.tasks["shop.charge"], einfo(KeyError("pickled beyond recognition"))
+    request = make()
+    context = SimpleNamespace(headers=None, retries=0, hostname="child@host")
+    task._note(KeyError("real"), context, Decision(Verdict.TERMINAL, rule="mine"), Reason.EXHAUSTED)
+    info.dlq_failure = context._dlq_failure
+    request.on_failure(info, return_ok=True)
+    [letter] = recorder.records
+    assert (letter.message, letter.rule, letter.reason) == ("'real'", "mine", Reason.EXHAUSTED)
+
+
+def test_a_first_success_costs_and_records_nothing(make, recorder):
+    request = make()
+    assert "on_success" not in vars(request)
+    request.on_success((False, 1, 0.1))
+    assert recorder.records == []
+
+
+@pytest.mark.parametrize(
+    ("options", "redrive"), [({REDRIVE_HEADER: 3}, 3), ({"redelivered": True}, 0)]
+)
+def test_success_of_what_came_back_is_an_outcome(make, recorder, late, options, redrive):
+    request = make(**options)
+    request.on_success((False, 1, 0.1))
+    [outcome] = recorder.records
+    assert isinstance(outcome, Outcome)
+    assert (outcome.task_id, outcome.redrive) == ("4711", redrive)
+    assert request.done == [], "the outcome is not safe yet"
+    recorder.release()
+    assert request.done == ["ack"]
+
+
+def test_failure_of_what_came_back_is_a_failure(make, recorder):
+    make(**{REDRIVE_HEADER: 3}).on_success((True, einfo(KeyError("again")), 0.1))
+    [letter] = recorder.records
+    assert [attempt.redrive for attempt in letter.attempts] == [3]
+
+
+def test_a_letter_that_cannot_be_made_is_in_the_log_and_celery_goes_on(
+    make, recorder, late, caplog
+):
+    request = make()
+    request._message.properties = 7
+    request.on_failure(einfo(KeyError("eur")), return_ok=True)
+    assert request.done == ["ack"]
+    [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "s3cret" in record.getMessage()
+
+
+def test_celerys_own_tasks_are_no_letters(recorder):
+    app = Celery("unit", broker="memory://", task_cls=DLQTask, set_as_current=False)
+    app.finalize()
+    task = app.tasks["celery.backend_cleanup"]
+    message = Message(task.name)
+    request = DLQRequest(message, app=app, task=task, body=message.body)
+    request.on_failure(einfo(KeyError()), return_ok=True)
+    assert recorder.records == []
