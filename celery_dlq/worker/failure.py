@@ -12,7 +12,7 @@ from typing import Any
 
 from celery_dlq.headers import ATTEMPTS_HEADER
 from celery_dlq.letter import Attempt, attempt_from_dict, attempt_to_dict
-from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message
+from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
 
 #: Attempts kept in the retry header: the first, which opens the retry window, and the latest.
 ATTEMPT_LIMIT = 20
@@ -71,6 +71,25 @@ def traceback_text(exc: BaseException) -> str:
         line = f"{type_name(type(node))}: {message}" if message else type_name(type(node))
         parts.append("".join([*heading, *stack, line, "\n", link]))
     return clip_middle("".join(reversed(parts)), TRACEBACK_LIMIT)
+
+
+def bounded_traceback(text: str) -> str:
+    """A traceback that somebody else formatted, as it is stored."""
+    return clip_middle(safe_text(text), TRACEBACK_LIMIT)
+
+
+def shed_positions(tb: Any) -> None:
+    """Leave to billiard's copy of a traceback, of each frame's source positions, the one that is shown.
+
+    It copies those of every instruction of every function on the way: tens of kilobytes that each
+    failure would pickle, send to the worker's parent, and read there, to no effect.
+    """
+    while tb is not None:
+        code, at = tb.tb_frame.f_code, tb.tb_lasti // 2
+        shown = getattr(code, "_co_positions", ())[at : at + 1]
+        if shown:
+            code._co_positions, tb.tb_lasti = shown, 0
+        tb = tb.tb_next
 
 
 def _chain(exc: BaseException) -> Iterator[tuple[str, BaseException]]:

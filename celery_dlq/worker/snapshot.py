@@ -12,9 +12,9 @@ from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery_dlq.fingerprint import fingerprint
 from celery_dlq.headers import REDRIVE_HEADER
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
-from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
+from celery_dlq.redact import safe_message
 from celery_dlq.states import Reason, Verdict
-from celery_dlq.worker.failure import app_frames, read_attempts, type_name
+from celery_dlq.worker.failure import app_frames, bounded_traceback, read_attempts, type_name
 from celery_dlq.worker.task import Wiring
 
 #: AMQP's message properties that a sender may set; the rest belongs to one delivery.
@@ -103,7 +103,7 @@ def failure_of(
         explanation=explanation,
         exception_type=name,
         message=last.message,
-        traceback=clip_middle(safe_text(traceback), TRACEBACK_LIMIT),
+        traceback=bounded_traceback(traceback),
         frames=app_frames(exc),
         failed_at=failed_at,
         attempts=(*read_attempts(headers), last),

@@ -27,7 +27,9 @@ from celery_dlq.settings import Settings
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.failure import (
     app_frames,
+    bounded_traceback,
     read_attempts,
+    shed_positions,
     traceback_text,
     type_name,
     write_attempts,
@@ -135,8 +137,6 @@ class DLQTask(Task):  # type: ignore[misc]
                 request._protected = 1
                 return self.run(*args, **kwargs)
             return super().__call__(*args, **kwargs)
-        except (Retry, Ignore, Reject):
-            raise
         except BaseException as exc:
             instead = self._answer(exc, request)
             if instead is None:
@@ -175,6 +175,8 @@ class DLQTask(Task):  # type: ignore[misc]
 
     def _answer(self, exc: BaseException, request: Context) -> Exception | None:
         """What goes to Celery instead of ``exc``, if anything does."""
+        if isinstance(exc, (Retry, Ignore, Reject)):
+            return None
         if isinstance(exc, MemoryError):
             # The worker's parent re-raises a MemoryError that reaches it, and exits.
             return None if request.is_eager else self._aborted(exc, request)
@@ -335,15 +337,17 @@ class DLQTask(Task):  # type: ignore[misc]
     ) -> None:
         """Leave on the request what only this process knows, for :func:`attach_failure`."""
         explanation = decision.explanation()
-        evidence = "; ".join(filter(None, (explanation.evidence, why)))
-        explanation = replace(explanation, evidence=evidence)
+        if why:
+            evidence = "; ".join(filter(None, (explanation.evidence, why)))
+            explanation = replace(explanation, evidence=evidence)
         last = self._attempt(exc, request, explanation, None)
+        request._dlq_died_of = exc
         request._dlq_failure = Failure(
             reason=reason,
             explanation=explanation,
             exception_type=last.exception_type,
             message=last.message,
-            traceback=traceback_text(exc),
+            traceback="",
             frames=app_frames(exc),
             failed_at=last.failed_at,
             attempts=(*read_attempts(request.headers), last),
@@ -397,12 +401,19 @@ class DLQTask(Task):  # type: ignore[misc]
         return wiring
 
 
-def attach_failure(sender: Any = None, einfo: Any = None, **_: Any) -> None:
+def attach_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
     """Receiver of ``task_failure`` in the process that ran the task: let the noted failure travel
     on ``einfo``, the one object that reaches the worker's parent whatever the user's hooks do."""
-    failure = getattr(getattr(sender, "request", None), "_dlq_failure", None)
-    if failure is not None and einfo is not None:
-        einfo.dlq_failure = failure
+    request = getattr(sender, "request", None)
+    failure = getattr(request, "_dlq_failure", None)
+    if failure is None or einfo is None:
+        return
+    died_of = request._dlq_died_of
+    # Celery has formatted the same exception already, unless another one went out in its place.
+    same = exception is died_of
+    text = bounded_traceback(einfo.traceback) if same else traceback_text(died_of)
+    einfo.dlq_failure = replace(failure, traceback=text)
+    shed_positions(einfo.tb)
 
 
 def _now() -> datetime:

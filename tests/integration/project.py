@@ -20,6 +20,7 @@ from celery_dlq.states import State
 
 HERE = Path(__file__).parent
 PATIENCE_S = 60.0
+WORKER_OPTIONS = ("-l", "INFO", "--without-gossip", "--without-mingle")
 
 
 def wait_for(what: str, ready: Callable[[], object], patience_s: float = PATIENCE_S) -> object:
@@ -43,6 +44,7 @@ class Project:
     backend: str | None = None
     queue: str = field(default_factory=lambda: f"dlq-test-{uuid.uuid4().hex[:12]}")
     app: Celery = field(init=False)
+    sent: list[str] = field(default_factory=list)
     module: str = "proj"
 
     def __post_init__(self) -> None:
@@ -74,7 +76,8 @@ class Project:
         }
 
     def send(self, name: str, *args: object, **kwargs: object) -> str:
-        return self.app.send_task(f"proj.{name}", args, kwargs).id
+        self.sent.append(self.app.send_task(f"proj.{name}", args, kwargs).id)
+        return self.sent[-1]
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "celery", "-A", self.module, *words]
@@ -91,7 +94,7 @@ class Project:
         log = self.directory / f"worker-{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.command("worker", "-n", f"{name}@%h", "-l", "INFO", "--without-gossip", "--without-mingle", *options),
+                self.command("worker", "-n", f"{name}@%h", *WORKER_OPTIONS, *options),
                 env=self.environment, cwd=self.directory, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
         try:
@@ -119,7 +122,12 @@ class Project:
         return self.dlq.store.count(Filter(queue=self.queue, **wanted))
 
     def close(self) -> None:
-        """Give back what the test's own process opened."""
+        """Give back what the test's own process opened, and what it left on the servers."""
+        if self.backend:
+            for task_id in self.sent:
+                self.app.AsyncResult(task_id).forget()
+        with self.app.connection_for_write() as connection:
+            connection.default_channel.queue_delete(self.queue)
         self.dlq.store.close()
         self.app.close()
 

@@ -9,6 +9,7 @@ from factories import T0, attempt, envelope, letter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from celery_dlq.errors import StoreError
 from celery_dlq.letter import Outcome
 from celery_dlq.store.base import Filter
 
@@ -127,6 +128,12 @@ def test_a_moment_keeps_its_microseconds_and_loses_its_zone(store):
     found = store.get("0d3f")
     assert found.last_failed_at == found.attempts[0].failed_at == there
     assert found.last_failed_at.tzinfo is timezone.utc
+
+
+def test_a_moment_without_a_zone_is_refused_rather_than_guessed(store):
+    naive = datetime(2026, 1, 2)  # noqa: DTZ001 - what the test is about
+    with pytest.raises(StoreError, match="needs a time zone"):
+        store.save([letter("0d3f", attempt(failed_at=naive))])
 
 
 texts = st.text(st.characters(exclude_categories=[]), max_size=40)

@@ -53,7 +53,7 @@ def test_the_defaults_are_allowed():
 
 
 def test_the_base_may_not_pass_the_cap():
-    with pytest.raises(SettingsError, match="dlq_retry_base .* above dlq_retry_cap"):
+    with pytest.raises(SettingsError, match=r"dlq_retry_base .* above dlq_retry_cap"):
         Settings.from_values({"retry_base": 10, "retry_cap": 5})
 
 

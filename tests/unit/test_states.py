@@ -12,7 +12,7 @@ def test_every_state_can_be_reached_and_none_is_a_trap():
 
 
 def test_a_letter_is_closed_only_by_success_or_a_person():
-    closing = {state for state in State} - OPEN_STATES
+    closing = set(State) - OPEN_STATES
     assert closing == {State.RESOLVED, State.DISCARDED}
     assert not may_move(State.CLAIMED, State.DISCARDED), "a redrive that is under way is let finish"
 

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+from factories import T0
+
+from celery_dlq.errors import FilterError
+from celery_dlq.states import OPEN_STATES, Reason, State
+from celery_dlq.store.base import Filter
+
+NARROWING = {
+    "ids": ("0d3f",),
+    "task": "shop.charge",
+    "exception": "ValueError",
+    "reason": Reason.TIMEOUT,
+    "queue": "celery",
+    "states": frozenset({State.DEAD}),
+    "group": "9c1e",
+    "since": T0,
+    "until": T0,
+    "worker": "celery@host",
+    "search": "declined",
+}
+
+
+def test_every_field_narrows():
+    assert set(NARROWING) == {item.name for item in fields(Filter)}
+    assert all(Filter(**{name: value}).restricts for name, value in NARROWING.items())
+    assert not Filter().restricts
+
+
+def test_the_open_states_are_meant_when_none_is_named():
+    assert Filter().wanted_states == OPEN_STATES
+    assert Filter(states=frozenset({State.RESOLVED})).wanted_states == {State.RESOLVED}
+
+
+@pytest.mark.parametrize("minutes", [0, -5])
+def test_a_span_that_holds_no_moment_is_refused(minutes):
+    with pytest.raises(FilterError, match=r"is not before --until .*swap them"):
+        Filter(since=T0, until=T0 + timedelta(minutes=minutes))
