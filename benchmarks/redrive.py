@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 from benchmarks.services import BROKER, fresh_postgres
 from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation
-from celery_dlq.states import Reason, Verdict
+from celery_dlq.states import Reason, State, Verdict
 
 ROUNDS, LETTERS, BY_HAND = 3, 20_000, 2_000
 ARGUMENTS = [{"id": 17, "items": ["x" * 100] * 20}]
@@ -53,17 +53,11 @@ def _redrive(store_url: str) -> float:
     rate = LETTERS / (time.perf_counter() - began)
     _check(queue, report.sent, LETTERS)
     dlq.store.discard(
-        Filter(queue=queue, states=frozenset({_redriven()})),
+        Filter(queue=queue, states=frozenset({State.REDRIVEN})),
         who="bench", why="done", now=datetime.now(timezone.utc),
     )  # fmt: skip
     dlq.store.close()
     return rate
-
-
-def _redriven() -> object:
-    from celery_dlq.states import State
-
-    return State.REDRIVEN
 
 
 def _by_hand(store_url: str) -> float:
@@ -71,7 +65,9 @@ def _by_hand(store_url: str) -> float:
     app = Celery("bench", broker=BROKER, set_as_current=False)
     engine = create_engine(store_url)
     with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE IF NOT EXISTS by_hand (id text PRIMARY KEY, task text, args text)"))
+        connection.execute(
+            text("CREATE TABLE IF NOT EXISTS by_hand (id text PRIMARY KEY, task text, args text)")
+        )
         rows = [
             {"id": uuid.uuid4().hex, "task": "bench.charge", "args": json.dumps(ARGUMENTS)}
             for _ in range(BY_HAND)
@@ -79,7 +75,9 @@ def _by_hand(store_url: str) -> float:
         connection.execute(text("INSERT INTO by_hand VALUES (:id, :task, :args)"), rows)
     began = time.perf_counter()
     with engine.connect() as connection:
-        for task_id, task, args in connection.execute(text("SELECT id, task, args FROM by_hand")).all():
+        for task_id, task, args in connection.execute(
+            text("SELECT id, task, args FROM by_hand")
+        ).all():
             app.send_task(task, json.loads(args), task_id=task_id, queue=queue)
             connection.execute(text("DELETE FROM by_hand WHERE id = :id"), {"id": task_id})
             connection.commit()

@@ -230,9 +230,9 @@ def explanation_from_dict(data: Mapping[str, Any]) -> Explanation:
 def dump_json(value: Any) -> str:
     """JSON that every database and reader takes: ASCII, without NaN, foreign objects as text."""
     try:
-        return json.dumps(value, allow_nan=False, default=_foreign, separators=(",", ":"))
+        return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError):
-        return json.dumps(_stringly(value, depth=32), default=_foreign, separators=(",", ":"))
+        return _ENCODER.encode(_stringly(value, depth=32))
 
 
 def _stringly(value: Any, depth: int) -> Any:
@@ -247,6 +247,10 @@ def _stringly(value: Any, depth: int) -> Any:
 
 def _foreign(value: object) -> str:
     return safe_text(str(value))
+
+
+# json.dumps() would make one for each call.
+_ENCODER = json.JSONEncoder(allow_nan=False, default=_foreign, separators=(",", ":"))
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:

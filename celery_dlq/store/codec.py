@@ -21,7 +21,7 @@ def encode_table(table: Mapping[str, Any]) -> str:
     """``table`` as ASCII JSON that :func:`decode_table` reads back. Objects of other types, which no
     broker delivers, and nesting too deep for JSON become text."""
     try:
-        return json.dumps(_encode(table), separators=(",", ":"), allow_nan=False, default=str)
+        return _ENCODER.encode(_encode(table))
     except (ValueError, RecursionError):
         return dump_json(table)
 
@@ -34,6 +34,8 @@ def decode_table(text: str) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
+    if value is None or type(value) in _PLAIN:
+        return value
     if isinstance(value, Mapping):
         return _encode_mapping(value)
     if isinstance(value, (list, tuple)):
@@ -79,3 +81,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$float": float,
 }
 _TAGS = frozenset({*_READERS, "$table"})
+
+#: What nearly all headers are.
+_PLAIN = frozenset({str, int, bool})
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=str)

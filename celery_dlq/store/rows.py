@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Table
 
@@ -38,6 +38,8 @@ FAILURE_COLUMNS = (
 
 #: A row as SQLAlchemy gives it (keyed by name or column), or one about to be written.
 Row = Mapping[Any, Any]
+
+_Value = TypeVar("_Value", Attempt, DeadLetter)
 
 
 def stored_id(task_id: str) -> str:
@@ -97,15 +99,23 @@ def _json_values(letter: DeadLetter) -> dict[str, str]:
 
 def storable(letter: DeadLetter) -> DeadLetter:
     """``letter`` under the key it is stored by, with numbers that every database holds."""
-    return replace(
+    attempts = (
+        _changed(item, redrive=_whole(item.redrive), number=_whole(item.number))
+        for item in letter.attempts
+    )
+    return _changed(
         letter,
         task_id=stored_id(letter.task_id),
         redrive_count=_whole(letter.redrive_count),
-        attempts=tuple(
-            replace(item, redrive=_whole(item.redrive), number=_whole(item.number))
-            for item in letter.attempts
-        ),
+        attempts=tuple(attempts),
     )
+
+
+def _changed(value: _Value, **fields: Any) -> _Value:
+    """``value`` itself where nothing changes, which is nearly always: a copy costs more."""
+    if all(getattr(value, name) == field for name, field in fields.items()):
+        return value
+    return replace(value, **fields)
 
 
 def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:

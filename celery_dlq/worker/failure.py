@@ -7,6 +7,7 @@ import os
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -55,6 +56,7 @@ def _frames(tb: TracebackType | None) -> Iterator[Any]:
         tb = tb.tb_next
 
 
+@lru_cache(maxsize=4_096)
 def _is_app(path: str) -> bool:
     if path.startswith("<") or os.sep + "celery_dlq" + os.sep in path:
         return False
@@ -113,9 +115,15 @@ def read_attempts(headers: Mapping[str, Any] | None) -> tuple[Attempt, ...]:
     if not text:
         return ()
     try:
-        return tuple(attempt_from_dict(item) for item in json.loads(text))
+        return _parse_attempts(text)
     except (ValueError, TypeError, KeyError, AttributeError):
         return ()
+
+
+@lru_cache(maxsize=1)
+def _parse_attempts(text: str) -> tuple[Attempt, ...]:
+    # Each failure of a retried message asks two or three times.
+    return tuple(attempt_from_dict(item) for item in json.loads(text))
 
 
 def write_attempts(attempts: Sequence[Attempt]) -> str:

@@ -102,6 +102,8 @@ class DLQTask(Task):  # type: ignore[misc]
 
     #: Whether no class between this one and Task overrides ``__call__``.
     _runs_directly: ClassVar[bool] = True
+    #: This task's classifier, and the options that it was made of.
+    _classifier_of: tuple[tuple[object, ...], Classifier] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -267,7 +269,15 @@ class DLQTask(Task):  # type: ignore[misc]
         return self._classifier().decide(exc)
 
     def _classifier(self) -> Classifier:
-        return self._wiring().classifier.with_rules(
+        apps = self._wiring().classifier
+        options = (apps, self.dont_autoretry_for, self.throws, self.autoretry_for, self.dlq_rules)
+        # Made once, and again when somebody has set one of the options anew.
+        if self._classifier_of is None or self._classifier_of[0] != options:
+            self._classifier_of = options, self._own_rules_before(apps)
+        return self._classifier_of[1]
+
+    def _own_rules_before(self, apps: Classifier) -> Classifier:
+        return apps.with_rules(
             *rules_for(self.dont_autoretry_for, Verdict.TERMINAL, "task.dont_autoretry_for"),
             *rules_for(self.throws, Verdict.TERMINAL, "task.throws"),
             *rules_for(self.autoretry_for, Verdict.TRANSIENT, "task.autoretry_for"),

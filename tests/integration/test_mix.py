@@ -51,7 +51,9 @@ def succeeded(project, ids):
     """How many of ``ids`` have stored a success, asked of the result backend in one go."""
     backend = project.app.backend
     metas = backend.mget([backend.get_key_for_task(task_id) for task_id in ids])
-    return sum(meta is not None and backend.decode_result(meta)["status"] == "SUCCESS" for meta in metas)
+    return sum(
+        meta is not None and backend.decode_result(meta)["status"] == "SUCCESS" for meta in metas
+    )
 
 
 def test_everything_sent_is_done_or_dead_and_the_fix_brings_all_back(project):
