@@ -14,7 +14,7 @@ from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.spool import Spool
-from celery_dlq.worker.task import DLQTask, attach_failure
+from celery_dlq.worker.task import DLQTask, attach_failure, lighten_retry
 
 if TYPE_CHECKING:
     from celery_dlq.redrive.engine import OnProgress
@@ -35,6 +35,7 @@ class DeadLetterQueue:
         self.app = app
         app.dead_letter_queue = self
         signals.task_failure.connect(attach_failure, dispatch_uid="celery_dlq.attach_failure")
+        signals.task_retry.connect(lighten_retry, dispatch_uid="celery_dlq.lighten_retry")
         signals.worker_shutdown.connect(self._on_worker_shutdown)
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
 

@@ -17,8 +17,12 @@ from celery_dlq.store.rows import Row, letter_from, stored_id
 
 letter = tables.letter
 
-#: Columns that a redrive does without.
-_NOT_CLAIMED = frozenset({"traceback", "args", "kwargs", "evidence", "path", "tags"})
+#: Columns that a redrive does without, and those that the claim itself sets or that only closed
+#: letters have: each costs every letter.
+_NOT_CLAIMED = frozenset({
+    "traceback", "args", "kwargs", "evidence", "path", "tags", "last_redrive",
+    "state", "claim_token", "lease_expires_at", "closed_at", "closed_by", "closed_reason",
+})  # fmt: skip
 _CLAIMED = tuple(column for column in letter.columns if column.name not in _NOT_CLAIMED)
 
 _FREE: dict[str, Any] = {
@@ -90,7 +94,9 @@ def _lock(
             .limit(limit - len(rows))
             .with_for_update(skip_locked=True)
         )
-        rows += connection.execute(oldest).mappings()
+        taken = connection.execute(oldest)
+        # Mappings and rows fetched one by one cost more than the server takes.
+        rows += [dict(zip(taken.keys(), row, strict=True)) for row in taken.all()]
     return rows
 
 

@@ -131,9 +131,9 @@ def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
             evidence=whole["evidence"],
             path=whole["path"],
         ),
-        args=json.loads(whole["args"]),
-        kwargs=json.loads(whole["kwargs"]),
-        tags=tuple(json.loads(whole["tags"])),
+        args=_parsed(whole["args"]),
+        kwargs=_parsed(whole["kwargs"]),
+        tags=tuple(_parsed(whole["tags"]) or ()),
         attempts=tuple(attempt_from(item) for item in attempts),
         envelope=Envelope(
             **{name: whole[name] for name in _ENVELOPE_NAMES},
@@ -164,9 +164,10 @@ _ENVELOPE_NAMES = (
 )  # fmt: skip
 
 #: What stands for the columns that a list or a claim does without.
-_EMPTY = {
+_EMPTY: dict[str, Any] = {
     "traceback": "", "evidence": "", "path": "", "body": b"",
-    "args": "null", "kwargs": "null", "tags": "[]", "headers": "{}", "properties": "{}",
+    "args": None, "kwargs": None, "tags": None, "headers": "{}", "properties": "{}",
+    "closed_at": None, "closed_by": "", "closed_reason": "",
 }  # fmt: skip
 
 _WIDTHS = {
@@ -188,6 +189,10 @@ def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:
 def _fit_text(text: str, width: int | None) -> str:
     text = safe_text(text)
     return clip(text, TEXT_LIMIT) if width is None else text[:width].rstrip(" ")
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
 
 
 def _finite(seconds: float | None) -> float | None:

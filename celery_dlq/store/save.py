@@ -21,6 +21,8 @@ from celery_dlq.store.tally import Member, Tally
 
 letter, attempt = tables.letter, tables.attempt
 
+_ALL_COLUMNS = tuple(column.name for column in letter.columns if column.name != "id")
+
 #: What every newer failure writes, beside the failure's own columns.
 _STATE_COLUMNS = (
     "state", "redrive_count", "last_redrive", "claim_token", "lease_expires_at",
@@ -154,7 +156,7 @@ def _row_after(change: Change, copy: DeadLetter) -> dict[str, Any]:
 
 def _columns_of(effect: Effect) -> Iterable[str]:
     if effect in (Effect.ARRIVED, Effect.REUSED):
-        return (column.name for column in letter.columns if column.name != "id")
+        return _ALL_COLUMNS
     return (*FAILURE_COLUMNS, *_STATE_COLUMNS)
 
 

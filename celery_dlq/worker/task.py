@@ -414,7 +414,7 @@ class DLQTask(Task):  # type: ignore[misc]
 def attach_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
     """Receiver of ``task_failure`` in the process that ran the task: let the noted failure travel
     on ``einfo``, the one object that reaches the worker's parent whatever the user's hooks do."""
-    request = getattr(sender, "request", None)
+    request: Any = getattr(sender, "request", None)
     failure = getattr(request, "_dlq_failure", None)
     if failure is None or einfo is None:
         return
@@ -424,6 +424,12 @@ def attach_failure(sender: Any = None, exception: Any = None, einfo: Any = None,
     text = bounded_traceback(einfo.traceback) if same else traceback_text(died_of)
     einfo.dlq_failure = replace(failure, traceback=text)
     shed_positions(einfo.tb)
+
+
+def lighten_retry(sender: Any = None, einfo: Any = None, **_: Any) -> None:
+    """Receiver of ``task_retry``: a retry reaches the worker's parent as a failure does."""
+    if isinstance(sender, DLQTask) and einfo is not None:
+        shed_positions(einfo.tb)
 
 
 def _now() -> datetime:

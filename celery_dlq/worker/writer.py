@@ -21,9 +21,9 @@ STORE_PAUSE_S = 5.0
 #: In a storm of failures a batch is gathered for so many seconds, or until no further letter came for
 #: so many. A transaction costs milliseconds however small it is, and the writer's thread takes them
 #: from the event loop. A letter that comes alone, or that its caller waits for, is written at once.
-GATHER_S, QUIET_S = 0.1, 0.03
+GATHER_S, QUIET_S = 0.25, 0.05
 #: Seconds after a write in which the next letter counts as part of a storm.
-STORM_S = 0.25
+STORM_S = 0.5
 #: Seconds between looks for spooled letters, one's own or those of a worker that is gone.
 DRAIN_INTERVAL_S = 30.0
 

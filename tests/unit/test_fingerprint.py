@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.fingerprint import fingerprint, normalise
+from celery_dlq.fingerprint import _VARIABLE, fingerprint, normalise
 
 FRAMES = ("shop.tasks:charge", "shop.money:parse")
 
@@ -65,3 +65,9 @@ def test_any_text_has_a_fingerprint_of_16_digits(task, name, frames, message):
 @given(st.text(max_size=2_000))
 def test_normalising_ends_and_stays_on_one_line(message):
     assert "\n" not in normalise(message)
+
+
+@given(st.text(st.sampled_from("0xXaf19.-:@+TZ '\"\u0661"), max_size=60))
+def test_a_pattern_is_left_out_only_where_it_cannot_match(text):
+    for pattern, _, needed in _VARIABLE:
+        assert all(needed in match[0] for match in pattern.finditer(text))

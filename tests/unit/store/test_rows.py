@@ -103,6 +103,11 @@ def test_json_is_never_cut():
     assert letter_from(row).args == ["x" * 2 * TEXT_LIMIT]
 
 
+def test_a_letter_that_fits_is_stored_as_it_is():
+    fitting = letter("0d3f", attempt(1), attempt(2))
+    assert storable(fitting) is fitting
+
+
 def test_numbers_beyond_a_column_are_bounded():
     forged = letter("0d3f", attempt(10**30, -5), redrive_count=10**20)
     stored = storable(forged)

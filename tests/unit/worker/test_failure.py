@@ -1,5 +1,9 @@
 import json
+import pickle
+import sys
+import traceback
 
+from billiard.einfo import ExceptionInfo, Traceback
 from factories import attempt
 
 from celery_dlq.headers import ATTEMPTS_HEADER
@@ -8,6 +12,7 @@ from celery_dlq.worker.failure import (
     ATTEMPT_LIMIT,
     app_frames,
     read_attempts,
+    shed_positions,
     traceback_text,
     type_name,
     write_attempts,
@@ -19,6 +24,14 @@ def caught(function):
         function()
     except Exception as exc:
         return exc
+    raise AssertionError("nothing was raised")
+
+
+def caught_info(function):
+    try:
+        function()
+    except Exception:
+        return ExceptionInfo()
     raise AssertionError("nothing was raised")
 
 
@@ -94,6 +107,28 @@ def test_hostile_and_huge_exceptions_have_a_bounded_traceback():
     assert len(text) < TRACEBACK_LIMIT + 200
 
 
+def test_a_copied_traceback_reads_the_same_without_what_is_never_shown():
+    info = caught_info(outer)
+    before, size = traceback.format_tb(info.tb), len(pickle.dumps(info))
+    shed_positions(info.tb)
+    shed_positions(info.tb)
+    copy = pickle.loads(pickle.dumps(info))
+    assert traceback.format_tb(info.tb) == traceback.format_tb(copy.tb) == before
+    if sys.version_info >= (3, 11):
+        assert len(pickle.dumps(info)) < size * 0.8
+
+
+def test_a_copied_traceback_that_was_cut_off_is_left_readable():
+    tb = Traceback(caught(outer).__traceback__, max_frames=0)
+    shed_positions(tb)
+    assert tb.tb_next.tb_frame.f_code.co_filename != "..."
+    assert tb.tb_next.tb_next.tb_frame.f_code.co_filename == "..."
+
+
+def test_no_traceback_has_nothing_to_shed():
+    shed_positions(None)
+
+
 def test_attempts_travel_in_a_header():
     attempts = (attempt(1, delay_s=0.5), attempt(2, minutes=1))
     assert read_attempts({ATTEMPTS_HEADER: write_attempts(attempts)}) == attempts
@@ -107,5 +142,5 @@ def test_a_long_history_keeps_its_first_attempt_and_its_last():
 
 
 def test_a_broken_history_costs_nothing_else():
-    for broken in ("{", "7", '[{"number": 1}]', 7, "[null]"):
+    for broken in ("{", "7", '[{"number": 1}]', 7, "[null]", [7]):
         assert read_attempts({ATTEMPTS_HEADER: broken}) == ()

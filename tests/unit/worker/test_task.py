@@ -3,10 +3,12 @@
 import contextlib
 import functools
 import json
+import pickle
+import traceback
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from celery import Celery, Task, shared_task
+from celery import Celery, Task, _state, shared_task
 from celery.app.trace import build_tracer, reset_worker_optimizations, setup_worker_optimizations
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from factories import attempt
@@ -82,6 +84,68 @@ def test_a_terminal_failure_leaves_its_note(app):
     assert (run.failure.exception_type, run.failure.message) == ("KeyError", "'o-1'")
     assert run.failure.frames[-1].endswith(":charge")
     assert [(a.number, a.redrive, a.delay_s) for a in run.failure.attempts] == [(1, 0, None)]
+
+
+def test_the_letters_traceback_is_the_one_that_celery_shows(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        try:
+            {}[order]
+        except KeyError as exc:
+            raise ValueError("gr\u00fc\u00df \x00") from exc
+
+    run = Run(charge, "o-1")
+    assert run.einfo.traceback.replace("\x00", "\\u0000") == run.failure.traceback
+    assert "KeyError: 'o-1'" in run.failure.traceback
+    assert run.failure.traceback.endswith("ValueError: gr\u00fc\u00df \\u0000\n")
+
+
+def test_an_exception_that_cannot_be_pickled_keeps_its_own_traceback(app):
+    class Local(Exception):
+        pass
+
+    @app.task(base=DLQTask)
+    def charge():
+        try:
+            {}["eur"]
+        except KeyError as exc:
+            raise Local("here only") from exc
+
+    failure = Run(charge).failure
+    assert failure.exception_type.endswith("Local")
+    assert "KeyError: 'eur'" in failure.traceback
+    assert failure.traceback.endswith("Local: here only\n")
+
+
+def test_a_call_of_the_users_that_raises_something_else_leaves_the_note_whole(app):
+    class Own(DLQTask):
+        abstract = True
+
+        def __call__(self, *args, **kwargs):
+            try:
+                return super().__call__(*args, **kwargs)
+            except KeyError:
+                raise RuntimeError("translated") from None
+
+    @app.task(base=Own)
+    def charge():
+        raise KeyError("eur")
+
+    failure = Run(charge).failure
+    assert failure.exception_type == "KeyError"
+    assert failure.traceback.endswith("KeyError: 'eur'\n")
+
+
+def test_what_goes_to_the_workers_parent_has_no_dead_weight(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        raise KeyError("eur") if order else ConnectionError("bank")
+
+    failed, retried = Run(charge, 1), Run(charge, 0)
+    assert (failed.state, retried.state) == ("FAILURE", "RETRY")
+    for run in (failed, retried):
+        assert len(pickle.dumps(run.einfo)) < 8_000
+        assert "in __call__" in "".join(traceback.format_tb(run.einfo.tb))
 
 
 def test_a_transient_failure_is_retried_with_its_history(app):
@@ -214,6 +278,18 @@ def test_celerys_own_names_keep_their_meaning(app):
     assert Run(call, "key").failure.explanation.rule == "task.throws"
 
 
+def test_an_option_that_is_set_anew_counts_from_the_next_failure(app):
+    @app.task(base=DLQTask)
+    def call():
+        raise Outage
+
+    assert Run(call).failure.explanation.rule == "default"
+    call.throws = (Outage,)
+    assert Run(call).failure.explanation.rule == "task.throws"
+    call.throws, call.autoretry_for = (), [Outage]
+    assert Run(call).state == "RETRY"
+
+
 def test_autoretry_is_not_done_twice(app):
     @app.task(base=DLQTask, autoretry_for=(Outage,), max_retries=2)
     def call():
@@ -326,6 +402,7 @@ def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
     assert isinstance(run.result.info.retval, TaskAborted)
     assert run.failure.exception_type == type(exc).__name__
     assert run.failure.explanation.rule == "task.aborted"
+    assert run.failure.traceback.splitlines()[-1].startswith(type(exc).__name__)
 
 
 def test_a_tasks_rules_come_before_the_apps_and_the_built_in(app):
@@ -491,7 +568,11 @@ def test_pydantic_tasks_are_checked_as_ever(app):
     assert Run(charge, {"amount": "x"}).failure.reason is Reason.TERMINAL
 
 
-def test_class_based_and_shared_tasks(app):
+def test_class_based_and_shared_tasks(app, monkeypatch):
+    # Celery would register the shared task in the apps of all later tests.
+    finalizers = set(_state._on_app_finalizers)
+    monkeypatch.setattr(_state, "_on_app_finalizers", finalizers)
+
     class Charge(DLQTask):
         name = "charge"
 

@@ -1,0 +1,163 @@
+"""Writes the generated parts of the documentation: ``python docs/reference/generate.py``.
+
+A generated part stands between ``<!-- begin: name -->`` and ``<!-- end: name -->``. What is around it
+is written by hand. ``tests/test_docs.py`` fails when a part is not as it would be generated.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+from celery_dlq.classify.builtin import (
+    brokers,
+    databases,
+    http,
+    mysql,
+    postgres,
+    stdlib,
+)
+from celery_dlq.classify.table import Row
+from celery_dlq.cli import dlq
+from celery_dlq.settings import Settings
+
+HERE = Path(__file__).parent
+
+
+def settings_table() -> str:
+    """Every ``dlq_*`` setting."""
+    rows = [
+        (f"`dlq_{item.name}`", f"`{item.default!r}`", item.metadata["check"].allowed, item.metadata["text"])
+        for item in fields(Settings)
+    ]  # fmt: skip
+    return table(("key", "default", "allowed", "meaning"), rows)
+
+
+def commands(group: click.Group = dlq, path: tuple[str, ...] = ()) -> str:
+    """Every command with its arguments and options."""
+    context = click.Context(group)
+    parts = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            parts.append(commands(command, (*path, name)))
+        elif command is not None:
+            parts.append(_command(command, " ".join((*path, name))))
+    return "\n\n".join(parts)
+
+
+def _command(command: click.Command, name: str) -> str:
+    arguments = [item for item in command.params if isinstance(item, click.Argument)]
+    usage = " ".join(("dlq", name, *(item.metavar or str(item.name) for item in arguments)))
+    options = [_option(item) for item in command.params if isinstance(item, click.Option)]
+    text = inspect.cleandoc(command.help or "")
+    return "\n\n".join(filter(None, (f"### `{usage}`", text, "\n".join(options))))
+
+
+def _option(option: click.Option) -> str:
+    value = "" if option.is_flag else f" {_metavar(option)}"
+    notes = [
+        *(["required"] if option.required else []),
+        *([f"default: `{option.default}`"] if option.show_default else []),
+    ]
+    ending = f" ({', '.join(notes)})" if notes else ""
+    return f"- `{', '.join(option.opts)}{value}`: {option.help}{ending}"
+
+
+def _metavar(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return f"[{'|'.join(option.type.choices)}]"
+    return option.metavar or option.type.name.upper()
+
+
+def rules_of(module: ModuleType) -> str:
+    """The rows of one family of built-in rules."""
+    rows = [(f"`{row.rule}`", _verdict(row), "; ".join(_types(row.names))) for row in module.ROWS]
+    return table(("rule", "verdict", "exceptions, and those derived from them"), rows)
+
+
+def _verdict(row: Row) -> str:
+    return row.verdict.value if row.verdict else f"by {row.depends_on}"
+
+
+def _types(names: Iterable[str]) -> Iterator[str]:
+    """The dotted names, those of one module together."""
+    by_module: dict[str, list[str]] = {}
+    for name in names:
+        module, _, cls = name.rpartition(".")
+        by_module.setdefault(module, []).append(cls)
+    for module, classes in by_module.items():
+        listed = ", ".join(f"`{cls}`" for cls in classes)
+        yield listed if module == "builtins" else f"{listed} of `{module}`"
+
+
+def codes() -> str:
+    """The codes that mean transient."""
+    names = sorted(errno.errorcode[code] for code in stdlib.TRANSIENT_ERRNOS)
+    rows = [
+        ("HTTP status", _listed(http.TRANSIENT_STATUSES)),
+        ("`errno`, on Linux", _listed(names)),
+        ("SQLSTATE", f"{_listed(postgres.TRANSIENT_SQLSTATES)}, and all that begin with 40"),
+        ("MySQL error number", _listed(mysql.TRANSIENT_NUMBERS)),
+    ]
+    return table(("code", "transient"), rows)
+
+
+def _listed(items: Iterable[object]) -> str:
+    return ", ".join(str(item) for item in sorted(items, key=str))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    lines = [list(heads)]
+    lines.append(["---"] * len(lines[0]))
+    lines += [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def parts() -> dict[str, dict[str, str]]:
+    """The generated parts by file name, then by name."""
+    return {
+        "settings.md": {"settings": settings_table()},
+        "cli.md": {"commands": commands()},
+        "rules.md": {
+            "stdlib": rules_of(stdlib),
+            "http": rules_of(http),
+            "databases": rules_of(databases),
+            "postgres": rules_of(postgres),
+            "mysql": rules_of(mysql),
+            "brokers": rules_of(brokers),
+            "codes": codes(),
+        },
+    }
+
+
+def generated(text: str, contents: dict[str, str]) -> str:
+    """``text`` with its generated parts made anew.
+
+    :raises ValueError: a part has no place in the text.
+    """
+    for name, content in contents.items():
+        place = re.compile(f"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
+        if not place.search(text):
+            raise ValueError(f"there is no place for the part {name!r}; add its two comments")
+        text = place.sub(lambda match, new=content: f"{match[1]}\n{new}\n\n{match[2]}", text)
+    return text
+
+
+def main() -> None:
+    """Write all parts."""
+    for name, contents in parts().items():
+        path = HERE / name
+        path.write_text(generated(path.read_text(encoding="utf-8"), contents), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""What a user installs: the wheel, alone with its runtime dependencies, in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import celery_dlq
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parent.parent
+
+APP = """
+from celery import Celery
+from celery_dlq import DLQTask
+
+app = Celery("shop", broker="memory://")
+app.conf.dlq_store_url = "sqlite:///store.sqlite3"
+
+@app.task(base=DLQTask, name="shop.charge")
+def charge(order_id):
+    raise KeyError(order_id)
+"""
+
+#: How a typed project lives with Celery, which has no types; the last section only saves time.
+MYPY_INI = """
+[mypy]
+strict = True
+disallow_untyped_decorators = False
+
+[mypy-celery.*,kombu.*,billiard.*]
+ignore_missing_imports = True
+
+[mypy-sqlalchemy.*,alembic.*,rich.*,click.*]
+follow_imports = skip
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment in which the wheel is installed."""
+
+    bin: Path
+    wheel: Path
+
+    def run(self, *command: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment as in a fresh shell of a user's."""
+        return subprocess.run(
+            [self.bin / command[0], *command[1:]],
+            cwd=cwd, env={"PATH": os.defpath, "HOME": str(cwd), "COLUMNS": "120", **variables},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def python(self, code: str, cwd: Path) -> str:
+        """What ``code`` prints, run as a script of its own."""
+        ended = self.run("python", "-W", "error", "-c", code, cwd=cwd)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+
+def outside() -> dict[str, str]:
+    """The environment of these tests, without ways back into the checkout."""
+    return {key: os.environ[key] for key in os.environ if key not in ("PYTHONPATH", "MYPYPATH")}
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home / "venv", with_pip=True, symlinks=True)
+    pip = [home / "venv" / "bin" / "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--wheel-dir", home, ROOT]
+    subprocess.run([*pip, *build], env=outside(), check=True)
+    [wheel] = home.glob("celery_dlq-*.whl")
+    subprocess.run([*pip, "install", wheel], env=outside(), check=True)
+    return Installed(home / "venv" / "bin", wheel)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture
+def dlq(installed, project):
+    def dlq(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        ended = installed.run("celery", "-A", "app", "dlq", *words, cwd=project, **variables)
+        assert "Traceback" not in ended.stdout + ended.stderr
+        return ended
+
+    return dlq
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def metadata(wheel: Path, file: str = "METADATA") -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(f".dist-info/{file}")]
+        return archive.read(name).decode()
+
+
+def test_the_wheel_is_the_package_and_nothing_else(installed):
+    package = {name for name in contents(installed.wheel) if ".dist-info/" not in name}
+    on_disk = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "celery_dlq").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert package == on_disk
+    assert "celery_dlq/py.typed" in package
+    assert "celery_dlq/store/migrations/env.py" in package
+    assert "celery_dlq/store/migrations/versions/0001_initial.py" in package
+
+
+def test_the_version_is_the_same_everywhere(installed, tmp_path):
+    [stated] = re.findall(r"^Version: (.+)$", metadata(installed.wheel), re.MULTILINE)
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## \[?v?(\d+\.\d+\.\d+[^\s\]]*)", changelog, re.MULTILINE)
+    assert newest is not None
+    assert stated == celery_dlq.__version__ == newest[1]
+    assert installed.python("import celery_dlq; print(celery_dlq.__version__)", tmp_path) == stated
+
+
+def test_the_licence_and_the_command_come_along(installed):
+    assert any(name.endswith("/LICENSE") for name in contents(installed.wheel))
+    assert "[celery.commands]\ndlq = celery_dlq.cli:dlq" in metadata(
+        installed.wheel, "entry_points.txt"
+    )
+
+
+def test_only_the_runtime_dependencies_are_installed(installed, tmp_path):
+    code = "import importlib.metadata as m; print(*(d.name.lower() for d in m.distributions()))"
+    names = set(installed.python(code, tmp_path).split())
+    assert {"celery", "kombu", "sqlalchemy", "alembic", "click", "rich"} <= names
+    extras = {"psycopg", "psycopg-binary", "psycopg2", "pymysql", "mysqlclient", "redis", "flower",
+              "tornado", "prometheus-client", "prometheus_client", "pytest", "hypothesis"}  # fmt: skip
+    assert not names & extras
+
+
+def test_an_exception_is_judged_without_an_app(installed, tmp_path):
+    code = "import celery_dlq; print(celery_dlq.decide(ConnectionError()).verdict.value)"
+    assert installed.python(code, tmp_path) == "transient"
+
+
+def test_a_producer_does_not_pay_for_the_store_or_the_screen(installed, project):
+    code = """
+import json, sys
+from app import charge
+charge.delay(17)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+    loaded = set(json.loads(installed.python(code, project)))
+    assert "celery_dlq" in loaded
+    assert not loaded & {"sqlalchemy", "alembic", "rich"}
+
+
+def test_the_help_page_names_every_command(dlq):
+    ended = dlq("--help")
+    assert ended.returncode == 0
+    for command in ("list", "show", "groups", "stats", "explain", "redrive", "db", "doctor"):
+        assert re.search(rf"^  {command} ", ended.stdout, re.MULTILINE)
+
+
+def test_a_new_store_is_looked_at(dlq, project):
+    for words in (("list",), ("groups",), ("stats",), ("db", "current")):
+        ended = dlq(*words)
+        assert (ended.returncode, ended.stderr) == (0, ""), words
+    assert (project / "store.sqlite3").exists()
+
+
+def test_the_schema_is_said_to_be_missing_and_made_by_hand(dlq):
+    before, upgrade, after = dlq("db", "current"), dlq("db", "upgrade"), dlq("db", "current")
+    assert (before.returncode, upgrade.returncode, after.returncode) == (3, 0, 0)
+    assert "dlq db upgrade" in before.stderr
+
+
+def test_a_type_is_explained(dlq):
+    ended = dlq("explain", "ConnectionError")
+    assert ended.returncode == 0
+    assert "transient" in ended.stdout
+
+
+def test_the_doctor_finds_nothing_wrong(dlq):
+    ended = dlq("doctor")
+    assert ended.returncode == 0, ended.stdout
+    assert "1 task with base=DLQTask" in ended.stdout
+
+
+def test_a_driver_that_is_missing_is_named_with_its_extra(dlq):
+    for url, extra in (("postgresql://db/shop", "postgres"), ("mysql://db/shop", "mysql")):
+        ended = dlq("list", CELERY_DLQ_STORE_URL=url)
+        assert ended.returncode == 3
+        assert re.search(rf'pip install "?celery-dlq\[{extra}\]', ended.stderr)
+
+
+def test_a_typed_project_is_checked_against_the_installed_package(installed, tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "mypy.ini").write_text(MYPY_INI)
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", tmp_path / "mypy.ini",
+         "--cache-dir", tmp_path / "cache", "--python-executable", installed.bin / "python",
+         ROOT / "tests" / "typing" / "api.py"],
+        cwd=tmp_path, env=outside(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

@@ -1,0 +1,118 @@
+"""The public API as a typed project uses it. Never run: tests/test_wheel.py has mypy check it, strictly,
+against the installed package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+from celery import Celery
+from typing_extensions import assert_type
+
+from celery_dlq import (
+    Attempt,
+    CeleryDLQError,
+    Classifier,
+    DeadLetter,
+    DeadLetterQueue,
+    Decision,
+    DLQTask,
+    Filter,
+    Reason,
+    Rule,
+    Settings,
+    State,
+    Verdict,
+    decide,
+)
+
+
+class GatewayError(Exception):
+    code: str
+
+
+app = Celery("shop")
+app.conf.dlq_rules = [
+    Rule(GatewayError, "transient", when=lambda exc: getattr(exc, "code", "") == "BUSY"),
+    Rule(("requests.Timeout", "shop.errors.*"), Verdict.TRANSIENT, name="network", retry_after=5),
+    Rule([KeyError, ValueError], Verdict.TERMINAL),
+    Rule("httpx.HTTPStatusError", "transient", status={500, 503}),
+]
+
+
+class Charging(DLQTask):
+    """A base class of a project's own."""
+
+    abstract = True
+    max_retries = 3
+    retry_backoff = 0.5
+    retry_jitter = False
+    autoretry_for = (GatewayError,)
+    throws = (LookupError,)
+    dlq_tags = ("money",)
+    dlq_rules = (Rule(TimeoutError, "transient"),)
+    dlq_retry_window = 3_600.0
+
+    def classify(self, exc: BaseException) -> Verdict | None:
+        return Verdict.TERMINAL if isinstance(exc, GatewayError) and exc.code == "STOLEN" else None
+
+
+@app.task(base=DLQTask, bind=True, max_retries=8)
+def charge(self: DLQTask, order_id: int) -> str:
+    if order_id < 0:
+        raise self.retry(countdown=1.5, max_retries=2)
+    return f"charged {order_id}"
+
+
+def judge() -> None:
+    decision = decide(ConnectionError())
+    assert_type(decision, Decision)
+    assert_type(decision.verdict, Verdict)
+    assert_type(decision.retry_after, float | None)
+    own = Classifier.from_settings(Settings(max_attempts=3, transient=("shop.Busy",)))
+    assert_type(own.with_rules(Rule(OSError, "terminal")).decide(KeyError()).rule, str)
+
+
+def look(queue: DeadLetterQueue) -> list[str]:
+    hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
+    wanted = Filter(task="charge", reason=Reason.EXHAUSTED, since=hour_ago)
+    page = queue.store.find(wanted, limit=10)
+    assert_type(page.letters, tuple[DeadLetter, ...])
+    assert_type(page.next, str | None)
+    assert_type(queue.store.count(Filter(states=frozenset({State.DISCARDED}))), int)
+    assert_type(queue.store.stats(hour_ago).by_state, Mapping[State, int])
+    letter = queue.store.get("0d3f")
+    if letter is None:
+        return []
+    assert_type(letter.attempts, tuple[Attempt, ...])
+    assert_type(letter.envelope.body, bytes)
+    return [f"{attempt.number}: {attempt.message} ({attempt.rule})" for attempt in letter.attempts]
+
+
+def redrive(queue: DeadLetterQueue) -> int:
+    wanted = Filter(group="9c1e")
+    if queue.plan(wanted, limit=100).sendable == 0:
+        return 0
+    try:
+        report = queue.redrive(
+            wanted, who="deploy", rate=50, on_progress=lambda progress: print(progress.sent)
+        )
+    except CeleryDLQError as error:
+        raise SystemExit(str(error)) from error
+    return report.sent
+
+
+def mistakes() -> None:
+    """Each line is one that a type checker has to refuse."""
+    Filter(taks="charge")  # type: ignore[call-arg]
+    Filter(reason="exhausted")  # type: ignore[arg-type]
+    Rule(KeyError, Verdict.TERMINAL, status="503")  # type: ignore[arg-type]
+    decide("KeyError")  # type: ignore[arg-type]
+    Settings(max_attempts="3")  # type: ignore[arg-type]
+    DeadLetterQueue.of(app).redrive(Filter())  # type: ignore[call-arg]
+    decide(KeyError()).verdict = Verdict.TRANSIENT  # type: ignore[misc]
+
+
+judge()
+look(DeadLetterQueue(app))
+redrive(DeadLetterQueue.of(app))
