@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
-from celery_dlq.store.query import Conditions, conditions, in_states
+from celery_dlq.store.query import Conditions, conditions, in_states, one_of
 from celery_dlq.store.rows import Row, letter_from, stored_id
 
 letter = tables.letter
@@ -46,7 +46,7 @@ def claim(
     rows = _lock(connection, _sources(wanted, now), conditions(connection, wanted), limit)
     held = {"state": State.CLAIMED.value, "claim_token": token, "lease_expires_at": lease_until}
     if rows:
-        taken = letter.c.id.in_([row["id"] for row in rows])
+        taken = one_of(connection, letter.c.id, [row["id"] for row in rows])
         connection.execute(update(letter).where(taken).values(held))
     rows.sort(key=lambda row: (row["last_failed_at"], row["id"]))
     return Claim(token=token, letters=tuple(letter_from({**row, **held}) for row in rows))
@@ -55,12 +55,12 @@ def claim(
 def confirm(connection: Connection, token: str, ids: Sequence[str]) -> int:
     """``CLAIMED`` under ``token`` becomes ``REDRIVEN``; the redrive counts."""
     sent = {**_FREE, "state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
-    return connection.execute(_held(token, ids).values(sent)).rowcount
+    return connection.execute(_held(connection, token, ids).values(sent)).rowcount
 
 
 def release(connection: Connection, token: str, ids: Sequence[str]) -> int:
     """``CLAIMED`` under ``token`` becomes ``DEAD`` again."""
-    return connection.execute(_held(token, ids).values(_FREE)).rowcount
+    return connection.execute(_held(connection, token, ids).values(_FREE)).rowcount
 
 
 def rescue(connection: Connection, now: datetime) -> int:
@@ -104,9 +104,9 @@ def _expired(now: datetime) -> ColumnElement[bool]:
     return and_(in_states([State.CLAIMED]), letter.c.lease_expires_at <= now)
 
 
-def _held(token: str, ids: Sequence[str]) -> Update:
+def _held(connection: Connection, token: str, ids: Sequence[str]) -> Update:
     return update(letter).where(
-        letter.c.task_id.in_([stored_id(item) for item in ids]),
+        one_of(connection, letter.c.task_id, [stored_id(item) for item in ids]),
         letter.c.claim_token == token,
         in_states([State.CLAIMED]),
     )

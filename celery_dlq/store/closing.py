@@ -14,7 +14,7 @@ from celery_dlq.letter import dump_json
 from celery_dlq.states import State, may_move
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter
-from celery_dlq.store.query import conditions, in_states
+from celery_dlq.store.query import conditions, in_states, one_of
 from celery_dlq.store.rows import Row, fit
 from celery_dlq.store.tally import Member, Tally
 
@@ -81,7 +81,7 @@ def move_chunk(
     rows = _next_rows(connection, act, until)
     if not rows:
         return progress
-    moved = update(letter).where(letter.c.id.in_([row["id"] for row in rows]))
+    moved = update(letter).where(one_of(connection, letter.c.id, [row["id"] for row in rows]))
     connection.execute(moved.values(_closing(act)))
     tally = Tally()
     for row in rows:

@@ -7,7 +7,22 @@ from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Select, Table, and_, func, or_, select, union_all
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Column,
+    ColumnElement,
+    Select,
+    String,
+    Table,
+    and_,
+    any_,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import FilterError
@@ -56,7 +71,8 @@ def conditions(connection: Connection, wanted: Filter) -> Conditions:
     """Everything that ``wanted`` says, but for the states."""
     found = group_conditions(connection, letter, wanted)
     if wanted.ids:
-        found.append(letter.c.task_id.in_([stored_id(item) for item in wanted.ids]))
+        ids = [stored_id(item) for item in wanted.ids]
+        found.append(one_of(connection, letter.c.task_id, ids))
     if wanted.reason:
         found.append(letter.c.reason == wanted.reason.value)
     if wanted.queue:
@@ -70,6 +86,17 @@ def conditions(connection: Connection, wanted: Filter) -> Conditions:
     if wanted.search:
         found.append(_contains(wanted.search))
     return found
+
+
+def one_of(
+    connection: Connection, column: Column[Any], values: Sequence[Any]
+) -> ColumnElement[bool]:
+    """``column`` has one of many ``values``. PostgreSQL takes them as one array, which a batch of
+    hundreds feels: each parameter is written, sent and read by itself."""
+    if connection.dialect.name != "postgresql":
+        return column.in_(values)
+    element = String() if isinstance(column.type, String) else BigInteger()
+    return column == any_(literal(values, ARRAY(element)))
 
 
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:

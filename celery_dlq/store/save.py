@@ -16,6 +16,7 @@ from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Saved
 from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
+from celery_dlq.store.query import one_of
 from celery_dlq.store.rows import FAILURE_COLUMNS, Row, attempt_row, letter_row, storable
 from celery_dlq.store.tally import Member, Tally
 
@@ -85,7 +86,7 @@ def lock_stored(
     """What is stored under ``task_ids``, locked until the transaction ends."""
     wanted = (
         select(*_FACT_COLUMNS)
-        .where(letter.c.task_id.in_(sorted(set(task_ids))))
+        .where(one_of(connection, letter.c.task_id, sorted(set(task_ids))))
         .order_by(letter.c.task_id)
         .with_for_update()
     )
@@ -104,7 +105,9 @@ def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[A
         return {}
     keys = select(attempt.c.task_id, attempt.c.redrive, attempt.c.number, attempt.c.failed_at)
     known: dict[str, set[AttemptKey]] = {}
-    for task_id, *key in connection.execute(keys.where(attempt.c.task_id.in_(task_ids))):
+    for task_id, *key in connection.execute(
+        keys.where(one_of(connection, attempt.c.task_id, task_ids))
+    ):
         known.setdefault(task_id, set()).add((key[0], key[1], key[2]))
     return known
 

@@ -61,9 +61,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def submit(
-        self, record: Record, safe: Callable[[], object], *, awaited: bool = False
-    ) -> None:
+    def submit(self, record: Record, safe: Callable[[], object], *, awaited: bool = False) -> None:
         """Write ``record``, then call ``safe``. Blocks while the queue is full.
 
         :param awaited: the caller does nothing else until then.

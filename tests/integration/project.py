@@ -147,7 +147,8 @@ def stop(process: subprocess.Popen[bytes], log: Path) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:
-        process.wait(timeout=30)
+        # A pool child may wait 30 s for its last result to be read (billiard, with any task class).
+        process.wait(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"the worker did not stop:\n{log.read_text()[-4000:]}") from None

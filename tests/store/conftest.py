@@ -27,16 +27,25 @@ def session_store(database_url):
     store.close()
 
 
-@pytest.fixture
-def store(session_store):
-    """An empty store."""
+@pytest.fixture(scope="session")
+def emptied(session_store):
+    """Gives the store with all rows deleted."""
 
-    def empty(connection):
+    def delete_rows(connection):
         for table in tables.metadata.tables.values():
             connection.execute(delete(table))
 
-    session_store.database.write(empty)
-    return session_store
+    def empty():
+        session_store.database.write(delete_rows)
+        return session_store
+
+    return empty
+
+
+@pytest.fixture
+def store(emptied):
+    """An empty store."""
+    return emptied()
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ INDEX = "ix_celery_dead_letter_"
 
 
 @pytest.fixture(scope="module")
-def large(session_store):
+def large(session_store, emptied):
     """A store with 2,000 letters of 60 tasks, most of them closed."""
     if session_store.database.dialect == "mysql":
         pytest.skip("MariaDB's plans are not stable enough to be asserted")
+    store = emptied()
     letters = [
         letter(
             f"{number:05}",
@@ -29,11 +30,12 @@ def large(session_store):
         )
         for number in range(2000)
     ]
-    session_store.save(letters)
+    store.save(letters)
     closed = Filter(until=T0 + timedelta(minutes=1500))
-    session_store.discard(closed, who="ann", why="", now=T0)
-    session_store.database.write(lambda connection: connection.execute(text("ANALYZE")))
-    return session_store
+    store.discard(closed, who="ann", why="", now=T0)
+    store.database.write(lambda connection: connection.execute(text("ANALYZE")))
+    yield store
+    emptied()
 
 
 def plans(store, use) -> str:
@@ -60,9 +62,13 @@ def plans(store, use) -> str:
 
 
 def claim(store, **filters):
-    return lambda: store.claim(
-        Filter(**filters), token="t", lease_until=T0, limit=10, now=T0 + timedelta(days=9)
-    )
+    now = T0 + timedelta(days=9)
+
+    def take_and_free():
+        store.claim(Filter(**filters), token="t", lease_until=now, limit=10, now=now)
+        store.rescue(now)
+
+    return take_and_free
 
 
 def find(store, **filters):

@@ -1,0 +1,329 @@
+"""The documentation says what the code does: every name is there, every link leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import factories
+import pytest
+
+import celery_dlq
+from celery_dlq.classify.rules import DEFAULT_RULE
+from celery_dlq.cli import dlq, doctor, exits, records
+from celery_dlq.redact import SENSITIVE
+from celery_dlq.settings import STORE_URL_VARIABLE, Settings
+from celery_dlq.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
+from celery_dlq.store import schema, tables
+from celery_dlq.store.base import Group, Stats
+from celery_dlq.worker.task import DLQTask
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+
+#: Every page that is ours.
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "example_project").glob("*.md")],
+)
+
+#: Options of a task that look like settings.
+TASK_OPTIONS = {name for name in vars(DLQTask) if name.startswith("dlq_")}
+
+page = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def read(path: Path | str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = load(REFERENCE / "generate.py")
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of every row of every table, without the marks of code."""
+    for line in text.splitlines():
+        if line.startswith("|") and not set(line) <= set("|- "):
+            cells = re.split(r"(?<!\\)\|", line.strip("|"))
+            yield [cell.strip().replace("\\|", "|") for cell in cells]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of ``language``, a pattern."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+class TestGeneratedParts:
+    @pytest.mark.parametrize("name", GENERATE.parts())
+    def test_they_are_as_the_code_is(self, name: str) -> None:
+        text = read(REFERENCE / name)
+        assert text == GENERATE.generated(text, GENERATE.parts()[name]), (
+            "run: python docs/reference/generate.py"
+        )
+
+    def test_a_part_without_a_place_is_noticed(self) -> None:
+        with pytest.raises(ValueError, match="no place"):
+            GENERATE.generated("# Page\n", {"commands": "text"})
+
+
+class TestSettings:
+    def test_every_setting_has_its_row_with_its_default(self) -> None:
+        documented = {row[0]: row[1:] for row in rows(read(REFERENCE / "settings.md"))}
+        for item in fields(Settings):
+            default, allowed, meaning = documented[f"`dlq_{item.name}`"]
+            assert ast.literal_eval(default.strip("`")) == item.default
+            assert allowed == item.metadata["check"].allowed
+            assert meaning == item.metadata["text"]
+
+    def test_the_variable_is_recommended_where_urls_are_given(self) -> None:
+        for path in ("README.md", "docs/reference/settings.md", "docs/howto/keep-secrets-out.md"):
+            assert STORE_URL_VARIABLE in read(path)
+
+    @page
+    def test_no_page_names_a_setting_that_is_none(self, path: Path) -> None:
+        known = {f"dlq_{item.name}" for item in fields(Settings)} | TASK_OPTIONS
+        # One is misspelt on purpose, to show the error.
+        named = set(re.findall(r"(?<![\w.])dlq_[a-z_]+", read(path)))
+        assert named - known - {"dlq_max_atempts"} == set()
+
+    def test_every_task_option_is_documented(self) -> None:
+        text = read(REFERENCE / "task_options.md")
+        own = {name for name in vars(DLQTask) if re.match(r"(dlq_|retry_|auto|dont|max_)", name)}
+        assert {name for name in own if f"`{name}`" not in text} == set()
+
+    def test_every_built_in_key_part_is_listed(self) -> None:
+        text = read("docs/howto/keep-secrets-out.md")
+        assert [part for part in SENSITIVE if f"`{part}`" not in text] == []
+
+
+def commands(group: click.Group = dlq, path: str = "dlq") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Every command line of ours in a code block, as page and words."""
+    for path in PAGES:
+        for block in blocks(read(path), "[a-z]*"):
+            for line in re.findall(r"celery -A \S+ (dlq [^|#\n]*)", block):
+                yield str(path.relative_to(ROOT)), shlex.split(line.rstrip())
+
+
+def sections(text: str) -> dict[str, str]:
+    """The parts of the reference by command."""
+    found = re.split(r"^### `(dlq [a-z ]*[a-z]).*`$", text, flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+class TestCommandLine:
+    @pytest.mark.parametrize(("name", "command"), list(commands()))
+    def test_every_command_and_option_is_in_the_reference(
+        self, name: str, command: click.Command
+    ) -> None:
+        section = sections(read(REFERENCE / "cli.md"))[name]
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert f"- `{option.opts[0]}" in section
+                assert str(option.help) in section
+
+    @pytest.mark.parametrize(("source", "words"), list(command_lines()))
+    def test_every_command_line_of_the_pages_is_understood(
+        self, source: str, words: list[str]
+    ) -> None:
+        command: click.Command | None = dlq
+        rest = words[1:]
+        while isinstance(command, click.Group) and rest:
+            command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+        assert command is not None, f"{source}: there is no such command"
+        # Raises a usage error for an option that the command does not have.
+        command.make_parser(click.Context(command)).parse_args(list(rest))
+
+    def test_exit_statuses(self) -> None:
+        values = {value for name, value in vars(exits).items() if name.isupper()}
+        listed = {int(row[0]) for row in rows(read(REFERENCE / "cli.md")) if row[0].isdigit()}
+        assert listed == values
+
+    def test_every_json_field_is_named(self) -> None:
+        letter = records.whole_letter_record(factories.letter())
+        given = [
+            *(letter, letter["explanation"], *letter["attempt_history"]),
+            records.group_record(Group(**{item.name: factories.T0 for item in fields(Group)})),
+            records.stats_record(Stats(**_EMPTY_STATS)),
+            *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
+        ]
+        text = read(REFERENCE / "cli.md").partition("## JSON fields")[2]
+        assert {name for record in given for name in record if f"`{name}`" not in text} == set()
+
+    def test_what_only_show_puts_out_is_marked_so(self) -> None:
+        letter = factories.letter()
+        listed = set(records.letter_record(letter))
+        only_shown = set(records.whole_letter_record(letter)) - listed
+        where = {
+            name: row[1]
+            for row in rows(read(REFERENCE / "cli.md"))
+            if len(row) == 3
+            for name in re.findall(r"`(\w+)`", row[0])
+        }
+        assert {name for name in listed if where.get(name) != "list, show"} == set()
+        assert {name for name in only_shown if where.get(name) != "show"} == set()
+
+    def test_the_checks_of_the_doctor_are_listed(self) -> None:
+        listed = [row[0] for row in rows(read("docs/operations.md"))]
+        assert [name for name in doctor._CHECKS if name not in listed] == []
+
+
+#: Enough of a Stats to see the names of its fields.
+_EMPTY_STATS: dict[str, Any] = {
+    **{item.name: {} for item in fields(Stats)},
+    "oldest_open_at": None,
+}
+
+
+class TestStates:
+    text = read("docs/state_machine.md")
+    moves = {(source, target) for source, into in TRANSITIONS.items() for target in into}
+
+    def test_the_picture_is_the_table_of_the_code(self) -> None:
+        drawn = re.findall(r"^    (\w+) --> (\w+):", self.text, re.MULTILINE)
+        assert {(State(source), State(target)) for source, target in drawn} == self.moves
+        assert "[*] --> dead:" in self.text
+
+    def test_so_is_the_table_of_the_page(self) -> None:
+        states = {state.value for state in State}
+        listed = [row[:2] for row in rows(self.text) if {*row[:2]} <= states]
+        assert {(State(source), State(target)) for source, target in listed} == self.moves
+        assert len(listed) == len(self.moves), "each move once"
+
+    @pytest.mark.parametrize("word", [*State, *Reason, *Verdict])
+    def test_every_word_is_explained(self, word: State | Reason | Verdict) -> None:
+        assert word.value in [row[0] for row in rows(self.text)]
+        assert re.search(rf"^\*\*{word.value}\*\*|`{word.value}`", read("docs/glossary.md"), re.M)
+
+    def test_the_open_states_are_named(self) -> None:
+        (sentence,) = re.findall(r"\*\*Open\*\* are (.*?);", self.text)
+        assert {State(name) for name in re.findall(r"`(\w+)`", sentence)} == OPEN_STATES
+
+    def test_the_glossary_is_in_order(self) -> None:
+        words = re.findall(r"^\*\*([^*]+)\*\*", read("docs/glossary.md"), re.MULTILINE)
+        assert words == sorted(words, key=str.lower)
+
+
+def rule_ids() -> set[str]:
+    """The ids in the source: what rows, findings and decisions are made with."""
+    makers = {"Finding": 1, "Decision": 1, "rules_for": 2, "Row": 0} | dict.fromkeys(
+        ("transient", "terminal", "probed", "network", "wrapper", "group"), 0
+    )
+    found = {DEFAULT_RULE}
+    for path in (*(ROOT / "celery_dlq/classify").rglob("*.py"), ROOT / "celery_dlq/worker/task.py"):
+        for node in ast.walk(ast.parse(read(path))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                place = makers.get(node.func.id)
+                given = [item.value for item in node.keywords if item.arg == "rule"]
+                given += node.args[place : place + 1] if place is not None else []
+                found |= {item.value for item in given if isinstance(item, ast.Constant)}
+    return found
+
+
+class TestRules:
+    def test_every_rule_is_in_the_reference(self) -> None:
+        text = read(REFERENCE / "rules.md")
+        ids = rule_ids()
+        assert {"os.closed", "http.status", "pg.message", "task.aborted", "default"} <= ids
+        assert {rule for rule in ids if f"`{rule}`" not in text} == set()
+
+
+class TestSchema:
+    def test_every_table_and_column_of_a_letter_is_named(self) -> None:
+        text = read(REFERENCE / "schema.md")
+        names = [*tables.metadata.tables, tables.VERSION_TABLE, *tables.letter.columns.keys()]
+        assert [name for name in names if f"`{name}`" not in text] == []
+        assert f"The schema is at version {schema.HEAD}." in text
+
+
+class TestPages:
+    def test_readme_and_contributing_stay_short(self) -> None:
+        assert len(read("README.md").splitlines()) <= 200
+        assert len(read("CONTRIBUTING.md").splitlines()) <= 150
+
+    @page
+    def test_every_relative_link_leads_somewhere(self, path: Path) -> None:
+        links = re.findall(r"\]\(([^)\s]+)\)", without_code(read(path)))
+        for link in links:
+            if re.match(r"https?:", link):
+                continue
+            target, _, anchor = link.partition("#")
+            there = (path.parent / target).resolve() if target else path
+            assert there.exists(), link
+            assert not anchor or anchor in anchors(read(there)), link
+
+    @page
+    def test_python_compiles(self, path: Path) -> None:
+        for block in blocks(read(path), "python"):
+            compile(
+                block if not block.startswith(" ") else f"def body():\n{block}", path.name, "exec"
+            )
+
+    @page
+    def test_no_page_names_a_machine(self, path: Path) -> None:
+        assert not re.search(r"/(?:work|root|home|tmp|Users)/", read(path))
+
+    def test_every_how_to_is_linked_from_the_readme(self) -> None:
+        text = read("README.md")
+        pages = [path.relative_to(ROOT) for path in DOCS.rglob("*.md")]
+        assert [str(path) for path in pages if f"({path})" not in text] == []
+
+    def test_every_page_that_the_code_names_exists(self) -> None:
+        named = {
+            name
+            for path in (ROOT / "celery_dlq").rglob("*.py")
+            for name in re.findall(r"docs/[\w/]+\.md", read(path))
+        }
+        assert "docs/reference/settings.md" in named
+        assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+    def test_every_make_target_that_is_named_exists(self) -> None:
+        targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+        for path in PAGES:
+            named = re.findall(r"`make ([\w-]+)`", read(path))
+            for block in blocks(read(path), "[a-z]*"):
+                named += re.findall(r"^(?:.*&& )?make ([\w-]+)$", block, re.MULTILINE)
+            assert set(named) <= targets, path.name
+
+    def test_the_changes_know_this_version(self) -> None:
+        (version,) = re.findall(r'^version = "(.+)"$', read("pyproject.toml"), re.MULTILINE)
+        assert version == celery_dlq.__version__
+        assert f"## [{version}]" in read("CHANGELOG.md")
+        assert f"| {version} |" in read("SECURITY.md")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
