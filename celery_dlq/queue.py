@@ -36,7 +36,9 @@ class DeadLetterQueue:
         app.dead_letter_queue = self
         signals.task_failure.connect(attach_failure, dispatch_uid="celery_dlq.attach_failure")
         signals.task_retry.connect(lighten_retry, dispatch_uid="celery_dlq.lighten_retry")
-        signals.worker_shutdown.connect(self._on_worker_shutdown)
+        # Before 5.7 Celery takes the same method of two queues for one receiver, unless it is named.
+        name = f"celery_dlq.worker_shutdown.{id(self)}"
+        signals.worker_shutdown.connect(self._on_worker_shutdown, dispatch_uid=name)
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
 
     @classmethod

@@ -27,7 +27,7 @@ class _Check:
 
 def _number(low: float, high: float, unit: str) -> _Check:
     return _Check(
-        f"a number of {unit} from {low:g} to {high:g}",
+        f"a number of {unit} from {low:.15g} to {high:.15g}",
         lambda value: _is_number(value) and low <= value <= high,
     )
 

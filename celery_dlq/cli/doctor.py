@@ -206,7 +206,9 @@ def _longest_wait(task: Any, session: Session) -> float:
 def _dlq_tasks(app: Any) -> list[Any]:
     from celery_dlq.worker.task import DLQTask
 
-    return [app.tasks[name] for name in sorted(app.tasks) if isinstance(app.tasks[name], DLQTask)]
+    # With DLQTask as the app's task_cls, Celery's own tasks are of it too, and never judged.
+    own = [app.tasks[name] for name in sorted(app.tasks) if not name.startswith("celery.")]
+    return [task for task in own if isinstance(task, DLQTask)]
 
 
 def _names(names: Iterable[str]) -> str:

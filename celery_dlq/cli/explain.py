@@ -78,7 +78,7 @@ def explain_type(name: str, classifier: Classifier) -> Explained:
             ("Depends on", found.depends_on),
             (
                 "Asked before",
-                "the task's own: classify(), dont_autoretry_for, throws, autoretry_for",
+                "the task's own: classify(), dont_autoretry_for, throws, autoretry_for, dlq_rules",
             ),
         ],
     )

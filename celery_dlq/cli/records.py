@@ -11,6 +11,7 @@ from typing import Any
 
 from celery_dlq.cli.times import iso
 from celery_dlq.letter import Attempt, DeadLetter
+from celery_dlq.redact import REDACTED
 from celery_dlq.store.base import Group, Stats
 
 
@@ -69,10 +70,15 @@ def whole_letter_record(letter: DeadLetter) -> dict[str, Any]:
         "routing_key": envelope.routing_key,
         "content_type": envelope.content_type,
         "content_encoding": envelope.content_encoding,
-        "headers": dict(envelope.headers),
+        "headers": {**envelope.headers, **_hidden_copies(envelope.headers)},
         "properties": dict(envelope.properties),
         "body": base64.b64encode(envelope.body).decode("ascii"),
     }
+
+
+def _hidden_copies(headers: Mapping[str, Any]) -> dict[str, str]:
+    # Celery writes the arguments into the headers once more, as text that nothing redacts.
+    return {name: REDACTED for name in ("argsrepr", "kwargsrepr") if headers.get(name)}
 
 
 def _attempt_record(attempt: Attempt) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _plan_parts(plan: Plan, rate: float | None) -> list[Part]:
         ],
     )
     tasks = Table(
-        (Column("TASK"), Column("TO SEND", right=True, rigid=True)), [*plan.by_task.items()]
+        (Column("TASK"), Column("SENDABLE", right=True, rigid=True)), [*plan.by_task.items()]
     )
     parts: list[Part] = [facts]
     if plan.by_task:

@@ -137,7 +137,8 @@ class Session:
 def _check_named(app: Any) -> None:
     """Refuse Celery's stand-in for an app that was not named: its store would be a new, empty file
     in the working directory."""
-    stands_in = app is celery_state.default_app
+    # Celery's Django fixup makes the project's own app the default one; the stand-in has this name.
+    stands_in = app is celery_state.default_app and app.main == "default"
     configured = STORE_URL_VARIABLE in os.environ or any(key.startswith("dlq_") for key in app.conf)
     if stands_in and not configured:
         raise click.UsageError("No app is named; write: celery -A <app> dlq …")

@@ -34,6 +34,7 @@ class Plan:
     sendable: int
     #: Of those, how many another redrive holds, or are sent and awaited already.
     in_flight: int
+    #: Letters that can be sent, by task; a limit takes the oldest of them.
     by_task: Mapping[str, int]
     #: The first letters that cannot be sent.
     skipped: tuple[Skipped, ...]

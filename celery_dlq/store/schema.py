@@ -6,6 +6,9 @@ Alembic is imported by what changes the schema only; a worker just compares two 
 from __future__ import annotations
 
 import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,8 +101,21 @@ def _upgrade(connection: Connection) -> str | None:
     _check_encoding(connection)
     found = current(connection)
     if found != HEAD:
-        command.upgrade(_config(connection=connection), "head")
+        with _quiet_alembic():
+            command.upgrade(_config(connection=connection), "head")
     return found
+
+
+@contextmanager
+def _quiet_alembic() -> Iterator[None]:
+    # A worker that makes its SQLite file would log Alembic's every step as its own news.
+    logger = logging.getLogger("alembic")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _check_encoding(connection: Connection) -> None:

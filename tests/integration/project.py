@@ -126,7 +126,9 @@ class Project:
         if self.backend:
             for task_id in self.sent:
                 self.app.AsyncResult(task_id).forget()
-        with self.app.connection_for_write() as connection:
+            # Celery leaves them to the garbage collector, which warns in some other test.
+            self.app.backend.client.connection_pool.disconnect()
+        with self.app.connection_for_write(self.broker) as connection:
             connection.default_channel.queue_delete(self.queue)
         self.dlq.store.close()
         self.app.close()

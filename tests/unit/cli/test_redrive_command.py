@@ -70,7 +70,7 @@ def test_sends_all_and_shows_the_plan_first(run, orders, store):
     result = run("redrive", "--all", "--yes")
     assert result.exit_code == 0, result.stderr
     assert "To send  3 dead letters" in result.stdout
-    assert "shop.charge        3" in result.stdout
+    assert "shop.charge         3" in result.stdout
     assert "Sent 3 of 3 dead letters." in result.stdout
     assert set(states(store).values()) == {"redriven"}
 
