@@ -53,10 +53,11 @@ def test_importing_the_commands_is_cheap():
     assert found.stdout == "[]\n"
 
 
-def celery_dlq(*args, cwd):
-    """A run of the real command, without an app."""
+def celery_dlq(*args, cwd, app=None):
+    """A run of the real command, without an app unless one is named."""
+    named = ["-A", app] if app else []
     return subprocess.run(
-        [sys.executable, "-m", "celery", "dlq", *args],
+        [sys.executable, "-m", "celery", *named, "dlq", *args],
         cwd=cwd, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -84,6 +85,20 @@ def test_without_an_app_nothing_is_made_up(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("CELERY_DLQ_STORE_URL", f"sqlite:///{tmp_path}/letters.sqlite3")
     assert celery_dlq("list", cwd=tmp_path).stdout == "No dead letters match.\n"
+
+
+def test_a_projects_own_default_app_is_no_stand_in(tmp_path):
+    """As Celery's Django fixup leaves it: the project's app is the default one, its keys prefixed."""
+    (tmp_path / "mysite.py").write_text(
+        "from celery import Celery\n"
+        "class Settings:\n"
+        "    CELERY_BROKER_URL = 'memory://'\n"
+        "app = Celery('mysite')\n"
+        "app.config_from_object(Settings(), namespace='CELERY')\n"
+        "app.set_default()\n"
+    )
+    found = celery_dlq("list", cwd=tmp_path, app="mysite")
+    assert (found.returncode, found.stdout) == (0, "No dead letters match.\n"), found.stderr
 
 
 @pytest.mark.parametrize(
