@@ -1,4 +1,4 @@
-"""The tables. What they hold is said in ``docs/reference/schema.md``; nothing here behaves."""
+"""The tables: letters, their attempts, the rollups, and the audit. Nothing here behaves."""
 
 from __future__ import annotations
 
