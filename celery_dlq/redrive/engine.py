@@ -18,6 +18,7 @@ from celery_dlq.redrive.pace import Pace
 from celery_dlq.redrive.plan import Progress, Report, Skipped, redrivable
 from celery_dlq.redrive.publish import Publisher, Sent, open_publisher
 from celery_dlq.settings import Settings
+from celery_dlq.states import State
 from celery_dlq.store.base import Filter, Store
 
 logger = get_logger(__name__)
@@ -33,6 +34,8 @@ class _Run:
     wanted: Filter
     planned: int
     pace: Pace
+    #: The letters still to be claimed, by id, where a filter would find those that were sent again.
+    named: list[str] | None = None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     sent: int = 0
     overtaken: int = 0
@@ -103,7 +106,7 @@ class Redrive:
         count = self._store.count(wanted)
         planned = count if limit is None else min(count, limit)
         pace = Pace(rate, monotonic=time.monotonic, sleep=self._sleep)
-        run = _Run(wanted, planned, pace)
+        run = _Run(wanted, planned, pace, self._names(wanted, planned))
         if planned:
             self._send_all(run, who, on_progress or (lambda _progress: None), should_stop)
         return run.report(interrupted=should_stop())
@@ -132,10 +135,33 @@ class Redrive:
         finally:
             self._store.release(run.token, sorted(run.held))
 
+    def _names(self, wanted: Filter, planned: int) -> list[str] | None:
+        """The oldest ``planned`` letters, listed beforehand when redriven ones are wanted: a letter
+        that was sent is redriven once more, and the next claim would take it again."""
+        if State.REDRIVEN not in wanted.states:
+            return None
+        newest_first, after = list[str](), None
+        while True:
+            page = self._store.find(wanted, limit=500, after=after)
+            newest_first += [letter.task_id for letter in page.letters]
+            after = page.next
+            if after is None:
+                return newest_first[::-1][:planned]
+
     def _claim(self, run: _Run, size: int) -> Sequence[DeadLetter]:
+        if run.named is None:
+            return self._take(run, run.wanted, size)
+        while run.named:
+            chunk, run.named = run.named[:size], run.named[size:]
+            letters = self._take(run, replace(run.wanted, ids=tuple(chunk)), size)
+            if letters:
+                return letters
+        return ()
+
+    def _take(self, run: _Run, wanted: Filter, size: int) -> Sequence[DeadLetter]:
         now = self._now()
         return self._store.claim(
-            run.wanted,
+            wanted,
             token=run.token,
             lease_until=now + timedelta(seconds=self._settings.claim_lease),
             limit=size,

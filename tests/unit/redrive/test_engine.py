@@ -232,6 +232,15 @@ def test_a_redriven_letter_is_taken_only_by_name(store, publisher, run):
     assert store.get("a").redrive_count == 2
 
 
+def test_redriven_letters_are_each_sent_once_more(store, publisher, run):
+    fill(store, *"abcde")
+    run()
+    publisher.batches.clear()
+    report = run(Filter(states=frozenset({State.REDRIVEN})), limit=4)
+    assert (report.sent, report.unsent) == (4, 0)
+    assert len(set(publisher.sent)) == 4
+
+
 def test_the_run_is_audited(store, run):
     fill(store, "a")
     run()
