@@ -73,7 +73,7 @@ def open_engine(url: URL, timeout: float | None) -> Engine:
         extra = _EXTRAS[url.get_backend_name()]
         raise StoreError(
             f"The driver {url.get_driver_name()} of dlq_store_url cannot be imported ({error}); "
-            f"run: pip install celery-dlq[{extra}]"
+            f"run: pip install 'celery-dlq[{extra}]'"
         ) from error
     event.listen(engine, "connect", lambda connection, _record: plan.prepare(connection))
     if engine.dialect.name == "sqlite":
