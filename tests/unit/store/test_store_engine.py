@@ -93,7 +93,7 @@ def test_a_missing_driver_names_the_extra(url, extra, monkeypatch):
         raise ImportError("No module named 'psycopg'")
 
     monkeypatch.setattr("celery_dlq.store.drivers.create_engine", refuse)
-    with pytest.raises(StoreError, match=rf"pip install celery-dlq\[{extra}\]"):
+    with pytest.raises(StoreError, match=rf"pip install 'celery-dlq\[{extra}\]'"):
         Database(url).read(lambda connection: None)
 
 
