@@ -32,9 +32,10 @@ def _uncount(backend: Any, letter: DeadLetter) -> None:
     )
     index = letter.envelope.headers.get("group_index")
     ordered = client.type(results) == b"zset"
-    if ordered and client.get(size) is None and client.zcard(results):
+    arrived = client.zcard(results) if ordered else client.llen(results)
+    if client.get(size) is None and arrived:
         # Celery forgets the size when the chord fails, which it does when all parts are in.
-        client.set(size, client.zcard(results), ex=backend.expires)
+        client.set(size, arrived, ex=backend.expires)
     with client.pipeline() as pipe:
         for part in _parts_of(backend, client, results, letter.task_id, ordered):
             pipe.zrem(results, part) if ordered else pipe.lrem(results, 1, part)

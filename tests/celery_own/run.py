@@ -47,7 +47,8 @@ def main() -> int:
     plain, ours = run_both(source)
     print(summary(plain, ours))
     wrong = problems(plain, ours, EXPECTED_DIFFERENCES)
-    print(*wrong, sep="\n")
+    for line in wrong:
+        print(line)
     return 1 if wrong else 0
 
 
