@@ -10,7 +10,6 @@ from celery import bootsteps
 from celery_dlq.worker.recorder import Recorder
 from celery_dlq.worker.writer import Writer
 
-
 #: Seconds after which the interpreter lets another thread run, in a parent whose tasks run elsewhere.
 #: With Python's 0.005 the event loop waits that long for the writer after each of its socket calls;
 #: in a storm of failures that cost a tenth of the throughput.
