@@ -56,7 +56,7 @@ class _Run:
     def progress(self) -> Progress:
         return Progress(
             total=self.planned, sent=self.sent,
-            skipped=len(self.skipped), lost_claims=self.overtaken,
+            skipped=len(self.skipped), overtaken=self.overtaken,
         )  # fmt: skip
 
     def report(self, *, interrupted: bool) -> Report:

@@ -49,7 +49,7 @@ class Progress:
     sent: int
     skipped: int
     #: Sent, but the worker's outcome came before the mark; nothing is wrong with them.
-    lost_claims: int
+    overtaken: int
 
 
 @dataclass(frozen=True, kw_only=True)

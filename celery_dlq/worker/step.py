@@ -12,7 +12,7 @@ from celery_dlq.worker.writer import Writer
 
 #: Seconds after which the interpreter lets another thread run, in a parent whose tasks run elsewhere.
 #: With Python's 0.005 the event loop waits that long for the writer after each of its socket calls;
-#: in a storm of failures that cost a tenth of the throughput.
+#: in a storm of failures that costs throughput (``make bench`` shows how much).
 SWITCH_INTERVAL_S = 0.001
 
 

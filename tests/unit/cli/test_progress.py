@@ -11,7 +11,7 @@ def put_out(updates, *, quiet=False, no_color=False):
     with CliRunner().isolation() as (stdout, stderr, _both):
         with shown_progress(cli) as update:
             for sent, skipped in updates:
-                update(Progress(total=200, sent=sent, skipped=skipped, lost_claims=0))
+                update(Progress(total=200, sent=sent, skipped=skipped, overtaken=0))
         assert stdout.getvalue() == b""
         return stderr.getvalue().decode()
 
@@ -42,4 +42,4 @@ def test_a_reader_that_went_away_does_not_stop_the_redrive(monkeypatch):
             raise BrokenPipeError
 
     with shown_progress(Deaf(app=object(), no_color=False, workdir=None)) as update:
-        update(Progress(total=1, sent=1, skipped=0, lost_claims=0))
+        update(Progress(total=1, sent=1, skipped=0, overtaken=0))

@@ -256,7 +256,7 @@ def test_ctrl_c_stops_after_the_batch_and_tells_what_was_sent(run, orders, fake)
 
 def test_a_second_ctrl_c_stops_at_once_and_tells_how_far_it_came(run, orders, fake):
     def during(on_progress, should_stop):
-        on_progress(Progress(total=3, sent=2, skipped=0, lost_claims=0))
+        on_progress(Progress(total=3, sent=2, skipped=0, overtaken=0))
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("the second Ctrl-C did not interrupt")
@@ -270,7 +270,7 @@ def test_a_second_ctrl_c_stops_at_once_and_tells_how_far_it_came(run, orders, fa
 
 def test_an_error_on_the_way_tells_how_far_it_came(run, orders, fake):
     fake.during = lambda on_progress, _stop: on_progress(
-        Progress(total=3, sent=1, skipped=0, lost_claims=0)
+        Progress(total=3, sent=1, skipped=0, overtaken=0)
     )
     fake.answer = RedriveError("The broker does not answer; check it.")
     result = run("redrive", "--all", "--yes")

@@ -180,7 +180,7 @@ def test_an_outcome_that_comes_before_the_mark_stands(store, publisher, run):
     publisher.before = lambda letters: store.record_outcomes([done])
     told = []
     assert run(on_progress=told.append).sent == 1
-    assert told[0].lost_claims == 1
+    assert told[0].overtaken == 1
     assert states(store) == {"a": "resolved"}
 
 
