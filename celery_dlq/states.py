@@ -23,10 +23,21 @@ class Reason(str, Enum):
     EXHAUSTED = "exhausted"
     #: The hard time limit killed the task.
     TIMEOUT = "timeout"
-    #: The worker process died under the task and the message is not delivered again.
+    #: Its worker process died under the task, ``dlq_max_deliveries`` times or with no delivery to follow.
     POISON = "poison"
     #: The task raised ``Reject(requeue=False)``, or its retry could not be published.
     REJECTED = "rejected"
+    #: The body ran to its end, but its outcome could not be stored or passed on. A redrive runs it a
+    #: second time, so only one that names the letter or this reason takes it.
+    UNSTORED = "unstored"
+    #: The worker was shut down under the task, whose message was acknowledged already.
+    CANCELLED = "cancelled"
+    #: The worker that took the message knows no task of that name.
+    UNKNOWN_TASK = "unknown_task"
+    #: The message cannot be decoded, or is no task message.
+    MALFORMED = "malformed"
+    #: Brought in from a dead-letter queue of the broker's.
+    INGESTED = "ingested"
 
 
 class State(str, Enum):

@@ -21,6 +21,11 @@ _REASONS = {
     Reason.TIMEOUT: "the hard time limit killed it",
     Reason.POISON: "its worker process died under it",
     Reason.REJECTED: "it was rejected, or its retry could not be published",
+    Reason.UNSTORED: "it ran to its end, but its outcome could not be stored",
+    Reason.CANCELLED: "its worker was shut down under it",
+    Reason.UNKNOWN_TASK: "the worker knows no task of that name",
+    Reason.MALFORMED: "it cannot be decoded, or is no task message",
+    Reason.INGESTED: "it came from a dead-letter queue of the broker's",
 }
 
 #: Headers of Celery's messages that say how a task was sent.

@@ -25,7 +25,8 @@ WIDE = 120
 
 _STYLES = {
     "transient": "yellow", "terminal": "red", "exhausted": "red", "timeout": "red",
-    "poison": "red", "rejected": "red", "dead": "red", "claimed": "yellow", "redriven": "yellow",
+    "poison": "red", "rejected": "red", "unstored": "red", "cancelled": "red", "unknown_task": "red",
+    "malformed": "red", "ingested": "red", "dead": "red", "claimed": "yellow", "redriven": "yellow",
     "resolved": "green", "discarded": "dim", "ok": "green", "warning": "yellow", "error": "red",
 }  # fmt: skip
 
