@@ -8,11 +8,18 @@ from typing import Any
 
 from celery_dlq.errors import FilterError
 from celery_dlq.redrive.checks import why_no_task
-from celery_dlq.states import State
+from celery_dlq.states import Reason, State
 from celery_dlq.store.base import Filter, Store
 
 #: Letters of a plan that are named one by one.
 _NAMED_LIMIT = 20
+
+#: Letters that a redrive takes only by their ids or by this reason, since sending them back without a
+#: look does harm: what it says follows "they".
+NAMED_ONLY: Mapping[Reason, str] = {
+    Reason.UNSTORED: "ran to their end and would run again",
+    Reason.MALFORMED: "could not be read and would come back",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,23 +80,29 @@ class Report:
 def make_plan(app: Any, store: Store, wanted: Filter, *, limit: int | None = None) -> Plan:
     """Count the letters of ``wanted`` as a redrive would take them."""
     matched, counts = store.count(wanted), store.count_by_task(redrivable(wanted))
+    set_apart = _set_apart(store, wanted)
     refused = {task: why for task in counts if (why := why_no_task(app, task))}
     by_task = {task: count for task, count in counts.items() if task not in refused}
     unsendable = sum(counts[task] for task in refused)
     sendable = sum(by_task.values()) if limit is None else min(limit, sum(by_task.values()))
+    in_flight = matched - sum(counts.values()) - sum(set_apart.values())
     return Plan(
         matched=matched,
         sendable=sendable,
-        in_flight=matched - sum(counts.values()),
+        in_flight=in_flight,
         by_task=by_task,
         skipped=tuple(_examples(store, wanted, refused)),
-        notes=tuple(_notes(matched - sum(counts.values()), unsendable, sendable, limit)),
+        notes=(
+            *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
+            *_notes(in_flight, unsendable, sendable, limit),
+        ),
     )
 
 
 def redrivable(wanted: Filter) -> Filter:
     """``wanted``, narrowed to the letters that a redrive may take: dead ones, and redriven ones
-    whose outcome the operator has given up on by naming that state.
+    whose outcome the operator has given up on by naming that state; without those that it takes only
+    when they are named (:data:`NAMED_ONLY`).
 
     :raises FilterError: it names only states that no redrive takes letters from.
     """
@@ -99,7 +112,25 @@ def redrivable(wanted: Filter) -> Filter:
         raise FilterError(
             f"Letters that are {named} cannot be redriven; only dead or redriven ones can."
         )
-    return replace(wanted, states=states or frozenset({State.DEAD}))
+    named = wanted.ids or wanted.reason
+    apart = frozenset[Reason]() if named else frozenset(NAMED_ONLY)
+    return replace(wanted, states=states or frozenset({State.DEAD}), without_reasons=apart)
+
+
+def _set_apart(store: Store, wanted: Filter) -> Mapping[Reason, int]:
+    """How many letters of ``wanted`` are left out because they are not named, by reason."""
+    taken = redrivable(wanted)
+    return {
+        reason: store.count(replace(taken, reason=reason, without_reasons=frozenset()))
+        for reason in sorted(taken.without_reasons)
+    }
+
+
+def _why_apart(reason: Reason, count: int) -> str:
+    return (
+        f"{count} {NAMED_ONLY[reason]}; "
+        f"they are sent only by their ids or with --reason {reason.value}."
+    )
 
 
 def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Skipped]:

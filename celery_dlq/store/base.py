@@ -24,6 +24,8 @@ class Filter:
     task: str | None = None
     exception: str | None = None
     reason: Reason | None = None
+    #: Reasons left out.
+    without_reasons: frozenset[Reason] = frozenset()
     queue: str | None = None
     #: Empty means the open states.
     states: frozenset[State] = frozenset()

@@ -75,6 +75,8 @@ def conditions(connection: Connection, wanted: Filter) -> Conditions:
         found.append(one_of(connection, letter.c.task_id, ids))
     if wanted.reason:
         found.append(letter.c.reason == wanted.reason.value)
+    if wanted.without_reasons:
+        found.append(letter.c.reason.not_in(sorted(wanted.without_reasons)))
     if wanted.queue:
         found.append(letter.c.queue == safe_text(wanted.queue))
     if wanted.worker:

@@ -239,3 +239,9 @@ def test_an_empty_search_of_the_store_is_not_an_error(store):
 
 def test_an_unknown_letter_is_none(store):
     assert store.get("nobody") is None
+
+
+def test_reasons_can_be_left_out(store):
+    store.save([at("a", 1), at("b", 2, reason=Reason.POISON), at("c", 3, reason=Reason.TIMEOUT)])
+    assert found(store, without_reasons=frozenset({Reason.POISON})) == ["c", "a"]
+    assert found(store, without_reasons=frozenset({Reason.POISON, Reason.TIMEOUT})) == ["a"]

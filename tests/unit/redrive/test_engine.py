@@ -11,7 +11,7 @@ from celery_dlq import Filter, Settings
 from celery_dlq.errors import FilterError
 from celery_dlq.redrive import engine as module
 from celery_dlq.redrive.engine import Redrive
-from celery_dlq.redrive.plan import make_plan, redrivable
+from celery_dlq.redrive.plan import NAMED_ONLY, make_plan, redrivable
 from celery_dlq.redrive.publish import Sent
 from celery_dlq.states import State
 from celery_dlq.store.sql import SQLStore
@@ -272,3 +272,25 @@ def test_closed_letters_cannot_be_asked_for():
     with pytest.raises(FilterError, match="resolved cannot be redriven"):
         redrivable(Filter(states=frozenset({State.RESOLVED})))
     assert redrivable(Filter()).states == {State.DEAD}
+
+
+@pytest.mark.parametrize("reason", NAMED_ONLY)
+class TestLettersThatMustBeNamed:
+    def test_are_left_alone_by_a_redrive_of_everything(self, store, publisher, run, app, reason):
+        fill(store, "fine")
+        fill(store, "apart", reason=reason)
+        plan = make_plan(app, store, EVERYTHING)
+        assert (plan.matched, plan.sendable, plan.in_flight) == (2, 1, 0)
+        assert f"--reason {reason.value}" in plan.notes[0]
+        assert run().sent == 1
+        assert publisher.sent == ["fine"]
+
+    @pytest.mark.parametrize("by", ["id", "reason"])
+    def test_are_sent_when_they_are(self, store, publisher, run, app, reason, by):
+        fill(store, "apart", reason=reason)
+        wanted = Filter(ids=("apart",)) if by == "id" else Filter(reason=reason)
+        assert (make_plan(app, store, wanted).sendable, make_plan(app, store, wanted).notes) == (
+            1,
+            (),
+        )
+        assert run(wanted).sent == 1
