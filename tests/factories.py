@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from celery_dlq.delivery import Delivery
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.states import Reason, Verdict
 
@@ -73,3 +74,15 @@ def envelope(task_id: str = "0d3f", **changes: Any) -> Envelope:
         "queue": "celery",
     }
     return Envelope(**{**values, **changes})
+
+
+def delivery(task_id: str = "0d3f", *, minutes: float = 0, **changes: Any) -> Delivery:
+    values = {
+        "redrive": 0,
+        "attempt": 1,
+        "number": 2,
+        "started_at": T0 + timedelta(minutes=minutes),
+        "worker": "celery@host",
+        "process": "b00t-1:4711:99",
+    }
+    return Delivery(task_id=task_id, **{**values, **changes})

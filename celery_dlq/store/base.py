@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Protocol
 
+from celery_dlq.delivery import Delivery
 from celery_dlq.errors import FilterError
 from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.states import OPEN_STATES, Reason, State
@@ -123,10 +124,24 @@ class Store(Protocol):
         """Check (on SQLite: create) the schema; raises ``SchemaError``."""
 
     def save(self, letters: Sequence[DeadLetter]) -> Saved:
-        """Record failures. Idempotent under repetition, in any order, from many writers."""
+        """Record failures, and forget their messages' deliveries. Idempotent under repetition, in any
+        order, from many writers."""
 
     def record_outcomes(self, outcomes: Sequence[Outcome]) -> int:
-        """Resolve the letters whose messages succeeded; returns how many were open."""
+        """Resolve the letters whose messages succeeded, and forget the messages' deliveries; returns
+        how many were open."""
+
+    def deliveries(self, task_id: str) -> tuple[Delivery, ...]:
+        """What is remembered of the deliveries of ``task_id``, over all redrives, oldest first."""
+
+    def put_delivery(self, delivery: Delivery) -> None:
+        """Remember ``delivery``, in the place of what is known of it (its redrive, attempt and start)."""
+
+    def forget_deliveries(self, known: Sequence[Delivery]) -> None:
+        """Forget just these: their runs ended."""
+
+    def prune_deliveries(self, before: datetime) -> int:
+        """Forget the deliveries that were started before ``before``; returns how many."""
 
     def get(self, task_id: str) -> DeadLetter | None:
         """The letter with its attempts, or None."""

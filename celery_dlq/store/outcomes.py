@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.letter import Outcome
 from celery_dlq.states import State
-from celery_dlq.store import tables
+from celery_dlq.store import deliveries, tables
 from celery_dlq.store.merge import resolves
 from celery_dlq.store.rows import fit, stored_id
 from celery_dlq.store.save import Stored, lock_stored
@@ -36,6 +36,7 @@ def record_batch(connection: Connection, outcomes: Sequence[Outcome]) -> int:
     if resolved:
         connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
         tally.write(connection)
+    deliveries.forget_messages(connection, (stored_id(item.task_id) for item in outcomes))
     return len(resolved)
 
 

@@ -100,13 +100,13 @@ def _json_values(letter: DeadLetter) -> dict[str, str]:
 def storable(letter: DeadLetter) -> DeadLetter:
     """``letter`` under the key it is stored by, with numbers that every database holds."""
     attempts = (
-        _changed(item, redrive=_whole(item.redrive), number=_whole(item.number))
+        _changed(item, redrive=whole(item.redrive), number=whole(item.number))
         for item in letter.attempts
     )
     return _changed(
         letter,
         task_id=stored_id(letter.task_id),
-        redrive_count=_whole(letter.redrive_count),
+        redrive_count=whole(letter.redrive_count),
         attempts=tuple(attempts),
     )
 
@@ -199,5 +199,6 @@ def _finite(seconds: float | None) -> float | None:
     return seconds if seconds is None or math.isfinite(seconds) else None
 
 
-def _whole(number: int) -> int:
+def whole(number: int) -> int:
+    """``number`` as every database's INTEGER holds it, from 0."""
     return max(0, min(number, _INT_LIMIT))

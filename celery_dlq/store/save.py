@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.letter import DeadLetter
 from celery_dlq.states import State
-from celery_dlq.store import tables
+from celery_dlq.store import deliveries, tables
 from celery_dlq.store.base import Saved
 from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
 from celery_dlq.store.query import one_of
@@ -77,6 +77,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
         drafts.append(draft)
     _write(connection, drafts)
     tally.write(connection)
+    deliveries.forget_messages(connection, (item.task_id for item in batch))
     return Saved(arrived=arrived, known=len(letters) - arrived)
 
 

@@ -11,9 +11,10 @@ from typing import TypeVar
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.delivery import Delivery
 from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.settings import Settings
-from celery_dlq.store import claims, closing, query, rollups, schema, tables
+from celery_dlq.store import claims, closing, deliveries, query, rollups, schema, tables
 from celery_dlq.store.base import Claim, Filter, Group, Page, Saved, Stats
 from celery_dlq.store.engine import Database
 from celery_dlq.store.outcomes import record_batch
@@ -59,6 +60,18 @@ class SQLStore:
         if not outcomes:
             return 0
         return self._write(lambda connection: record_batch(connection, outcomes))
+
+    def deliveries(self, task_id: str) -> tuple[Delivery, ...]:
+        return self._read(lambda connection: deliveries.read(connection, task_id))
+
+    def put_delivery(self, delivery: Delivery) -> None:
+        self._write(lambda connection: deliveries.put(connection, delivery))
+
+    def forget_deliveries(self, known: Sequence[Delivery]) -> None:
+        self._write(lambda connection: deliveries.forget(connection, known))
+
+    def prune_deliveries(self, before: datetime) -> int:
+        return self._write(lambda connection: deliveries.prune(connection, before))
 
     def get(self, task_id: str) -> DeadLetter | None:
         return self._read(lambda connection: _get(connection, stored_id(task_id)))

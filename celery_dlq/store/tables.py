@@ -1,4 +1,4 @@
-"""The tables: letters, their attempts, the rollups, and the audit. Nothing here behaves."""
+"""The tables: letters, their attempts, the rollups, the audit, and deliveries. Nothing here behaves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     Index,
@@ -152,5 +153,23 @@ audit = Table(
     Column("detail", LONG_TEXT, nullable=False),
     **_OPTIONS,
 )
+
+# Runs of redelivered messages that have not ended; what ends takes its rows along.
+delivery = Table(
+    "celery_dlq_delivery",
+    metadata,
+    Column("task_id", name(), nullable=False),
+    Column("redrive", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("worker", name(), nullable=False),
+    Column("process", name(), nullable=False),
+    Column("alone", Boolean, nullable=False),
+    Column("death", LONG_TEXT, nullable=False),
+    PrimaryKeyConstraint("task_id", "redrive", "attempt", "started_at"),
+    **_OPTIONS,
+)
+Index(None, delivery.c.started_at)
 
 version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
