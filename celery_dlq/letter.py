@@ -15,6 +15,9 @@ from celery_dlq.states import Reason, State, Verdict
 #: Version of the dictionary form, checked when a spooled letter is read back.
 FORMAT = 1
 
+#: Stands for the task's name in the letter of a message that names none.
+NO_TASK = "<no task>"
+
 #: Characters of an attempt's message; the last one's whole message is the letter's own.
 ATTEMPT_MESSAGE_LIMIT = 500
 

@@ -30,16 +30,17 @@ def _uncount(backend: Any, letter: DeadLetter) -> None:
     results, reported, size, claim = (
         backend.get_key_for_group(group_id, suffix) for suffix in (".j", ".d", ".s", ".c")
     )
-    index = letter.envelope.headers.get("group_index")
+    headers = letter.envelope.headers
+    index, task_id = headers.get("group_index"), str(headers.get("id", letter.task_id))
     ordered = client.type(results) == b"zset"
     arrived = client.zcard(results) if ordered else client.llen(results)
     if client.get(size) is None and arrived:
         # Celery forgets the size when the chord fails, which it does when all parts are in.
         client.set(size, arrived, ex=backend.expires)
     with client.pipeline() as pipe:
-        for part in _parts_of(backend, client, results, letter.task_id, ordered):
+        for part in _parts_of(backend, client, results, task_id, ordered):
             pipe.zrem(results, part) if ordered else pipe.lrem(results, 1, part)
-        pipe.srem(reported, f"{letter.task_id}:{'+inf' if index is None else index}")
+        pipe.srem(reported, f"{task_id}:{'+inf' if index is None else index}")
         pipe.delete(claim)
         pipe.execute()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery_dlq.letter import DeadLetter
+from celery_dlq.letter import NO_TASK, DeadLetter
 
 
 def why_not(app: Any, letter: DeadLetter) -> str | None:
@@ -16,6 +16,7 @@ def why_not(app: Any, letter: DeadLetter) -> str | None:
 
 def why_no_task(app: Any, task: str) -> str | None:
     """The reason why no letter of ``task`` can be sent; None when they can."""
-    if task in app.tasks:
+    if task in app.tasks or task == NO_TASK:
+        # What names no task is sent as it is when its sender's or its readers' mistake is mended.
         return None
     return f"task {task} is not registered in this app; deploy or import it, or discard its letters"

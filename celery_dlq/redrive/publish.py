@@ -12,14 +12,19 @@ from kombu import Producer
 from kombu.exceptions import OperationalError
 
 from celery_dlq.errors import RedriveError
-from celery_dlq.headers import ATTEMPTS_HEADER, DELIVERY_HEADERS, REDRIVE_HEADER
+from celery_dlq.headers import (
+    ATTEMPTS_HEADER,
+    COMPRESSED_HEADER,
+    DELIVERY_HEADERS,
+    LETTER_HEADER,
+    REDRIVE_HEADER,
+)
 from celery_dlq.letter import DeadLetter
 
 #: Seconds to wait for the broker's confirmation of a batch.
 CONFIRM_TIMEOUT_S = 30.0
 
-#: kombu has undone the compression when it hands a message over.
-_DROPPED = ("compression", ATTEMPTS_HEADER)
+_DROPPED = (ATTEMPTS_HEADER, COMPRESSED_HEADER, LETTER_HEADER)
 
 #: A first attempt, at once, that does not expire: the original deadline is long over.
 _RENEWED: Mapping[str, Any] = {"retries": 0, "eta": None, "expires": None}
@@ -118,7 +123,8 @@ class _Confirming:
 
     def _on_return(self, exc: Exception, exchange: str, routing_key: str, message: Any) -> None:
         # The broker confirms a returned message too, after returning it.
-        task_id = str(message.properties["application_headers"]["id"])
+        headers = message.properties["application_headers"]
+        task_id = headers.get(LETTER_HEADER) or headers["id"]
         where = f"exchange {exchange!r}, routing key {routing_key!r}"
         self._sent.refused[task_id] = (
             f"no queue takes it any more ({where}); start its worker first"
@@ -182,12 +188,21 @@ def publish(producer: Producer, letter: DeadLetter, **options: Any) -> None:
 
 def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
     """The original headers, as of a first attempt, marked as this letter's next redrive."""
-    kept = {
-        name: value
-        for name, value in letter.envelope.headers.items()
-        if name not in _DROPPED and not name.startswith(DELIVERY_HEADERS)
-    }
-    return {**kept, **_RENEWED, REDRIVE_HEADER: letter.redrive_count + 1}
+    original = letter.envelope.headers
+    kept = {name: value for name, value in original.items() if not _is_dropped(name)}
+    if "task" in kept:
+        kept |= _RENEWED
+    if COMPRESSED_HEADER not in original:
+        # kombu has undone the compression when it hands a message over.
+        kept.pop("compression", None)
+    if kept.get("id") != letter.task_id:
+        # The outcome could not be told to this letter by the message's own id.
+        kept[LETTER_HEADER] = letter.task_id
+    return {**kept, REDRIVE_HEADER: letter.redrive_count + 1}
+
+
+def _is_dropped(name: object) -> bool:
+    return name in _DROPPED or (isinstance(name, str) and name.startswith(DELIVERY_HEADERS))
 
 
 def _reason(error: Exception) -> str:

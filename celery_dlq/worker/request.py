@@ -13,9 +13,11 @@ from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceed
 from celery.utils.log import get_logger
 from celery.worker.request import Request
 
-from celery_dlq.headers import REDRIVE_HEADER
+from celery_dlq.headers import redrive_of
 from celery_dlq.letter import DeadLetter, Failure, Outcome
 from celery_dlq.states import Reason
+from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.malformed import check_request
 from celery_dlq.worker.snapshot import failure_of, snapshot, unwrap
 
 logger = get_logger(__name__)
@@ -31,7 +33,9 @@ class DLQRequest(Request):  # type: ignore[misc]
 
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, **options)
-        if REDRIVE_HEADER in self._request_dict or self._delivery_info["redelivered"]:
+        check_request(self)
+        # The headers that were sent: in the protocol of Celery 3 the request's are made of the body.
+        if redrive_of(message.headers) or self._delivery_info["redelivered"]:
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success
@@ -84,8 +88,8 @@ class DLQRequest(Request):  # type: ignore[misc]
             finish()
             return
         outcome = Outcome(
-            task_id=self.id,
-            redrive=int(self._request_dict.get(REDRIVE_HEADER) or 0),
+            task_id=letter_id(self._message, self.id),
+            redrive=redrive_of(self._message.headers),
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
         )

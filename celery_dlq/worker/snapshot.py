@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -10,11 +11,12 @@ from typing import Any
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 
 from celery_dlq.fingerprint import fingerprint
-from celery_dlq.headers import REDRIVE_HEADER
-from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
-from celery_dlq.redact import safe_message
+from celery_dlq.headers import COMPRESSED_HEADER, redrive_of
+from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure, dump_json
+from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.failure import app_frames, bounded_traceback, read_attempts, type_name
+from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.task import Wiring
 
 #: AMQP's message properties that a sender may set; the rest belongs to one delivery.
@@ -31,7 +33,7 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
     redactor, embed = wiring.redactor, _embed(request)
     task, last = request.type, failure.attempts[-1]
     return DeadLetter(
-        task_id=request.id,
+        task_id=letter_id(request.message, request.id),
         task=task,
         reason=failure.reason,
         explanation=failure.explanation,
@@ -47,11 +49,11 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
         worker=last.worker,
         pid=failure.pid,
         release=wiring.settings.release,
-        root_id=request.root_id,
-        parent_id=request.parent_id,
-        group_id=request.group,
-        correlation_id=request.correlation_id,
-        canvas=_canvas(request, embed),
+        root_id=text_or_none(request.root_id),
+        parent_id=text_or_none(request.parent_id),
+        group_id=text_or_none(request.group),
+        correlation_id=text_or_none(request.correlation_id),
+        canvas=canvas_of(embed, request.group),
         tags=tuple(getattr(request.task, "dlq_tags", ())),
         envelope=envelope(request.message, request.app),
     )
@@ -60,13 +62,13 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
 def envelope(message: Any, app: Any) -> Envelope:
     """The raw message, as far as it can be sent again."""
     info = message.delivery_info or {}
-    exchange, routing_key = info.get("exchange") or "", info.get("routing_key") or ""
+    exchange, routing_key = (str(info.get(name) or "") for name in ("exchange", "routing_key"))
     properties = message.properties or {}
     return Envelope(
         body=_raw(message.body, message.content_encoding),
-        content_type=message.content_type or "",
-        content_encoding=message.content_encoding or "",
-        headers=dict(message.headers or {}),
+        content_type=str(message.content_type or ""),
+        content_encoding=str(message.content_encoding or ""),
+        headers=_headers(message),
         properties={
             name: properties[name] for name in _PROPERTIES if properties.get(name) is not None
         },
@@ -89,7 +91,7 @@ def failure_of(
     headers = request.request_dict
     last = Attempt(
         number=(headers.get("retries") or 0) + 1,
-        redrive=int(headers.get(REDRIVE_HEADER) or 0),
+        redrive=redrive_of(request.message.headers),
         failed_at=failed_at,
         exception_type=name,
         message=safe_message(exc),
@@ -130,17 +132,40 @@ def _embed(request: Any) -> Mapping[str, Any]:
     return embed if isinstance(embed, Mapping) else {}
 
 
-def _canvas(request: Any, embed: Mapping[str, Any]) -> str:
-    if embed.get("chord"):
-        return "chord"
-    if embed.get("chain"):
-        return "chain"
-    return "group" if request.group else ""
+def canvas_of(embed: object, group: object) -> str:
+    """What a message is part of, by the third part of its body and the group in its headers."""
+    if isinstance(embed, Mapping):
+        if embed.get("chord"):
+            return "chord"
+        if embed.get("chain"):
+            return "chain"
+    return "group" if group else ""
 
 
-def _raw(body: Any, content_encoding: str | None) -> bytes:
-    # py-amqp decodes a body by its content encoding; others hand over the bytes.
-    return body.encode(content_encoding or "utf-8") if isinstance(body, str) else bytes(body)
+def text_or_none(value: object) -> str | None:
+    """An id as it is stored; None for what is no text."""
+    return safe_text(value) if isinstance(value, str) else None
+
+
+def _headers(message: Any) -> dict[str, Any]:
+    headers = dict(message.headers or {})
+    # kombu notes an error when it cannot undo the compression, and leaves the body as it came.
+    if "compression" in headers and message.errors:
+        headers[COMPRESSED_HEADER] = True
+    return headers
+
+
+def _raw(body: Any, content_encoding: Any) -> bytes:
+    """The body as it was sent."""
+    if isinstance(body, str):
+        # py-amqp decodes a body by its content encoding.
+        with contextlib.suppress(LookupError, TypeError, UnicodeError):
+            return body.encode(content_encoding or "utf-8")
+        return body.encode("utf-8", "surrogatepass")
+    if body is None or isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body or b"")
+    # Redis carries what a stranger has put in the body's place.
+    return dump_json(body).encode("ascii")
 
 
 def _queue_name(exchange: str, routing_key: str, app: Any) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 
 from celery import bootsteps
 
+from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.recorder import Recorder
+from celery_dlq.worker.redis_items import catch_unreadable
 from celery_dlq.worker.writer import Writer
 
 #: Seconds after which the interpreter lets another thread run, in a parent whose tasks run elsewhere.
@@ -21,10 +23,16 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        # Other steps look at the consumer's handlers when they start; so this is the time.
+        Foreign(consumer, consumer.app.dead_letter_queue).join()
+
     def start(self, consumer: Any) -> None:
         """The broker is connected."""
         writer, _ = self._parts(consumer)
         writer.start()
+        catch_unreadable(consumer.task_consumer.channel)
         if getattr(consumer.pool, "uses_semaphore", False):  # prefork: no task runs in this process
             sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
 

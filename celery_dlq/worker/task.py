@@ -19,7 +19,7 @@ from celery.utils.quorum_queues import detect_quorum_queues
 
 from celery_dlq.classify import Classifier, Decision, Rule, rules_for
 from celery_dlq.errors import AsyncTaskError, TaskAborted
-from celery_dlq.headers import ATTEMPTS_HEADER, DELIVERY_HEADERS, REDRIVE_HEADER
+from celery_dlq.headers import ATTEMPTS_HEADER, DELIVERY_HEADERS, redrive_of
 from celery_dlq.letter import Attempt, DeadLetter, Explanation, Failure, Outcome
 from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.retry import Exhausted, RetryPolicy, Wait
@@ -382,7 +382,7 @@ class DLQTask(Task):  # type: ignore[misc]
     ) -> Attempt:
         return Attempt(
             number=(request.retries or 0) + 1,
-            redrive=int((request.headers or {}).get(REDRIVE_HEADER, 0)),
+            redrive=redrive_of(request.headers),
             failed_at=_now(),
             exception_type=type_name(type(exc)),
             message=safe_message(exc),

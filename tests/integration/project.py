@@ -46,6 +46,7 @@ class Project:
     app: Celery = field(init=False)
     sent: list[str] = field(default_factory=list)
     module: str = "proj"
+    queue_type: str = "classic"
 
     def __post_init__(self) -> None:
         self.app = Celery("tester", broker=self.broker, backend=self.backend, set_as_current=False)
@@ -70,6 +71,7 @@ class Project:
             "PROJ_BACKEND": self.backend or "",
             "PROJ_STORE": self.store_url,
             "PROJ_QUEUE": self.queue,
+            "PROJ_QUEUE_TYPE": self.queue_type,
             "PROJ_SPOOL": str(self.directory / "spool"),
             "PROJ_FIXED": str(self.fixed),
             "PYTHONPATH": os.pathsep.join([str(HERE), str(self.directory)]),

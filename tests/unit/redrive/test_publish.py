@@ -17,7 +17,7 @@ def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
         "x-death": [1], "x-first-death-queue": "q", "x-last-death-reason": "r", "x-delivery-count": 3,
         "redelivered": True,
     }  # fmt: skip
-    sent = headers_to_send(letter(envelope=envelope(headers=original), redrive_count=1))
+    sent = headers_to_send(letter("a", envelope=envelope(headers=original), redrive_count=1))
     assert sent == {
         "id": "a", "task": "t", "retries": 0, "eta": None, "expires": None, "tenant": "acme",
         "group": "g", "group_index": 2, REDRIVE_HEADER: 2,
