@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from celery_dlq.cli.raw_body import has_unread_body, shown_body
 from celery_dlq.cli.render import Block, Column, Facts, Part, Table
 from celery_dlq.cli.text import counted
 from celery_dlq.cli.times import duration
@@ -26,6 +27,13 @@ _REASONS = {
     Reason.UNKNOWN_TASK: "the worker knows no task of that name",
     Reason.MALFORMED: "it cannot be decoded, or is no task message",
     Reason.INGESTED: "it came from a dead-letter queue of the broker's",
+}
+
+#: What is to be done before the letter is sent back.
+_FIRST = {
+    Reason.EXHAUSTED: "",
+    Reason.UNKNOWN_TASK: "deploy the task, then: ",
+    Reason.MALFORMED: "discard it; or, once a worker can read it: ",
 }
 
 #: Headers of Celery's messages that say how a task was sent.
@@ -53,6 +61,8 @@ def letter_parts(letter: DeadLetter, command: Command) -> list[Part]:
     if letter.attempts:
         parts.append(_attempts(letter))
     parts += [_arguments(letter), _message(letter)]
+    if has_unread_body(letter):
+        parts.append(Block("Body", shown_body(letter.envelope.body)))
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     return [*parts, _history(letter), f"Next: {_next_step(letter, command)}"]
@@ -144,8 +154,7 @@ def _history(letter: DeadLetter) -> Facts:
 def _next_step(letter: DeadLetter, command: Command) -> str:
     redrive = command("redrive", letter.task_id)
     if letter.state is State.DEAD:
-        first = "mend the cause, then: " if letter.reason is not Reason.EXHAUSTED else ""
-        return f"{first}{redrive}"
+        return f"{_FIRST.get(letter.reason, 'mend the cause, then: ')}{redrive}"
     if letter.state is State.CLAIMED:
         return f"a redrive holds it; look again: {command('show', letter.task_id)}"
     if letter.state is State.REDRIVEN:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from celery_dlq.cli.raw_body import has_unread_body, shown_body
 from celery_dlq.cli.times import iso
 from celery_dlq.letter import Attempt, DeadLetter
 from celery_dlq.redact import REDACTED
@@ -73,6 +74,8 @@ def whole_letter_record(letter: DeadLetter) -> dict[str, Any]:
         "headers": {**envelope.headers, **_hidden_copies(envelope.headers)},
         "properties": dict(envelope.properties),
         "body": base64.b64encode(envelope.body).decode("ascii"),
+        "body_size": len(envelope.body),
+        "body_shown": shown_body(envelope.body) if has_unread_body(letter) else None,
     }
 
 
