@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from celery_dlq.redact import clip, safe_text
+from celery_dlq.codec import plain_form, read_plain_form
+from celery_dlq.redact import clip
 from celery_dlq.states import Reason, State, Verdict
 
-#: Version of the dictionary form, checked when a spooled letter is read back.
-FORMAT = 1
+#: Version of the dictionary form, checked when a spooled letter is read back. In the first, what JSON
+#: cannot say was written as text.
+FORMAT = 2
 
 #: Stands for the task's name in the letter of a message that names none.
 NO_TASK = "<no task>"
@@ -86,13 +87,19 @@ class Envelope:
     queue: str
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form; the body in base64."""
-        return {**vars(self), "body": base64.b64encode(self.body).decode("ascii")}
+        """A JSON-able form: the body in base64, headers and properties without loss."""
+        return {
+            **vars(self),
+            "body": base64.b64encode(self.body).decode("ascii"),
+            "headers": plain_form(self.headers),
+            "properties": plain_form(self.properties),
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Envelope:
         """The inverse of :meth:`to_dict`."""
-        return cls(**{**data, "body": base64.b64decode(data["body"])})
+        tables = {name: read_plain_form(data[name]) for name in ("headers", "properties")}
+        return cls(**{**data, **tables, "body": base64.b64decode(data["body"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +168,7 @@ class DeadLetter:
         data["attempts"] = [_plain_fields(attempt) for attempt in self.attempts]
         data["explanation"] = _plain_fields(self.explanation)
         data["envelope"] = self.envelope.to_dict()
+        data["args"], data["kwargs"] = plain_form(self.args), plain_form(self.kwargs)
         return {"format": FORMAT, **data}
 
     @classmethod
@@ -169,12 +177,11 @@ class DeadLetter:
 
         :raises ValueError: the dictionary was written by a newer release.
         """
-        values = dict(data)
-        if values.pop("format") != FORMAT:
-            raise ValueError(f"letter format {data['format']} is not {FORMAT}; upgrade celery-dlq")
+        values = _checked(data)
         values["attempts"] = tuple(attempt_from_dict(item) for item in values["attempts"])
         values["explanation"] = explanation_from_dict(values["explanation"])
         values["envelope"] = Envelope.from_dict(values["envelope"])
+        values["args"], values["kwargs"] = map(read_plain_form, (values["args"], values["kwargs"]))
         values["state"], values["reason"] = State(values["state"]), Reason(values["reason"])
         values["tags"] = tuple(values["tags"])
         for name in ("first_failed_at", "last_failed_at", "lease_expires_at", "closed_at"):
@@ -202,9 +209,7 @@ class Outcome:
 
         :raises ValueError: the dictionary was written by a newer release.
         """
-        values = dict(data)
-        if values.pop("format") != FORMAT:
-            raise ValueError(f"outcome format {data['format']} is not {FORMAT}; upgrade celery-dlq")
+        values = _checked(data)
         return cls(**{**values, "succeeded_at": _moment(values["succeeded_at"])})
 
 
@@ -230,30 +235,13 @@ def explanation_from_dict(data: Mapping[str, Any]) -> Explanation:
     return Explanation(**{**data, "verdict": Verdict(data["verdict"])})
 
 
-def dump_json(value: Any) -> str:
-    """JSON that every database and reader takes: ASCII, without NaN, foreign objects as text."""
-    try:
-        return _ENCODER.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return _ENCODER.encode(_stringly(value, depth=32))
-
-
-def _stringly(value: Any, depth: int) -> Any:
-    if depth == 0:
-        return "…"
-    if isinstance(value, Mapping):
-        return {str(key): _stringly(item, depth - 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_stringly(item, depth - 1) for item in value]
-    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
-
-
-def _foreign(value: object) -> str:
-    return safe_text(str(value))
-
-
-# json.dumps() would make one for each call.
-_ENCODER = json.JSONEncoder(allow_nan=False, default=_foreign, separators=(",", ":"))
+def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` without its version, once that is one that is known."""
+    values = dict(data)
+    version = values.pop("format")
+    if not 1 <= version <= FORMAT:
+        raise ValueError(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
+    return values
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
@@ -281,6 +269,5 @@ __all__ = [
     "Outcome",
     "attempt_from_dict",
     "attempt_to_dict",
-    "dump_json",
     "explanation_from_dict",
 ]

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from celery_dlq.cli import times
 from celery_dlq.cli.text import visible, visible_lines
-from celery_dlq.letter import dump_json
+from celery_dlq.codec import dump_json
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.letter import dump_json
+from celery_dlq.codec import dump_json
 from celery_dlq.states import State, may_move
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter

@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
+from celery_dlq.codec import dump_json
 from celery_dlq.errors import FilterError
-from celery_dlq.letter import dump_json
 from celery_dlq.redact import safe_text
 from celery_dlq.states import State
 from celery_dlq.store import tables

@@ -11,18 +11,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Table
 
+from celery_dlq.codec import decode_table, dump_json, encode_table
 from celery_dlq.letter import (
     ATTEMPT_MESSAGE_LIMIT,
     Attempt,
     DeadLetter,
     Envelope,
     Explanation,
-    dump_json,
 )
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store import tables
-from celery_dlq.store.codec import decode_table, encode_table
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
 TEXT_LIMIT = 1_048_576

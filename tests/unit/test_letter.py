@@ -1,5 +1,5 @@
 import json
-from datetime import datetime, timezone
+from datetime import timezone
 
 import pytest
 from factories import T0, attempt, envelope, letter
@@ -11,7 +11,6 @@ from celery_dlq.letter import (
     Outcome,
     attempt_from_dict,
     attempt_to_dict,
-    dump_json,
 )
 from celery_dlq.states import State
 
@@ -59,22 +58,3 @@ def test_a_letter_answers_for_its_parts():
     made = letter(envelope=envelope(queue="slow"))
     assert (made.queue, made.verdict, made.rule) == ("slow", made.explanation.verdict, "python.bug")
     assert made.with_(state=State.RESOLVED).state is State.RESOLVED
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"nan": float("nan")}, {"x": b"\x00\xff"}, {"when": datetime(2026, 1, 1, tzinfo=timezone.utc)},
-        ["\ud800", "\x00"], {("a", 1): object()},
-    ],
-)  # fmt: skip
-def test_json_text_is_ascii_and_strict_for_any_value(value):
-    text = dump_json(value)
-    assert text.isascii()
-    json.loads(text, parse_constant=lambda name: pytest.fail(name))
-
-
-def test_json_of_a_cycle_ends():
-    cycle = []
-    cycle.append(cycle)
-    assert json.loads(dump_json(cycle))

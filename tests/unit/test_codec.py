@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.store.codec import decode_table, encode_table
+from celery_dlq.codec import decode_table, dump_json, encode_table
 
 scalars = (
     st.none()
@@ -99,3 +100,22 @@ def test_a_bottomless_header_is_stored_all_the_same():
 @pytest.mark.parametrize("text", ["{}", '{"a":{"$":1}}', '{"$unknown":1}'])
 def test_plain_json_is_read_as_it_is(text):
     assert encode_table(decode_table(text)) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"nan": float("nan")}, {"x": b"\x00\xff"}, {"when": datetime(2026, 1, 1, tzinfo=timezone.utc)},
+        ["\ud800", "\x00"], {("a", 1): object()},
+    ],
+)  # fmt: skip
+def test_json_text_is_ascii_and_strict_for_any_value(value):
+    text = dump_json(value)
+    assert text.isascii()
+    json.loads(text, parse_constant=lambda name: pytest.fail(name))
+
+
+def test_json_of_a_cycle_ends():
+    cycle = []
+    cycle.append(cycle)
+    assert json.loads(dump_json(cycle))
