@@ -28,6 +28,10 @@ class SchemaError(StoreError):
     """The store's schema does not fit this release; run: celery -A <app> dlq db upgrade."""
 
 
+class RecordRefused(StoreError):
+    """The dead-letter store does not take this letter, though it takes others."""
+
+
 class UnknownLetter(CeleryDLQError):
     """No dead letter has this id; list them with: celery -A <app> dlq list."""
 

@@ -83,7 +83,7 @@ class DeadLetterQueue:
     @cached_property
     def spool(self) -> Spool:
         """Where letters go when the store does not take them."""
-        return Spool(self.settings.spool_dir)
+        return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
 
     @cached_property
     def writer(self) -> Writer:
@@ -95,6 +95,8 @@ class DeadLetterQueue:
             self.spool,
             size=self.settings.queue_size,
             batch_size=self.settings.batch_size,
+            # Later than the database's own timeouts, whose errors say more.
+            patience=2 * self.settings.store_timeout,
         )
 
     @cached_property

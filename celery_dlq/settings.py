@@ -86,12 +86,18 @@ class Settings:
     store_timeout: float = _setting(
         5.0,
         _number(0.1, 300, "seconds"),
-        "How long capture waits for the store before a letter goes to the spool.",
+        "How long the store may take to connect, to give a lock, or for one statement. A letter that is "
+        "not written after twice that goes to the spool.",
     )
     spool_dir: str = _setting(
         "celery_dlq_spool",
         _TEXT,
         "Directory for letters that the store did not take; a later worker drains it.",
+    )
+    spool_max_size: int = _setting(
+        1_073_741_824,
+        _whole(1_048_576, 2**50),
+        "Bytes that the files in dlq_spool_dir may take together; beyond it, whole letters go to the log.",
     )
     queue_size: int = _setting(
         10_000,

@@ -6,13 +6,14 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from celery_dlq.errors import StoreError
 from celery_dlq.letter import DeadLetter, Outcome
-from celery_dlq.spool import Record, Spool, encode
+from celery_dlq.spool import Drained, Record, Spool, encode, hand_over
 from celery_dlq.store.base import Store
+from celery_dlq.worker.patience import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,9 @@ STORE_PAUSE_S = 5.0
 GATHER_S, QUIET_S = 0.25, 0.05
 #: Seconds after a write in which the next letter counts as part of a storm.
 STORM_S = 0.5
+#: Bytes of bodies that may wait for the store, and that are written in one transaction. Ten thousand
+#: letters of 50 MB would fit in no memory.
+QUEUE_BYTES, BATCH_BYTES = 256 << 20, 16 << 20
 #: Seconds between looks for spooled letters, one's own or those of a worker that is gone.
 DRAIN_INTERVAL_S = 30.0
 
@@ -43,6 +47,7 @@ class Writer:
     :param open_store: makes the store on first use, on the writer's own thread.
     :param size: records that may wait; beyond it, :meth:`submit` blocks.
     :param batch_size: records written in one transaction.
+    :param patience: seconds to wait for one write to the store, whatever it is that holds it up.
     """
 
     def __init__(
@@ -52,10 +57,15 @@ class Writer:
         *,
         size: int,
         batch_size: int,
+        patience: float = 10.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open_store, self._spool, self._batch_size = open_store, spool, batch_size
         self._monotonic = monotonic
+        self._patience = Patience(patience)
+        self._draining: Generator[Drained, None, None] | None = None
+        self._drained = Drained()
+        self._waiting_bytes, self._room = 0, threading.Condition()
         self._entries: queue.Queue[_Entry | None] = queue.Queue(maxsize=size)
         self._store_paused_until = self._drain_at = self._written_at = float("-inf")
         self._thread: threading.Thread | None = None
@@ -67,7 +77,11 @@ class Writer:
         :param awaited: the caller does nothing else until then.
         """
         self._ensure_started()
-        self._entries.put(_Entry(record, safe, awaited))
+        entry = _Entry(record, safe, awaited)
+        with self._room:
+            self._room.wait_for(lambda: self._waiting_bytes < QUEUE_BYTES)
+            self._waiting_bytes += _size(entry)
+        self._entries.put(entry)
 
     def flush(self) -> None:
         """Return when everything submitted before is safe."""
@@ -81,6 +95,7 @@ class Writer:
                 self._entries.put(None)
                 self._thread.join()
                 self._thread = None
+            self._patience.stop()
             self._spool.close()
 
     def start(self) -> None:
@@ -104,9 +119,16 @@ class Writer:
             self._written_at = self._monotonic() if entries else self._written_at
             for entry in entries:
                 self._announce(entry)
+            self._make_room(sum(map(_size, entries)))
             for _ in batch:
                 self._entries.task_done()
             self._drain_when_due()
+        self._stop_draining()
+
+    def _make_room(self, size: int) -> None:
+        with self._room:
+            self._waiting_bytes -= size
+            self._room.notify_all()
 
     def _next_batch(self) -> list[_Entry | None]:
         """What waits, up to a batch; nothing when it is time to look at the spool."""
@@ -115,13 +137,15 @@ class Writer:
             batch.append(self._entries.get(timeout=self._seconds_to_drain()))
             storm = self._monotonic() - self._written_at < STORM_S
             gather_until = self._monotonic() + (GATHER_S if storm else 0.0)
-            while len(batch) < self._batch_size:
-                batch.append(self._entries.get(timeout=self._patience(batch[-1], gather_until)))
+            size = _size(batch[0])
+            while len(batch) < self._batch_size and size < BATCH_BYTES:
+                batch.append(self._entries.get(timeout=self._quiet(batch[-1], gather_until)))
+                size += _size(batch[-1])
         except queue.Empty:
             pass
         return batch
 
-    def _patience(self, latest: _Entry | None, gather_until: float) -> float:
+    def _quiet(self, latest: _Entry | None, gather_until: float) -> float:
         """Seconds that the batch may wait for another letter after ``latest``."""
         if latest is None or latest.awaited:
             return 0.0
@@ -149,22 +173,15 @@ class Writer:
         if self._monotonic() < self._store_paused_until:
             return records
         try:
-            save(self._open_store(), records)
+            refused = hand_over(records, self._save)
         except StoreError as error:
             self._pause_store(error)
             return records
-        except Exception:  # noqa: BLE001 - the records matter, whatever the database says
-            return self._store_singly(records)
         self._store_paused_until = float("-inf")
-        return ()
+        return [records[place] for place in refused]
 
-    def _store_singly(self, records: Sequence[Record]) -> Sequence[Record]:
-        """One record that the database refuses must not keep the others out."""
-        if len(records) > 1:
-            return [left for record in records for left in self._store([record])]
-        name = f"{type(records[0]).__name__} {records[0].task_id}"
-        logger.error("dead-letter store refused %s", name, exc_info=True)  # noqa: LOG014 - called while handling
-        return records
+    def _save(self, records: Sequence[Record]) -> None:
+        self._patience.call(lambda: save(self._open_store(), records))
 
     def _pause_store(self, error: Exception) -> None:
         self._store_paused_until = self._monotonic() + STORE_PAUSE_S
@@ -175,26 +192,64 @@ class Writer:
         try:
             self._spool.append(records)
         except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+            if len(records) == 1:
+                _log_whole(records[0], error)
+                return
+            # What room is left may do for some.
             for record in records:
-                # The last resort: whoever reads the log can still put the letter back.
-                line = encode(record).decode("ascii").strip()
-                logger.critical("dead letter neither stored nor spooled (%s): %s", error, line)
+                self._keep_in_spool([record])
 
     def _seconds_to_drain(self) -> float:
+        if self._draining is not None:
+            return 0.0
         return max(0.0, min(self._drain_at - self._monotonic(), DRAIN_INTERVAL_S))
 
     def _drain_when_due(self) -> None:
-        if self._monotonic() < self._drain_at:
-            return
-        self._drain_at = self._monotonic() + DRAIN_INTERVAL_S
+        """One step of a drain, so that letters that come meanwhile are not kept waiting."""
+        if self._draining is None:
+            if self._monotonic() < self._drain_at:
+                return
+            self._draining, self._drained = self._spool.drain(self._save), Drained()
         try:
-            if self._spool.files():
-                drained = self._spool.drain(lambda records: save(self._open_store(), records))
-                logger.info("%d spooled dead letters drained into the store", drained)
+            step = next(self._draining, None)
         except StoreError as error:
+            self._stop_draining()
             self._pause_store(error)
         except Exception:
+            self._stop_draining()
             logger.exception("spool %s could not be drained", self._spool.directory)
+        else:
+            self._count_drained(step)
+
+    def _count_drained(self, step: Drained | None) -> None:
+        if step is not None:
+            self._drained += step
+            return
+        self._stop_draining()
+        if self._drained.stored:
+            logger.info("%d spooled dead letters drained into the store", self._drained.stored)
+
+    def _stop_draining(self) -> None:
+        if self._draining is not None:
+            self._draining.close()
+        self._draining = None
+        self._drain_at = self._monotonic() + DRAIN_INTERVAL_S
+
+
+def _size(entry: _Entry | None) -> int:
+    """Bytes of the message's body."""
+    if entry is None or not isinstance(entry.record, DeadLetter):
+        return 0
+    return len(entry.record.envelope.body)
+
+
+def _log_whole(record: Record, error: Exception) -> None:
+    """The last resort: ``dlq spool import`` finds the record in the log."""
+    line = encode(record).decode("ascii").strip()
+    logger.critical(
+        "dead letter neither stored nor spooled (%s); once the store is back, give this log to "
+        "celery -A <app> dlq spool import: %s", error, line,
+    )  # fmt: skip
 
 
 def save(store: Store, records: Sequence[Record]) -> None:

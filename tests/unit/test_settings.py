@@ -11,6 +11,7 @@ VALUES = {
     "store_url": (["sqlite:///x.db"], ["", 7, None]),
     "store_timeout": ([0.1, 5, 300], [0, -1, "5", True, float("nan")]),
     "spool_dir": (["/var/spool/x"], ["", " ", 1]),
+    "spool_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "queue_size": ([1, 1_000_000], [0, 1.5, "10"]),
     "batch_size": ([1, 5_000], [0, 5_001, None]),
     "max_attempts": ([1, 10_000], [0, -3, 2.0, True]),

@@ -1,11 +1,12 @@
 import threading
+import time
 
 import pytest
-from factories import T0, letter
+from factories import T0, envelope, letter
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.letter import Outcome
-from celery_dlq.spool import Spool
+from celery_dlq.spool import Spool, find_record
 from celery_dlq.worker import writer as module
 from celery_dlq.worker.writer import Writer
 
@@ -19,8 +20,10 @@ class FakeStore:
         self.poison = set()
         self.gate = None
         self.entered = threading.Event()
+        self.calls = 0
 
     def save(self, letters):
+        self.calls += 1
         self.entered.set()
         if self.gate:
             assert self.gate.wait(10)
@@ -70,10 +73,28 @@ def submit(writer, *records):
 
 
 def spooled(writer):
-    found = []
     writer.stop()
-    writer._spool.drain(found.extend)
-    return [record.task_id for record in found]
+    return [record.task_id for record in drained(writer._spool)]
+
+
+def drained(spool):
+    found = []
+    for _step in spool.drain(found.extend):
+        pass
+    return found
+
+
+def wait_until(ready):
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def spooled_by_an_earlier_worker(directory, count):
+    spool = Spool(directory)
+    spool.append([letter(f"old{n}") for n in range(count)])
+    spool.close()
 
 
 def test_a_record_is_safe_only_after_it_is_stored(writer, store):
@@ -174,6 +195,113 @@ def test_a_full_queue_makes_the_caller_wait(store, tmp_path):
     third.join(10)
     writer.stop()
     assert store.saved == ["a", "b", "c"]
+
+
+def test_a_store_that_hangs_is_not_waited_for_for_ever(store, tmp_path):
+    """Frozen beyond all timeouts of its own, as behind a proxy that passes nothing on."""
+    writer = Writer(lambda: store, Spool(tmp_path), size=10, batch_size=10, patience=0.05)
+    store.gate = threading.Event()
+    assert submit(writer, letter("a")) == ["a"], "safe in the spool"
+    assert store.saved == []
+    assert spooled(writer) == ["a"]
+    store.gate.set()
+
+
+def test_a_store_that_hangs_is_asked_again_only_when_it_has_let_go(store, clock, tmp_path):
+    writer = Writer(
+        lambda: store, Spool(tmp_path), size=10, batch_size=10, patience=0.05, monotonic=clock
+    )
+    store.gate, let_go = threading.Event(), threading.Event()
+    submit(writer, letter("a"))
+    clock.now += module.STORE_PAUSE_S + 1
+    submit(writer, letter("b"))
+    assert store.calls == 1
+    store.gate.set()
+    writer._patience._latest.add_done_callback(lambda _: let_go.set())
+    assert let_go.wait(10)
+    store.gate = None
+    clock.now += module.STORE_PAUSE_S + 1
+    submit(writer, letter("c"))
+    writer.stop()
+    assert store.saved[:1] == ["a"], "the call that was left behind"
+    assert "c" in store.saved
+
+
+def test_new_letters_are_written_between_the_steps_of_a_long_drain(
+    writer, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("celery_dlq.spool.drain.STEP_RECORDS", 1)
+    spooled_by_an_earlier_worker(tmp_path / "spool", 20)
+    store.gate = threading.Event()
+    writer.start()
+    assert store.entered.wait(10)
+    writer.submit(letter("new"), lambda: None)
+    store.gate.set()
+    writer.flush()
+    assert store.saved.index("new") < 3
+    wait_until(lambda: len(store.saved) == 21)
+
+
+def test_a_drain_that_the_stop_interrupts_goes_on_with_the_next_worker(
+    writer, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("celery_dlq.spool.drain.STEP_RECORDS", 1)
+    spooled_by_an_earlier_worker(tmp_path / "spool", 20)
+    store.gate = threading.Event()
+    writer.start()
+    assert store.entered.wait(10)
+    stopping = threading.Thread(target=writer.stop)
+    stopping.start()
+    wait_until(writer._entries.qsize)
+    store.gate.set()
+    stopping.join()
+    assert 0 < len(store.saved) < 20
+    assert spooled(writer) == [f"old{n}" for n in range(20)], "the file is free, and whole"
+
+
+def test_bodies_that_wait_are_bounded_in_bytes(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "QUEUE_BYTES", 100)
+    writer = Writer(lambda: store, Spool(tmp_path), size=1_000, batch_size=1)
+    store.gate, big = threading.Event(), envelope(body=b"x" * 100)
+    writer.submit(letter("a", envelope=big), lambda: None)
+    assert store.entered.wait(10)
+    second = threading.Thread(target=writer.submit, args=(letter("b", envelope=big), lambda: None))
+    second.start()
+    second.join(0.1)
+    assert second.is_alive(), "the second had to wait for room"
+    store.gate.set()
+    second.join(10)
+    writer.stop()
+    assert store.saved == ["a", "b"]
+
+
+def test_a_batch_is_bounded_in_bytes(writer, store, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 150)
+    store.gate, big = threading.Event(), envelope(body=b"x" * 100)
+    writer.submit(letter("first"), lambda: None)
+    assert store.entered.wait(10)
+    for n in range(4):
+        writer.submit(letter(f"l{n}", envelope=big), lambda: None)
+    store.gate.set()
+    writer.flush()
+    assert store.batches == [1, 2, 2]
+
+
+def test_what_still_fits_is_spooled_and_the_rest_is_in_the_log(store, clock, tmp_path, caplog):
+    spool = Spool(tmp_path / "spool", max_size=3_000)
+    writer = Writer(lambda: store, spool, size=10, batch_size=10, monotonic=clock)
+    store.down, store.gate = True, threading.Event()
+    writer.submit(letter("first"), lambda: None)
+    assert store.entered.wait(10)
+    records = [letter("big", envelope=envelope(body=b"x" * 5_000)), letter("small")]
+    for record in records:
+        writer.submit(record, lambda: None)
+    store.gate.set()
+    assert submit(writer) == []
+    [told] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert find_record(told.getMessage()) == records[0]
+    assert "spool import" in told.getMessage()
+    assert spooled(writer) == ["first", "small"]
 
 
 def test_a_stopped_writer_can_be_used_again(writer, store):

@@ -1,0 +1,125 @@
+"""The spool: appending with a cap on its size, draining, and making good what others remove."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from celery_dlq.spool.drain import Drained, Save, drain_file
+from celery_dlq.spool.lines import Record, encode
+from celery_dlq.spool.segment import Segment, new_segment, waiting_files
+
+logger = logging.getLogger(__name__)
+
+#: Bytes that the files of a spool may take together, unless told otherwise.
+MAX_SIZE = 1 << 30
+
+#: Bytes after which a new file is begun. A file is drained as a whole, so that this is also what a
+#: drain that was cut off does again.
+SEGMENT_SIZE = 16 << 20
+
+
+class Spool:
+    """The spool files of one directory. One thread at a time may use it.
+
+    :param max_size: bytes that all files in the directory may take together.
+    """
+
+    def __init__(self, directory: str | Path, *, max_size: int = MAX_SIZE) -> None:
+        self.directory = Path(directory)
+        self.max_size = max_size
+        self._segment: Segment | None = None
+        # Files that a newer release wrote, with their size: known, and not to be read again.
+        self._newer: dict[Path, int] = {}
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Keep ``records``, all or none; they are on disk when this returns.
+
+        :raises OSError: the directory cannot be written, the disk is full, or the spool is.
+        """
+        lines = b"".join(encode(record) for record in records)
+        self._check_room(len(lines))
+        segment = self._segment_in_place()
+        try:
+            segment.append(lines)
+        except OSError:
+            self.close()
+            raise
+        if segment.size >= SEGMENT_SIZE:
+            self.close()
+
+    def files(self) -> list[Path]:
+        """The files that wait to be drained, oldest first."""
+        return waiting_files(self.directory)
+
+    def size(self) -> int:
+        """Bytes of all files in the directory, those that were set aside included."""
+        return sum(map(_size, self.directory.glob("*")))
+
+    def drain(self, save: Save) -> Generator[Drained, None, None]:
+        """Hand every spooled record to ``save``, and remove the files that it took whole.
+
+        A step hands over a bounded number of records, and yields what was done in it. ``save`` must
+        be idempotent: a crash between it and the removal hands the same records over again.
+
+        :raises StoreError: ``save`` did; what is left stays for the next time.
+        """
+        self.close()
+        for path in self.files():
+            if self._newer.get(path) == _size(path):
+                yield Drained(newer=(path.name,))
+                continue
+            try:
+                for step in drain_file(path, save):
+                    if step.newer:
+                        self._newer[path] = _size(path)
+                    yield step
+            except OSError as error:
+                logger.error("spool file %s cannot be drained, and stays: %s", path, error)  # noqa: TRY400 - its cause is told
+                yield Drained(failed=(path.name,))
+
+    def close(self) -> None:
+        """Stop appending to the present file, so that it can be drained."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            try:
+                self._restore(segment)
+            finally:
+                segment.close()
+
+    def _segment_in_place(self) -> Segment:
+        if self._segment is not None and not self._segment.is_in_place:
+            self.close()
+        if self._segment is None:
+            self._segment = new_segment(self.directory)
+        return self._segment
+
+    def _restore(self, lost: Segment) -> None:
+        """Write the lines of a file that was removed under us into a new one."""
+        if lost.is_in_place:
+            return
+        copy = None
+        for part in lost.lost_lines():
+            copy = copy or new_segment(self.directory)
+            copy.append(part)
+        if copy is not None:
+            logger.warning("spool file %s was removed; its letters are in %s", lost.path, copy.path)
+            copy.close()
+
+    def _check_room(self, wanted: int) -> None:
+        if self.size() + wanted > self.max_size:
+            raise OSError(
+                errno.EDQUOT,
+                f"the spool would exceed dlq_spool_max_size ({self.max_size:,} bytes); "
+                "bring the store back, or raise it",
+                str(self.directory),
+            )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,158 @@
+"""The one file that a process appends to."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+SUFFIX = ".jsonl"
+
+_CHUNK = 1 << 20
+
+
+#: How often a new file is begun while others get hold of it first.
+_TRIES = 10
+
+
+class Segment:
+    """A new file in ``directory``, locked by this process until it is closed.
+
+    :raises BlockingIOError: another process was quicker to lock it.
+    :raises OSError: the directory cannot be written, or its file system has no locks.
+    """
+
+    def __init__(self, directory: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.path = directory / _new_name(directory, now_ns())
+        # Unbuffered: a failed write must not linger in a buffer and surface at close.
+        self._file = open(self.path, "x+b", buffering=0)  # noqa: SIM115 - kept open on purpose
+        self.size = 0
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fsync_directory(directory)
+        except OSError:
+            self.close()
+            raise
+
+    def append(self, data: bytes) -> None:
+        """Put ``data`` on the disk, whole or not at all.
+
+        :raises OSError: it could not be. Close the segment then: after a failed fsync the kernel
+            takes pages for written that are not.
+        """
+        try:
+            self._write(data)
+            os.fsync(self._file.fileno())
+        except OSError:
+            # A part of a line would be read as torn, and its letter set aside.
+            with contextlib.suppress(OSError):
+                self._file.truncate(self.size)
+            raise
+        self.size += len(data)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file is still to be found under its name."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
+        except OSError:
+            return False
+
+    def lost_lines(self) -> Iterator[bytes]:
+        """What the file holds, in parts, if somebody has removed it; nothing if it was moved."""
+        try:
+            if os.fstat(self._file.fileno()).st_nlink:
+                return
+            self._file.seek(0)
+        except OSError:  # a network file system that forgot the file
+            return
+        while chunk := self._file.read(_CHUNK):
+            yield chunk
+
+    def close(self) -> None:
+        """Give the file up for draining; one that holds nothing is removed."""
+        if not self.size and self.is_in_place:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            # On a disk that is nearly full, a write takes a part and says so only by its number.
+            rest = rest[self._file.write(rest) or 0 :]
+
+
+def new_segment(directory: Path) -> Segment:
+    """A segment that is in its place, and so in nobody else's hands.
+
+    :raises OSError: the directory cannot be made or written, or its file system has no locks.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for _ in range(_TRIES):
+        # Between making and locking the file, somebody who drains may find it, empty, and remove it.
+        with contextlib.suppress(BlockingIOError):
+            segment = Segment(directory)
+            if segment.is_in_place:
+                return segment
+            segment.close()
+    raise BlockingIOError(f"every new file in {directory} is locked or removed at once")
+
+
+def lock_waiting(path: Path) -> IO[bytes] | None:
+    """The file at ``path``, open and locked; None while its writer lives, or another drains it.
+
+    :raises OSError: it may not be read and written.
+    """
+    try:
+        # For writing, since network file systems lock nothing else exclusively.
+        file = path.open("r+b")
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever held the lock before may have drained and removed the file.
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+    except BlockingIOError:
+        pass
+    except OSError:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+def waiting_files(directory: Path) -> list[Path]:
+    """The spool files, oldest first."""
+    return sorted(directory.glob("*" + SUFFIX), key=lambda path: (_number(path), path.name))
+
+
+def fsync_directory(directory: Path) -> None:
+    """Make the names in ``directory`` durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _new_name(directory: Path, now_ns: int) -> str:
+    # The order of names is the order of draining, whatever the clock does. Containers share host
+    # names and process ids, so chance tells them apart.
+    newest = max((_number(path) for path in waiting_files(directory)), default=0)
+    host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+    number = max(now_ns, newest + 1)
+    return f"{number}-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}{SUFFIX}"
+
+
+def _number(path: Path) -> int:
+    digits, _, _ = path.name.partition("-")
+    return int(digits) if digits.isdecimal() else 0

@@ -1,0 +1,309 @@
+import errno
+import logging
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from factories import T0, envelope, letter
+
+from celery_dlq.letter import Outcome
+from celery_dlq.spool import Spool, directory, encode, segment
+
+LETTERS = [letter("a"), letter("b")]
+OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")
+
+APPEND = (
+    "import sys; sys.path.insert(0, sys.argv[2]); from factories import letter\n"
+    "from celery_dlq.spool import Spool\n"
+    "spool = Spool(sys.argv[1]); spool.append([letter('theirs')])\n"
+    "print('spooled', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    spool = Spool(tmp_path / "spool")
+    yield spool
+    spool.close()
+
+
+@pytest.fixture
+def other(spool):
+    """Another process, which has appended and lives on."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", APPEND, str(spool.directory), str(Path(__file__).parents[2])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        assert process.stdout.readline() == b"spooled\n"
+        yield process
+        process.kill()
+
+
+def drained(spool):
+    taken = []
+    for _step in spool.drain(taken.extend):
+        pass
+    return taken
+
+
+def test_records_come_back_as_they_were_and_in_order(spool):
+    spool.append(LETTERS)
+    spool.append([OUTCOME])
+    assert drained(spool) == [*LETTERS, OUTCOME]
+
+
+def test_appending_goes_on_after_a_drain(spool):
+    spool.append(LETTERS[:1])
+    assert drained(spool) == LETTERS[:1]
+    assert spool.files() == []
+    spool.append(LETTERS[1:])
+    assert drained(spool) == LETTERS[1:]
+
+
+def test_a_living_writers_file_is_left_alone_until_it_dies(spool, other):
+    [step] = spool.drain(list)
+    assert step.in_use == (spool.files()[0].name,)
+    other.kill()
+    other.wait()
+    assert [record.task_id for record in drained(spool)] == ["theirs"]
+
+
+def test_files_are_bounded_so_that_a_drain_that_is_cut_off_does_little_again(spool, monkeypatch):
+    monkeypatch.setattr(directory, "SEGMENT_SIZE", 1)
+    spool.append(LETTERS[:1])
+    spool.append(LETTERS[1:])
+    assert len(spool.files()) == 2
+    assert drained(spool) == LETTERS
+
+
+def test_files_are_drained_in_the_order_they_were_begun_whatever_the_clock_does(spool, monkeypatch):
+    for moment in (3_000_000_000, 2_000_000_000, 9, 2_500_000_000):
+        monkeypatch.setattr(segment.time, "time_ns", lambda moment=moment: moment)
+        spool.append([letter(str(moment))])
+        spool.close()
+    assert [record.task_id for record in drained(spool)] == [
+        "3000000000", "2000000000", "9", "2500000000"
+    ]  # fmt: skip
+
+
+def test_two_hosts_of_one_name_and_process_id_have_files_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(segment.time, "time_ns", lambda: 1)
+    monkeypatch.setattr(segment.socket, "gethostname", lambda: "web/1")
+    twins = [Spool(tmp_path), Spool(tmp_path)]
+    for twin in twins:
+        twin.append(LETTERS[:1])
+    assert len(twins[0].files()) == 2
+    for twin in twins:
+        twin.close()
+
+
+# -- what may happen to the disk -------------------------------------------------------------------
+
+
+def test_beyond_its_size_the_spool_takes_nothing_more(tmp_path):
+    spool = Spool(tmp_path, max_size=len(encode(LETTERS[0])) + 10)
+    spool.append(LETTERS[:1])
+    with pytest.raises(OSError, match="dlq_spool_max_size") as caught:
+        spool.append(LETTERS[1:])
+    assert caught.value.errno == errno.EDQUOT
+    assert drained(spool) == LETTERS[:1]
+    spool.append(LETTERS[1:])
+    assert drained(spool) == LETTERS[1:]
+
+
+def test_what_was_set_aside_counts_too(tmp_path):
+    (tmp_path / "1.torn").write_bytes(b"x" * 1000)
+    with pytest.raises(OSError, match="dlq_spool_max_size"):
+        Spool(tmp_path, max_size=1000).append(LETTERS)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_tears_no_line_and_what_was_kept_stays(small_disk):
+    filler = small_disk / "filler"
+    filler.write_bytes(b"x" * 45_000)
+    spool, big = Spool(small_disk / "spool"), envelope(body=b"x" * 10_000)
+    spool.append([letter("kept", envelope=big)])
+    with pytest.raises(OSError, match="No space left") as caught:
+        spool.append([letter("too much", envelope=big)])
+    assert caught.value.errno == errno.ENOSPC
+    filler.unlink()
+    spool.append([letter("later")])
+    assert [record.task_id for record in drained(spool)] == ["kept", "later"]
+    assert list(spool.directory.iterdir()) == []
+
+
+def test_failures_leave_no_empty_files_behind(small_disk):
+    (small_disk / "filler").write_bytes(b"x" * 60_000)
+    spool = Spool(small_disk / "spool")
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            spool.append([letter("a", envelope=envelope(body=b"x" * 20_000))])
+    assert list(spool.directory.iterdir()) == []
+
+
+def test_a_write_that_the_system_takes_in_part_is_finished_or_undone(spool):
+    """Up to a limit of size, writes are cut short without an error; at the limit they fail."""
+    spool.append(LETTERS[:1])
+    whole = len(encode(LETTERS[0]))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 100, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):  # Python ignores SIGXFSZ
+            spool.append(LETTERS[1:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    spool.append([OUTCOME])
+    assert drained(spool) == [LETTERS[0], OUTCOME]
+
+
+def test_after_a_failed_fsync_a_new_file_is_begun(spool, monkeypatch):
+    spool.append(LETTERS[:1])
+    [first] = spool.files()
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError("disk failed")))
+    with pytest.raises(OSError, match="disk failed"):
+        spool.append(LETTERS[1:])
+    monkeypatch.undo()
+    assert first.read_bytes() == encode(LETTERS[0])
+    spool.append([OUTCOME])
+    assert len(spool.files()) == 2
+    assert drained(spool) == [LETTERS[0], OUTCOME]
+
+
+@pytest.mark.parametrize("place", ["file", "file/spool", "dev/null"])
+def test_a_directory_that_cannot_be_is_an_error_of_the_system(tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    spool = Spool("/dev/null" if place == "dev/null" else tmp_path / place)
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        spool.append(LETTERS)
+    assert drained(spool) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_may_not_be_written(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        Spool(tmp_path).append(LETTERS)
+
+
+def test_a_file_system_without_locks_is_an_error(spool, monkeypatch):
+    """Without them nobody could tell a living writer's file from one to be drained."""
+
+    def unsupported(file, how):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(segment.fcntl, "flock", unsupported)
+    with pytest.raises(OSError, match="no locks"):
+        spool.append(LETTERS)
+    assert list(spool.directory.iterdir()) == []
+
+
+# -- what others may do to the files ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("notice", ["append", "drain", "close"])
+def test_letters_of_a_file_that_is_removed_under_us_are_written_again(spool, caplog, notice):
+    spool.append(LETTERS[:1])
+    shutil.rmtree(spool.directory)
+    expected = LETTERS[:1]
+    if notice == "append":
+        spool.append(LETTERS[1:])
+        expected = LETTERS
+    elif notice == "close":
+        spool.close()
+    assert drained(spool) == expected
+    assert "was removed" in caplog.text
+
+
+def test_a_file_that_is_moved_away_is_not_written_to_any_more(spool, tmp_path, caplog):
+    spool.append(LETTERS[:1])
+    [path] = spool.files()
+    path.rename(tmp_path / "elsewhere.jsonl")
+    spool.append(LETTERS[1:])
+    assert drained(spool) == LETTERS[1:]
+    assert (tmp_path / "elsewhere.jsonl").read_bytes() == encode(LETTERS[0])
+    assert "removed" not in caplog.text
+
+
+def test_a_new_file_that_somebody_drains_before_it_is_locked_is_begun_again(spool, monkeypatch):
+    real, removed = segment.fcntl.flock, []
+
+    def removing(file, how):
+        if not removed:
+            removed.append(file.name)
+            os.unlink(file.name)
+        return real(file, how)
+
+    monkeypatch.setattr(segment.fcntl, "flock", removing)
+    spool.append(LETTERS)
+    monkeypatch.undo()
+    assert len(removed) == 1
+    assert drained(spool) == LETTERS
+
+
+def test_a_new_file_that_somebody_locks_first_is_left_to_him(spool, monkeypatch):
+    real, refused = segment.fcntl.flock, []
+
+    def busy(file, how):
+        if len(refused) < 2:
+            refused.append(file)
+            raise BlockingIOError
+        return real(file, how)
+
+    monkeypatch.setattr(segment.fcntl, "flock", busy)
+    spool.append(LETTERS)
+    assert len(spool.files()) == 1
+
+
+# -- newer releases --------------------------------------------------------------------------------
+
+
+def newer(line):
+    return line.replace(b'"format": 2', b'"format": 9')
+
+
+def test_a_newer_releases_file_stays_is_told_once_and_holds_up_no_other(spool, caplog):
+    spool.append(LETTERS[:1])
+    spool.close()
+    [path] = spool.files()
+    path.write_bytes(newer(path.read_bytes()))
+    content = path.read_bytes()
+    for name in ("b", "c"):
+        spool.append([letter(name)])
+        spool.close()
+        taken = []
+        steps = list(spool.drain(taken.extend))
+        assert [record.task_id for record in taken] == [name]
+        assert [file for step in steps for file in step.newer] == [path.name]
+    assert path.read_bytes() == content
+    assert list(spool.directory.iterdir()) == [path]
+    [told] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "pip install --upgrade celery-dlq" in told.getMessage()
+    # As after the upgrade.
+    path.write_bytes(encode(LETTERS[0]))
+    assert drained(Spool(spool.directory)) == LETTERS[:1]
+
+
+def test_what_can_be_read_of_a_newer_releases_file_is_stored_and_the_file_stays(spool):
+    spool.append(LETTERS)
+    spool.close()
+    [path] = spool.files()
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(newer(first) + second)
+    assert drained(spool) == LETTERS[1:]
+    assert path.read_bytes() == newer(first) + second
