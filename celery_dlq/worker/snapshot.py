@@ -10,9 +10,10 @@ from typing import Any
 
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 
+from celery_dlq.codec import dump_json
 from celery_dlq.fingerprint import fingerprint
 from celery_dlq.headers import COMPRESSED_HEADER, redrive_of
-from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure, dump_json
+from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.failure import app_frames, bounded_traceback, read_attempts, type_name
