@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery import Celery
@@ -107,9 +107,9 @@ MESSAGES = {
 }  # fmt: skip
 
 
-def publish(app: Celery, queue: str, kind: str) -> None:
+def publish(app: Celery, queue: str, kind: str, **changes: Any) -> None:
     """Send one of :data:`MESSAGES` as a stranger would: past Celery, straight to the queue."""
-    message = MESSAGES[kind]
+    message = replace(MESSAGES[kind], **changes)
     with app.connection_for_write() as connection, connection.channel() as channel:
         Producer(channel).publish(
             message.body, exchange="", routing_key=queue, content_type=message.content_type,

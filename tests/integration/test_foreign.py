@@ -1,10 +1,15 @@
 """Messages that never become a task: each is one letter, whole, and the worker lives on."""
 
+import base64
+import json
+
 import pytest
+from celery import chord, signature
 from foreign_messages import MESSAGES, publish
-from project import wait_for
+from project import Project, wait_for
 
 from celery_dlq import Filter, Reason
+from celery_dlq.letter import NO_TASK
 from celery_dlq.states import State
 from celery_dlq.store.rows import stored_id
 
@@ -135,3 +140,137 @@ def test_an_unknown_task_runs_after_it_has_been_deployed(project):
         kind: State.DEAD if kind == "unknown task without id" else State.RESOLVED
         for kind in unknown
     }
+
+
+def test_a_member_of_a_chord_that_is_deployed_later_completes_it(make_project, redis_url):
+    project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
+    known = signature("proj.succeed", args=(1,), app=project.app)
+    unknown = signature("far.away", args=(10,), app=project.app)
+    body = signature("proj.add", kwargs={"more": 100}, app=project.app)
+    with project.worker("-c", "1"):
+        result = chord([known, unknown, known], app=project.app)(body)
+        letter = wait_for("the letter", lambda: letters_of(project, "far.away"))[0]
+        wait_for("the others", lambda: result.parent.completed_count() == 2)
+    assert (letter.canvas, letter.group_id) == ("chord", result.parent.id)
+
+    (project.directory / "deployed.py").write_text(DEPLOYED)
+    project.module = "deployed"
+    with project.worker("-c", "1"):
+        assert project.run("dlq", "redrive", letter.task_id).returncode == 0
+        fresh = project.app.AsyncResult(result.id)
+        assert fresh.get(timeout=60) == 112
+        project.wait_for_letter(letter.task_id, State.RESOLVED)
+    result.parent.forget()
+
+
+def letters_of(project, task):
+    page = project.dlq.store.find(Filter(queue=project.queue, task=task))
+    return [project.letter(found.task_id) for found in page.letters]
+
+
+RAW_ITEMS = {
+    "text": b"hello",
+    "binary": b"\xff\x00\xfe",
+    "a table of somebody else": b'{"task": "proj.succeed"}',
+    "a list": b"[1, 2, 3]",
+    "headers that are a list": json.dumps({
+        "body": base64.b64encode(b"[[], {}, {}]").decode(), "content-type": "application/json",
+        "content-encoding": "utf-8", "headers": ["task", "proj.succeed"],
+        "properties": {"delivery_tag": "tag-of-the-list", "body_encoding": "base64",
+                       "delivery_info": {"exchange": "", "routing_key": "QUEUE"}},
+    }).encode(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_items_of_a_redis_list_that_are_no_messages(pool, make_project, redis_url):
+    project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
+    client = project.app.backend.client
+    with project.worker(*POOLS[pool]) as worker:
+        for raw in RAW_ITEMS.values():
+            client.lpush(project.queue, raw.replace(b"QUEUE", project.queue.encode()))
+        assert is_alive(project, worker)
+        wait_for("all letters", lambda: project.count() == len(RAW_ITEMS))
+        found = letters_of(project, NO_TASK)
+        bodies = {letter.envelope.body for letter in found}
+        assert bodies == {*list(RAW_ITEMS.values())[:-1], b"[[], {}, {}]"}
+        assert {letter.reason for letter in found} == {Reason.MALFORMED}
+        [listed] = [one for one in found if one.task_id == "tag-of-the-list"]
+        assert listed.envelope.headers == {"x-dlq-headers": ["task", "proj.succeed"]}
+        assert listed.message == "the headers are no table"
+
+        report = project.dlq.redrive(
+            Filter(queue=project.queue, reason=Reason.MALFORMED), who="tester"
+        )
+        assert (report.sent, report.skipped) == (len(RAW_ITEMS), ())
+        wait_for("all to come back", lambda: all(
+            (one.redrive_count, one.state) == (1, State.DEAD) for one in letters_of(project, NO_TASK)
+        ))  # fmt: skip
+        assert project.count() == len(RAW_ITEMS), "no second letter"
+        assert {one.envelope.body for one in letters_of(project, NO_TASK)} == bodies
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "mysql"])
+def test_a_body_of_50_mb_is_kept_byte_for_byte(store, project, request, tmp_path):
+    large = MESSAGES["no JSON"].body + b"\xff" * 50_000_000
+    here = project
+    if store != "sqlite":
+        here = Project(
+            tmp_path, project.broker, request.getfixturevalue(f"{store}_url"),
+            backend=project.backend, queue_type=project.queue_type,
+        )  # fmt: skip
+        assert here.run("dlq", "db", "upgrade").returncode == 0
+    with here.worker("-c", "1") as worker:
+        publish(here.app, here.queue, "no JSON", body=large)
+        letter = here.wait_for_letter("m1")
+        assert is_alive(here, worker)
+    assert letter.reason is Reason.MALFORMED
+    assert letter.envelope.body == large
+    shown = here.run("dlq", "show", "m1")
+    assert "the first 1,024 of 50,000,009 bytes" in shown.stdout
+    if here is not project:
+        here.close()
+
+
+def test_tasks_that_are_not_on_dlqtask_are_left_to_celery(make_project, redis_url):
+    """Their messages become letters where Celery cannot take them, and their own failures do not."""
+    project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
+    (project.directory / "plain.py").write_text(
+        "from proj import app\n"
+        "@app.task(name='plain')\n"
+        "def plain(): raise ValueError('its own business')\n"
+    )
+    project.module = "plain"
+    with project.worker("-c", "1") as worker:
+        result = project.app.send_task("plain")
+        assert isinstance(result.get(timeout=60, propagate=False), ValueError)
+        publish(project.app, project.queue, "no id", headers={"task": "plain"})
+        wait_for("the letter", lambda: project.count())
+        assert is_alive(project, worker)
+    [letter] = letters_of(project, "plain")
+    assert (letter.reason, letter.message) == (Reason.MALFORMED, "it has no id")
+
+
+def test_a_worker_killed_between_record_and_acknowledgement_makes_no_second_letter(
+    make_project, redis_url
+):
+    """On Redis, where a message without an id has the transport's tag."""
+    project = make_project(f"{redis_url}/9")
+    (project.directory / "dying.py").write_text(
+        "import os, signal\n"
+        "from proj import app\n"
+        "from celery.worker.consumer import Consumer\n"
+        "def die(*_): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Consumer.on_unknown_message = die\n"
+    )
+    project.module = "dying"
+    with project.worker("-P", "solo") as worker:
+        publish(project.app, project.queue, "JSON that is no task")
+        wait_for("the worker to die", lambda: worker.poll() is not None)
+    [first] = letters_of(project, NO_TASK)
+    with project.app.connection_for_write() as connection:
+        connection.default_channel.qos.restore_by_tag(first.task_id)
+    project.module = "proj"
+    with project.worker("-P", "solo"):
+        wait_for("the second delivery", lambda: len(project.letter(first.task_id).attempts) == 2)
+    assert project.count() == 1
