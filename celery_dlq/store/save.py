@@ -16,6 +16,7 @@ from celery_dlq.states import State
 from celery_dlq.store import deliveries, tables
 from celery_dlq.store.base import Saved
 from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
+from celery_dlq.store.packets import check_sizes
 from celery_dlq.store.query import one_of
 from celery_dlq.store.rows import FAILURE_COLUMNS, Row, attempt_row, letter_row, storable
 from celery_dlq.store.tally import Member, Tally
@@ -64,6 +65,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
     In the order of their task ids throughout, so that writers whose batches overlap wait for each
     other instead of locking each other out.
     """
+    check_sizes(connection, letters)
     batch = sorted(
         map(storable, letters),
         key=lambda item: (item.task_id, redrive_of(item), item.last_failed_at),
