@@ -54,3 +54,7 @@ class AsyncTaskError(CeleryDLQError):
 
 class TaskAborted(CeleryDLQError):
     """The task ended by an exception that would have taken its worker along."""
+
+
+class PoisonMessage(CeleryDLQError):
+    """The message was started as often as dlq_max_deliveries allows, and its worker died each time."""

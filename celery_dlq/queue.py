@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from celery_dlq.redrive.engine import OnProgress
     from celery_dlq.redrive.plan import Plan, Report
     from celery_dlq.store.base import Filter, Store
+    from celery_dlq.worker.deliveries import Deliveries
     from celery_dlq.worker.recorder import Recorder
     from celery_dlq.worker.writer import Writer
 
@@ -105,6 +106,13 @@ class DeadLetterQueue:
         from celery_dlq.worker.recorder import Recorder
 
         return Recorder(self.writer)
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        """Counts the deliveries of messages that do not end."""
+        from celery_dlq.worker.deliveries import Deliveries
+
+        return Deliveries(self.recorder, self.settings.max_deliveries)
 
     def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
         """Make ``what`` durable, then call ``then``."""

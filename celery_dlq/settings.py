@@ -144,6 +144,12 @@ class Settings:
     redact: Sequence[str] = _setting(
         (), _NAMES, "Further parts of key names whose values are hidden in displayed arguments."
     )
+    max_deliveries: int = _setting(
+        3,
+        _whole(1, 1_000),
+        "Runs of a message whose worker dies under it, the first included; then it is a letter. "
+        "With 1 or 2, every message that comes back runs alone in its worker.",
+    )
     release: str = _setting("", _MAYBE_TEXT, "Release of your code, kept with each letter.")
     claim_lease: float = _setting(
         120.0,

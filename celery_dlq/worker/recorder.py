@@ -7,14 +7,18 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from celery.utils.log import get_logger
 
 from celery_dlq.spool import Record
+from celery_dlq.store.base import Store
 from celery_dlq.worker.writer import Writer
 
 logger = get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -39,6 +43,22 @@ class Recorder:
         self._writer.submit(what, stored.set, awaited=True)
         stored.wait()
         then()
+
+    def ask(self, question: Callable[[Store], T], then: Callable[[T | None], object]) -> None:
+        """Put ``question`` to the store, then call ``then`` with the answer: None when the store gave
+        none. What was recorded before is stored, or spooled, by then."""
+        if threading.get_ident() == self._loop_thread:
+            self._writer.ask(question, lambda answer: self._hand_over(partial(then, answer)))
+            return
+        answered, answers = threading.Event(), list[T | None]()
+
+        def keep(answer: T | None) -> None:
+            answers.append(answer)
+            answered.set()
+
+        self._writer.ask(question, keep)
+        answered.wait()
+        then(answers[0])
 
     def join_loop(self, hub: Any) -> None:
         """Call back in ``hub`` (the caller's thread runs it) until :meth:`leave_loop`."""

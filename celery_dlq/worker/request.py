@@ -4,6 +4,7 @@ message that was sent again."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -11,19 +12,22 @@ from typing import Any
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
 from celery.utils.log import get_logger
-from celery.worker.request import Request
 
+from celery_dlq.delivery import Delivery
+from celery_dlq.errors import PoisonMessage
 from celery_dlq.headers import redrive_of
 from celery_dlq.letter import DeadLetter, Failure, Outcome
+from celery_dlq.redact import safe_message
 from celery_dlq.states import Reason
+from celery_dlq.worker.counted import CountedRequest
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.malformed import check_request
-from celery_dlq.worker.snapshot import failure_of, snapshot, unwrap
+from celery_dlq.worker.snapshot import failure_of, poisoned, snapshot, unwrap
 
 logger = get_logger(__name__)
 
 
-class DLQRequest(Request):  # type: ignore[misc]
+class DLQRequest(CountedRequest):
     """A request whose end is recorded before it is acknowledged, stored, or announced."""
 
     #: Whether this request's letter is with the recorder already.
@@ -35,7 +39,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         super().__init__(message, **options)
         check_request(self)
         # The headers that were sent: in the protocol of Celery 3 the request's are made of the body.
-        if redrive_of(message.headers) or self._delivery_info["redelivered"]:
+        if redrive_of(message.headers) or self._dlq_came_back:
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success
@@ -47,15 +51,75 @@ class DLQRequest(Request):  # type: ignore[misc]
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
-        self._record_death(partial(self._letter_of, exc_info), finish)
+        exc = unwrap(exc_info)
+        if self._returns_after(exc):
+            end = partial(super().on_failure, _einfo(PoisonMessage()))
+            if isinstance(exc, TimeLimitExceeded):
+                end = partial(self._end_late, finish)
+            self._count_death(exc, finish, end)
+        else:
+            self._record_death(partial(self._letter_of, exc_info), finish)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called by the pool when a time limit is over; after ``on_failure`` on prefork."""
-        finish = partial(super().on_timeout, soft, timeout)
+        finish, exc = partial(super().on_timeout, soft, timeout), TimeLimitExceeded(timeout)
         if soft:
             finish()
+        elif self._returns_after(exc):
+            self._count_death(exc, finish, partial(self._end_late, finish))
         else:
-            self._record_death(partial(self._letter, TimeLimitExceeded(timeout)), finish)
+            self._record_death(partial(self._letter, exc), finish)
+
+    def condemn(self, known: tuple[Delivery, ...]) -> None:
+        """Its message has killed its worker too often; called instead of running it."""
+        self._dlq_decided = True
+        exc = PoisonMessage()
+        self._record_death(
+            partial(self._letter_of_poison, exc, Reason.POISON, known),
+            partial(super().on_failure, _einfo(exc)),
+        )
+
+    def _count_death(
+        self, exc: BaseException, give_back: Callable[[], object], end: Callable[[], object]
+    ) -> None:
+        """Its process died, and the message goes back to its queue: ``give_back`` does that. When it
+        was delivered often enough, it becomes a letter, and ``end`` finishes it."""
+        if self._dlq_dead:
+            self._after_letter(give_back)
+            return
+        self._dlq_dead, self._dlq_after = True, []
+        death = f"{type(exc).__name__}: {safe_message(exc)}"
+        died = replace(self._dlq_known[-1], death=death) if self._dlq_known else None
+        deliveries = self.task.dlq.deliveries
+        deliveries.count_death(
+            died or self.as_delivery("", death=death),
+            partial(self._death_counted, exc, give_back, end),
+        )
+
+    def _death_counted(
+        self,
+        exc: BaseException,
+        give_back: Callable[[], object],
+        end: Callable[[], object],
+        known: tuple[Delivery, ...] | None,
+    ) -> None:
+        letter, waiting = None, self._dlq_after or []
+        if self.task.dlq.deliveries.is_spent(known, self.message):
+            late = isinstance(exc, TimeLimitExceeded)
+            reason = Reason.TIMEOUT if late else Reason.POISON
+            letter = self._guarded(
+                partial(self._letter_of_poison, exc, reason, known or (), seen=True)
+            )
+        self._dlq_after = [give_back if letter is None else end, *waiting]
+        if letter is None:
+            self._letter_is_safe()
+        else:
+            self.task.dlq.record(letter, self._letter_is_safe)
+
+    def _end_late(self, finish: Callable[[], object]) -> None:
+        # Celery would give it back; what is acknowledged it cannot.
+        self.acknowledge()
+        finish()
 
     def _record_death(
         self, make: Callable[[], DeadLetter | None], finish: Callable[[], object]
@@ -65,10 +129,18 @@ class DLQRequest(Request):  # type: ignore[misc]
             return
         letter = self._guarded(make)
         if letter is None:
-            finish()
+            self._finish_alive(finish)
             return
         self._dlq_dead, self._dlq_after = True, [finish]
         self.task.dlq.record(letter, self._letter_is_safe)
+
+    def _finish_alive(self, finish: Callable[[], object]) -> None:
+        """The run is over, and the message lives on or was dropped on purpose."""
+        if self._dlq_known:
+            # First, since its next delivery must not find this one.
+            self.task.dlq.deliveries.forget(self._dlq_known, finish)
+        else:
+            finish()
 
     def _letter_is_safe(self) -> None:
         waiting, self._dlq_after = self._dlq_after or [], None
@@ -108,6 +180,17 @@ class DLQRequest(Request):  # type: ignore[misc]
         failure = noted or failure_of(self, exc, traceback, reason, self.task.dlq)
         return snapshot(self, failure, self.task.dlq)
 
+    def _letter_of_poison(
+        self,
+        exc: BaseException,
+        reason: Reason,
+        known: tuple[Delivery, ...],
+        *,
+        seen: bool = False,
+    ) -> DeadLetter | None:
+        failure = failure_of(self, exc, "", reason, self.task.dlq)
+        return snapshot(self, poisoned(failure, known, seen=seen), self.task.dlq)
+
     def _guarded(self, make: Callable[[], DeadLetter | None]) -> DeadLetter | None:
         try:
             return make()
@@ -132,6 +215,19 @@ class DLQRequest(Request):  # type: ignore[misc]
             return None if self._requeued_on_timeout() else Reason.TIMEOUT
         return Reason.TERMINAL
 
+    def _returns_after(self, exc: BaseException) -> bool:
+        """Whether the run died under ``exc``, and the message goes back to its queue all the same."""
+        if self.acknowledged or self._already_cancelled or self._already_revoked:
+            return False
+        if isinstance(exc, TimeLimitExceeded):
+            return self._requeued_on_timeout()
+        return (
+            isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt))
+            and bool(self.task.acks_late and self.task.reject_on_worker_lost)
+            and not getattr(self.task, "retry_on_worker_lost", None)
+            and not self._success_is_stored()
+        )
+
     def _reason_of_lost_worker(self, exc: BaseException) -> Reason | None:
         if self._already_cancelled or self._already_revoked:
             return None
@@ -139,9 +235,12 @@ class DLQRequest(Request):  # type: ignore[misc]
             return None
         if getattr(self.task, "retry_on_worker_lost", None) and not self._retries_spent():
             return None
+        return None if self._success_is_stored() else Reason.POISON
+
+    def _success_is_stored(self) -> bool:
         # Celery 5.7 tells a child that died after storing its success from one that died before.
         stored = getattr(self, "_success_was_stored", None)
-        return None if stored is not None and stored() else Reason.POISON
+        return stored is not None and bool(stored())
 
     def _retries_spent(self) -> bool:
         if not getattr(self.task, "retry_on_worker_lost", None):
@@ -154,3 +253,10 @@ class DLQRequest(Request):  # type: ignore[misc]
         if acks is None:
             acks = self.task.acks_on_failure_or_timeout
         return bool(self.task.acks_late and not acks)
+
+
+def _einfo(exc: Exception) -> ExceptionInfo:
+    try:
+        raise exc
+    except type(exc):
+        return ExceptionInfo()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+from billiard.exceptions import WorkerLostError
 
 from celery_dlq.codec import dump_json
+from celery_dlq.delivery import Delivery
 from celery_dlq.fingerprint import fingerprint
 from celery_dlq.headers import COMPRESSED_HEADER, redrive_of
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
@@ -18,6 +21,7 @@ from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.failure import app_frames, bounded_traceback, read_attempts, type_name
 from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.process import pid_of
 from celery_dlq.worker.task import Wiring
 
 #: AMQP's message properties that a sender may set; the rest belongs to one delivery.
@@ -112,6 +116,44 @@ def failure_of(
         attempts=(*read_attempts(headers), last),
         pid=last.pid,
     )
+
+
+def poisoned(failure: Failure, known: Sequence[Delivery], *, seen: bool) -> Failure:
+    """``failure``, with the deliveries of its message that did not end as attempts.
+
+    :param seen: whether the failure is the end of the last of ``known``; otherwise the message was
+        not run this time.
+    """
+    *before, now = failure.attempts
+    died = tuple(_attempt_of(item, now) for item in (known[:-1] if seen else known))
+    attempts = (*before, *died, *([now] if seen or not died else []))
+    evidence = "; ".join(filter(None, (failure.explanation.evidence, *map(_account, known))))
+    return replace(
+        failure,
+        attempts=attempts,
+        explanation=replace(failure.explanation, evidence=evidence),
+        pid=attempts[-1].pid,
+    )
+
+
+def _attempt_of(item: Delivery, now: Attempt) -> Attempt:
+    return replace(
+        now,
+        number=item.attempt,
+        redrive=item.redrive,
+        # When it died is not known; that it ran then is.
+        failed_at=item.started_at,
+        exception_type=type_name(WorkerLostError),
+        message=item.death or "the worker died while this ran",
+        worker=item.worker,
+        pid=pid_of(item.process),
+    )
+
+
+def _account(item: Delivery) -> str:
+    where = f"{item.worker} alone" if item.alone else item.worker
+    died = item.death or "its worker died"
+    return f"delivery {item.number} started {item.started_at:%Y-%m-%d %H:%M:%S} on {where}: {died}"
 
 
 def unwrap(einfo: ExceptionInfo) -> BaseException:

@@ -27,6 +27,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(consumer, **options)
         # Other steps look at the consumer's handlers when they start; so this is the time.
         Foreign(consumer, consumer.app.dead_letter_queue).join()
+        consumer.app.dead_letter_queue.deliveries.solitude.join(consumer)
 
     def start(self, consumer: Any) -> None:
         """The broker is connected."""
@@ -43,6 +44,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def stop(self, consumer: Any) -> None:
         """The connection is lost, or the worker shuts down."""
+        consumer.app.dead_letter_queue.deliveries.stop()
         _, recorder = self._parts(consumer)
         recorder.leave_loop()
 

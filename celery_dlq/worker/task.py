@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from billiard.common import terminate_handler_fired
 from celery import Task
@@ -35,6 +35,9 @@ from celery_dlq.worker.failure import (
     write_attempts,
 )
 
+if TYPE_CHECKING:
+    from celery_dlq.worker.deliveries import Deliveries
+
 logger = get_logger(__name__)
 
 
@@ -52,6 +55,10 @@ class Wiring(Protocol):
     @property
     def redactor(self) -> Redactor:
         """Makes display copies of arguments."""
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """Counts the deliveries that did not end."""
 
     def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
         """Store ``what`` durably, then call ``then``."""
@@ -119,6 +126,10 @@ class DLQTask(Task):  # type: ignore[misc]
                 "write it as def, and call asyncio.run() in it."
             )
         bound = super().bind(app)
+        if cls.reject_on_worker_lost is None:
+            # Neither the task nor the app's configuration says. It bears on acks_late tasks only, and
+            # dlq_max_deliveries bounds what plain Celery would deliver without end.
+            cls.reject_on_worker_lost = True
         cls.dlq = cls.wire(app)
         return bound
 

@@ -1,4 +1,5 @@
-"""One thread that writes letters and outcomes in groups: to the store, or else to the spool."""
+"""One thread that deals with the store: it writes letters and outcomes in groups, or else to the spool,
+and asks questions."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from celery_dlq.errors import StoreError
 from celery_dlq.letter import DeadLetter, Outcome
@@ -16,6 +19,8 @@ from celery_dlq.store.base import Store
 from celery_dlq.worker.patience import Patience
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Seconds for which a store that failed is not asked again; letters go straight to the spool.
 STORE_PAUSE_S = 5.0
@@ -39,6 +44,14 @@ class _Entry:
     safe: Callable[[], object]
     #: Somebody is blocked until then.
     awaited: bool
+
+
+@dataclass(frozen=True)
+class _Question:
+    put_to: Callable[[Store], Any]
+    #: Called on the writer's thread with the answer, or None.
+    answered: Callable[[Any], object]
+    awaited = True
 
 
 class Writer:
@@ -66,7 +79,7 @@ class Writer:
         self._draining: Generator[Drained, None, None] | None = None
         self._drained = Drained()
         self._waiting_bytes, self._room = 0, threading.Condition()
-        self._entries: queue.Queue[_Entry | None] = queue.Queue(maxsize=size)
+        self._entries: queue.Queue[_Entry | _Question | None] = queue.Queue(maxsize=size)
         self._store_paused_until = self._drain_at = self._written_at = float("-inf")
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -82,6 +95,12 @@ class Writer:
             self._room.wait_for(lambda: self._waiting_bytes < QUEUE_BYTES)
             self._waiting_bytes += _size(entry)
         self._entries.put(entry)
+
+    def ask(self, question: Callable[[Store], T], answered: Callable[[T | None], object]) -> None:
+        """Put ``question`` to the store, after what was submitted before. ``answered`` gets the answer:
+        None when the store does not answer, or is left in peace after a failure."""
+        self._ensure_started()
+        self._entries.put(_Question(question, answered))
 
     def flush(self) -> None:
         """Return when everything submitted before is safe."""
@@ -114,12 +133,15 @@ class Writer:
         while running:
             batch = self._next_batch()
             running = None not in batch
-            entries = [entry for entry in batch if entry is not None]
+            entries = [entry for entry in batch if isinstance(entry, _Entry)]
             self._write_safely([entry.record for entry in entries])
             self._written_at = self._monotonic() if entries else self._written_at
             for entry in entries:
-                self._announce(entry)
+                self._call_back(entry.safe)
             self._make_room(sum(map(_size, entries)))
+            for question in batch:
+                if isinstance(question, _Question):
+                    self._call_back(partial(question.answered, self._answer(question)))
             for _ in batch:
                 self._entries.task_done()
             self._drain_when_due()
@@ -130,9 +152,9 @@ class Writer:
             self._waiting_bytes -= size
             self._room.notify_all()
 
-    def _next_batch(self) -> list[_Entry | None]:
+    def _next_batch(self) -> list[_Entry | _Question | None]:
         """What waits, up to a batch; nothing when it is time to look at the spool."""
-        batch: list[_Entry | None] = []
+        batch: list[_Entry | _Question | None] = []
         try:
             batch.append(self._entries.get(timeout=self._seconds_to_drain()))
             storm = self._monotonic() - self._written_at < STORM_S
@@ -145,17 +167,28 @@ class Writer:
             pass
         return batch
 
-    def _quiet(self, latest: _Entry | None, gather_until: float) -> float:
+    def _quiet(self, latest: _Entry | _Question | None, gather_until: float) -> float:
         """Seconds that the batch may wait for another letter after ``latest``."""
         if latest is None or latest.awaited:
             return 0.0
         return max(0.0, min(QUIET_S, gather_until - self._monotonic()))
 
-    def _announce(self, entry: _Entry) -> None:
+    def _call_back(self, caller: Callable[[], object]) -> None:
         try:
-            entry.safe()
+            caller()
         except Exception:
             logger.exception("dead letter stored, but its message could not be finished")
+
+    def _answer(self, question: _Question) -> Any:
+        if self._monotonic() < self._store_paused_until:
+            return None
+        try:
+            return self._patience.call(lambda: question.put_to(self._open_store()))
+        except StoreError as error:
+            self._pause_store(error)
+        except Exception:
+            logger.exception("dead-letter store could not answer")
+        return None
 
     def _write_safely(self, records: Sequence[Record]) -> None:
         if not records:
@@ -236,9 +269,9 @@ class Writer:
         self._drain_at = self._monotonic() + DRAIN_INTERVAL_S
 
 
-def _size(entry: _Entry | None) -> int:
+def _size(entry: _Entry | _Question | None) -> int:
     """Bytes of the message's body."""
-    if entry is None or not isinstance(entry.record, DeadLetter):
+    if not isinstance(entry, _Entry) or not isinstance(entry.record, DeadLetter):
         return 0
     return len(entry.record.envelope.body)
 

@@ -3,6 +3,7 @@
 Everything is set by environment variables, so that a worker subprocess and the test agree.
 """
 
+import json
 import os
 import signal
 import time
@@ -25,9 +26,14 @@ app.conf.update(
     dlq_release="1.4.2",
     dlq_store_timeout=1.0,
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
-    if os.environ["PROJ_BROKER"].startswith("redis")
-    else {},
+    broker_transport_options={
+        **(
+            {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+            if os.environ["PROJ_BROKER"].startswith("redis")
+            else {}
+        ),
+        **json.loads(os.environ.get("PROJ_TRANSPORT", "{}")),
+    },
     worker_hijack_root_logger=False,
 )
 
@@ -152,3 +158,39 @@ def late(x=0):
     count(f"late-{x}")
     unless_fixed(ValueError("late and wrong"))
     return x
+
+
+def say(name, word):
+    """Append a line to a file that all processes share."""
+    with FIXED.with_name(name).open("a") as file:
+        file.write(f"{word}\n")
+
+
+@app.task(base=DLQTask, acks_late=True)
+def innocent(x, seconds=0.0):
+    say("started", f"{x} {os.getppid()}")
+    time.sleep(seconds)
+    say("done", x)
+
+
+@app.task(base=DLQTask, acks_late=True)
+def segfaults():
+    say("segfaulted", os.getpid())
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@app.task(base=DLQTask, acks_late=True)
+def kills_its_worker(beside):
+    """Takes the whole worker along; if ``beside`` starts to run in it, not before that."""
+    started, deadline = FIXED.with_name("started"), time.monotonic() + 2.0
+    while time.monotonic() < deadline and (not started.exists() or beside not in running(started)):
+        time.sleep(0.02)
+    time.sleep(1.0)  # the test has to see this worker ready
+    say("killed", os.getppid())
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+def running(started):
+    """What was started by a child of this worker."""
+    lines = [line.split() for line in started.read_text().splitlines()]
+    return {int(x) for x, parent in lines if int(parent) == os.getppid()}

@@ -47,11 +47,14 @@ class Project:
     sent: list[str] = field(default_factory=list)
     module: str = "proj"
     queue_type: str = "classic"
+    #: Further environment variables of the workers.
+    environ: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.app = Celery("tester", broker=self.broker, backend=self.backend, set_as_current=False)
         self.app.conf.update(
             task_default_queue=self.queue,
+            task_create_missing_queue_type=self.queue_type,
             dlq_store_url=self.store_url,
             dlq_spool_dir=str(self.directory / "spool"),
         )
@@ -75,6 +78,7 @@ class Project:
             "PROJ_SPOOL": str(self.directory / "spool"),
             "PROJ_FIXED": str(self.fixed),
             "PYTHONPATH": os.pathsep.join([str(HERE), str(self.directory)]),
+            **self.environ,
         }
 
     def send(self, name: str, *args: object, **kwargs: object) -> str:
@@ -139,7 +143,7 @@ class Project:
 TASKS = (
     "succeed", "terminal", "exhausted", "recovers", "retries_itself", "rejects", "ignores",
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
-    "member", "late",
+    "member", "late", "innocent", "segfaults", "kills_its_worker",
 )  # fmt: skip
 
 

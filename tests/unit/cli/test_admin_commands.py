@@ -28,7 +28,7 @@ def test_sql_is_printed_and_nothing_is_connected(run, path):
     path.unlink()
     out = run("db", "sql").stdout
     assert "CREATE TABLE celery_dead_letter" in out
-    assert f"INSERT INTO celery_dlq_version (version_num) VALUES ('{HEAD}')" in out
+    assert f"UPDATE celery_dlq_version SET version_num='{HEAD}'" in out
     assert not path.exists()
 
 

@@ -36,6 +36,7 @@ class Consumer:
 
     def __init__(self, app):
         self.app, self.done, self.fails, self.handle = app, [], None, None
+        self.on_task_request = None
 
     def on_decode_error(self, message, exc):
         self._do("decode_error", message)

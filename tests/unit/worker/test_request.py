@@ -6,17 +6,25 @@ import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
 from celery.worker.request import create_request_cls
+from celery.worker.state import revoked
+from factories import delivery
+from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 
 from celery_dlq import DeadLetter, DLQTask, Reason
+from celery_dlq.errors import PoisonMessage
 from celery_dlq.headers import REDRIVE_HEADER
 from celery_dlq.letter import Outcome
+from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.request import DLQRequest
 
 
 class HeldRecorder:
     """Keeps what is recorded, and what is to follow, until the test lets it go on."""
+
+    #: Where questions are put to; without it they have no answer.
+    store = None
 
     def __init__(self):
         self.records, self.waiting = [], []
@@ -24,6 +32,9 @@ class HeldRecorder:
     def record(self, what, then):
         self.records.append(what)
         self.waiting.append(then)
+
+    def ask(self, question, then):
+        self.waiting.append(lambda: then(question(self.store) if self.store else None))
 
     def release(self):
         while self.waiting:
@@ -70,9 +81,9 @@ def recorder(app):
 def make(app):
     """A request as the worker's strategy makes it; what it acknowledged or rejected is on it."""
 
-    def make(redelivered=False, task="shop.charge", **headers):
+    def make(redelivered=False, task="shop.charge", pool=None, **headers):
         registered, done = app.tasks[task], []
-        pool = SimpleNamespace(apply_async=None)
+        pool = pool or SimpleNamespace(apply_async=None)
         cls = create_request_cls(DLQRequest, registered, pool, "w@host", None, app=app)
         message = Message(task, **headers)
         message.delivery_info["redelivered"] = redelivered
@@ -147,6 +158,8 @@ def test_a_message_that_goes_back_to_its_queue_is_no_letter(make, recorder, app,
     app.tasks["shop.charge"].reject_on_worker_lost = True
     request = make()
     request.on_failure(einfo(WorkerLostError("signal 9")))
+    assert request.done == [], "its death is not counted yet"
+    recorder.release()
     assert recorder.records == []
     assert request.done == ["reject True"]
 
@@ -237,3 +250,171 @@ def test_celerys_own_tasks_are_no_letters(recorder):
     request = DLQRequest(message, app=app, task=task, body=message.body)
     request.on_failure(einfo(KeyError()), return_ok=True)
     assert recorder.records == []
+
+
+class TestDeliveries:
+    """Messages that come back because their process or worker died."""
+
+    @pytest.fixture(autouse=True)
+    def _store(self, recorder, tmp_path, late, app):
+        recorder.store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
+        yield
+        recorder.store.close()
+
+    @pytest.fixture
+    def pool(self, app):
+        """A worker's pool; what it was given."""
+        given = []
+        app.dead_letter_queue.deliveries.solitude.join(
+            SimpleNamespace(on_task_request=given.append, controller=None, timer=None)
+        )
+        return SimpleNamespace(apply_async=lambda *_, **options: given.append(options), given=given)
+
+    def deliver(self, make, recorder, pool, **options):
+        request = make(pool=pool, redelivered=True, **options)
+        request.execute_using_pool(pool)
+        recorder.release()
+        return request
+
+    def test_a_first_delivery_is_not_counted(self, make, recorder, pool):
+        make(pool=pool).execute_using_pool(pool)
+        assert len(pool.given) == 1
+        assert recorder.waiting == []
+
+    def test_what_came_back_runs_after_it_was_written_down(self, make, recorder, pool):
+        request = make(pool=pool, redelivered=True)
+        request.execute_using_pool(pool)
+        assert pool.given == []
+        recorder.release()
+        [given] = pool.given
+        assert given["correlation_id"] == "4711"
+        assert [item.number for item in recorder.store.deliveries("4711")] == [2]
+
+    def test_its_process_died_three_times(self, make, recorder, pool):
+        first = make(pool=pool)
+        first.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
+        recorder.release()
+        second = self.deliver(make, recorder, pool)
+        second.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
+        recorder.release()
+        assert (first.done, second.done, recorder.records) == (["reject True"], ["reject True"], [])
+        third = self.deliver(make, recorder, pool)
+        third.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
+        recorder.release()
+        [letter] = recorder.records
+        assert letter.reason is Reason.POISON
+        assert (letter.exception_type, letter.message) == (
+            "billiard.exceptions.WorkerLostError",
+            "signal 11 (SIGSEGV)",
+        )
+        assert [attempt.number for attempt in letter.attempts] == [1, 1, 1]
+        assert "delivery 1 started" in letter.explanation.evidence
+        assert third.done == ["ack"]
+        result = third.task.backend.get_task_meta("4711")
+        assert (result["status"], type(result["result"])) == ("FAILURE", PoisonMessage)
+
+    def test_its_worker_died_each_time(self, make, recorder, pool):
+        for number, alone in ((2, False), (3, True)):
+            recorder.store.put_delivery(
+                delivery("4711", number=number, minutes=number, alone=alone)
+            )
+        request = self.deliver(make, recorder, pool)
+        recorder.release()
+        assert pool.given == [], "not run again"
+        [letter] = recorder.records
+        assert (letter.reason, letter.exception_type) == (
+            Reason.POISON,
+            "celery_dlq.errors.PoisonMessage",
+        )
+        assert [attempt.failed_at for attempt in letter.attempts] == [
+            delivery(minutes=minute).started_at for minute in (2, 3)
+        ]
+        assert (letter.worker, letter.pid) == ("celery@host", 4711)
+        assert letter.explanation.evidence.endswith("on celery@host alone: its worker died")
+        assert request.done == ["ack"]
+
+    @pytest.mark.parametrize("announces", ["failure and time-out", "time-out only"])
+    def test_a_time_limit_that_requeues_is_bounded_too(self, make, recorder, app, pool, announces):
+        app.tasks["shop.charge"].acks_on_timeout = False
+        fates = []
+        for turn in range(3):
+            request = self.deliver(make, recorder, pool) if turn else make(pool=pool)
+            if announces == "failure and time-out":
+                request.on_failure(einfo(TimeLimitExceeded(5)))
+            request.on_timeout(soft=False, timeout=5)
+            recorder.release()
+            fates += request.done
+        assert fates == ["reject True", "reject True", "ack"]
+        assert [letter.reason for letter in recorder.records] == [Reason.TIMEOUT]
+
+    @pytest.mark.parametrize(
+        ("exc", "done"),
+        [
+            (Retry("later", exc=KeyError()), ["ack"]),
+            (Reject(requeue=True), ["reject True"]),
+            (Ignore(), ["ack"]),
+            (Terminated(15), ["ack"]),
+        ],
+    )
+    def test_a_run_that_ended_is_forgotten_before_its_message_moves(
+        self, make, recorder, pool, exc, done
+    ):
+        request = self.deliver(make, recorder, pool)
+        request.on_failure(einfo(exc))
+        assert request.done == []
+        recorder.release()
+        assert request.done == done
+        assert recorder.store.deliveries("4711") == ()
+
+    def test_revoked_while_it_waited(self, make, recorder, pool):
+        request = make(pool=pool, redelivered=True)
+        request.execute_using_pool(pool)
+        revoked.add("4711")
+        try:
+            recorder.release()
+            assert (pool.given, request.done) == ([], ["ack"])
+            assert recorder.store.deliveries("4711") == ()
+            with pytest.raises(TaskRevokedError):
+                make(pool=pool, redelivered=True).execute_using_pool(pool)
+        finally:
+            revoked.discard("4711")
+
+    def test_more_condemned_than_slots_leave_the_slots_free(self, make, recorder, app):
+        slots = LaxBoundedSemaphore(2)
+        controller = SimpleNamespace(_quick_release=slots.release)
+        solitude = app.dead_letter_queue.deliveries.solitude
+        solitude.join(SimpleNamespace(on_task_request=None, controller=controller, timer=None))
+        given = []
+        pool = SimpleNamespace(apply_async=lambda *_, **options: given.append(options))
+        for number in (3, 4):
+            recorder.store.put_delivery(delivery("4711", number=number, alone=True, minutes=number))
+        for _ in range(5):
+            condemned = make(pool=pool, redelivered=True)
+            slots.acquire(condemned.execute_using_pool, pool)
+        while recorder.waiting:
+            recorder.release()
+        assert (len(recorder.records), given, slots.value) == (5, [], 2)
+
+    def test_without_the_store_a_death_in_sight_goes_back_uncounted(self, make, recorder, pool):
+        recorder.store, store = None, recorder.store
+        request = make(pool=pool)
+        request.on_failure(einfo(WorkerLostError("signal 9")))
+        recorder.release()
+        assert (request.done, recorder.records) == (["reject True"], [])
+        recorder.store = store
+
+    @pytest.mark.parametrize(("said", "rejects"), [(None, True), (False, False), (True, True)])
+    def test_reject_on_worker_lost_is_the_default_and_no_more(self, said, rejects):
+        app = Celery("unit", broker="memory://", set_as_current=False)
+        if said is not None:
+            app.conf.task_reject_on_worker_lost = said
+
+        def charge(): ...
+
+        by_config = app.task(base=DLQTask, name="a", shared=False)(charge)
+        by_task = app.task(base=DLQTask, name="b", reject_on_worker_lost=False, shared=False)(
+            charge
+        )
+        app.finalize()
+        assert by_config.reject_on_worker_lost is rejects
+        assert by_task.reject_on_worker_lost is False

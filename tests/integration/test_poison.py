@@ -1,0 +1,99 @@
+"""Tasks that kill their process, or the whole worker: stopped after three deliveries, and nobody else
+is blamed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from project import wait_for
+
+from celery_dlq import Filter, Reason
+
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(900)]
+
+INNOCENTS = int(os.environ.get("CELERY_DLQ_INNOCENTS", "1000"))
+
+#: Broker, type of the queue, store.
+PLACES = {
+    "redis-postgres": ("redis", "classic", "postgres"),
+    "rabbitmq-classic-mysql": ("rabbitmq", "classic", "mysql"),
+    "rabbitmq-quorum-mysql": ("rabbitmq", "quorum", "mysql"),
+}
+
+
+@pytest.fixture(params=PLACES)
+def project(request, make_project, redis_url):
+    broker, queue_type, store = PLACES[request.param]
+    url = request.getfixturevalue(f"{broker}_url")
+    project = make_project(
+        f"{url}/9" if broker == "redis" else url,
+        request.getfixturevalue(f"{store}_url"),
+        backend=f"{redis_url}/9",
+        queue_type=queue_type,
+        # Redis hands out what a dead worker held only after this.
+        environ={"PROJ_TRANSPORT": '{"visibility_timeout": 12}'} if broker == "redis" else {},
+    )
+    assert project.run("dlq", "db", "upgrade").returncode == 0
+    return project
+
+
+def lines(project, name):
+    path = project.directory / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def the_one_letter(project):
+    [letter] = project.dlq.store.find(Filter(queue=project.queue)).letters
+    return project.letter(letter.task_id)
+
+
+def test_a_segfault_among_a_thousand_innocents_is_one_letter(project):
+    with project.worker("-c", "2"), project.worker("-c", "2"):
+        for number in range(INNOCENTS // 2):
+            project.send("innocent", number)
+        poison = project.send("segfaults")
+        for number in range(INNOCENTS // 2, INNOCENTS):
+            project.send("innocent", number)
+        project.wait_for_letter(poison)
+        wait_for(
+            "all innocents", lambda: len(set(lines(project, "done"))) == INNOCENTS, patience_s=300
+        )
+    letter = the_one_letter(project)
+    assert (letter.task_id, letter.reason) == (poison, Reason.POISON)
+    assert len(lines(project, "segfaulted")) == 3
+    assert [attempt.exception_type for attempt in letter.attempts] == [
+        "billiard.exceptions.WorkerLostError"
+    ] * 3
+    assert "SIGSEGV" in letter.message
+    assert "delivery 2 started" in letter.explanation.evidence
+    assert set(lines(project, "done")) == {str(number) for number in range(INNOCENTS)}
+    assert project.dlq.store.deliveries(poison) == ()
+    assert project.app.AsyncResult(poison).state == "FAILURE"
+
+
+def test_who_kills_the_whole_worker_is_told_from_who_ran_beside_it(project):
+    poison, lives = project.send("kills_its_worker", 7), 0
+    innocent = project.send("innocent", 7, seconds=6.0)
+
+    def over():
+        return lines(project, "done") and project.letter(poison)
+
+    while not over():
+        lives += 1
+        assert lives <= 6, "it should have been stopped by now"
+        with project.worker("-c", "2") as worker:
+            wait_for(
+                "the worker's end, or peace",
+                lambda worker=worker: worker.poll() is not None or over(),
+                patience_s=300,
+            )
+    letter = the_one_letter(project)
+    assert (letter.task_id, letter.reason) == (poison, Reason.POISON)
+    assert len(lines(project, "killed")) == 3, "run three times, and stopped"
+    assert letter.explanation.evidence.count("alone") == 1
+    wait_for("the innocent's result", lambda: project.app.AsyncResult(innocent).successful())
+    assert project.dlq.store.deliveries(innocent) == ()
+    starts = Counter(line.split()[0] for line in lines(project, "started"))
+    assert starts["7"] >= 3, "the innocent died twice beside it"
