@@ -8,6 +8,9 @@ from typing import Any
 from celery.exceptions import InvalidTaskError
 from celery.utils.time import timezone
 
+_LISTS = (list, tuple)
+_NO_LIMITS = ([None, None], (None, None), None)
+
 
 def malformation(message: Any) -> str | None:
     """Why ``message`` is no task that a worker can take; None when nothing is wrong with it.
@@ -78,11 +81,28 @@ def check_request(request: Any) -> None:
 
     :raises InvalidTaskError: which Celery answers by rejecting the message.
     """
+    if _is_plain(request):
+        return
     why = _contents_malformation(*request._payload) or _options_malformation(request.request_dict)
     if why is None and request.eta is not None and request.utc:
         why = _date_malformation(request.eta)
     if why is not None:
         raise InvalidTaskError(why)
+
+
+def _is_plain(request: Any) -> bool:
+    """Whether ``request`` is as nearly all are, by a look that costs a microsecond less."""
+    fields = request.request_dict
+    return (
+        type(request._kwargs) is dict
+        and type(request._args) in _LISTS
+        and type(request._payload[2]) is dict
+        and type(request.id) is str
+        and request.id != ""
+        and type(fields.get("retries")) is int
+        and fields.get("timelimit") in _NO_LIMITS
+        and request._eta is None
+    )
 
 
 def _date_malformation(eta: Any) -> str | None:

@@ -15,7 +15,7 @@ from celery.utils.log import get_logger
 
 from celery_dlq.delivery import Delivery
 from celery_dlq.errors import PoisonMessage
-from celery_dlq.headers import redrive_of
+from celery_dlq.headers import REDRIVE_HEADER, redrive_of
 from celery_dlq.letter import DeadLetter, Failure, Outcome
 from celery_dlq.redact import safe_message
 from celery_dlq.states import Reason
@@ -39,7 +39,7 @@ class DLQRequest(CountedRequest):
         super().__init__(message, **options)
         check_request(self)
         # The headers that were sent: in the protocol of Celery 3 the request's are made of the body.
-        if redrive_of(message.headers) or self._dlq_came_back:
+        if REDRIVE_HEADER in message.headers or self._dlq_came_back:
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success

@@ -9,11 +9,12 @@ from factories import T0, envelope, letter
 
 from celery_dlq import Filter, Settings
 from celery_dlq.errors import FilterError
+from celery_dlq.letter import NO_TASK
 from celery_dlq.redrive import engine as module
 from celery_dlq.redrive.engine import Redrive
 from celery_dlq.redrive.plan import NAMED_ONLY, make_plan, redrivable
 from celery_dlq.redrive.publish import Sent
-from celery_dlq.states import State
+from celery_dlq.states import Reason, State
 from celery_dlq.store.sql import SQLStore
 
 NOW = T0 + timedelta(hours=1)
@@ -294,3 +295,11 @@ class TestLettersThatMustBeNamed:
             (),
         )
         assert run(wanted).sent == 1
+
+
+def test_what_names_no_task_is_sent_when_it_is_named(app, store, publisher, run):
+    store.save([letter("a", task=NO_TASK, reason=Reason.MALFORMED), letter("b", task="far.away")])
+    assert make_plan(app, store, Filter(reason=Reason.MALFORMED)).by_task == {NO_TASK: 1}
+    report = run(Filter(ids=("a", "b")))
+    assert publisher.sent == ["a"]
+    assert [skipped.task_id for skipped in report.skipped] == ["b"]

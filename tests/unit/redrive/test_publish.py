@@ -5,7 +5,12 @@ from celery import Celery
 from factories import envelope, letter
 
 from celery_dlq.errors import RedriveError
-from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
+from celery_dlq.headers import (
+    ATTEMPTS_HEADER,
+    COMPRESSED_HEADER,
+    LETTER_HEADER,
+    REDRIVE_HEADER,
+)
 from celery_dlq.redrive import publish as module
 from celery_dlq.redrive.publish import _Batching, _Confirming, headers_to_send, open_publisher
 
@@ -22,6 +27,40 @@ def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
         "id": "a", "task": "t", "retries": 0, "eta": None, "expires": None, "tenant": "acme",
         "group": "g", "group_index": 2, REDRIVE_HEADER: 2,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", [{}, {"id": 4711, "task": "t"}, {"id": "x" * 300, "task": "t"}])
+def test_a_message_whose_id_is_not_its_letters_names_the_letter(headers):
+    sent = headers_to_send(letter("kept-as", envelope=envelope(headers=headers)))
+    assert sent[LETTER_HEADER] == "kept-as"
+    assert sent.get("id") == headers.get("id")
+    again = headers_to_send(letter("kept-as", envelope=envelope(headers=sent), redrive_count=1))
+    assert again == {**sent, REDRIVE_HEADER: 2}
+
+
+def test_headers_of_what_is_no_task_stay_as_they_are():
+    original = {"kind": "order", "eta": "a delivery date", b"raw": 1}
+    sent = headers_to_send(letter("a", envelope=envelope(headers=original)))
+    assert sent == {**original, REDRIVE_HEADER: 1, LETTER_HEADER: "a"}
+
+
+def test_a_body_that_nobody_could_decompress_is_sent_as_compressed():
+    original = {"id": "a", "task": "t", "compression": "zstd", COMPRESSED_HEADER: True}
+    sent = headers_to_send(letter("a", envelope=envelope(headers=original)))
+    assert sent["compression"] == "zstd"
+    assert COMPRESSED_HEADER not in sent
+
+
+def test_a_body_without_a_content_type_is_sent_without_being_encoded(app):
+    made = letter(
+        "a", envelope=envelope("a", body=b"\x00\xff", content_type="", content_encoding="")
+    )
+    with open_publisher(app) as publisher:
+        assert publisher.send([made]).confirmed == ["a"]
+    with app.connection_for_read() as connection:
+        message = connection.SimpleQueue("celery").get(timeout=5)
+        message.ack()
+    assert message.body == b"\x00\xff"
 
 
 @pytest.fixture
@@ -125,6 +164,16 @@ def test_a_returned_message_is_refused_though_it_is_confirmed(confirming):
     sent = confirming(answer).send(LETTERS)
     assert outcome(sent) == (["a", "c", "d"], ["b"], [], [])
     assert "no queue takes it" in sent.refused["b"]
+
+
+def test_a_returned_message_without_an_id_is_refused_under_its_letters(confirming):
+    def answer(channel):
+        headers = {"id": "x" * 300, LETTER_HEADER: "b"}
+        returned = SimpleNamespace(properties={"application_headers": headers})
+        channel.fire("basic_return", None, "", "slow", returned)
+        channel.fire("basic_ack", 4, True)
+
+    assert outcome(confirming(answer).send(LETTERS)) == (["a", "c", "d"], ["b"], [], [])
 
 
 def test_a_nack_is_a_refusal(confirming):

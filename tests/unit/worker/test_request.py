@@ -1,12 +1,13 @@
 """DLQRequest as the worker's parent uses it, with a recorder that the test holds back."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
-from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
+from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry, TaskRevokedError
 from celery.worker.request import create_request_cls
 from celery.worker.state import revoked
 from factories import delivery
@@ -14,7 +15,7 @@ from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 
 from celery_dlq import DeadLetter, DLQTask, Reason
 from celery_dlq.errors import PoisonMessage
-from celery_dlq.headers import REDRIVE_HEADER
+from celery_dlq.headers import LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.letter import Outcome
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.request import DLQRequest
@@ -81,11 +82,12 @@ def recorder(app):
 def make(app):
     """A request as the worker's strategy makes it; what it acknowledged or rejected is on it."""
 
-    def make(redelivered=False, task="shop.charge", pool=None, **headers):
+    def make(redelivered=False, task="shop.charge", pool=None, payload=None, **headers):
         registered, done = app.tasks[task], []
         pool = pool or SimpleNamespace(apply_async=None)
         cls = create_request_cls(DLQRequest, registered, pool, "w@host", None, app=app)
         message = Message(task, **headers)
+        message.payload = payload or message.payload
         message.delivery_info["redelivered"] = redelivered
         request = cls(
             message, app=app, task=registered, hostname="w@host", body=message.body,
@@ -95,6 +97,43 @@ def make(app):
         return request
 
     return make
+
+
+REFUSED = {
+    "it has no id": {"id": ""},
+    "the id is no text but a list of 1": {"id": ["a"]},
+    "retries are no number but str": {"retries": "2"},
+    "timelimit is no pair but int": {"timelimit": 5},
+    "timelimit is no pair of numbers": {"timelimit": ["a", None]},
+    "the eta 0001-01-01 00:00:00+14:00 is out of range": {"eta": "0001-01-01T00:00:00+14:00"},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_celery_would_drop_or_run_wrongly_is_refused(make, why):
+    with pytest.raises(InvalidTaskError, match=re.escape(why)):
+        make(**REFUSED[why])
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (("abc", {}, {}), "args are no list but str"),
+        (([], [], {}), "kwargs are no table but a list of 0"),
+        (([], {}, 5), "the third part of the body is no table but int"),
+    ],
+)
+def test_so_is_a_body_with_other_contents(make, payload, why):
+    with pytest.raises(InvalidTaskError, match=why):
+        make(payload=payload)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"id": 7}, {"timelimit": [10, None]}, {"retries": None}, {"eta": "2026-11-22T00:00:00Z"}],
+)
+def test_what_celery_can_run_is_taken(make, headers):
+    assert make(**headers).name == "shop.charge"
 
 
 def einfo(exc):
@@ -223,6 +262,21 @@ def test_success_of_what_came_back_is_an_outcome(make, recorder, late, options, 
     assert request.done == [], "the outcome is not safe yet"
     recorder.release()
     assert request.done == ["ack"]
+
+
+@pytest.mark.parametrize("headers", [{"id": "x" * 300}, {"id": 7}])
+def test_outcome_and_failure_belong_to_the_letter_that_was_sent(make, recorder, headers):
+    sent_again = {REDRIVE_HEADER: 1, LETTER_HEADER: "kept-as", **headers}
+    make(**sent_again).on_success((False, 1, 0.1))
+    make(**sent_again).on_failure(einfo(KeyError("again")), return_ok=True)
+    assert [record.task_id for record in recorder.records] == ["kept-as", "kept-as"]
+
+
+def test_a_redrive_header_that_is_no_count_is_none(make, recorder):
+    make(**{REDRIVE_HEADER: "many"}).on_success((False, 1, 0.1))
+    make(**{REDRIVE_HEADER: -1}).on_failure(einfo(KeyError()), return_ok=True)
+    outcome, letter = recorder.records
+    assert (outcome.redrive, letter.attempts[-1].redrive) == (0, 0)
 
 
 def test_failure_of_what_came_back_is_a_failure(make, recorder):
