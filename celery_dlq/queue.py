@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from celery_dlq.classify import Classifier
 from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
-from celery_dlq.spool import Spool
+from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.worker.task import DLQTask, attach_failure, lighten_retry
 
 if TYPE_CHECKING:
@@ -117,6 +117,27 @@ class DeadLetterQueue:
     def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
         """Make ``what`` durable, then call ``then``."""
         self.recorder.record(what, then)
+
+    def drain_spool(self) -> Iterator[Drained]:
+        """Bring spooled letters into the store, in steps that say what each has done. What a living
+        worker still writes to is left to it.
+
+        :raises StoreError: the store failed; what is left stays in the spool.
+        """
+        yield from self.spool.drain(self._save)
+
+    def store_records(self, records: Sequence[Record]) -> list[int]:
+        """Store letters and outcomes, which may be stored already; returns the places of those that
+        the store refuses.
+
+        :raises StoreError: the store failed.
+        """
+        return hand_over(records, self._save)
+
+    def _save(self, records: Sequence[Record]) -> None:
+        from celery_dlq.worker.writer import save
+
+        save(self.store, records)
 
     def _on_worker_shutdown(self, sender: Any, **_: Any) -> None:
         # The pool is joined by now: no letter can come any more.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +15,7 @@ from celery_dlq.cli.session import Session
 from celery_dlq.cli.text import counted
 from celery_dlq.cli.times import duration
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.spool import FileState, Spool, look
 from celery_dlq.store.base import Filter
 
 #: Seconds to wait for the broker.
@@ -88,30 +90,46 @@ def _store(session: Session) -> Findings:
 def _spool(session: Session) -> Findings:
     spool = session.queue.spool
     directory = spool.directory.absolute()
-    nearest = next(path for path in (directory, *directory.parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+    unusable = _why_unusable(spool)
+    if unusable:
         yield Finding(
             "spool",
             Level.ERROR,
-            f"{nearest} cannot be written: letters would be lost while the store is down; "
-            "give the worker's user the right, or set another dlq_spool_dir",
+            f"{unusable}: letters would go to the log while the store is down; "
+            "give the worker's user a directory that can be written, or set another dlq_spool_dir",
         )
         return
-    waiting, torn = len(spool.files()), len([*spool.directory.glob("*.torn")])
-    if waiting:
-        files = counted(waiting, "file")
-        yield Finding(
-            "spool",
-            Level.WARNING,
-            f"{files} in {directory} not drained yet; a worker started here does it once the store answers",
-        )
-    if torn:
-        files = counted(torn, "torn file")
-        yield Finding(
-            "spool", Level.WARNING, f"{files} in {directory}: read, keep elsewhere, and remove"
-        )
-    if not waiting and not torn:
+    states = Counter(file.state for file in look(directory))
+    steps = [(state, step) for state, step in _SPOOL_STEPS.items() if states[state]]
+    for state, step in steps:
+        files = counted(states[state], f"{state.value} file")
+        yield Finding("spool", Level.WARNING, f"{files} in {directory}: {step}")
+    if not steps:
         yield Finding("spool", Level.OK, f"{directory} can be written and nothing waits in it")
+
+
+def _why_unusable(spool: Spool) -> str:
+    """Why a letter could not be kept; empty when it could."""
+    directory = spool.directory.absolute()
+    if directory.is_dir():
+        try:
+            spool.check()
+        except OSError as error:
+            return str(error)
+        return ""
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    return "" if usable else f"{nearest} cannot be written"
+
+
+_SPOOL_STEPS = {
+    FileState.WAITING: "a worker started here drains them once the store answers, and so does "
+    "celery -A <app> dlq spool drain",
+    FileState.NEWER: "a newer release wrote them; run: pip install --upgrade celery-dlq",
+    FileState.TORN: "lines that are no whole letter; read, keep elsewhere, and remove",
+    FileState.REFUSED: "letters that the store does not take; mend the cause, run "
+    "celery -A <app> dlq spool import FILE, and remove",
+}
 
 
 def _broker(session: Session) -> Findings:

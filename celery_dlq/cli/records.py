@@ -13,6 +13,7 @@ from celery_dlq.cli.raw_body import has_unread_body, shown_body
 from celery_dlq.cli.times import iso
 from celery_dlq.letter import Attempt, DeadLetter
 from celery_dlq.redact import REDACTED
+from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import Group, Stats
 
 
@@ -138,6 +139,17 @@ def stats_rows(stats: Stats) -> list[dict[str, Any]]:
         for place, count in enumerate(stats.arrivals)
     ]
     return rows + [_row("ages", f"{bound:g}", count) for bound, count in stats.ages.items()]
+
+
+def spool_file_record(file: SpoolFile) -> dict[str, Any]:
+    """A file of the spool."""
+    return {
+        "file": file.name,
+        "state": file.state.value,
+        "records": file.records,
+        "size": file.size,
+        "written_at": iso(file.written_at),
+    }
 
 
 def _row(measure: str, name: str, value: Any) -> dict[str, Any]:

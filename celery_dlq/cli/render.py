@@ -27,6 +27,7 @@ _STYLES = {
     "transient": "yellow", "terminal": "red", "exhausted": "red", "timeout": "red",
     "poison": "red", "rejected": "red", "unstored": "red", "cancelled": "red", "unknown_task": "red",
     "malformed": "red", "ingested": "red", "dead": "red", "claimed": "yellow", "redriven": "yellow",
+    "waiting": "yellow", "newer": "red", "torn": "red", "refused": "red",
     "resolved": "green", "discarded": "dim", "ok": "green", "warning": "yellow", "error": "red",
 }  # fmt: skip
 

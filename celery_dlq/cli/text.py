@@ -55,6 +55,16 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def byte_size(count: int) -> str:
+    """``count`` bytes in the unit that people would name: ``1.5 MB``."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB"
+
+
 def short_ids(ids: Sequence[str]) -> list[str]:
     """Beginnings of ``ids`` that are unique among them, :data:`SHORT_ID` characters at least."""
     needed = dict.fromkeys(ids, SHORT_ID)

@@ -50,6 +50,14 @@ class Spool:
         if segment.size >= SEGMENT_SIZE:
             self.close()
 
+    def check(self) -> None:
+        """Try whether a letter could be kept now, leaving nothing behind.
+
+        :raises OSError: it could not be.
+        """
+        self._check_room(0)
+        new_segment(self.directory).close()
+
     def files(self) -> list[Path]:
         """The files that wait to be drained, oldest first."""
         return waiting_files(self.directory)

@@ -100,7 +100,9 @@ def hand_over(records: Sequence[Record], save: Save) -> list[int]:
             singly = enumerate(hand_over([record], save) for record in records)
             return [place for place, refused in singly if refused]
         kind, name = type(records[0]).__name__, records[0].task_id
-        logger.exception("dead-letter store refused %s %s", kind, name)
+        # The store's own refusals say all in one line.
+        trace = None if isinstance(error, RecordRefused) else error
+        logger.error("dead-letter store refused %s %s: %s", kind, name, error, exc_info=trace)  # noqa: TRY400
         return [0]
     return []
 

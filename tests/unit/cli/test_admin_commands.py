@@ -135,7 +135,7 @@ def test_spooled_and_torn_files_are_a_warning(run, store, tmp_path):
     (tmp_path / "spool" / "0.torn").write_text("{\n")
     found = findings(run("doctor"))["spool"]
     assert [level for level, _ in found] == ["warning", "warning"]
-    assert "1 file in" in found[0][1]
+    assert "1 waiting file in" in found[0][1]
     assert "1 torn file in" in found[1][1]
 
 
@@ -143,7 +143,7 @@ def test_a_spool_that_cannot_be_written(run, store, tmp_path):
     (tmp_path / "spool").write_text("a file, no directory")
     result = run("doctor")
     assert result.exit_code == 1
-    assert "letters would be lost" in findings(result)["spool"][0][1]
+    assert "letters would go to the log" in findings(result)["spool"][0][1]
 
 
 def test_no_task_of_ours(run, app):
