@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sqlite3
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,9 @@ _DRIVERS = {
     "mariadb+pymysql": "mysql+pymysql",
 }
 _EXTRAS = {"postgresql": "postgres", "mysql": "mysql"}
+
+#: Seconds between two tries to switch a file that is locked.
+_WAL_PAUSE_S = 0.01
 
 #: Execution option of a connection whose transaction will write.
 WRITES = "celery_dlq_writes"
@@ -101,9 +106,28 @@ def _sqlite(url: URL, timeout: float | None) -> _Plan:
     def prepare(connection: Any) -> None:
         # The driver would begin transactions late and never with a write lock: _begin does it.
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode = WAL")
+        _set_wal(connection, wait)
 
     return _Plan({"connect_args": {"timeout": wait}}, prepare)
+
+
+def _set_wal(connection: Any, seconds: float) -> None:
+    """Switch the file to a write-ahead log, where readers and a writer do not wait for each other.
+    SQLite's own time for locks does not cover it: on a new file that several processes open at once,
+    all but one fail at once."""
+    deadline = time.monotonic() + seconds
+    while not _try_wal(connection, last=time.monotonic() >= deadline):
+        time.sleep(_WAL_PAUSE_S)
+
+
+def _try_wal(connection: Any, *, last: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if last or "locked" not in str(error):
+            raise
+        return False
+    return True
 
 
 def _begin(connection: Connection) -> None:

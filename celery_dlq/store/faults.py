@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
-from celery_dlq.errors import SchemaError, StoreError, StoreUnavailable
+from celery_dlq.errors import RecordRefused, SchemaError, StoreError, StoreUnavailable
 
 #: The next step when the schema does not fit.
 UPGRADE = "run: celery -A <app> dlq db upgrade"
@@ -25,6 +25,12 @@ _SCHEMA = frozenset({"42P01", "42703", "3F000", 1054, 1146})
 # PostgreSQL: query_canceled, which statement_timeout does; lock_not_available. MySQL: lock wait
 # timeout; a statement's time is up on MariaDB, on MySQL.
 _LATE = frozenset({"57014", "55P03", 1205, 1969, 3024})
+
+# PostgreSQL: read_only_sql_transaction. MySQL: --read-only, and the same of a whole server.
+_READ_ONLY = frozenset({"25006", 1290, 1836})
+
+# PostgreSQL: program_limit_exceeded.
+_TOO_LARGE = "54000"
 
 # PostgreSQL's classes: connection, authorization, no such database, resources, shutdown. MySQL: too
 # many connections, access denied, unknown database, shutting down, too many of a user, and the
@@ -50,8 +56,10 @@ def store_error(error: exc.SQLAlchemyError, url: URL) -> StoreError:
         )
     if not isinstance(error, exc.DBAPIError):
         cause = error.orig if isinstance(error, exc.StatementError) else error
-        return _refused(where, str(cause).partition("\n")[0])
+        return RecordRefused(_refusal(where, str(cause).partition("\n")[0]))
     said = _first_line(error, url)
+    if isinstance(error, (exc.DataError, exc.IntegrityError)) or _mark(error) == _TOO_LARGE:
+        return RecordRefused(_refusal(where, said))
     if url.get_backend_name() == "sqlite":
         return _sqlite_error(said, where)
     return _server_error(error, said, where)
@@ -71,13 +79,16 @@ def _server_error(error: exc.DBAPIError, said: str, where: str) -> StoreError:
             f"The dead-letter store at {where} does not answer ({said}); "
             "check dlq_store_url and that the database is up."
         )
-    return _refused(where, said)
+    if mark in _READ_ONLY:
+        return StoreError(
+            f"The dead-letter store at {where} is read-only ({said}); let the user of dlq_store_url "
+            "write, or set another one."
+        )
+    return StoreError(_refusal(where, said))
 
 
-def _refused(where: str, said: str) -> StoreError:
-    return StoreError(
-        f"The dead-letter store at {where} refused ({said}); run: celery -A <app> dlq doctor"
-    )
+def _refusal(where: str, said: str) -> str:
+    return f"The dead-letter store at {where} refused ({said}); run: celery -A <app> dlq doctor"
 
 
 def _is_away(error: exc.DBAPIError, mark: str | int | None) -> bool:

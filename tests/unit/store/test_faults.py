@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import exc
 from sqlalchemy.engine import make_url
 
-from celery_dlq.errors import SchemaError, StoreError, StoreUnavailable
+from celery_dlq.errors import RecordRefused, SchemaError, StoreError, StoreUnavailable
 from celery_dlq.store.faults import is_repeatable, store_error
 
 POSTGRES = make_url("postgresql+psycopg://dlq:hunter2@db/shop")
@@ -119,8 +119,31 @@ def test_sqlite_says_what_to_do(said, kind, step):
     assert step in str(found)
 
 
+@pytest.mark.parametrize(
+    ("error", "url"),
+    [
+        (postgres("22003", kind=exc.DataError), POSTGRES),
+        (postgres("54000"), POSTGRES),
+        (mysql(1406, kind=exc.DataError), MYSQL),
+        (mysql(1048, kind=exc.IntegrityError), MYSQL),
+        (exc.DataError(SECRET_SQL, {}, Exception("string or blob too big")), SQLITE),
+    ],
+)
+def test_what_only_this_record_causes_is_told_from_a_store_that_fails(error, url):
+    assert type(store_error(error, url)) is RecordRefused
+
+
+@pytest.mark.parametrize(
+    ("error", "url"), [(postgres("25006"), POSTGRES), (mysql(1290), MYSQL), (mysql(1836), MYSQL)]
+)
+def test_a_read_only_server_fails_for_every_record(error, url):
+    found = store_error(error, url)
+    assert type(found) is StoreError
+    assert "is read-only" in str(found)
+
+
 def test_what_is_nobody_elses_fault_names_the_doctor():
-    found = store_error(postgres("22003", kind=exc.DataError), POSTGRES)
+    found = store_error(postgres("42883", kind=exc.ProgrammingError), POSTGRES)
     assert type(found) is StoreError
     assert "celery -A <app> dlq doctor" in str(found)
 
@@ -141,5 +164,5 @@ def test_a_driver_that_quotes_the_password_is_silenced():
 def test_a_value_that_never_reached_the_database_is_a_refusal():
     error = exc.StatementError("it said so", SECRET_SQL, {}, ValueError("needs a time zone"))
     found = store_error(error, POSTGRES)
-    assert type(found) is StoreError
+    assert type(found) is RecordRefused
     assert "refused (needs a time zone); run: celery -A <app> dlq doctor" in str(found)

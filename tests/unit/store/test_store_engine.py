@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from sqlalchemy import exc, text
 
 from celery_dlq.errors import SettingsError, StoreError, StoreUnavailable
+from celery_dlq.store import drivers
 from celery_dlq.store.drivers import parse_url
 from celery_dlq.store.engine import FIRST_PAUSE, MAX_TRIES, Database
 
@@ -179,3 +182,56 @@ def test_each_process_has_its_own_engine_and_leaves_the_others_alone(database, m
     database.close()
     monkeypatch.undo()
     assert database.engine is mine
+
+
+OPEN = (
+    "import sys; from celery_dlq.store.sql import SQLStore\n"
+    "sys.stdin.readline()\n"
+    "SQLStore(sys.argv[1], timeout=30).check_schema()\n"
+)
+
+
+def test_several_processes_open_a_new_sqlite_file_at_once(tmp_path):
+    """Each switches it to a write-ahead log, and makes the schema."""
+    url = f"sqlite:///{tmp_path / 'new.sqlite3'}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN, url], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=60)[1].decode() for process in processes]
+    assert said == [""] * len(processes)
+
+
+class Locked:
+    """A driver's connection to a file that is locked for the first ``times``."""
+
+    def __init__(self, times):
+        self.times, self.asked = times, 0
+
+    def execute(self, statement):
+        self.asked += 1
+        if self.asked <= self.times:
+            raise sqlite3.OperationalError("database is locked")
+
+
+def test_the_log_of_a_file_that_is_locked_is_set_as_soon_as_it_can_be():
+    connection = Locked(times=3)
+    drivers._set_wal(connection, seconds=60)
+    assert connection.asked == 4
+
+
+def test_the_log_of_a_file_that_stays_locked_is_given_up(tmp_path):
+    path = tmp_path / "a.sqlite3"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE t (x)")
+    holder.execute("BEGIN EXCLUSIVE")
+    database = Database(f"sqlite:///{path}", timeout=0.05)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        database.read(lambda connection: connection.scalar(text("SELECT 1")))
+    database.close()
+    holder.close()
