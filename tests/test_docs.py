@@ -21,6 +21,7 @@ from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, doctor, exits, records
 from celery_dlq.redact import SENSITIVE
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
+from celery_dlq.spool import FileState, SpoolFile
 from celery_dlq.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
 from celery_dlq.store import schema, tables
 from celery_dlq.store.base import Group, Stats
@@ -172,6 +173,7 @@ class TestCommandLine:
             *(letter, letter["explanation"], *letter["attempt_history"]),
             records.group_record(Group(**{item.name: factories.T0 for item in fields(Group)})),
             records.stats_record(Stats(**_EMPTY_STATS)),
+            records.spool_file_record(_SPOOL_FILE),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
         ]
         text = read(REFERENCE / "cli.md").partition("## JSON fields")[2]
@@ -194,6 +196,10 @@ class TestCommandLine:
         listed = [row[0] for row in rows(read("docs/operations.md"))]
         assert [name for name in doctor._CHECKS if name not in listed] == []
 
+
+_SPOOL_FILE = SpoolFile(
+    name="", state=FileState.WAITING, records=0, size=0, written_at=factories.T0
+)
 
 #: Enough of a Stats to see the names of its fields.
 _EMPTY_STATS: dict[str, Any] = {

@@ -106,7 +106,9 @@ def _needs_a_hand(total: Drained, session: Session) -> Iterator[str]:
 
 
 @spool.command("import")
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="backslashreplace"))
+@click.argument(
+    "file", metavar="FILE", type=click.File("r", encoding="utf-8", errors="backslashreplace")
+)
 @click.pass_context
 def import_records(ctx: click.Context, file: IO[str]) -> None:
     """Store the letters that a log or a set-aside file holds.
