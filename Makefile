@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint celery-own bench services clean
+.PHONY: demo test lint celery-own bench chaos services clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -22,6 +22,18 @@ celery-own: $(VENV)/.dev
 
 bench: $(VENV)/.dev services
 	$(BIN)/python -m benchmarks
+
+# Sets up servers of its own, and kills them. Needs root, for a disk that can be full.
+CHAOS_SECONDS ?= 600
+CHAOS_TASKS ?= 20000
+CHAOS_SEED ?= $(shell date +%s)
+CHAOS_PAIRS ?= redis-postgresql rabbitmq-mariadb
+
+chaos: $(VENV)/.dev
+	for pair in $(CHAOS_PAIRS); do \
+	    PYTHONPATH=tests $(BIN)/python -m chaos.run --pair $$pair \
+	        --seconds $(CHAOS_SECONDS) --tasks $(CHAOS_TASKS) --seed $(CHAOS_SEED) || exit; \
+	done
 
 services:
 	tests/services.sh

@@ -1,0 +1,158 @@
+"""Where each task that was sent has ended, and whether it may have ended there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.kinds import DONE, DROPPED
+from chaos.ledger import FINISHED, IGNORED, STARTED, Row
+from chaos.producer import Sent
+
+from celery_dlq import DeadLetter, Filter
+from celery_dlq.spool import Record, Spool, decode, find_record
+from celery_dlq.states import OPEN_STATES, Reason, State
+from celery_dlq.store.base import Store
+
+#: An end that no worker can know of: the message was lost between the broker and a worker. See
+#: "What can still be lost" in docs/operations.md.
+SWALLOWED = "swallowed by the transport"
+#: What the writer says when neither store nor spool took a letter; the letter follows.
+_LAST_RESORT = "dead letter neither stored nor spooled"
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that is known of one task."""
+
+    sent: Sent
+    rows: Sequence[Row]
+    letter: DeadLetter | None
+    #: The broker's books show that the message never reached the worker that it was meant for.
+    swallowed: bool = False
+
+    @property
+    def finishes(self) -> int:
+        """How often its side effect happened."""
+        return sum(row.what == FINISHED for row in self.rows)
+
+    @property
+    def starts(self) -> int:
+        return sum(row.what == STARTED for row in self.rows)
+
+    @property
+    def open_letter(self) -> DeadLetter | None:
+        letter = self.letter
+        return letter if letter is not None and letter.state in OPEN_STATES else None
+
+    @property
+    def end(self) -> str | Reason | None:
+        """Where it ended; None is a loss."""
+        if self.open_letter is not None:
+            return self.open_letter.reason
+        if self.finishes:
+            return DONE
+        if self.sent.kind.name == "expires" or any(row.what == IGNORED for row in self.rows):
+            return DROPPED
+        return SWALLOWED if self.swallowed else None
+
+    @property
+    def came_again(self) -> bool:
+        """Whether its message was handed out, or perhaps sent, more than once."""
+        return self.sent.tries > 1 or any(row.redelivered for row in self.rows)
+
+
+def complaint(case: Case, deliveries: int) -> str | None:
+    """What is wrong with how ``case`` ended; None when nothing is.
+
+    :param deliveries: after so many a message that kills its worker is given up.
+    """
+    kind, end = case.sent.kind, case.end
+    if end is None:
+        return "lost: neither finished, nor a letter, nor dropped"
+    if case.finishes > 1 and not case.came_again:
+        return f"its side effect happened {case.finishes} times, of one delivery"
+    if end is Reason.UNSTORED:
+        return None if case.finishes else "a letter says that the body finished; it did not"
+    if case.open_letter is not None and case.finishes:
+        return f"finished, and has an open letter ({case.open_letter.reason.value})"
+    if end in (kind.end, SWALLOWED) or _excused(case, deliveries):
+        return None
+    return f"ended as {_word(end)}, not as {_word(kind.end)}"
+
+
+def _excused(case: Case, deliveries: int) -> bool:
+    """Whether harm explains an end that is not the kind's own."""
+    letter = case.open_letter
+    if letter is None:
+        return False
+    if letter.reason is Reason.POISON:
+        # Its process was killed under it that often, though not by itself.
+        return case.starts >= deliveries
+    refused = "the retry could not be published" in letter.explanation.evidence
+    return letter.reason is Reason.REJECTED and case.sent.kind.retries and refused
+
+
+def cases(
+    sent: Iterable[Sent],
+    rows: Mapping[str, Sequence[Row]],
+    letters: Mapping[str, DeadLetter],
+    swallowed: Collection[str] = (),
+) -> list[Case]:
+    return [
+        Case(task, rows.get(task.task_id, ()), letters.get(task.task_id), task.task_id in swallowed)
+        for task in list(sent)
+    ]
+
+
+def stored(store: Store) -> dict[str, DeadLetter]:
+    """All letters of the store, without their messages."""
+    found, after = dict[str, DeadLetter](), None
+    while True:
+        page = store.find(Filter(states=frozenset(State)), limit=500, after=after)
+        found.update({letter.task_id: letter for letter in page.letters})
+        after = page.next
+        if after is None:
+            return found
+
+
+def kept_elsewhere(spool: Spool, logs: Iterable[Path]) -> dict[str, DeadLetter]:
+    """Letters that wait in the spool, or stand in a worker's log, for somebody to bring them back."""
+    found = [record for path in spool.files() for record in _spooled(path)]
+    found += [record for log in logs for record in last_resort(log)]
+    return {record.task_id: record for record in found if isinstance(record, DeadLetter)}
+
+
+def last_resort(log: Path) -> list[Record]:
+    """What a worker could write nowhere but into its log."""
+    with log.open(errors="replace") as lines:
+        return _records(find_record, (line for line in lines if _LAST_RESORT in line))
+
+
+def totals(found: Iterable[Case]) -> Counter[str]:
+    """How many tasks ended where."""
+    return Counter(_word(case.end) if case.end else "lost" for case in found)
+
+
+def _word(end: str | Reason) -> str:
+    return end.value if isinstance(end, Reason) else end
+
+
+def _spooled(path: Path) -> list[Record]:
+    try:
+        return _records(decode, path.read_bytes().splitlines())
+    except FileNotFoundError:  # drained meanwhile
+        return []
+
+
+def _records(read: Callable[[Any], Record | None], lines: Iterable[Any]) -> list[Record]:
+    found = []
+    for line in lines:
+        # A line that is being written, or whose writer was killed over it, is no record yet.
+        with contextlib.suppress(ValueError):
+            found.append(read(line))
+    return [record for record in found if record is not None]

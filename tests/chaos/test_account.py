@@ -1,0 +1,147 @@
+"""The kill test's account finds what it is there to find."""
+
+from dataclasses import replace
+
+import pytest
+from chaos.account import Case, complaint, last_resort
+from chaos.kinds import KINDS, mix
+from chaos.ledger import FINISHED, IGNORED, STARTED, Ledger, Row
+from chaos.producer import Sent
+from chaos.redis_log import swallowed
+from factories import letter
+
+from celery_dlq.letter import Explanation
+from celery_dlq.spool import encode
+from celery_dlq.states import Reason, State, Verdict
+
+DELIVERIES = 3
+UNSENT = Explanation(
+    verdict=Verdict.TRANSIENT, rule="r", evidence="the retry could not be published: refused"
+)
+
+
+def case(kind, *whats, reason=None, tries=1, redelivered=False, **changes):
+    rows = [Row("t", what, 1, redelivered, 4711, 0.0) for what in whats]
+    found = letter("t", reason=reason, **changes) if reason else None
+    return Case(Sent("t", KINDS[kind], 0.0, tries), rows, found)
+
+
+RIGHT = {
+    "done": case("quick", STARTED, FINISHED),
+    "done again after a redelivery": case(
+        "quick", STARTED, FINISHED, STARTED, FINISHED, redelivered=True
+    ),
+    "done twice as it was sent twice": case("quick", FINISHED, FINISHED, tries=2),
+    "terminal": case("terminal", STARTED, reason=Reason.TERMINAL),
+    "ignored": case("ignores", STARTED, IGNORED),
+    "expired": case("expires"),
+    "done, its letter resolved": case(
+        "recovers", FINISHED, reason=Reason.REJECTED, state=State.RESOLVED
+    ),
+    "done, its result not stored": case("quick", FINISHED, reason=Reason.UNSTORED),
+    "killed three times, though innocent": case("slow", *[STARTED] * 3, reason=Reason.POISON),
+    "its retry refused by the broker": case(
+        "recovers", STARTED, reason=Reason.REJECTED, explanation=UNSENT
+    ),
+    "swallowed by the transport": replace(case("quick"), swallowed=True),
+}
+WRONG = {
+    "lost": (case("quick", STARTED), "lost"),
+    "lost, its letter resolved": (
+        case("terminal", STARTED, reason=Reason.TERMINAL, state=State.RESOLVED),
+        "lost",
+    ),
+    "done twice of one delivery": (case("quick", FINISHED, FINISHED), "happened 2 times"),
+    "done and dead": (case("quick", FINISHED, reason=Reason.EXHAUSTED), "has an open letter"),
+    "done where it must die": (case("terminal", FINISHED), "ended as done, not as terminal"),
+    "dead of another reason": (
+        case("terminal", STARTED, reason=Reason.EXHAUSTED),
+        "ended as exhausted, not as terminal",
+    ),
+    "condemned after two deliveries": (
+        case("slow", STARTED, STARTED, reason=Reason.POISON),
+        "ended as poison, not as done",
+    ),
+    "rejected with the broker there": (
+        case("recovers", STARTED, reason=Reason.REJECTED),
+        "ended as rejected, not as done",
+    ),
+    "unstored, but never ran": (case("quick", STARTED, reason=Reason.UNSTORED), "it did not"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_end_is_no_complaint(name):
+    assert complaint(RIGHT[name], DELIVERIES) is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_end_is_told(name):
+    found, words = WRONG[name]
+    assert words in complaint(found, DELIVERIES)
+
+
+def test_rows_are_read_in_the_order_of_time(tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.write("a", STARTED, 1, False)
+    ledger.write("b", STARTED, 1, True)
+    ledger.write("a", FINISHED, 1, False)
+    rows = ledger.rows()
+    assert [row.what for row in rows["a"]] == [STARTED, FINISHED]
+    assert rows["b"][0].redelivered
+
+
+def test_letters_are_found_in_a_workers_log(tmp_path):
+    log = tmp_path / "worker.log"
+    found = letter("0d3f")
+    line = encode(found).decode().strip()
+    log.write_text(
+        "a line\n[CRITICAL] dead letter neither stored nor spooled ([Errno 28] No space left): "
+        f"{line}\n[CRITICAL] dead letter neither stored nor spooled (torn): {line[:40]}\n"
+    )
+    assert last_resort(log) == [found]
+
+
+def test_a_mix_holds_each_kind_and_as_many_as_asked():
+    from random import Random
+
+    kinds = mix(600, Random(1))
+    assert len(kinds) == 600
+    assert {kind.name for kind in kinds} == set(KINDS)
+    assert kinds == mix(600, Random(1))
+    assert kinds != mix(600, Random(2))
+
+
+def redis_file(directory, *commands):
+    directory = directory / "appendonlydir"
+    directory.mkdir()
+    with (directory / "appendonly.aof.1.incr.aof").open("wb") as file:
+        for command in commands:
+            file.write(b"*%d\r\n" % len(command))
+            for word in command:
+                file.write(b"$%d\r\n%s\r\n" % (len(word), word))
+
+
+def message(task_id):
+    return b'{"headers": {"id": "%s"}, "properties": {"delivery_tag": "tag-%s"}}' % (
+        task_id,
+        task_id,
+    )
+
+
+def test_a_message_that_was_taken_and_never_held_is_swallowed(tmp_path):
+    redis_file(
+        tmp_path,
+        (b"LPUSH", b"q", message(b"held")), (b"LPUSH", b"q", message(b"gone")),
+        (b"LPUSH", b"q", message(b"waits")), (b"LPUSH", b"other", message(b"of-others")),
+        (b"RPOP", b"q"), (b"HSET", b"unacked", b"tag-held", b"[]"),
+        (b"RPOP", b"q"), (b"RPOP", b"other"),
+    )  # fmt: skip
+    assert swallowed(tmp_path, "q") == {"gone"}
+
+
+def test_a_message_that_came_back_is_not_swallowed(tmp_path):
+    redis_file(
+        tmp_path, (b"LPUSH", b"q", message(b"a")), (b"RPOP", b"q"), (b"RPUSH", b"q", message(b"a"))
+    )
+    assert swallowed(tmp_path, "q") == set()

@@ -1,0 +1,139 @@
+"""The app that the workers of a kill test run: a task for each kind."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from celery import Celery
+from celery.exceptions import Ignore, Reject
+from chaos.ledger import FINISHED, IGNORED, STARTED, Ledger
+
+from celery_dlq import DLQTask
+
+#: Seconds after which Redis hands out what a killed worker held. Longer than the longest task, and than
+#: what a worker has waiting.
+VISIBILITY_TIMEOUT_S = 20
+HARD_LIMIT_S = 2
+DELIVERIES = 3
+
+_REDIS = {
+    "visibility_timeout": VISIBILITY_TIMEOUT_S,
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+    # What is killed while it looks for such messages leaves its lock behind; with kombu's 300 s nobody
+    # else looks until then.
+    "unacked_mutex_expire": 5,
+}
+#: Without confirms a broker that dies takes with it what it had not written yet.
+_RABBITMQ = {"confirm_publish": True}
+
+app = Celery("chaos", broker=os.environ["CHAOS_BROKER"], backend=os.environ["CHAOS_BACKEND"])
+app.conf.update(
+    task_default_queue="chaos",
+    task_default_queue_type=os.environ.get("CHAOS_QUEUE_TYPE", "classic"),
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    broker_transport_options=_REDIS
+    if os.environ["CHAOS_BROKER"].startswith("redis")
+    else _RABBITMQ,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    dlq_store_url=os.environ["CHAOS_STORE"],
+    dlq_spool_dir=os.environ["CHAOS_SPOOL"],
+    dlq_store_timeout=1.0,
+    dlq_max_attempts=4,
+    dlq_retry_base=0.1,
+    dlq_retry_cap=1.0,
+)
+ledger = Ledger(Path(os.environ["CHAOS_LEDGER"]))
+
+
+class ChaosTask(DLQTask):
+    """Notes that its body began."""
+
+    abstract = True
+
+    def note(self, what: str) -> None:
+        request = self.request
+        redelivered = bool((request.delivery_info or {}).get("redelivered"))
+        ledger.write(request.id, what, request.retries + 1, redelivered)
+
+
+def chaos_task(**options):
+    return app.task(base=ChaosTask, bind=True, **options)
+
+
+@chaos_task(name="quick")
+def quick(self, number):
+    self.note(STARTED)
+    self.note(FINISHED)
+    return number
+
+
+@chaos_task(name="slow")
+def slow(self, number):
+    self.note(STARTED)
+    time.sleep(number % 10 / 10)
+    self.note(FINISHED)
+    return number
+
+
+@chaos_task(name="later")
+def later(self, number):
+    self.note(STARTED)
+    self.note(FINISHED)
+    return number
+
+
+@chaos_task(name="recovers")
+def recovers(self, number):
+    self.note(STARTED)
+    if self.request.retries <= number % 2:
+        raise ConnectionError("not yet")
+    self.note(FINISHED)
+    return number
+
+
+@chaos_task(name="terminal")
+def terminal(self, number):
+    self.note(STARTED)
+    raise ValueError(f"bad currency {number}")
+
+
+@chaos_task(name="exhausted")
+def exhausted(self, number):
+    self.note(STARTED)
+    raise ConnectionError("the bank is down")
+
+
+@chaos_task(name="rejects")
+def rejects(self, number):
+    self.note(STARTED)
+    raise Reject("not mine", requeue=False)
+
+
+@chaos_task(name="hangs", time_limit=HARD_LIMIT_S)
+def hangs(self, number):
+    self.note(STARTED)
+    time.sleep(3_600)
+
+
+@chaos_task(name="kills")
+def kills(self, number):
+    self.note(STARTED)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@chaos_task(name="ignores")
+def ignores(self, number):
+    self.note(STARTED)
+    self.note(IGNORED)
+    raise Ignore("nothing to do")
+
+
+@chaos_task(name="expires")
+def expires(self, number):
+    self.note(STARTED)
+    self.note(FINISHED)
