@@ -58,3 +58,7 @@ class TaskAborted(CeleryDLQError):
 
 class PoisonMessage(CeleryDLQError):
     """The message was started as often as dlq_max_deliveries allows, and its worker died each time."""
+
+
+class IngestError(CeleryDLQError):
+    """The broker's queue could not be ingested; run: celery -A <app> dlq doctor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
@@ -17,6 +18,7 @@ from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.worker.task import DLQTask, attach_failure, lighten_retry
 
 if TYPE_CHECKING:
+    from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
     from celery_dlq.redrive.engine import OnProgress
     from celery_dlq.redrive.plan import Plan, Report
     from celery_dlq.store.base import Filter, Store
@@ -41,6 +43,7 @@ class DeadLetterQueue:
         name = f"celery_dlq.worker_shutdown.{id(self)}"
         signals.worker_shutdown.connect(self._on_worker_shutdown, dispatch_uid=name)
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
+        app.steps["worker"].add("celery_dlq.ingest.step:IngestStep")
 
     @classmethod
     def of(cls, app: Any) -> DeadLetterQueue:
@@ -176,6 +179,45 @@ class DeadLetterQueue:
             wanted, who=who, limit=limit, rate=rate,
             on_progress=on_progress, should_stop=should_stop,
         )  # fmt: skip
+
+    def ingest(
+        self,
+        queue: str,
+        *,
+        to: str = "",
+        limit: int | None = None,
+        on_progress: OnIngested = lambda _report: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> IngestReport:
+        """Bring the messages of a broker's dead-letter queue into the store, and remove them there.
+
+        :param to: queue to which a redrive sends messages that do not say where they came from.
+        :param limit: at most so many messages.
+        :raises IngestError: the broker failed, has no such queue, or a message needs ``to``.
+        :raises StoreError: the store failed. What was ingested until then stays so.
+        """
+        with self.open_ingestion(queue, to=to) as ingestion:
+            return ingestion.run(limit=limit, on_progress=on_progress, should_stop=should_stop)
+
+    @contextlib.contextmanager
+    def open_ingestion(
+        self, queue: str, *, to: str = "", worker: str = "", need_place: bool = True
+    ) -> Iterator[Ingestion]:
+        """An ingestion of ``queue`` on a connection of its own, which may be run again and again.
+
+        :param worker: name of the worker it runs in.
+        :param need_place: whether a message that does not say where it came from is an error.
+        """
+        from celery_dlq.ingest.engine import Ingestion
+        from celery_dlq.ingest.letters import LetterMaker
+        from celery_dlq.ingest.source import open_source
+
+        maker = LetterMaker(queue=queue, to=to, worker=worker, wiring=self)
+        with open_source(self.app, queue) as source:
+            yield Ingestion(
+                source, self.store, maker,
+                batch_size=self.settings.batch_size, need_place=need_place,
+            )  # fmt: skip
 
 
 DLQTask.wire = DeadLetterQueue.of

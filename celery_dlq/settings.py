@@ -107,6 +107,11 @@ class Settings:
     batch_size: int = _setting(
         500, _whole(1, 5_000), "Letters written in one transaction, and redriven in one step."
     )
+    ingest_queues: Sequence[str] = _setting(
+        (),
+        _NAMES,
+        "Dead-letter queues of the broker that each worker brings into the store; dlq ingest does it once.",
+    )
     max_attempts: int = _setting(
         5,
         _whole(1, 10_000),

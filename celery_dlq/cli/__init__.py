@@ -24,6 +24,7 @@ _COMMANDS = {
     "redrive": "redrive:redrive",
     "discard": "redrive:discard",
     "undiscard": "redrive:undiscard",
+    "ingest": "ingest:ingest",
     "spool": "spool:spool",
     "db": "admin:db",
     "doctor": "admin:doctor",

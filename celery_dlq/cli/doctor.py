@@ -144,6 +144,22 @@ def _broker(session: Session) -> Findings:
             yield Finding("broker", Level.OK, f"{shown} answers")
 
 
+def _ingest(session: Session) -> Findings:
+    for queue in session.queue.settings.ingest_queues:
+        yield _ingest_queue(session, queue)
+
+
+def _ingest_queue(session: Session, queue: str) -> Finding:
+    from celery_dlq.ingest.source import open_source
+
+    try:
+        with open_source(session.cli.app, queue) as source:
+            held = counted(source.count(), "message")
+    except CeleryDLQError as error:
+        return Finding("ingest", Level.ERROR, _said(error))
+    return Finding("ingest", Level.OK, f"dead-letter queue {queue} holds {held}")
+
+
 def _tasks(session: Session) -> Findings:
     session.load_tasks()
     ours = _dlq_tasks(session.cli.app)
@@ -240,6 +256,7 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "store": _store,
     "spool": _spool,
     "broker": _broker,
+    "ingest": _ingest,
     "tasks": _tasks,
     "requests": _requests,
     "waits": _waits,

@@ -1,4 +1,4 @@
-"""How far a redrive is: a bar on a terminal, a line for each tenth elsewhere, both on stderr."""
+"""How far a long command is: a bar on a terminal, a line for each tenth elsewhere, both on stderr."""
 
 from __future__ import annotations
 
@@ -8,69 +8,73 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from celery_dlq.cli.render import is_terminal
 
-if TYPE_CHECKING:
-    from celery_dlq.redrive.plan import Progress
 
-OnProgress = Callable[["Progress"], None]
+class Step(NamedTuple):
+    """Where a command stands."""
+
+    total: int
+    done: int
+    #: Text for a bar, and a longer one for a line.
+    short: str
+    long: str
+
+
+OnStep = Callable[[Step], None]
 
 
 @contextmanager
-def shown_progress(cli: Any) -> Iterator[OnProgress]:
-    """A callback that shows where a redrive stands, for as long as it runs."""
+def shown_progress(cli: Any, title: str) -> Iterator[OnStep]:
+    """A callback that shows where a command stands, for as long as it runs."""
     if cli.quiet:
         yield lambda _progress: None
     elif is_terminal(sys.stderr):
-        with _bar(cli) as update:
+        with _bar(cli, title) as update:
             yield update
     else:
         yield _lines(cli)
 
 
 @contextmanager
-def _bar(cli: Any) -> Iterator[OnProgress]:
+def _bar(cli: Any, title: str) -> Iterator[OnStep]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
+        Progress,
         TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
     )
-    from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("Redriving"), BarColumn(), TaskProgressColumn(), MofNCompleteColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[skipped]} skipped"),
+        TextColumn(title), BarColumn(), TaskProgressColumn(), MofNCompleteColumn(),
+        TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
     )  # fmt: skip
     console = Console(stderr=True, force_terminal=True, no_color=cli.no_color)
-    with Bars(*columns, console=console, transient=True) as bars:
-        row = bars.add_task("", total=None, skipped=0)
+    with Progress(*columns, console=console, transient=True) as bars:
+        row = bars.add_task("", total=None, note="")
 
-        def update(progress: Progress) -> None:
-            done = progress.sent + progress.skipped
-            bars.update(row, total=progress.total, completed=done, skipped=progress.skipped)
+        def update(step: Step) -> None:
+            bars.update(row, total=step.total, completed=step.done, note=step.short)
 
         yield update
 
 
-def _lines(cli: Any) -> OnProgress:
+def _lines(cli: Any) -> OnStep:
     shown = 0
 
-    def update(progress: Progress) -> None:
+    def update(step: Step) -> None:
         nonlocal shown
-        done = progress.sent + progress.skipped
-        tenths = 10 * done // max(1, progress.total)
+        tenths = 10 * step.done // max(1, step.total)
         if tenths > shown:
             shown = tenths
-            # A reader of stderr that went away must not stop a redrive half-way.
+            # A reader of stderr that went away must not stop a command half-way.
             with contextlib.suppress(OSError):
-                cli.error(
-                    f"{done} of {progress.total}: {progress.sent} sent, {progress.skipped} skipped"
-                )
+                cli.error(f"{step.done} of {step.total}: {step.long}")
 
     return update
 

@@ -12,7 +12,7 @@ from celery_dlq.cli import times
 from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, one_line
 from celery_dlq.cli.letter_table import letter_table
 from celery_dlq.cli.options import filters, limit_option, read_with, selection_options
-from celery_dlq.cli.progress import shown_progress, stopping_on_interrupt
+from celery_dlq.cli.progress import Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.render import Column, Facts, Part, Short, Table
 from celery_dlq.cli.selection import confirm, left_alone, select
 from celery_dlq.cli.session import Session, operator
@@ -74,11 +74,11 @@ def redrive(
 def _run(session: Session, wanted: Filter, limit: int | None, rate: float | None) -> Report:
     reached: list[Progress] = []
 
-    with shown_progress(session.cli) as show, stopping_on_interrupt() as should_stop:
+    with shown_progress(session.cli, "Redriving") as show, stopping_on_interrupt() as should_stop:
 
         def on_progress(progress: Progress) -> None:
             reached[:] = [progress]
-            show(progress)
+            show(_step(progress))
 
         try:
             return session.queue.redrive(
@@ -89,6 +89,16 @@ def _run(session: Session, wanted: Filter, limit: int | None, rate: float | None
             for last in reached:
                 session.cli.error(f"Sent {last.sent:,} of {_letters(last.total)} before the end.")
             raise
+
+
+def _step(progress: Progress) -> Step:
+    skipped = f"{progress.skipped} skipped"
+    return Step(
+        total=progress.total,
+        done=progress.sent + progress.skipped,
+        short=skipped,
+        long=f"{progress.sent} sent, {skipped}",
+    )
 
 
 def _plan_parts(plan: Plan, rate: float | None) -> list[Part]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import Enum
 
 from celery_dlq.letter import Attempt, DeadLetter, Outcome
-from celery_dlq.states import OPEN_STATES, State
+from celery_dlq.states import OPEN_STATES, Reason, State
 
 #: What tells one failed run of a message from another: redrive, attempt number, time.
 AttemptKey = tuple[int, int, datetime]
@@ -115,8 +115,15 @@ def _effect_on_open(stored: Facts, letter: DeadLetter) -> Effect:
     if (redrive, letter.last_failed_at) <= (stored.last_redrive, stored.last_failed_at):
         return Effect.HISTORY
     if stored.state is State.DEAD:
-        return Effect.DIED_AGAIN if redrive > stored.last_redrive else Effect.REFRESHED
+        return _effect_on_waiting(stored, letter)
     return Effect.DIED_AGAIN if redrive >= _in_flight(stored) else Effect.HISTORY
+
+
+def _effect_on_waiting(stored: Facts, letter: DeadLetter) -> Effect:
+    if redrive_of(letter) > stored.last_redrive:
+        return Effect.DIED_AGAIN
+    # A worker's account of this very run says more than the broker's, whose follows from it.
+    return Effect.HISTORY if letter.reason is Reason.INGESTED else Effect.REFRESHED
 
 
 def _in_flight(stored: Facts) -> int:

@@ -7,7 +7,7 @@ own handling goes on when its letter is safe.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -17,24 +17,18 @@ from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
 from kombu.exceptions import ContentDisallowed
 
-from celery_dlq.fingerprint import fingerprint
 from celery_dlq.headers import RAW_HEADERS_HEADER, redrive_of
-from celery_dlq.letter import NO_TASK, Attempt, DeadLetter, Explanation
-from celery_dlq.redact import safe_message, safe_text
+from celery_dlq.letter import Attempt, DeadLetter, Explanation, Failure
+from celery_dlq.redact import safe_message
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.failure import read_attempts, traceback_text, type_name
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.malformed import malformation
-from celery_dlq.worker.snapshot import canvas_of, envelope, text_or_none
+from celery_dlq.worker.raw import Contents, raw_letter, read_contents
+from celery_dlq.worker.snapshot import envelope
 from celery_dlq.worker.task import Wiring
 
 logger = get_logger(__name__)
-
-#: Bytes of a body beyond which it is not decoded to be shown: the event loop waits meanwhile.
-DECODE_LIMIT = 8 * 1024 * 1024
-
-#: Never one that may run code when it is read.
-_SAFE_CONTENT = "application/json"
 
 
 @dataclass(frozen=True)
@@ -45,17 +39,6 @@ class _Defect:
     #: What stands in the place of a classifier's rule.
     rule: str
     error: Exception
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """What can be read of a message without running anything of it."""
-
-    #: What says who the task is: the headers; in the protocol of Celery 3, the body.
-    fields: Mapping[str, Any]
-    args: Any = None
-    kwargs: Any = None
-    embed: Any = None
 
 
 class Foreign:
@@ -85,7 +68,7 @@ class Foreign:
             finish()
 
     def _on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
-        unknown = NotRegistered(_task_name(_contents(message).fields))
+        unknown = NotRegistered(read_contents(message).task)
         defect = _Defect(Reason.UNKNOWN_TASK, "message.unknown_task", unknown)
         finish = partial(self._unknown_task, body, message, exc)
         if not self._is_kept(message, defect, exc, finish):
@@ -171,79 +154,38 @@ class Foreign:
             return None
 
     def _letter(self, message: Any, defect: _Defect) -> DeadLetter:
-        contents, error = _contents(message), defect.error
-        fields, display = contents.fields, self._wiring.redactor.display
-        task, kind, text = _task_name(fields), type_name(type(error)), _message_of(defect)
-        attempts = self._attempts(fields, message, kind, text, defect)
-        return DeadLetter(
-            task_id=letter_id(message, fields.get("id")),
-            task=task,
-            reason=defect.reason,
-            explanation=Explanation(verdict=Verdict.TERMINAL, rule=defect.rule),
-            exception_type=kind,
-            message=text,
-            traceback=traceback_text(error),
-            fingerprint=fingerprint(task, kind, (defect.rule,), text),
-            args=display(contents.args),
-            kwargs=display(contents.kwargs),
-            attempts=attempts,
-            first_failed_at=attempts[0].failed_at,
-            last_failed_at=attempts[-1].failed_at,
-            worker=self._consumer.hostname or "",
-            pid=os.getpid(),
-            release=self._wiring.settings.release,
-            root_id=text_or_none(fields.get("root_id")),
-            parent_id=text_or_none(fields.get("parent_id")),
-            group_id=text_or_none(fields.get("group") or fields.get("taskset")),
-            correlation_id=text_or_none((message.properties or {}).get("correlation_id")),
-            canvas=canvas_of(contents.embed, fields.get("group")),
-            tags=(),
-            envelope=envelope(message, self._consumer.app),
+        contents = read_contents(message)
+        return raw_letter(
+            letter_id(message, contents.fields.get("id")),
+            envelope(message, self._consumer.app),
+            contents,
+            self._failure(message, contents, defect),
+            self._wiring,
         )
 
-    def _attempts(
-        self, fields: Mapping[str, Any], message: Any, kind: str, text: str, defect: _Defect
-    ) -> tuple[Attempt, ...]:
-        retries = fields.get("retries")
+    def _failure(self, message: Any, contents: Contents, defect: _Defect) -> Failure:
         last = Attempt(
-            number=(retries if type(retries) is int and retries > 0 else 0) + 1,
+            number=contents.attempt_number,
             redrive=redrive_of(message.headers),
             failed_at=datetime.now(timezone.utc),
-            exception_type=kind,
-            message=text,
+            exception_type=type_name(type(defect.error)),
+            message=_message_of(defect),
             verdict=Verdict.TERMINAL,
             rule=defect.rule,
             worker=self._consumer.hostname or "",
             pid=os.getpid(),
         )
-        return (*read_attempts(message.headers), last)
-
-
-def _contents(message: Any) -> _Contents:
-    headers, payload = message.headers, _payload(message)
-    if isinstance(payload, Mapping) and "task" in {**headers, **payload}:
-        fields = headers if "task" in headers else payload
-        return _Contents(fields, payload.get("args"), payload.get("kwargs"), payload)
-    if isinstance(payload, (list, tuple)) and len(payload) == 3:
-        return _Contents(headers, *payload)
-    return _Contents(headers)
-
-
-def _payload(message: Any) -> Any:
-    """The decoded body; None where decoding it might fail, run code, or take long."""
-    if message.errors or message.content_type != _SAFE_CONTENT:
-        return None
-    if len(message.body or b"") > DECODE_LIMIT:
-        return None
-    try:
-        return message.payload
-    except Exception:  # noqa: BLE001 - decoders raise anything
-        return None
-
-
-def _task_name(fields: Mapping[str, Any]) -> str:
-    name = fields.get("task")
-    return safe_text(name) if isinstance(name, str) and name else NO_TASK
+        return Failure(
+            reason=defect.reason,
+            explanation=Explanation(verdict=Verdict.TERMINAL, rule=defect.rule),
+            exception_type=last.exception_type,
+            message=last.message,
+            traceback=traceback_text(defect.error),
+            frames=(defect.rule,),
+            failed_at=last.failed_at,
+            attempts=(*read_attempts(message.headers), last),
+            pid=last.pid,
+        )
 
 
 def _message_of(defect: _Defect) -> str:

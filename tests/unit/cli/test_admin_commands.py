@@ -4,6 +4,7 @@ import pytest
 from celery import Task
 
 from celery_dlq.cli import doctor
+from celery_dlq.errors import IngestError
 from celery_dlq.store.schema import HEAD
 from celery_dlq.worker.task import DLQTask
 
@@ -144,6 +145,21 @@ def test_a_spool_that_cannot_be_written(run, store, tmp_path):
     result = run("doctor")
     assert result.exit_code == 1
     assert "letters would go to the log" in findings(result)["spool"][0][1]
+
+
+def test_queues_to_ingest_are_looked_at(run, app, monkeypatch):
+    app.conf.dlq_ingest_queues = ["shop-dead"]
+    assert findings(run("doctor"))["ingest"] == [
+        ("ok", "dead-letter queue shop-dead holds 0 messages")
+    ]
+
+    def away(app, queue):
+        raise IngestError(f"There is no queue {queue!r}")
+
+    monkeypatch.setattr("celery_dlq.ingest.source.open_source", away)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert findings(result)["ingest"] == [("error", "There is no queue 'shop-dead'")]
 
 
 def test_no_task_of_ours(run, app):

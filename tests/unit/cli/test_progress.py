@@ -1,17 +1,17 @@
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dlq.cli.progress import shown_progress
-from celery_dlq.redrive.plan import Progress
+from celery_dlq.cli.progress import Step, shown_progress
 
 
 def put_out(updates, *, quiet=False, no_color=False):
     """What is on stderr after ``updates`` of (sent, skipped) of 200."""
     cli = CLIContext(app=object(), no_color=no_color, workdir=None, quiet=quiet)
     with CliRunner().isolation() as (stdout, stderr, _both):
-        with shown_progress(cli) as update:
+        with shown_progress(cli, "Redriving") as update:
             for sent, skipped in updates:
-                update(Progress(total=200, sent=sent, skipped=skipped, overtaken=0))
+                done, note = sent + skipped, f"{skipped} skipped"
+                update(Step(total=200, done=done, short=note, long=f"{sent} sent, {note}"))
         assert stdout.getvalue() == b""
         return stderr.getvalue().decode()
 
@@ -36,10 +36,10 @@ def test_a_terminal_gets_a_bar(terminal):
     assert "\x1b[3" not in out
 
 
-def test_a_reader_that_went_away_does_not_stop_the_redrive(monkeypatch):
+def test_a_reader_that_went_away_does_not_stop_the_command(monkeypatch):
     class Deaf(CLIContext):
         def error(self, message=None, **kwargs):
             raise BrokenPipeError
 
-    with shown_progress(Deaf(app=object(), no_color=False, workdir=None)) as update:
-        update(Progress(total=1, sent=1, skipped=0, overtaken=0))
+    with shown_progress(Deaf(app=object(), no_color=False, workdir=None), "Redriving") as update:
+        update(Step(total=1, done=1, short="", long=""))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dlq.letter import Outcome
-from celery_dlq.states import OPEN_STATES, State
+from celery_dlq.states import OPEN_STATES, Reason, State
 from celery_dlq.store.merge import (
     ARRIVALS,
     UNCHANGED,
@@ -246,3 +246,30 @@ def test_an_unclaimed_letter_ends_the_same_in_whatever_order_its_failures_come(o
     assert stored.last_redrive == 2
     assert stored.last_failed_at == minutes(7)
     assert len(stored.attempts) == 4
+
+
+class TestIngested:
+    """The broker's account of a death that a worker may have told of already."""
+
+    def ingested(self, redrive: int, at: float):
+        return failure(redrive, at).with_(reason=Reason.INGESTED)
+
+    @pytest.mark.parametrize("at", [-1, 1])
+    def test_the_worker_s_account_of_a_waiting_letter_stays(self, at):
+        change = merge(facts(), self.ingested(0, at))
+        assert change.effect is Effect.HISTORY
+        assert len(change.attempts) == 1
+
+    def test_the_worker_s_account_replaces_the_broker_s(self):
+        assert merge(facts(), failure(0, 1)).effect is Effect.REFRESHED
+
+    def test_a_redrive_that_died_in_the_broker_opens_its_letter(self):
+        sent = facts(State.REDRIVEN, redrive_count=1)
+        assert merge(sent, self.ingested(1, 5)).effect is Effect.DIED_AGAIN
+        assert merge(sent, self.ingested(0, 5)).effect is Effect.HISTORY
+
+    @pytest.mark.parametrize(
+        ("at", "effect"), [(9, Effect.HISTORY), (11, Effect.REUSED)], ids=["before", "after"]
+    )
+    def test_a_closed_letter_is_opened_by_a_death_after_its_closing(self, at, effect):
+        assert merge(facts(State.DISCARDED), self.ingested(0, at)).effect is effect

@@ -11,7 +11,8 @@ from kombu.message import Message
 from celery_dlq import DeadLetterQueue, DLQTask, Reason
 from celery_dlq.headers import COMPRESSED_HEADER, REDRIVE_HEADER
 from celery_dlq.letter import NO_TASK
-from celery_dlq.worker.foreign import DECODE_LIMIT, Foreign
+from celery_dlq.worker.foreign import Foreign
+from celery_dlq.worker.raw import DECODE_LIMIT
 
 
 class HeldRecorder:

@@ -1,0 +1,148 @@
+"""The loop of an ingestion: take a batch, store its letters, and only then remove it from the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from celery.utils.log import get_logger
+
+from celery_dlq.errors import IngestError, RecordRefused, StoreError
+from celery_dlq.ingest.letters import Ingested, LetterMaker, recall_times
+from celery_dlq.ingest.source import Source, Taken
+from celery_dlq.letter import DeadLetter
+from celery_dlq.store.base import Saved, Store
+
+logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestReport:
+    """How far an ingestion is, or how it ended. All counts are of messages."""
+
+    #: How many are to be taken: what the queue held at the start, or the limit.
+    total: int
+    #: Stored as new letters, or as newer deaths of letters.
+    arrived: int = 0
+    #: Known already, such as those that a worker captured before it rejected them.
+    known: int = 0
+    #: Left in the broker's queue, because the store refused their letters.
+    refused: int = 0
+    #: Stopped by its caller before the queue was empty.
+    interrupted: bool = False
+
+    @property
+    def removed(self) -> int:
+        """Messages that are in the store and no longer in the broker's queue."""
+        return self.arrived + self.known
+
+    @property
+    def done(self) -> int:
+        """Messages that were taken, whatever became of them."""
+        return self.removed + self.refused
+
+
+#: Called after every batch with where the ingestion stands.
+OnIngested = Callable[[IngestReport], object]
+
+
+class Ingestion:
+    """Empties a source into the store. Killed between any two steps it loses nothing, and what it
+    brings twice is one letter.
+
+    :param need_place: whether a message that does not say where it came from is an error. Else its
+        letter is stored without a queue, and cannot be redriven.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        maker: LetterMaker,
+        *,
+        batch_size: int,
+        need_place: bool,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._source, self._store, self._maker = source, store, maker
+        self._batch_size, self._need_place, self._now = batch_size, need_place, now
+
+    def run(
+        self,
+        *,
+        limit: int | None = None,
+        on_progress: OnIngested = lambda _report: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> IngestReport:
+        """Work until the source is empty, ``limit`` messages are done, or ``should_stop``.
+
+        :raises StoreError: the store failed; the batch in hand is still the broker's.
+        :raises IngestError: the broker failed, or a message does not say where it came from.
+        """
+        report = IngestReport(total=_at_most(limit, self._source.count()))
+        while not should_stop():
+            batch = self._source.take(_at_most(limit, self._batch_size + report.done) - report.done)
+            if not batch:
+                return report
+            report = self._ingest(batch, report)
+            on_progress(report)
+        return replace(report, interrupted=True)
+
+    def _ingest(self, batch: Sequence[Taken], report: IngestReport) -> IngestReport:
+        now = self._now()
+        made = [self._maker.make(taken, now) for taken in batch]
+        self._check_places(made)
+        letters = recall_times(self._store, made)
+        saved, refused = self._save(letters)
+        self._source.remove(
+            [
+                taken
+                for taken, letter in zip(batch, letters, strict=True)
+                if letter.task_id not in refused
+            ]
+        )
+        left = sum(letter.task_id in refused for letter in letters)
+        return replace(
+            report,
+            arrived=report.arrived + saved.arrived,
+            known=report.known + saved.known,
+            refused=report.refused + left,
+        )
+
+    def _check_places(self, made: Sequence[Ingested]) -> None:
+        lost = [item.letter.task_id for item in made if not item.placed]
+        if lost and self._need_place:
+            raise IngestError(
+                f"{len(lost)} of the next {len(made)} messages do not say where they came from "
+                f"(the first is {lost[0]}), so they were left in the queue; give --to QUEUE, "
+                "the queue that a redrive is to send them to"
+            )
+        if lost:
+            logger.warning(
+                "%d messages of queue %s do not say where they came from; their letters are kept "
+                "without a queue, the first is %s", len(lost), self._maker.queue, lost[0],
+            )  # fmt: skip
+
+    def _save(self, letters: Sequence[DeadLetter]) -> tuple[Saved, set[str]]:
+        """Save in one transaction; returns also the ids of letters that the database refuses."""
+        try:
+            return self._store.save(letters), set()
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, RecordRefused):
+                raise
+            # One letter that is refused must not keep the others out.
+            if len(letters) > 1:
+                return self._save_singly(letters)
+            logger.exception("dead-letter store refused %s", letters[0].task_id)
+            return Saved(arrived=0, known=0), {letters[0].task_id}
+
+    def _save_singly(self, letters: Sequence[DeadLetter]) -> tuple[Saved, set[str]]:
+        parts = [self._save([letter]) for letter in letters]
+        arrived = sum(saved.arrived for saved, _refused in parts)
+        known = sum(saved.known for saved, _refused in parts)
+        return Saved(arrived=arrived, known=known), set().union(*(ids for _saved, ids in parts))
+
+
+def _at_most(limit: int | None, count: int) -> int:
+    return count if limit is None else min(limit, count)

@@ -1,0 +1,216 @@
+"""Taking messages out of a broker's queue, so that they stay there until they are removed."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from queue import Empty
+from typing import Any, Protocol
+
+from amqp.exceptions import NotFound
+from kombu import Consumer, Queue
+from kombu.exceptions import OperationalError
+
+from celery_dlq.errors import IngestError
+from celery_dlq.letter import Envelope
+from celery_dlq.worker.snapshot import envelope
+
+#: Seconds in which the broker must answer, and hand out what it said it has.
+BROKER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A message that the broker still has."""
+
+    #: As delivered; its place is where its publisher sent it, empty where nothing tells.
+    envelope: Envelope
+    #: What tells the message from others for as long as it exists, if the broker has such a thing.
+    tag: str
+    #: What the source knows it by.
+    handle: Any = field(repr=False)
+
+
+class Source(Protocol):
+    """A queue to be emptied."""
+
+    def count(self) -> int:
+        """How many messages wait; SQS counts roughly."""
+
+    def take(self, limit: int) -> Sequence[Taken]:
+        """Up to ``limit`` further messages, oldest first; none when no more wait."""
+
+    def remove(self, taken: Sequence[Taken]) -> None:
+        """Delete them from the broker. What was taken and is not removed is in the queue again, or
+        still, when the source is closed."""
+
+
+@contextlib.contextmanager
+def open_source(app: Any, queue: str) -> Iterator[Source]:
+    """The queue of that name, on a connection of its own. Declares nothing.
+
+    :raises IngestError: the broker does not answer, fails later, or has no such queue.
+    """
+    with app.connection_for_read() as connection:
+        shown = connection.as_uri()
+        try:
+            connection.ensure_connection(
+                max_retries=1, interval_start=0.2, timeout=BROKER_TIMEOUT_S
+            )
+            with connection.channel() as channel:
+                yield _source(app, connection, channel, queue)
+        except NotFound as error:
+            raise IngestError(
+                f"There is no queue {queue!r} at {shown}; see: rabbitmqctl list_queues"
+            ) from error
+        except (
+            OperationalError,
+            *connection.connection_errors,
+            *connection.channel_errors,
+        ) as error:
+            why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            raise IngestError(
+                f"Queue {queue!r} at {shown} cannot be read ({why}); "
+                "what was not stored yet is left there. Run: celery -A <app> dlq doctor"
+            ) from error
+
+
+def _source(app: Any, connection: Any, channel: Any, queue: str) -> Source:
+    driver = connection.transport.driver_type
+    if driver == "redis":
+        # Only there is the client installed.
+        from celery_dlq.ingest.redis_list import RedisList
+
+        return RedisList(app, channel, queue)
+    if driver == "amqp":
+        return AMQPQueue(app, connection, channel, queue)
+    return PolledQueue(app, channel, queue)
+
+
+class AMQPQueue:
+    """RabbitMQ: consumed with as many messages in flight as were asked for, acknowledged to remove."""
+
+    def __init__(
+        self,
+        app: Any,
+        connection: Any,
+        channel: Any,
+        queue: str,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app, self._connection, self._channel = app, connection, channel
+        self._queue, self._monotonic = queue, monotonic
+
+    def count(self) -> int:
+        # Passive: a queue of another type must not be declared anew.
+        declared = self._channel.queue_declare(self._queue, passive=True)
+        return int(declared.message_count)
+
+    def take(self, limit: int) -> Sequence[Taken]:
+        expected = min(limit, self.count())
+        messages: list[Any] = []
+        if expected:
+            self._channel.basic_qos(0, expected, False)
+            with self._consumer(messages):
+                self._drain(messages, expected)
+        return [self._taken(message) for message in messages]
+
+    def _consumer(self, messages: list[Any]) -> Any:
+        queue = Queue(self._queue, channel=self._channel, no_declare=True)
+        return Consumer(
+            self._channel, [queue], on_message=messages.append, auto_declare=False,
+            on_decode_error=lambda message, _error: messages.append(message),
+        )  # fmt: skip
+
+    def _drain(self, messages: list[Any], expected: int) -> None:
+        """Wait for what is there; another consumer may be quicker, so not for ever."""
+        deadline = self._monotonic() + BROKER_TIMEOUT_S
+        while len(messages) < expected and self._monotonic() < deadline:
+            # The first ones are worth a longer wait than those that may have gone elsewhere.
+            with contextlib.suppress(socket.timeout):
+                self._connection.drain_events(timeout=1.0)
+                deadline = self._monotonic() + 1.0
+
+    def _taken(self, message: Any) -> Taken:
+        came = as_delivered(message, self._app)
+        # How it came into the dead-letter queue says nothing about where it was before.
+        came = replace(came, exchange="", routing_key="", queue="")
+        return Taken(envelope=came, tag="", handle=message)
+
+    def remove(self, taken: Sequence[Taken]) -> None:
+        for item in taken:
+            item.handle.ack()
+
+
+class PolledQueue:
+    """kombu's other transports, among them Amazon SQS: one message after the other."""
+
+    def __init__(self, app: Any, channel: Any, queue: str) -> None:
+        self._app, self._channel, self._queue = app, channel, queue
+        if hasattr(channel, "sqs"):
+            # There kombu "restores" by sending a copy; the original comes back by itself.
+            channel.do_restore = False
+
+    def count(self) -> int:
+        # A passive declaration would create the queue in SQS.
+        return int(self._channel._size(self._queue))
+
+    def take(self, limit: int) -> Sequence[Taken]:
+        taken: list[Taken] = []
+        while len(taken) < limit:
+            message = self._next()
+            if message is None:
+                break
+            taken.append(self._taken(message))
+        return taken
+
+    def _next(self) -> Any:
+        """The next message; kombu's ``basic_get`` would lose one that it cannot make a message of."""
+        try:
+            payload = self._channel._get(self._queue)
+        except Empty:
+            return None
+        try:
+            message = self._channel.Message(payload, channel=self._channel)
+        except Exception as error:
+            if self._channel.do_restore:
+                self._channel._put(self._queue, payload)
+            raise IngestError(
+                f"A message of queue {self._queue!r} cannot be read ({type(error).__name__}: {error}) "
+                "and was left there; move it away by hand"
+            ) from error
+        self._channel.qos.append(message, message.delivery_tag)
+        return message
+
+    def _taken(self, message: Any) -> Taken:
+        came = as_delivered(message, self._app)
+        info = message.delivery_info if isinstance(message.delivery_info, Mapping) else {}
+        # What is not removed goes back by it: to this queue, not to the one where the task would run.
+        message.delivery_info = {**info, "exchange": "", "routing_key": self._queue}
+        # SQS gives each receipt another delivery tag.
+        tag = (info.get("sqs_message") or {}).get("MessageId") or message.delivery_tag
+        return Taken(envelope=came, tag=str(tag), handle=message)
+
+    def remove(self, taken: Sequence[Taken]) -> None:
+        for item in taken:
+            item.handle.ack()
+
+
+def as_delivered(message: Any, app: Any) -> Envelope:
+    """The message; of one that has impossible fields, the body alone."""
+    try:
+        return envelope(message, app)
+    except Exception:  # noqa: BLE001 - whatever a stranger sent
+        body = message.body
+        return body_alone(body if isinstance(body, bytes) else str(body).encode())
+
+
+def body_alone(body: bytes) -> Envelope:
+    """A message of which nothing else can be read."""
+    return Envelope(
+        body=body, content_type="", content_encoding="", headers={}, properties={},
+        exchange="", routing_key="", queue="",
+    )  # fmt: skip

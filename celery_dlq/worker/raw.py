@@ -1,0 +1,100 @@
+"""A letter from a message that no request was made of: all is read from the message, as far as it can
+be read, and nothing is unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kombu.serialization import loads
+
+from celery_dlq.fingerprint import fingerprint
+from celery_dlq.letter import NO_TASK, DeadLetter, Envelope, Failure
+from celery_dlq.redact import safe_text
+from celery_dlq.worker.snapshot import canvas_of, text_or_none
+from celery_dlq.worker.task import Wiring
+
+#: Bytes of a body beyond which it is not decoded to be shown: the event loop waits meanwhile.
+DECODE_LIMIT = 8 * 1024 * 1024
+
+#: Never one that may run code when it is read.
+_SAFE_CONTENT = "application/json"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What can be read of a message without running anything of it."""
+
+    #: What says who the task is: the headers; in the protocol of Celery 3, the body.
+    fields: Mapping[str, Any]
+    args: Any = None
+    kwargs: Any = None
+    embed: Any = None
+
+    @property
+    def task(self) -> str:
+        """The task's name, or what stands for none."""
+        name = self.fields.get("task")
+        return safe_text(name) if isinstance(name, str) and name else NO_TASK
+
+    @property
+    def attempt_number(self) -> int:
+        """1-based; Celery's ``retries`` + 1."""
+        retries = self.fields.get("retries")
+        return (retries if type(retries) is int and retries > 0 else 0) + 1
+
+
+def read_contents(message: Any) -> Contents:
+    """The contents of a message of kombu's, or of an envelope."""
+    headers, payload = message.headers, _payload(message)
+    if isinstance(payload, Mapping) and "task" in {**headers, **payload}:
+        fields = headers if "task" in headers else payload
+        return Contents(fields, payload.get("args"), payload.get("kwargs"), payload)
+    if isinstance(payload, (list, tuple)) and len(payload) == 3:
+        return Contents(headers, *payload)
+    return Contents(headers)
+
+
+def raw_letter(
+    task_id: str, envelope: Envelope, contents: Contents, failure: Failure, wiring: Wiring
+) -> DeadLetter:
+    """The letter of a message that ended as ``failure`` says."""
+    fields, display = contents.fields, wiring.redactor.display
+    kind, text = failure.exception_type, failure.message
+    return DeadLetter(
+        task_id=task_id,
+        task=contents.task,
+        reason=failure.reason,
+        explanation=failure.explanation,
+        exception_type=kind,
+        message=text,
+        traceback=failure.traceback,
+        fingerprint=fingerprint(contents.task, kind, failure.frames, text),
+        args=display(contents.args),
+        kwargs=display(contents.kwargs),
+        attempts=failure.attempts,
+        first_failed_at=failure.attempts[0].failed_at,
+        last_failed_at=failure.failed_at,
+        worker=failure.attempts[-1].worker,
+        pid=failure.pid,
+        release=wiring.settings.release,
+        root_id=text_or_none(fields.get("root_id")),
+        parent_id=text_or_none(fields.get("parent_id")),
+        group_id=text_or_none(fields.get("group") or fields.get("taskset")),
+        correlation_id=text_or_none(envelope.properties.get("correlation_id")),
+        canvas=canvas_of(contents.embed, fields.get("group")),
+        tags=(),
+        envelope=envelope,
+    )
+
+
+def _payload(message: Any) -> Any:
+    """The decoded body; None where decoding it might fail, run code, or take long."""
+    if message.content_type != _SAFE_CONTENT or len(message.body or b"") > DECODE_LIMIT:
+        return None
+    encoding = message.content_encoding
+    try:
+        return loads(message.body, _SAFE_CONTENT, encoding, accept={_SAFE_CONTENT})
+    except Exception:  # noqa: BLE001 - decoders raise anything
+        return None

@@ -1,0 +1,433 @@
+"""A broker's own dead-letter queue, emptied into the store: by the command and by a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from kombu import Exchange, Queue
+from project import Project, wait_for
+
+from celery_dlq import Filter, Reason
+from celery_dlq.cli.times import utc_now
+from celery_dlq.errors import IngestError
+from celery_dlq.ingest.redis_list import RedisList
+from celery_dlq.ingest.source import AMQPQueue
+from celery_dlq.states import State
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@dataclass
+class DeadLetteringProject(Project):
+    """A project whose queue has a dead-letter queue beside it."""
+
+    module: str = "proj_ingest"
+    arguments: dict[str, object] = field(default_factory=dict)
+    ingested: tuple[str, ...] = ()
+
+    @property
+    def dead(self) -> str:
+        return f"{self.queue}-dead"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **super().environment,
+            "PROJ_QUEUE_ARGUMENTS": json.dumps(self.arguments),
+            "PROJ_INGEST_QUEUES": json.dumps(self.ingested),
+        }
+
+    def declare(self, **arguments: object) -> None:
+        """RabbitMQ's two queues: dead letters of the one go to the other."""
+        self.arguments = {
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": self.dead,
+            **arguments,
+        }
+        own = Queue(
+            self.queue, Exchange(""), routing_key=self.queue, queue_arguments=self.arguments
+        )
+        self.app.amqp.queues.add(own)
+        with self.channel() as channel:
+            for name, given in ((self.queue, self.arguments), (self.dead, {})):
+                channel.queue_declare(name, durable=True, auto_delete=False, arguments=given)
+
+    @contextlib.contextmanager
+    def channel(self):
+        with (
+            self.app.connection_for_write(self.broker) as connection,
+            connection.channel() as channel,
+        ):
+            yield channel
+
+    def depth(self, queue: str) -> int:
+        with self.channel() as channel:
+            if hasattr(channel, "_size"):
+                return channel._size(queue)
+            return channel.queue_declare(queue, passive=True).message_count
+
+    def wait_for_depth(self, queue: str, depth: int) -> None:
+        wait_for(f"{depth} messages in {queue}", lambda: self.depth(queue) == depth)
+
+    def expire(self, count: int, name: str = "succeed") -> list[str]:
+        """Send tasks that expire in the queue; returns their ids once the broker moved them."""
+        ids = [
+            self.app.send_task(f"proj.{name}", (n,), expires=0.01).id for n in range(count)
+        ]  # fmt: skip
+        self.wait_for_depth(self.dead, count)
+        return ids
+
+    def bury(self, count: int, name: str = "succeed") -> list[str]:
+        """Put the messages of tasks into the dead-letter queue, with the broker's own means."""
+        if not self.broker.startswith("redis"):
+            self.declare()
+            return self.expire(count, name)
+        sent_to = f"{self.queue}-aside"  # not taken by a worker that runs
+        ids = [
+            self.app.send_task(f"proj.{name}", (n,), queue=sent_to).id for n in range(count)
+        ]  # fmt: skip
+        with self.channel() as channel:
+            while item := channel.client.rpop(sent_to):
+                place = b'"routing_key": "%s"'
+                was, now = (place % name.encode() for name in (sent_to, self.queue))
+                assert was in item
+                channel.client.lpush(self.dead, item.replace(was, now))
+        return ids
+
+    def close(self) -> None:
+        with self.channel() as channel:
+            channel.queue_delete(self.dead)
+        super().close()
+
+
+@pytest.fixture
+def make(tmp_path):
+    made = []
+
+    def make(broker, **options):
+        store = f"sqlite:///{tmp_path}/store.sqlite3"
+        made.append(DeadLetteringProject(tmp_path, broker, store, **options))
+        return made[-1]
+
+    yield make
+    for project in made:
+        project.close()
+
+
+@pytest.fixture
+def rabbit(make, rabbitmq_url):
+    return make(rabbitmq_url)
+
+
+@pytest.fixture
+def redis(make, redis_url):
+    return make(f"{redis_url}/9")
+
+
+@pytest.fixture(params=["redis", "rabbit"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+def letters(project):
+    return {
+        letter.task_id: project.letter(letter.task_id)
+        for letter in project.dlq.store.find(Filter(states=frozenset(State)), limit=5000).letters
+    }
+
+
+class TestRabbitMQ:
+    def test_expired_messages_are_letters_of_the_queue_they_expired_in(self, rabbit):
+        rabbit.declare()
+        ids = rabbit.expire(3)
+        report = rabbit.dlq.ingest(rabbit.dead)
+        assert (report.arrived, report.known, rabbit.depth(rabbit.dead)) == (3, 0, 0)
+        found = letters(rabbit)
+        assert sorted(found) == sorted(ids)
+        letter = found[ids[0]]
+        assert (letter.reason, letter.task, letter.args) == (Reason.INGESTED, "proj.succeed", [0])
+        assert (letter.queue, letter.envelope.routing_key) == (rabbit.queue, rabbit.queue)
+        assert letter.exception_type == "broker.expired"
+        assert "reason=expired, count=1" in letter.explanation.evidence
+        assert letter.envelope.headers["x-death"][0]["queue"] == rabbit.queue
+        assert letter.last_failed_at == letter.envelope.headers["x-death"][0]["time"].replace(
+            tzinfo=letter.last_failed_at.tzinfo
+        )
+
+    def test_a_quorum_queue_s_delivery_limit_ends_as_a_letter(self, rabbit):
+        rabbit.declare(**{"x-queue-type": "quorum", "x-delivery-limit": 1})
+        task_id = rabbit.send("succeed")
+        with rabbit.channel() as channel:
+            for _ in range(2):
+                message = wait_for("the message", lambda: channel.basic_get(rabbit.queue))
+                channel.basic_reject(message.delivery_tag, requeue=True)
+        rabbit.wait_for_depth(rabbit.dead, 1)
+        assert rabbit.dlq.ingest(rabbit.dead).arrived == 1
+        letter = rabbit.letter(task_id)
+        assert (letter.exception_type, letter.queue) == ("broker.delivery_limit", rabbit.queue)
+
+    def test_a_full_queue_s_oldest_message_ends_as_a_letter(self, rabbit):
+        rabbit.declare(**{"x-max-length": 1})
+        first = rabbit.send("succeed")
+        rabbit.send("succeed")
+        rabbit.wait_for_depth(rabbit.dead, 1)
+        assert rabbit.dlq.ingest(rabbit.dead).arrived == 1
+        assert rabbit.letter(first).exception_type == "broker.maxlen"
+
+    def test_a_letter_that_the_worker_made_before_it_rejected_stays_as_it_is(self, rabbit):
+        rabbit.declare()
+        with rabbit.worker("-P", "solo"):
+            task_id = rabbit.app.send_task("proj.rejects_late").id
+            made = rabbit.wait_for_letter(task_id)
+            rabbit.wait_for_depth(rabbit.dead, 1)
+        report = rabbit.dlq.ingest(rabbit.dead)
+        assert (report.arrived, report.known, rabbit.depth(rabbit.dead)) == (0, 1, 0)
+        letter = rabbit.letter(task_id)
+        assert (letter.reason, letter.message, letter.envelope) == (
+            Reason.REJECTED, made.message, made.envelope,
+        )  # fmt: skip
+        assert sorted(a.rule for a in letter.attempts) == sorted(
+            [made.attempts[0].rule, "broker.dead_letter"]
+        )
+
+    def test_a_quorum_queue_is_read_and_not_declared_anew(self, rabbit):
+        rabbit.declare()
+        with rabbit.channel() as channel:
+            channel.queue_delete(rabbit.dead)
+            channel.queue_declare(
+                rabbit.dead, durable=True, auto_delete=False, arguments={"x-queue-type": "quorum"}
+            )
+        rabbit.expire(2)
+        assert rabbit.dlq.ingest(rabbit.dead).arrived == 2
+
+    def test_a_queue_that_is_not_there_is_an_error_and_not_declared(self, rabbit):
+        for options in ((), ("--dry-run",)):
+            done = rabbit.run("dlq", "ingest", rabbit.dead, *options)
+            assert done.returncode == 1
+            assert done.stderr.count("\n") == 1
+            assert f"There is no queue '{rabbit.dead}'" in done.stderr
+            assert "rabbitmqctl list_queues" in done.stderr
+        with pytest.raises(IngestError, match="There is no queue"):
+            rabbit.dlq.ingest(rabbit.dead)
+
+    def test_without_a_sign_of_its_origin_a_message_stays_until_it_is_told(self, rabbit):
+        rabbit.declare()
+        with rabbit.channel() as channel:
+            Queue(rabbit.dead, channel=channel, no_declare=True)
+            rabbit.app.send_task("proj.succeed", queue=Queue(rabbit.dead, no_declare=True))
+        rabbit.wait_for_depth(rabbit.dead, 1)
+        with pytest.raises(IngestError, match="give --to QUEUE"):
+            rabbit.dlq.ingest(rabbit.dead)
+        rabbit.wait_for_depth(rabbit.dead, 1)
+        assert letters(rabbit) == {}
+        assert rabbit.dlq.ingest(rabbit.dead, to=rabbit.queue).arrived == 1
+        assert [letter.queue for letter in letters(rabbit).values()] == [rabbit.queue]
+
+    def test_what_is_no_task_message_is_kept_byte_for_byte(self, rabbit):
+        rabbit.declare()
+        bodies = [b"\xff\x00 no text", b"", b"{", b"[[1], {}, {}]"]
+        with rabbit.channel() as channel:
+            for body in bodies:
+                message = channel.prepare_message(body, content_type="application/json",
+                                                  content_encoding="utf-8",
+                                                  properties={"expiration": "1"})  # fmt: skip
+                channel.basic_publish(message, "", rabbit.queue)
+        rabbit.wait_for_depth(rabbit.dead, len(bodies))
+        assert rabbit.dlq.ingest(rabbit.dead).arrived == len(bodies)
+        assert sorted(letter.envelope.body for letter in letters(rabbit).values()) == sorted(bodies)
+
+
+class TestRedis:
+    def test_messages_that_were_moved_are_letters_of_the_queue_they_were_sent_to(self, redis):
+        ids = redis.bury(3)
+        report = redis.dlq.ingest(redis.dead)
+        assert (report.arrived, redis.depth(redis.dead)) == (3, 0)
+        found = letters(redis)
+        assert sorted(found) == sorted(ids)
+        assert {letter.queue for letter in found.values()} == {redis.queue}
+        assert {letter.exception_type for letter in found.values()} == {"broker.dead_letter"}
+
+    def test_items_that_are_no_messages_of_kombu_s_are_kept_byte_for_byte(self, redis):
+        items = [b"\xff\xfe", b"{}", b'{"body": 1, "properties": {}}', b"[1]", b"not json", b"null"]
+        with redis.channel() as channel:
+            channel.client.lpush(redis.dead, *items)
+        with pytest.raises(IngestError, match="give --to"):
+            redis.dlq.ingest(redis.dead)
+        assert redis.depth(redis.dead) == len(items)
+        assert redis.dlq.ingest(redis.dead, to=redis.queue).arrived == len(items)
+        assert sorted(letter.envelope.body for letter in letters(redis).values()) == sorted(items)
+        assert redis.depth(redis.dead) == 0
+
+    def test_a_list_that_is_not_there_is_empty(self, redis):
+        done = redis.run("dlq", "ingest", redis.dead)
+        assert (done.returncode, done.stdout) == (0, f"Nothing was in {redis.dead}.\n")
+
+    def test_a_key_that_is_no_list_is_an_error(self, redis):
+        with redis.channel() as channel:
+            channel.client.set(redis.dead, "text")
+        with pytest.raises(IngestError, match="WRONGTYPE"):
+            redis.dlq.ingest(redis.dead)
+
+    def test_all_priorities_are_taken(self, redis):
+        for priority in (0, 3, 9):
+            redis.app.send_task("proj.succeed", priority=priority)
+        assert redis.dlq.ingest(redis.queue, to="elsewhere").arrived == 3
+        assert redis.depth(redis.queue) == 0
+
+
+def test_a_redrive_sends_an_ingested_letter_where_it_died_and_resolves_it(either):
+    ids = either.bury(5, "terminal")
+    either.fixed.touch()
+    assert either.dlq.ingest(either.dead).arrived == 5
+    with either.worker("-P", "solo"):
+        report = either.dlq.redrive(Filter(), who="tester")
+        assert (report.sent, report.error) == (5, None)
+        for task_id in ids:
+            assert either.wait_for_letter(task_id, State.RESOLVED).queue == either.queue
+    assert either.depth(either.dead) == 0
+
+
+def test_a_limit_takes_no_more_than_it_says(either):
+    either.bury(7)
+    object.__setattr__(either.dlq.settings, "batch_size", 2)
+    report = either.dlq.ingest(either.dead, limit=5)
+    assert (report.total, report.arrived) == (5, 5)
+    either.wait_for_depth(either.dead, 2)
+
+
+@pytest.mark.parametrize("step", ["take", "save", "remove"])
+def test_killed_after_any_step_it_loses_nothing_and_makes_no_second_letter(either, step):
+    ids = either.bury(20)
+    script = f"""
+import os, signal
+from celery_dlq import DeadLetterQueue
+from celery_dlq.ingest import engine
+def then_die(function):
+    def dying(*args, **kwargs):
+        function(*args, **kwargs)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return dying
+from proj_ingest import app
+dlq = DeadLetterQueue.of(app)
+object.__setattr__(dlq.settings, "batch_size", 8)
+init = engine.Ingestion.__init__
+def rigged(self, source, store, *args, **kwargs):
+    victim = store if {step!r} == "save" else source
+    setattr(victim, {step!r}, then_die(getattr(victim, {step!r})))
+    init(self, source, store, *args, **kwargs)
+engine.Ingestion.__init__ = rigged
+dlq.ingest({either.dead!r})
+"""
+    died = subprocess.run(
+        [sys.executable, "-c", script], env=either.environment, cwd=either.directory
+    )
+    assert died.returncode == -signal.SIGKILL
+    stored = {"take": 0, "save": 8, "remove": 8}[step]
+    assert len(letters(either)) == stored
+    left = wait_for("the broker to have it back", lambda: left_on(either, step))
+    report = either.dlq.ingest(either.dead)
+    assert (report.arrived, report.known) == (20 - stored, left - (20 - stored))
+    found = letters(either)
+    assert sorted(found) == sorted(ids)
+    assert {len(letter.attempts) for letter in found.values()} == {1}
+    assert either.depth(either.dead) == 0
+
+
+def left_on(project, step):
+    """What is in the dead-letter queue again after a kill: all, or all but the batch that was removed.
+
+    An acknowledgement that was written when its process died may have been read by the broker or not.
+    """
+    depth = project.depth(project.dead)
+    return depth in ((12, 20) if step == "remove" else (20,)) and depth
+
+
+def test_a_closed_letter_stays_closed_when_its_message_comes_again(either, monkeypatch):
+    (task_id,) = either.bury(1)
+    with monkeypatch.context() as patch:
+        for kind in (AMQPQueue, RedisList):
+            patch.setattr(kind, "remove", lambda self, taken: None)
+        either.dlq.ingest(either.dead, limit=1)
+    # x-death is dated to the second: the closing is to be clearly later.
+    later = utc_now() + timedelta(seconds=2)
+    either.dlq.store.discard(Filter(), who="tester", why="test", now=later)
+    either.wait_for_depth(either.dead, 1)
+    assert either.dlq.ingest(either.dead).known == 1
+    assert either.letter(task_id).state is State.DISCARDED
+
+
+class TestCommand:
+    def test_it_says_what_it_did(self, either):
+        either.bury(3)
+        counted = either.run("dlq", "ingest", either.dead, "--dry-run")
+        assert (counted.returncode, counted.stdout) == (
+            0, f"{either.dead} holds 3 messages; nothing was touched.\n",
+        )  # fmt: skip
+        assert letters(either) == {}
+        done = either.run("dlq", "ingest", either.dead)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"From {either.dead}: 3 messages ingested. See: ")
+
+    def test_a_store_that_is_away_leaves_the_messages(self, either, tmp_path):
+        either.bury(2)
+        (tmp_path / "store.sqlite3").unlink(missing_ok=True)
+        (tmp_path / "store.sqlite3").mkdir()
+        try:
+            done = either.run("dlq", "ingest", either.dead)
+        finally:
+            (tmp_path / "store.sqlite3").rmdir()
+        assert done.returncode == 3, done.stderr
+        assert done.stderr.startswith("Error: ")
+        assert done.stderr.count("\n") == 1
+        either.wait_for_depth(either.dead, 2)
+
+    def test_a_broker_that_is_away_is_one_line(self, redis):
+        redis.broker = "redis://127.0.0.1:1"
+        done = redis.run("dlq", "ingest", redis.dead)
+        redis.broker = redis.app.conf.broker_url
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "doctor" in done.stderr
+
+
+class TestWorker:
+    @pytest.mark.parametrize("pool", [("-P", "prefork", "-c", "1"), ("-P", "solo")])
+    def test_it_empties_the_queue_it_is_told_to(self, either, pool):
+        either.ingested = (either.dead,)
+        first = either.bury(2)
+        with either.worker(*pool):
+            for task_id in first:
+                assert either.wait_for_letter(task_id).reason is Reason.INGESTED
+            either.wait_for_depth(either.dead, 0)
+            placeless = Queue(either.dead, no_declare=True)
+            later = either.app.send_task("proj.succeed", queue=placeless).id
+            letter = either.wait_for_letter(later)
+            assert (letter.queue, "@" in letter.worker) == ("", True)
+            either.wait_for_letter(either.send("terminal"))
+
+    def test_a_queue_that_is_missing_harms_no_task(self, rabbit, caplog):
+        rabbit.declare()
+        rabbit.ingested = ("dlq-test-no-such-queue",)
+        with rabbit.worker("-P", "threads", "-c", "1"):
+            log = next(rabbit.directory.glob("worker-*.log"))
+            wait_for("the error", lambda: "There is no queue 'dlq-test-no" in log.read_text())
+            rabbit.wait_for_letter(rabbit.send("terminal"))
+        assert "Traceback" not in log.read_text().partition("There is no queue")[0]
+        assert "dlq-test-no-such-queue is not ingested, next try in 5 s" in log.read_text()
+
+    def test_a_queue_that_it_takes_tasks_from_is_not_ingested(self, redis):
+        redis.ingested = (redis.queue,)
+        task_id = redis.send("terminal")
+        with redis.worker("-P", "solo"):
+            assert redis.wait_for_letter(task_id).reason is Reason.TERMINAL
+        assert (
+            "from which this worker takes tasks"
+            in next(redis.directory.glob("worker-*.log")).read_text()
+        )

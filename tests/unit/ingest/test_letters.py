@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+
+import pytest
+from factories import T0, envelope
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dlq.ingest.letters import RULE, LetterMaker, recall_times
+from celery_dlq.ingest.source import Taken, body_alone
+from celery_dlq.redact import Redactor
+from celery_dlq.states import Reason, Verdict
+from celery_dlq.store.sql import SQLStore
+
+DIED = datetime(2026, 11, 21, 11, 0, tzinfo=timezone.utc)
+DEATH = {
+    "queue": "orders", "exchange": "shop", "routing-keys": ["order.eu"],
+    "reason": "rejected", "count": 2, "time": DIED,
+}  # fmt: skip
+
+
+WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release="1.4.2"))
+
+
+def maker(**changes):
+    values = {"queue": "dead", "to": "", "worker": "", "wiring": WIRING}
+    return LetterMaker(**{**values, **changes})
+
+
+def taken(headers=None, tag="", **changes):
+    values = {"queue": "", "routing_key": "", **changes}
+    if headers is not None:
+        values["headers"] = headers
+    return Taken(envelope=envelope(**values), tag=tag, handle=None)
+
+
+def task_headers(**more):
+    return {"id": "0d3f", "task": "shop.charge", "retries": 0, **more}
+
+
+def test_a_message_with_x_death_is_the_letter_of_its_queue():
+    made = maker().make(taken(task_headers(**{"x-death": [DEATH]})), T0)
+    letter = made.letter
+    assert (made.dated, made.placed) == (True, True)
+    assert (letter.task_id, letter.task, letter.reason) == ("0d3f", "shop.charge", Reason.INGESTED)
+    place = letter.envelope
+    assert (place.queue, place.exchange, place.routing_key) == ("orders", "shop", "order.eu")
+    assert (letter.args, letter.kwargs) == ([17], {"currency": "EUX"})
+    assert letter.message == "rejected in queue 'orders'"
+    assert letter.explanation.verdict is Verdict.TERMINAL
+    assert letter.explanation.evidence == (
+        "reason=rejected, count=2 in queue orders, taken from queue dead"
+    )
+    assert (letter.first_failed_at, letter.last_failed_at) == (DIED, DIED)
+    assert letter.release == "1.4.2"
+
+
+@pytest.mark.parametrize(
+    ("to", "sent_to", "place"),
+    [
+        ("", "orders", ("orders", "shop", "order.eu")),
+        ("", "dead", ("", "", "")),
+        ("", "", ("", "", "")),
+        ("retry", "", ("retry", "", "retry")),
+        ("retry", "orders", ("retry", "", "retry")),
+    ],
+)
+def test_without_x_death_the_option_says_where_or_else_its_publisher(to, sent_to, place):
+    message = taken(
+        queue=sent_to, exchange="shop" if sent_to == "orders" else "",
+        routing_key="order.eu" if sent_to == "orders" else sent_to,
+    )  # fmt: skip
+    made = maker(to=to).make(message, T0)
+    found = made.letter.envelope
+    assert (found.queue, found.exchange, found.routing_key) == place
+    assert made.placed is bool(place[0])
+    assert (made.dated, made.letter.last_failed_at) == (False, T0)
+
+
+def test_x_death_says_more_than_the_option():
+    made = maker(to="retry").make(taken(task_headers(**{"x-death": [DEATH]})), T0)
+    assert made.letter.queue == "orders"
+
+
+def test_attempts_and_redrives_that_the_message_tells_of_are_counted():
+    letter = maker().make(taken(task_headers(retries=2, **{"x-dlq-redrive": 3})), T0).letter
+    assert [(a.number, a.redrive) for a in letter.attempts] == [(3, 3)]
+
+
+def test_the_old_protocol_is_read_too():
+    body = json.dumps(
+        {"task": "shop.mail", "id": "77e1", "args": [1], "kwargs": {"to": "x"}, "chord": {"a": 1}}
+    ).encode()
+    letter = maker().make(taken({}, body=body), T0).letter
+    assert (letter.task_id, letter.task, letter.args) == ("77e1", "shop.mail", [1])
+    assert letter.canvas == "chord"
+
+
+def test_a_pickled_body_is_not_opened():
+    body = b"cos\nsystem\n(S'false'\ntR."
+    letter = (
+        maker().make(taken(body=body, content_type="application/x-python-serialize"), T0).letter
+    )
+    assert (letter.args, letter.kwargs, letter.envelope.body) == (None, None, body)
+
+
+class TestMessagesWithoutId:
+    def test_the_broker_s_tag_is_their_identity(self):
+        one, again, other = (
+            maker().make(taken({}, tag=tag), T0).letter.task_id for tag in ("a", "a", "b")
+        )
+        assert one == again != other
+
+    def test_else_what_they_hold(self):
+        ids = [
+            maker().make(taken(headers, body=body), T0).letter.task_id
+            for headers, body in (
+                ({}, b"x"), ({}, b"x"), ({"a": 1}, b"x"), ({}, b"y"), ({"x-death": [DEATH]}, b"x"),
+                ({"x-delivery-count": 3}, b"x"),
+            )
+        ]  # fmt: skip
+        assert ids[0] == ids[1] == ids[5], "how often it was delivered is no difference"
+        assert len({*ids[:5]}) == 4
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+names = st.sampled_from(["id", "task", "retries", "group", "x-death", "x-dlq-redrive", "a"])
+
+
+@given(
+    st.dictionaries(names, anything), st.binary() | anything.map(lambda x: json.dumps(x).encode())
+)
+def test_whatever_it_holds_it_becomes_a_letter_that_can_be_stored(headers, body):
+    letter = maker().make(taken(headers, body=body), T0).letter
+    assert letter.envelope.body == body
+    assert letter.envelope.headers == headers
+    assert letter.task_id
+    assert letter.from_dict(json.loads(json.dumps(letter.to_dict(), default=str))).task_id
+
+
+def test_a_body_alone_is_a_letter_too():
+    made = maker().make(Taken(envelope=body_alone(b"\xff"), tag="", handle=None), T0)
+    assert (made.placed, made.letter.envelope.body) == (False, b"\xff")
+
+
+class TestRecalledTimes:
+    @pytest.fixture
+    def store(self, tmp_path):
+        store = SQLStore(f"sqlite:///{tmp_path}/letters.sqlite3")
+        yield store
+        store.close()
+
+    def ingest(self, store, message, at):
+        (letter,) = recall_times(store, [maker(to="orders").make(message, at)])
+        return letter, store.save([letter])
+
+    def test_a_delivery_that_comes_again_is_known(self, store):
+        first, _ = self.ingest(store, taken(tag="t1"), T0)
+        again, saved = self.ingest(store, taken(tag="t1"), T0 + timedelta(hours=1))
+        assert again == first
+        assert (saved.arrived, saved.known) == (0, 1)
+
+    def test_so_it_is_when_its_letter_was_closed_meanwhile(self, store):
+        self.ingest(store, taken(tag="t1"), T0)
+        store.discard(all_letters(), who="tester", why="", now=T0 + timedelta(minutes=1))
+        _, saved = self.ingest(store, taken(tag="t1"), T0 + timedelta(hours=1))
+        assert saved.known == 1
+        assert store.count(all_letters()) == 0
+
+    def test_another_delivery_of_a_closed_letter_opens_it(self, store):
+        self.ingest(store, taken(tag="t1"), T0)
+        store.discard(all_letters(), who="tester", why="", now=T0 + timedelta(minutes=1))
+        _, saved = self.ingest(store, taken(tag="t2"), T0 + timedelta(hours=1))
+        assert saved.arrived == 1
+        assert store.count(all_letters()) == 1
+
+    def test_what_the_broker_dated_keeps_its_date(self, store):
+        message = taken(task_headers(**{"x-death": [DEATH]}))
+        for at in (T0, T0 + timedelta(hours=1)):
+            letter, saved = self.ingest(store, message, at)
+            assert letter.last_failed_at == DIED
+        assert saved.known == 1
+        assert [a.rule for a in store.get("0d3f").attempts] == [RULE]
+
+
+def all_letters():
+    from celery_dlq.store.base import Filter
+
+    return Filter()
