@@ -56,6 +56,10 @@ class TaskAborted(CeleryDLQError):
     """The task ended by an exception that would have taken its worker along."""
 
 
+class TaskCancelled(CeleryDLQError):
+    """The worker was shut down while the task ran, and its message had been acknowledged."""
+
+
 class PoisonMessage(CeleryDLQError):
     """The message was started as often as dlq_max_deliveries allows, and its worker died each time."""
 

@@ -15,7 +15,7 @@ from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
-from celery_dlq.worker.task import DLQTask, attach_failure, lighten_retry
+from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
     from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
@@ -37,8 +37,6 @@ class DeadLetterQueue:
     def __init__(self, app: Any) -> None:
         self.app = app
         app.dead_letter_queue = self
-        signals.task_failure.connect(attach_failure, dispatch_uid="celery_dlq.attach_failure")
-        signals.task_retry.connect(lighten_retry, dispatch_uid="celery_dlq.lighten_retry")
         # Before 5.7 Celery takes the same method of two queues for one receiver, unless it is named.
         name = f"celery_dlq.worker_shutdown.{id(self)}"
         signals.worker_shutdown.connect(self._on_worker_shutdown, dispatch_uid=name)
@@ -87,6 +85,9 @@ class DeadLetterQueue:
     @cached_property
     def spool(self) -> Spool:
         """Where letters go when the store does not take them."""
+        return self._new_spool()
+
+    def _new_spool(self) -> Spool:
         return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
 
     @cached_property
@@ -108,7 +109,7 @@ class DeadLetterQueue:
         """What requests hand their letters to."""
         from celery_dlq.worker.recorder import Recorder
 
-        return Recorder(self.writer)
+        return Recorder(self.writer, self._spool_apart)
 
     @cached_property
     def deliveries(self) -> Deliveries:
@@ -141,6 +142,17 @@ class DeadLetterQueue:
         from celery_dlq.worker.writer import save
 
         save(self.store, records)
+
+    def record_now(self, letter: DeadLetter) -> None:
+        """Make ``letter`` durable before returning, also from a signal handler."""
+        self.recorder.record_now(letter)
+
+    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
+        from celery_dlq.worker.writer import keep_in_spool
+
+        # The writer's own may be in the middle of a line.
+        with contextlib.closing(self._new_spool()) as spool:
+            keep_in_spool(spool, [what])
 
     def _on_worker_shutdown(self, sender: Any, **_: Any) -> None:
         # The pool is joined by now: no letter can come any more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -243,7 +244,8 @@ def rule_ids() -> set[str]:
         ("transient", "terminal", "probed", "network", "wrapper", "group"), 0
     )
     found = {DEFAULT_RULE}
-    for path in (*(ROOT / "celery_dlq/classify").rglob("*.py"), ROOT / "celery_dlq/worker/task.py"):
+    rooms = (ROOT / "celery_dlq/classify", ROOT / "celery_dlq/worker")
+    for path in itertools.chain.from_iterable(room.rglob("*.py") for room in rooms):
         for node in ast.walk(ast.parse(read(path))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 place = makers.get(node.func.id)

@@ -18,7 +18,7 @@ from celery_dlq.store.base import Filter, Store
 from celery_dlq.worker.failure import read_attempts
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.raw import Contents, raw_letter, read_contents
-from celery_dlq.worker.task import Wiring
+from celery_dlq.worker.wiring import Wiring
 
 #: The rule that every ingested letter names: no exception was classified, the broker decided.
 RULE = "broker.dead_letter"

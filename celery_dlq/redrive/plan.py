@@ -112,8 +112,8 @@ def redrivable(wanted: Filter) -> Filter:
         raise FilterError(
             f"Letters that are {named} cannot be redriven; only dead or redriven ones can."
         )
-    named = wanted.ids or wanted.reason
-    apart = frozenset[Reason]() if named else frozenset(NAMED_ONLY)
+    is_named = wanted.ids or wanted.reason
+    apart = frozenset[Reason]() if is_named else frozenset(NAMED_ONLY)
     return replace(wanted, states=states or frozenset({State.DEAD}), without_reasons=apart)
 
 

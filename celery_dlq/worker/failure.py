@@ -11,6 +11,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
+from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+
 from celery_dlq.headers import ATTEMPTS_HEADER
 from celery_dlq.letter import Attempt, attempt_from_dict, attempt_to_dict
 from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
@@ -37,6 +39,12 @@ def type_name(exc_type: type) -> str:
     module = getattr(exc_type, "__module__", None)
     name = str(getattr(exc_type, "__qualname__", exc_type.__name__))
     return name if module in (None, "builtins") else f"{module}.{name}"
+
+
+def unwrap(einfo: ExceptionInfo) -> BaseException:
+    """The exception of ``einfo``, which pools without child processes hand over wrapped."""
+    exc: BaseException = einfo.exception
+    return exc.exc if isinstance(exc, ExceptionWithTraceback) else exc
 
 
 def app_frames(exc: BaseException) -> tuple[str, ...]:

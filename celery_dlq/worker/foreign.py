@@ -26,7 +26,7 @@ from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.malformed import malformation
 from celery_dlq.worker.raw import Contents, raw_letter, read_contents
 from celery_dlq.worker.snapshot import envelope
-from celery_dlq.worker.task import Wiring
+from celery_dlq.worker.wiring import Wiring
 
 logger = get_logger(__name__)
 

@@ -13,7 +13,7 @@ from celery_dlq.fingerprint import fingerprint
 from celery_dlq.letter import NO_TASK, DeadLetter, Envelope, Failure
 from celery_dlq.redact import safe_text
 from celery_dlq.worker.snapshot import canvas_of, text_or_none
-from celery_dlq.worker.task import Wiring
+from celery_dlq.worker.wiring import Wiring
 
 #: Bytes of a body beyond which it is not decoded to be shown: the event loop waits meanwhile.
 DECODE_LIMIT = 8 * 1024 * 1024

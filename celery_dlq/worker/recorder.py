@@ -20,6 +20,9 @@ logger = get_logger(__name__)
 
 T = TypeVar("T")
 
+#: Seconds after which a record that must be safe now goes to the spool, whatever holds the writer up.
+NOW_S = 10.0
+
 
 class Recorder:
     """Records, and calls back: in the event loop where the caller is its thread, else by waiting.
@@ -28,8 +31,9 @@ class Recorder:
     waiting in the event loop would put one commit between any two messages.
     """
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, writer: Writer, spool: Callable[[Record], object]) -> None:
+        """:param spool: keeps a record without the writer."""
+        self._writer, self._spool = writer, spool
         self._safe: deque[Callable[[], object]] = deque()
         self._loop_thread: int | None = None
         self._bell = _Bell()
@@ -43,6 +47,19 @@ class Recorder:
         self._writer.submit(what, stored.set, awaited=True)
         stored.wait()
         then()
+
+    def record_now(self, what: Record) -> None:
+        """Make ``what`` durable before returning. For signal handlers: the code that the signal has
+        interrupted may hold a lock of the writer's, so another thread takes it there."""
+        stored = threading.Event()
+        threading.Thread(
+            target=self._writer.submit,
+            args=(what, stored.set),
+            kwargs={"awaited": True},
+            daemon=True,
+        ).start()
+        if not stored.wait(NOW_S):
+            self._spool(what)
 
     def ask(self, question: Callable[[Store], T], then: Callable[[T | None], object]) -> None:
         """Put ``question`` to the store, then call ``then`` with the answer: None when the store gave

@@ -11,20 +11,29 @@ from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
+from celery.states import SUCCESS
 from celery.utils.log import get_logger
 
+from celery_dlq.classify import Decision
 from celery_dlq.delivery import Delivery
-from celery_dlq.errors import PoisonMessage
+from celery_dlq.errors import PoisonMessage, TaskCancelled
 from celery_dlq.headers import REDRIVE_HEADER, redrive_of
 from celery_dlq.letter import DeadLetter, Failure, Outcome
 from celery_dlq.redact import safe_message
-from celery_dlq.states import Reason
+from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.counted import CountedRequest
+from celery_dlq.worker.ending import aborted
+from celery_dlq.worker.failure import unwrap
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.malformed import check_request
-from celery_dlq.worker.snapshot import failure_of, poisoned, snapshot, unwrap
+from celery_dlq.worker.snapshot import failure_of, poisoned, snapshot
 
 logger = get_logger(__name__)
+
+
+_CANCELLED = Decision(
+    Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"
+)
 
 
 class DLQRequest(CountedRequest):
@@ -32,6 +41,8 @@ class DLQRequest(CountedRequest):
 
     #: Whether this request's letter is with the recorder already.
     _dlq_dead = False
+    #: Whether it is safe.
+    _dlq_safe = False
     #: What must wait for that letter: later calls of the same end, in order.
     _dlq_after: list[Callable[[], object]] | None = None
 
@@ -48,6 +59,10 @@ class DLQRequest(CountedRequest):
         self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False
     ) -> None:
         """Called by the pool for every run that did not succeed."""
+        if isinstance(unwrap(exc_info), MemoryError):
+            # Out of before_start or the like, since the body's own never gets here. Celery's
+            # on_failure raises it again, and the worker exits.
+            exc_info.exception = aborted(unwrap(exc_info))
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
@@ -69,6 +84,17 @@ class DLQRequest(CountedRequest):
             self._count_death(exc, finish, partial(self._end_late, finish))
         else:
             self._record_death(partial(self._letter, exc), finish)
+
+    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
+        """Called, from a signal handler, when a shutdown ends the running task; and after a lost
+        connection for a message that the broker delivers again."""
+        if self.acknowledged and not self._dlq_dead and not self._success_is_stored():
+            letter = self._guarded(self._letter_of_cancelled)
+            if letter is not None:
+                self._dlq_dead = True
+                self.task.dlq.record_now(letter)
+                self._dlq_safe = True
+        super()._announce_cancelled(*args, **kwargs)
 
     def condemn(self, known: tuple[Delivery, ...]) -> None:
         """Its message has killed its worker too often; called instead of running it."""
@@ -112,7 +138,7 @@ class DLQRequest(CountedRequest):
             )
         self._dlq_after = [give_back if letter is None else end, *waiting]
         if letter is None:
-            self._letter_is_safe()
+            self._go_on()
         else:
             self.task.dlq.record(letter, self._letter_is_safe)
 
@@ -143,15 +169,29 @@ class DLQRequest(CountedRequest):
             finish()
 
     def _letter_is_safe(self) -> None:
+        self._dlq_safe = True
+        self._go_on()
+
+    def _go_on(self) -> None:
         waiting, self._dlq_after = self._dlq_after or [], None
         for finish in waiting:
-            finish()
+            self._finish(finish)
 
     def _after_letter(self, finish: Callable[[], object]) -> None:
         if self._dlq_after is None:
-            finish()
+            self._finish(finish)
         else:
             self._dlq_after.append(finish)
+
+    def _finish(self, finish: Callable[[], object]) -> None:
+        """What Celery does after a failure. It may raise on the way, with the result backend down,
+        and leave the message unsettled, or the worker dead."""
+        try:
+            finish()
+        except Exception:
+            logger.exception("Celery failed to end %s[%s]", self.name, self.id)
+            if self._dlq_safe and not self.acknowledged:
+                self.acknowledge()
 
     def _record_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
         succeed = type(self).on_success.__get__(self)
@@ -168,6 +208,9 @@ class DLQRequest(CountedRequest):
         self.task.dlq.record(outcome, finish)
 
     def _letter_of(self, einfo: ExceptionInfo) -> DeadLetter | None:
+        if getattr(einfo, "dlq_retried", False):
+            # Also when the result backend is down and einfo tells its error instead of the retry.
+            return None
         noted = getattr(einfo, "dlq_failure", None)
         return self._letter(unwrap(einfo), str(einfo.traceback or ""), noted)
 
@@ -190,6 +233,12 @@ class DLQRequest(CountedRequest):
     ) -> DeadLetter | None:
         failure = failure_of(self, exc, "", reason, self.task.dlq)
         return snapshot(self, poisoned(failure, known, seen=seen), self.task.dlq)
+
+    def _letter_of_cancelled(self) -> DeadLetter | None:
+        if str(self.type).startswith("celery."):
+            return None
+        failure = failure_of(self, TaskCancelled(), "", Reason.CANCELLED, self.task.dlq, _CANCELLED)
+        return snapshot(self, failure, self.task.dlq)
 
     def _guarded(self, make: Callable[[], DeadLetter | None]) -> DeadLetter | None:
         try:
@@ -238,9 +287,18 @@ class DLQRequest(CountedRequest):
         return None if self._success_is_stored() else Reason.POISON
 
     def _success_is_stored(self) -> bool:
-        # Celery 5.7 tells a child that died after storing its success from one that died before.
-        stored = getattr(self, "_success_was_stored", None)
-        return stored is not None and bool(stored())
+        """Whether the run had stored its success before its process ended."""
+        try:
+            ask = getattr(self, "_success_was_stored", self._is_success)  # Celery's own since 5.7
+            return bool(not self.ignore_result and ask())
+        except Exception:
+            logger.exception("cannot tell whether %s[%s] had succeeded", self.name, self.id)
+            return False
+
+    def _is_success(self) -> bool:
+        backend = self.task.backend
+        # Its results are on the caller's queue; a look would declare one.
+        return backend.as_uri() != "rpc://" and bool(backend.get_state(self.id) == SUCCESS)
 
     def _retries_spent(self) -> bool:
         if not getattr(self.task, "retry_on_worker_lost", None):

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from billiard.exceptions import WorkerLostError
 
+from celery_dlq.classify import Decision
 from celery_dlq.codec import dump_json
 from celery_dlq.delivery import Delivery
 from celery_dlq.fingerprint import fingerprint
@@ -22,7 +22,7 @@ from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.failure import app_frames, bounded_traceback, read_attempts, type_name
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.process import pid_of
-from celery_dlq.worker.task import Wiring
+from celery_dlq.worker.wiring import Wiring
 
 #: AMQP's message properties that a sender may set; the rest belongs to one delivery.
 _PROPERTIES = (
@@ -84,10 +84,18 @@ def envelope(message: Any, app: Any) -> Envelope:
 
 
 def failure_of(
-    request: Any, exc: BaseException, traceback: str, reason: Reason, wiring: Wiring
+    request: Any,
+    exc: BaseException,
+    traceback: str,
+    reason: Reason,
+    wiring: Wiring,
+    decision: Decision | None = None,
 ) -> Failure:
-    """The failure of a run that left no note: its process died, or an error outside the body."""
-    decision = wiring.classifier.decide(exc)
+    """The failure of a run that told none: its process died, or an error outside the body.
+
+    :param decision: the judgement, where it does not depend on ``exc``.
+    """
+    decision = decision or wiring.classifier.decide(exc)
     if reason is Reason.TERMINAL and decision.verdict is Verdict.TRANSIENT:
         # Nobody can retry here any more, so a transient failure has used up what it had.
         reason = Reason.EXHAUSTED
@@ -154,12 +162,6 @@ def _account(item: Delivery) -> str:
     where = f"{item.worker} alone" if item.alone else item.worker
     died = item.death or "its worker died"
     return f"delivery {item.number} started {item.started_at:%Y-%m-%d %H:%M:%S} on {where}: {died}"
-
-
-def unwrap(einfo: ExceptionInfo) -> BaseException:
-    """The exception of ``einfo``, which pools without child processes hand over wrapped."""
-    exc: BaseException = einfo.exception
-    return exc.exc if isinstance(exc, ExceptionWithTraceback) else exc
 
 
 def _raised_type(exc: BaseException) -> str:

@@ -199,7 +199,7 @@ class Writer:
             logger.exception("dead-letter store failed unexpectedly")
             left = records
         if left:
-            self._keep_in_spool(left)
+            keep_in_spool(self._spool, left)
 
     def _store(self, records: Sequence[Record]) -> Sequence[Record]:
         """Save ``records``; returns those that the store did not take."""
@@ -220,17 +220,6 @@ class Writer:
         self._store_paused_until = self._monotonic() + STORE_PAUSE_S
         self._drain_at = self._store_paused_until
         logger.error("dead letters go to the spool %s: %s", self._spool.directory, error)
-
-    def _keep_in_spool(self, records: Sequence[Record]) -> None:
-        try:
-            self._spool.append(records)
-        except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
-            if len(records) == 1:
-                _log_whole(records[0], error)
-                return
-            # What room is left may do for some.
-            for record in records:
-                self._keep_in_spool([record])
 
     def _seconds_to_drain(self) -> float:
         if self._draining is not None:
@@ -274,6 +263,19 @@ def _size(entry: _Entry | _Question | None) -> int:
     if not isinstance(entry, _Entry) or not isinstance(entry.record, DeadLetter):
         return 0
     return len(entry.record.envelope.body)
+
+
+def keep_in_spool(spool: Spool, records: Sequence[Record]) -> None:
+    """Append ``records`` to ``spool``, or to the log; never raises."""
+    try:
+        spool.append(records)
+    except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+        if len(records) == 1:
+            _log_whole(records[0], error)
+            return
+        # What room is left may do for some.
+        for record in records:
+            keep_in_spool(spool, [record])
 
 
 def _log_whole(record: Record, error: Exception) -> None:

@@ -22,7 +22,7 @@ DEATHS = {
     "huge": (Reason.TERMINAL, "ValueError", 1),
     "exits": (Reason.TERMINAL, "SystemExit", 1),
     "eats_memory": (Reason.TERMINAL, "MemoryError", 1),
-    "returns_a_file": (Reason.TERMINAL, "kombu.exceptions.EncodeError", 1),
+    "returns_a_file": (Reason.UNSTORED, "kombu.exceptions.EncodeError", 1),
 }
 
 #: These need a process to kill.

@@ -4,6 +4,7 @@ import threading
 import pytest
 from factories import letter
 
+from celery_dlq.worker import recorder as module
 from celery_dlq.worker.recorder import Recorder
 
 
@@ -47,8 +48,13 @@ def writer():
 
 
 @pytest.fixture
-def recorder(writer):
-    return Recorder(writer)
+def spooled():
+    return []
+
+
+@pytest.fixture
+def recorder(writer, spooled):
+    return Recorder(writer, spooled.append)
 
 
 def test_in_the_event_loop_the_caller_goes_on_and_is_called_back_there(recorder, writer):
@@ -107,3 +113,23 @@ def test_a_new_loop_takes_over_after_a_lost_connection(recorder, writer):
     writer.release()
     hub.turn()
     assert called == ["a"]
+
+
+class TestNow:
+    """From a signal handler: nothing is called back, and nothing is waited for without end."""
+
+    def test_the_record_is_safe_when_it_returns(self, recorder, writer, spooled):
+        recorder.join_loop(Hub())
+        releasing = threading.Thread(
+            target=lambda: (writer.submitted.wait(10), writer.release()), daemon=True
+        )
+        releasing.start()
+        recorder.record_now(letter("a"))
+        assert (writer.held, spooled) == ([], [])
+
+    def test_a_writer_that_is_held_up_leaves_it_to_the_spool(
+        self, recorder, writer, spooled, monkeypatch
+    ):
+        monkeypatch.setattr(module, "NOW_S", 0.01)
+        recorder.record_now(letter("a"))
+        assert [record.task_id for record in spooled] == ["a"]

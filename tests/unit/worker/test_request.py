@@ -7,17 +7,19 @@ import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
+from celery.app.task import Context
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry, TaskRevokedError
 from celery.worker.request import create_request_cls
 from celery.worker.state import revoked
 from factories import delivery
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 
-from celery_dlq import DeadLetter, DLQTask, Reason
+from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.errors import PoisonMessage
 from celery_dlq.headers import LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.letter import Outcome
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.ending import died
 from celery_dlq.worker.request import DLQRequest
 
 
@@ -33,6 +35,9 @@ class HeldRecorder:
     def record(self, what, then):
         self.records.append(what)
         self.waiting.append(then)
+
+    def record_now(self, what):
+        self.records.append(what)
 
     def ask(self, question, then):
         self.waiting.append(lambda: then(question(self.store) if self.store else None))
@@ -143,6 +148,12 @@ def einfo(exc):
         return ExceptionInfo()
 
 
+def noted(exc, rule, reason):
+    """What the process that ran the task knows of its end."""
+    context = Context(id="4711", retries=0, hostname="child@host")
+    return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason).failure
+
+
 @pytest.fixture
 def late(app):
     app.tasks["shop.charge"].acks_late = True
@@ -231,14 +242,9 @@ def test_a_soft_time_limit_is_only_announced(make, recorder):
 
 
 def test_the_note_of_the_process_that_ran_it_wins(make, recorder, app):
-    from celery_dlq import Decision, Verdict
-
-    task, info = app.tasks["shop.charge"], einfo(KeyError("pickled beyond recognition"))
-    request = make()
-    context = SimpleNamespace(headers=None, retries=0, hostname="child@host")
-    task._note(KeyError("real"), context, Decision(Verdict.TERMINAL, rule="mine"), Reason.EXHAUSTED)
-    info.dlq_failure = context._dlq_failure
-    request.on_failure(info, return_ok=True)
+    info = einfo(KeyError("pickled beyond recognition"))
+    info.dlq_failure = noted(KeyError("real"), "mine", Reason.EXHAUSTED)
+    make().on_failure(info, return_ok=True)
     [letter] = recorder.records
     assert (letter.message, letter.rule, letter.reason) == ("'real'", "mine", Reason.EXHAUSTED)
 
@@ -472,3 +478,78 @@ class TestDeliveries:
         app.finalize()
         assert by_config.reject_on_worker_lost is rejects
         assert by_task.reject_on_worker_lost is False
+
+
+class BrokenBackend:
+    """A result backend that is down."""
+
+    def __getattr__(self, name):
+        raise ConnectionError("the backend is down")
+
+
+class TestResultBackendDown:
+    @pytest.fixture(autouse=True)
+    def _down(self, app):
+        app.tasks["shop.charge"].backend = BrokenBackend()
+
+    def test_a_retry_that_is_on_its_way_is_no_letter(self, make, recorder):
+        info = einfo(ConnectionError("the backend is down"))
+        info.dlq_retried = True
+        make().on_failure(info, return_ok=True)
+        assert recorder.records == []
+
+    def test_a_message_that_celery_could_not_end_is_acknowledged(
+        self, make, recorder, late, caplog
+    ):
+        request = make()
+        request.on_failure(einfo(Reject("no", requeue=False)))
+        assert request.done == []
+        recorder.release()
+        assert request.done == ["ack"]
+        assert "Celery failed to end" in caplog.text
+
+
+def test_a_memory_error_outside_of_the_body_does_not_reach_celery(make, recorder, late):
+    request = make()
+    request.on_failure(einfo(MemoryError("in before_start")), return_ok=True)
+    recorder.release()
+    [letter] = recorder.records
+    assert (letter.exception_type, letter.message) == (
+        "celery_dlq.errors.TaskAborted",
+        "MemoryError: in before_start",
+    )
+    assert request.done == ["ack"]
+
+
+class TestShutdown:
+    def test_a_task_that_was_acknowledged_is_a_letter_before_it_is_announced(
+        self, make, recorder, app
+    ):
+        request, announced = make(), []
+        app.tasks["shop.charge"].on_retry = lambda *_: announced.append(len(recorder.records))
+        request.acknowledge()
+        request._announce_cancelled()
+        assert announced == [1], "the letter came first"
+        [letter] = recorder.records
+        assert (letter.reason, letter.task_id) == (Reason.CANCELLED, "4711")
+        request.on_failure(einfo(Terminated(15)))
+        assert len(recorder.records) == 1
+
+    def test_a_task_that_goes_back_to_its_queue_is_none(self, make, recorder, late):
+        make()._announce_cancelled()
+        assert recorder.records == []
+
+    def test_a_task_whose_success_is_stored_is_none(self, make, recorder, app):
+        request = make()
+        request.acknowledge()
+        app.backend.store_result("4711", 1, "SUCCESS")
+        request._announce_cancelled()
+        assert recorder.records == []
+
+    def test_a_backend_that_cannot_say_so_costs_no_letter(self, make, recorder, app):
+        request = make()
+        request.acknowledge()
+        app.tasks["shop.charge"].backend = BrokenBackend()
+        with pytest.raises(ConnectionError):
+            request._announce_cancelled()
+        assert [letter.reason for letter in recorder.records] == [Reason.CANCELLED]

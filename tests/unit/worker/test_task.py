@@ -1,7 +1,6 @@
 """DLQTask through Celery's own tracer, in one process; real workers are in tests/integration."""
 
 import contextlib
-import functools
 import json
 import pickle
 import traceback
@@ -9,58 +8,16 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from celery import Celery, Task, _state, shared_task
-from celery.app.trace import build_tracer, reset_worker_optimizations, setup_worker_optimizations
+from celery.app.trace import reset_worker_optimizations
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from factories import attempt
 from pydantic import BaseModel
+from tracing import Run
 
 from celery_dlq import Decision, DLQTask, Reason, Rule, Verdict
 from celery_dlq.errors import AsyncTaskError, SettingsError, TaskAborted
 from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
 from celery_dlq.worker.failure import read_attempts, write_attempts
-
-
-@pytest.fixture
-def app():
-    app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.task_ignore_result = True
-    # Celery would register a task of one test in the apps of all.
-    app.task = functools.partial(app.task, shared=False)
-    with app.connection_for_write() as connection:
-        connection.transport.Channel.queues.clear()
-    yield app
-    reset_worker_optimizations(app)
-    # Celery would register shared tasks of later tests in this app for as long as it lives.
-    app.close()
-
-
-class Run:
-    """One task run by the tracer, as a pool child does it."""
-
-    def __init__(self, task, *args, retries=0, headers=None, **kwargs):
-        task.app.finalize()
-        setup_worker_optimizations(task.app)
-        request = {
-            "id": "4711", "task": task.name, "retries": retries, "hostname": "celery@host",
-            "delivery_info": {"exchange": "", "routing_key": "celery"}, "headers": headers,
-            "is_eager": False, "root_id": "4711",
-        }  # fmt: skip
-        tracer = build_tracer(task.name, task, app=task.app)
-        self.result = tracer("4711", list(args), kwargs, request)
-        info = self.result.info
-        self.state = info.state if info else "SUCCESS"
-        self.einfo = self.result.retval
-        self.failure = getattr(self.einfo, "dlq_failure", None)
-        self.message = _published(task.app)
-
-
-def _published(app):
-    with app.connection_for_write() as connection:
-        message = connection.SimpleQueue("celery").queue.get()
-        if message is None:
-            return None
-        message.ack()
-        return message
 
 
 def test_a_success_is_a_success(app):

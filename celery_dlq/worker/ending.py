@@ -1,0 +1,181 @@
+"""How the run of a body ended: remembered in the thread that ran it, and sent on to the worker's parent."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any
+
+from billiard.common import terminate_handler_fired
+from billiard.einfo import ExceptionInfo
+from celery.app.task import Context
+from celery.app.trace import TraceInfo, trace_ok_t
+from celery.states import FAILURE
+from celery.utils.log import get_logger
+from celery.utils.serialization import get_pickleable_exception
+
+from celery_dlq.classify import Decision
+from celery_dlq.errors import TaskAborted
+from celery_dlq.headers import redrive_of
+from celery_dlq.letter import Attempt, Explanation, Failure
+from celery_dlq.redact import safe_message
+from celery_dlq.states import Reason, Verdict
+from celery_dlq.worker.failure import (
+    app_frames,
+    bounded_traceback,
+    read_attempts,
+    shed_positions,
+    traceback_text,
+    type_name,
+    unwrap,
+)
+
+logger = get_logger(__name__)
+
+#: ``(task id, args, kwargs, request) -> trace_ok_t``
+Tracer = Callable[..., Any]
+
+
+class Ended(Enum):
+    """Endings that are no death."""
+
+    FINISHED = "finished"
+    #: Another message is on its way.
+    RETRIED = "retried"
+
+
+@dataclass(frozen=True)
+class Died:
+    """The end of a message, and the exception it died of."""
+
+    failure: Failure
+    exc: BaseException
+
+
+class _Here(threading.local):
+    #: How the body ended that runs, or ran last, in this thread; None while it has not.
+    ending: Ended | Died | None = None
+
+
+#: Where a body's end is noted until :func:`guarded` sends it on.
+here = _Here()
+
+
+def attempt_of(
+    request: Context, exc: BaseException, explanation: Explanation, delay_s: float | None = None
+) -> Attempt:
+    """The run of ``request`` that ``exc`` ended.
+
+    :param delay_s: seconds until the next attempt; None when there is none.
+    """
+    return Attempt(
+        number=(request.retries or 0) + 1,
+        redrive=redrive_of(request.headers),
+        failed_at=datetime.now(timezone.utc),
+        exception_type=type_name(type(exc)),
+        message=safe_message(exc),
+        verdict=explanation.verdict,
+        rule=explanation.rule,
+        delay_s=delay_s,
+        worker=request.hostname or "",
+        pid=os.getpid(),
+    )
+
+
+def died(
+    request: Context, exc: BaseException, decision: Decision, reason: Reason, why: str = ""
+) -> Died:
+    """The end of ``request`` by ``exc``, with what only this process knows. ``why`` is added to the
+    decision's evidence."""
+    explanation = _with_evidence(decision.explanation(), why)
+    last = attempt_of(request, exc, explanation)
+    failure = Failure(
+        reason=reason,
+        explanation=explanation,
+        exception_type=last.exception_type,
+        message=last.message,
+        traceback="",
+        frames=app_frames(exc),
+        failed_at=last.failed_at,
+        attempts=(*read_attempts(request.headers), last),
+        pid=last.pid,
+    )
+    return Died(failure, exc)
+
+
+def aborted(exc: BaseException) -> TaskAborted:
+    """What stands in for an exception that would take the worker along."""
+    return TaskAborted(f"{type_name(type(exc))}: {safe_message(exc)}")
+
+
+def guarded(tracer: Tracer) -> Tracer:
+    """``tracer`` (Celery's, of one task), with the body's end told to the worker's parent.
+
+    Celery tells the parent something else where it fails itself: the result backend's error when that is
+    down. From some errors it raises instead; then a pool without processes loses the message, and the
+    solo pool its worker.
+    """
+
+    def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
+        here.ending = None
+        try:
+            result = tracer(uuid, args, kwargs, request)
+        except (Exception, SystemExit, KeyboardInterrupt) as exc:
+            if terminate_handler_fired():
+                raise
+            result = _failed_outside(exc)
+        if result.info is not None:
+            _tell(result.retval, request or {})
+        return result
+
+    return trace
+
+
+def _failed_outside(exc: BaseException) -> trace_ok_t:
+    logger.error("Celery failed to end a task", exc_info=exc)
+    # The parent would take the others for its own, and exit.
+    harmless = isinstance(exc, Exception) and not isinstance(exc, MemoryError)
+    safe = get_pickleable_exception(exc) if harmless else aborted(exc)
+    einfo = ExceptionInfo((type(safe), safe, exc.__traceback__), internal=True)
+    return trace_ok_t(einfo, TraceInfo(FAILURE, exc), 0.0, None)
+
+
+def _tell(einfo: Any, request: dict[str, Any]) -> None:
+    """Let the ending travel on ``einfo``, the one object that reaches the parent in every case."""
+    ending, here.ending = here.ending, None
+    try:
+        shed_positions(einfo.tb)
+        exc = unwrap(einfo)
+        if ending is Ended.FINISHED:
+            ending = _unstored(Context(request), exc)
+        if isinstance(ending, Died):
+            einfo.dlq_failure = _told(ending, einfo, exc)
+        einfo.dlq_retried = ending is Ended.RETRIED
+    except Exception:
+        # The task's own end must reach Celery whatever happens here.
+        logger.exception("celery_dlq could not tell how a task ended")
+
+
+def _unstored(request: Context, exc: BaseException) -> Died:
+    decision = Decision(Verdict.TERMINAL, rule="task.unstored", evidence="the body ran to its end")
+    return died(request, exc, decision, Reason.UNSTORED)
+
+
+def _told(ending: Died, einfo: Any, exc: BaseException) -> Failure:
+    if exc is ending.exc:
+        # Celery has formatted it already.
+        return replace(ending.failure, traceback=bounded_traceback(einfo.traceback))
+    failure = replace(ending.failure, traceback=traceback_text(ending.exc))
+    if not einfo.internal:
+        return failure
+    why = f"its result could not be stored: {type_name(type(exc))}: {safe_message(exc)}"
+    return replace(failure, explanation=_with_evidence(failure.explanation, why))
+
+
+def _with_evidence(explanation: Explanation, more: str) -> Explanation:
+    evidence = "; ".join(filter(None, (explanation.evidence, more)))
+    return replace(explanation, evidence=evidence)

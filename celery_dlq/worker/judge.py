@@ -1,0 +1,157 @@
+"""What a body raised is judged here: another attempt, or the end, with its reason remembered."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from billiard.common import terminate_handler_fired
+from celery.app.task import Context
+from celery.exceptions import Ignore, Reject, Retry
+from celery.utils.log import get_logger
+
+from celery_dlq.classify import Classifier, Decision, rules_for
+from celery_dlq.errors import TaskAborted
+from celery_dlq.redact import safe_message
+from celery_dlq.retry import Exhausted, Wait
+from celery_dlq.states import Reason, Verdict
+from celery_dlq.worker.ending import Died, Ended, aborted, died, here
+from celery_dlq.worker.failure import read_attempts, type_name
+from celery_dlq.worker.retrying import policy_of, sendable
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.task import DLQTask
+
+logger = get_logger(__name__)
+
+
+def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | None:
+    """What goes to Celery instead of ``exc``, which the body raised, if anything does."""
+    if isinstance(exc, (Retry, Ignore, Reject)):
+        if isinstance(exc, Retry) and not request.is_eager:
+            here.ending = Ended.RETRIED
+        return None
+    if isinstance(exc, MemoryError):
+        # The worker's parent re-raises a MemoryError that reaches it, and exits.
+        return None if request.is_eager else _abort(exc, request)
+    if isinstance(exc, Exception):
+        return _judge(task, exc, request)
+    if request.is_eager or terminate_handler_fired():
+        return None
+    aborts = isinstance(exc, (SystemExit, KeyboardInterrupt))
+    return _abort(exc, request) if aborts else None
+
+
+def decide(task: DLQTask, exc: BaseException) -> Decision:
+    """The verdict on ``exc``: by the task's own ``classify``, else by its rules, the app's, and the
+    built-in ones."""
+    try:
+        own = task.classify(exc)
+    except Exception:
+        logger.exception("%s.classify() raised; the rules decide instead", task.name)
+        own = None
+    if isinstance(own, Decision):
+        return own
+    if own is not None:
+        return Decision(Verdict(own), rule="task.classify")
+    return _classifier_of(task).decide(exc)
+
+
+def _judge(task: DLQTask, exc: Exception, request: Context) -> Retry | None:
+    """The retry that answers ``exc``, already sent; or None, with the reason of death remembered."""
+    if task._built_in:
+        return None
+    try:
+        decision = decide(task, exc)
+        if request.is_eager:
+            return _retry_eagerly(task, exc, request, decision)
+        end = _retry_or_die(task, exc, request, decision)
+    except Exception as error:
+        if error is exc:
+            return None
+        # The task's own error must reach Celery whatever happens here.
+        logger.exception("celery_dlq could not judge the failure of %s", task.name)
+        return None
+    if isinstance(end, Died):
+        here.ending = end
+        return None
+    here.ending = Ended.RETRIED
+    return end
+
+
+def _retry_or_die(
+    task: DLQTask, exc: Exception, request: Context, decision: Decision
+) -> Retry | Died:
+    if exc is vars(request).pop("_dlq_exhausted", None):
+        return died(request, exc, decision, Reason.EXHAUSTED)
+    if decision.verdict is Verdict.TERMINAL:
+        return died(request, exc, decision, Reason.TERMINAL)
+    earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
+    step = policy_of(task).after(
+        request.retries + 1,
+        failed_at=now,
+        first_failed_at=earlier[0].failed_at if earlier else now,
+        retry_after=decision.retry_after,
+    )
+    if isinstance(step, Exhausted):
+        return died(request, exc, decision, Reason.EXHAUSTED, step.why)
+    return _send_retry(task, exc, request, decision, step)
+
+
+def _send_retry(
+    task: DLQTask, exc: Exception, request: Context, decision: Decision, step: Wait
+) -> Retry | Died:
+    request._dlq_decision = decision
+    try:
+        own = {"exc": exc, "throw": False, "countdown": sendable(task.app, step.delay_s)}
+        # retry_kwargs may name any option of retry(): a queue, a priority, a limit.
+        again: Retry = task.retry(**{**task.retry_kwargs, **own})
+    except Reject as rejected:
+        # Celery turns a retry that cannot be published into a rejected message.
+        why = f"the retry could not be published: {safe_message(rejected)}"
+        return died(request, exc, decision, Reason.REJECTED, why)
+    except Exception:  # noqa: BLE001 - a retry() of the user's, with a lower limit, raises its choice
+        return died(request, exc, decision, Reason.EXHAUSTED)
+    finally:
+        # Celery leaves a passed max_retries on the task instance, which all requests share.
+        task.__dict__.pop("override_max_retries", None)
+    return again
+
+
+def _retry_eagerly(
+    task: DLQTask, exc: Exception, request: Context, decision: Decision
+) -> Retry | None:
+    # An eager call behaves as on the plain base class, where only autoretry_for retries.
+    exhausted = exc is vars(request).get("_dlq_exhausted")
+    if exhausted or decision.rule != "task.autoretry_for":
+        return None
+    options = dict(task.retry_kwargs)
+    if task.retry_backoff:
+        options["countdown"] = policy_of(task).backoff(request.retries + 1)
+    again: Retry = task.retry(**{**options, "exc": exc, "throw": False})
+    return again
+
+
+def _abort(exc: BaseException, request: Context) -> TaskAborted:
+    name = type_name(type(exc))
+    decision = Decision(Verdict.TERMINAL, rule="task.aborted", evidence=f"the task raised {name}")
+    here.ending = died(request, exc, decision, Reason.TERMINAL)
+    return aborted(exc)
+
+
+def _classifier_of(task: DLQTask) -> Classifier:
+    apps = task._wiring.classifier
+    options = (apps, task.dont_autoretry_for, task.throws, task.autoretry_for, task.dlq_rules)
+    # Made once, and again when somebody has set one of the options anew.
+    if task._classifier_of is None or task._classifier_of[0] != options:
+        task._classifier_of = options, _own_rules_before(apps, task)
+    return task._classifier_of[1]
+
+
+def _own_rules_before(apps: Classifier, task: DLQTask) -> Classifier:
+    return apps.with_rules(
+        *rules_for(task.dont_autoretry_for, Verdict.TERMINAL, "task.dont_autoretry_for"),
+        *rules_for(task.throws, Verdict.TERMINAL, "task.throws"),
+        *rules_for(task.autoretry_for, Verdict.TRANSIENT, "task.autoretry_for"),
+        *task.dlq_rules,
+    )

@@ -1,0 +1,82 @@
+"""What a task's options say about its retries: when, whether the broker can carry it, and with which
+history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from celery.app.task import Context
+from celery.exceptions import Retry
+from celery.utils.quorum_queues import detect_quorum_queues
+
+from celery_dlq.classify import Decision
+from celery_dlq.headers import ATTEMPTS_HEADER, DELIVERY_HEADERS
+from celery_dlq.retry import RetryPolicy
+from celery_dlq.states import Verdict
+from celery_dlq.worker.ending import attempt_of
+from celery_dlq.worker.failure import read_attempts, write_attempts
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.task import DLQTask
+
+
+def policy_of(task: DLQTask) -> RetryPolicy:
+    """The schedule that the options of ``task`` ask for."""
+    most = task.retry_kwargs.get("max_retries")
+    most = task.max_retries if most is None else most
+    fixed, base = fixed_delay(task), float(task.retry_backoff or 0.0)
+    return RetryPolicy(
+        max_attempts=None if most is None else most + 1,
+        # Below zero Celery takes one second.
+        base=base if base >= 0.0 else 1.0,
+        cap=float(task.retry_backoff_max),
+        jitter=bool(task.retry_jitter),
+        window=float(task.dlq_retry_window),
+        retry_after_max=task._wiring.settings.retry_after_max,
+        fixed_delay=None if fixed is None else float(fixed),
+    )
+
+
+def fixed_delay(task: DLQTask) -> float | None:
+    """The constant wait that the task asks for, in seconds, as Celery reads its options; None for
+    backoff."""
+    countdown: float | None = task.retry_kwargs.get("countdown")
+    if task._declares("retry_backoff") and task.retry_backoff:
+        return None
+    if countdown is not None:
+        return countdown
+    if task._declares("retry_backoff") or task._declares("default_retry_delay"):
+        return float(task.default_retry_delay)
+    return None
+
+
+def sendable(app: Any, delay_s: float) -> float:
+    """A wait that the broker can carry. On quorum queues Celery delays in the broker, in whole
+    seconds, and refuses (with the message lost) what is above zero and below one."""
+    if not 0.0 < delay_s < 1.0:
+        return delay_s
+    driver = app.connection_for_write().transport.driver_type
+    if not detect_quorum_queues(app, driver)[0]:
+        return delay_s
+    return float(round(delay_s))
+
+
+def headers_of_retry(
+    request: Context, exc: Any, countdown: Any, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The message headers of a retry: those of the user, and the attempts so far."""
+    decision = vars(request).pop("_dlq_decision", None)
+    if decision is None:
+        decision = Decision(Verdict.TRANSIENT, rule="task.retry")
+    cause = exc if isinstance(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
+    delay_s = float(countdown) if isinstance(countdown, (int, float)) else None
+    attempt = attempt_of(request, cause, decision.explanation(), delay_s)
+    attempts = (*read_attempts(request.headers), attempt)
+    kept = {
+        name: value
+        for name, value in {**(request.headers or {}), **(options.get("headers") or {})}.items()
+        if not name.startswith(DELIVERY_HEADERS)
+    }
+    return {**kept, ATTEMPTS_HEADER: write_attempts(attempts)}
