@@ -273,3 +273,46 @@ class TestIngested:
     )
     def test_a_closed_letter_is_opened_by_a_death_after_its_closing(self, at, effect):
         assert merge(facts(State.DISCARDED), self.ingested(0, at)).effect is effect
+
+
+# -- clocks that jump ------------------------------------------------------------------------------
+
+jumps = st.timedeltas(min_value=timedelta(days=-4_000), max_value=timedelta(days=4_000))
+
+
+@given(jumps, st.sampled_from([State.CLAIMED, State.REDRIVEN]), st.integers(0, 3))
+def test_a_renewed_failure_makes_a_letter_dead_again_whatever_the_clocks_say(jump, state, before):
+    """A redrive's number decides, not the time: the worker's clock may be years off either way."""
+    stored = Facts(
+        state=state,
+        # The count goes up with the confirmation, which a claimed letter still waits for.
+        redrive_count=before + (state is State.REDRIVEN),
+        last_redrive=before,
+        last_failed_at=T0,
+    )
+    change = merge(stored, letter("a", attempt(redrive=before + 1, failed_at=T0 + jump)))
+    assert change.effect is Effect.DIED_AGAIN
+    assert change.facts.state is State.DEAD
+
+
+@given(jumps, st.sampled_from([State.DEAD, State.CLAIMED, State.REDRIVEN]))
+def test_a_redrives_success_resolves_whatever_the_clocks_say(jump, state):
+    stored = Facts(state=state, redrive_count=1, last_redrive=0, last_failed_at=T0)
+    outcome = Outcome(task_id="a", redrive=1, succeeded_at=T0 + jump, worker="w")
+    assert resolves(stored, outcome)
+
+
+@given(jumps)
+def test_a_later_redrives_failure_opens_a_closed_letter_whatever_the_clocks_say(jump):
+    stored = Facts(
+        state=State.RESOLVED, redrive_count=1, last_redrive=0, last_failed_at=T0, closed_at=T0
+    )
+    change = merge(stored, letter("a", attempt(redrive=2, failed_at=T0 + jump)))
+    assert change.effect is Effect.REOPENED
+
+
+@given(jumps)
+def test_a_waiting_letter_stays_open_whatever_the_clocks_say(jump):
+    stored = Facts(state=State.DEAD, redrive_count=0, last_redrive=0, last_failed_at=T0)
+    change = merge(stored, letter("a", attempt(redrive=0, failed_at=T0 + jump)))
+    assert change.facts.state is State.DEAD

@@ -1,0 +1,73 @@
+"""A TCP proxy before a server, to make it slow, frozen or gone for one client."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+
+class Proxy:
+    """Passes connections on to a server, until told to hold them or to cut them off."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._flows = threading.Event()
+        self._flows.set()
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._start()
+
+    def hold(self) -> None:
+        """Connections are taken and stay open, and nothing is passed on."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Pass on what was held."""
+        self._flows.set()
+
+    def cut(self) -> None:
+        """Break all connections, and refuse new ones."""
+        # Closing alone does not wake a thread that accepts.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._flows.set()
+
+    def restore(self) -> None:
+        """Accept connections again."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._start()
+
+    def close(self) -> None:
+        self.cut()
+        for one in self._sockets:
+            one.close()
+
+    def _start(self) -> None:
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server)
+            self._sockets += [client, server]
+            for source, target in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                self._flows.wait()
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
