@@ -25,7 +25,8 @@ def catch_unreadable(channel: Any) -> None:
     if isinstance(handlers, dict) and "BRPOP" in handlers and hasattr(channel, "_brpop_read"):
         reader = _Reader(channel, handlers["BRPOP"])
         channel.client.parse_response = reader.parse_response
-        handlers["BRPOP"] = reader.read
+        # The event loop has the one, and a channel that is closed reads what is under way by the other.
+        handlers["BRPOP"] = channel._brpop_read = reader.read
 
 
 class _Reader:

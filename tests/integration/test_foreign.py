@@ -5,7 +5,8 @@ import json
 
 import pytest
 from celery import chord, signature
-from foreign_messages import MESSAGES, publish
+from celery.exceptions import NotRegistered
+from foreign_messages import LONG_ID, MESSAGES, publish, task
 from project import Project, wait_for
 
 from celery_dlq import Filter, Reason
@@ -48,6 +49,7 @@ def not_here(): ...
 
 
 def send_all(project, kinds=tuple(MESSAGES)):
+    project.sent += filter(None, [MESSAGES[kind].task_id for kind in kinds])
     for kind in kinds:
         publish(project.app, project.queue, kind)
 
@@ -140,6 +142,26 @@ def test_an_unknown_task_runs_after_it_has_been_deployed(project):
         kind: State.DEAD if kind == "unknown task without id" else State.RESOLVED
         for kind in unknown
     }
+
+
+def test_celerys_own_handling_goes_on(project):
+    with project.worker("-c", "1"):
+        result = project.app.send_task("far.away")
+        project.sent.append(result.id)
+        assert isinstance(result.get(timeout=60, propagate=False), NotRegistered)
+        assert project.letter(result.id), "recorded before"
+
+
+def test_an_id_of_300_characters_goes_all_the_way(project):
+    project.sent.append(LONG_ID)
+    with project.worker("-c", "1"):
+        headers = task("proj.terminal", LONG_ID)
+        publish(project.app, project.queue, "no id", headers=headers)
+        letter = project.wait_for_letter(LONG_ID)
+        assert letter.envelope.headers["id"] == LONG_ID
+        project.fixed.touch()
+        assert project.run("dlq", "redrive", letter.task_id[:20]).returncode == 0
+        project.wait_for_letter(LONG_ID, State.RESOLVED)
 
 
 def test_a_member_of_a_chord_that_is_deployed_later_completes_it(make_project, redis_url):
@@ -285,6 +307,7 @@ def test_a_worker_killed_between_record_and_acknowledgement_makes_no_second_lett
         "Consumer.on_unknown_message = die\n"
     )
     project.module = "dying"
+    assert project.count() == 0, "the store is there: a letter that waits for it would be spooled"
     with project.worker("-P", "solo") as worker:
         publish(project.app, project.queue, "JSON that is no task")
         wait_for("the worker to die", lambda: worker.poll() is not None)
