@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from celery_dlq.cli.doctor import Level, examine
+from celery_dlq.cli.doctor import examine
 from celery_dlq.cli.exits import FAILED, STORE
+from celery_dlq.cli.findings import Level
 from celery_dlq.cli.render import Column, Table
 from celery_dlq.cli.session import Session
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from celery_dlq.cli import acknowledgement
 from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.findings import Finding, Findings, Level, dlq_tasks, hold_limit, named
 from celery_dlq.cli.session import Session
 from celery_dlq.cli.text import counted
 from celery_dlq.cli.times import duration
@@ -20,33 +20,6 @@ from celery_dlq.store.base import Filter
 
 #: Seconds to wait for the broker.
 _BROKER_TIMEOUT = 3
-
-#: Seconds for which a broker leaves a held message alone, unless told otherwise: kombu's Redis and
-#: SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
-_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
-
-#: Tasks that one finding names.
-_NAMED = 5
-
-
-class Level(str, Enum):
-    """How bad a finding is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a check found: one line, with the next step where there is one."""
-
-    check: str
-    level: Level
-    text: str
-
-
-Findings = Iterator[Finding]
 
 
 def examine(session: Session) -> Findings:
@@ -162,7 +135,7 @@ def _ingest_queue(session: Session, queue: str) -> Finding:
 
 def _tasks(session: Session) -> Findings:
     session.load_tasks()
-    ours = _dlq_tasks(session.cli.app)
+    ours = dlq_tasks(session.cli.app)
     if ours:
         yield Finding("tasks", Level.OK, f"{counted(len(ours), 'task')} with base=DLQTask")
     else:
@@ -181,31 +154,31 @@ def _requests(session: Session) -> Findings:
 
     others = [
         task.name
-        for task in _dlq_tasks(session.cli.app)
+        for task in dlq_tasks(session.cli.app)
         if not issubclass(symbol_by_name(task.Request), DLQRequest)
     ]
     if others:
         yield Finding(
             "requests",
             Level.ERROR,
-            f"{_names(others)}: a Request class of its own, so its failures are not captured; "
+            f"{named(others)}: a Request class of its own, so its failures are not captured; "
             "derive it from celery_dlq.worker.request.DLQRequest",
         )
 
 
 def _waits(session: Session) -> Findings:
-    limit = _hold_limit(session.cli.app)
+    limit = hold_limit(session.cli.app)
     if limit is None:
         return
     seconds, name = limit
-    longest = {task.name: _longest_wait(task, session) for task in _dlq_tasks(session.cli.app)}
+    longest = {task.name: _longest_wait(task, session) for task in dlq_tasks(session.cli.app)}
     beyond = [task for task, wait in longest.items() if wait >= seconds]
     if beyond:
         wait = duration(max(longest.values()))
         yield Finding(
             "waits",
             Level.WARNING,
-            f"{_names(beyond)}: a retry may wait {wait}, and the broker hands a held message out "
+            f"{named(beyond)}: a retry may wait {wait}, and the broker hands a held message out "
             f"again after {duration(seconds)} ({name}); lower the retry cap and "
             "dlq_retry_after_max, or raise that",
         )
@@ -215,40 +188,11 @@ def _waits(session: Session) -> Findings:
         )
 
 
-def _hold_limit(app: Any) -> tuple[float, str] | None:
-    """How long the broker lets a worker hold a message, in seconds, and what sets that."""
-    with app.connection_for_write() as connection:
-        driver = connection.transport.driver_type
-    options = app.conf.broker_transport_options or {}
-    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
-    if driver in defaults:
-        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
-    if driver == "amqp":
-        return float(_RABBITMQ_HELD), "RabbitMQ's consumer_timeout, if it has its default"
-    return None
-
-
 def _longest_wait(task: Any, session: Session) -> float:
     """What backoff, or a fixed delay, and a server's Retry-After may add up to."""
-    fixed = task.retry_kwargs.get("countdown")
-    if fixed is None and task.retry_backoff is False:
-        fixed = task.default_retry_delay
-    own = float(task.retry_backoff_max if fixed is None else fixed)
-    return own + session.queue.settings.retry_after_max
-
-
-def _dlq_tasks(app: Any) -> list[Any]:
-    from celery_dlq.worker.task import DLQTask
-
-    # With DLQTask as the app's task_cls, Celery's own tasks are of it too, and never judged.
-    own = [app.tasks[name] for name in sorted(app.tasks) if not name.startswith("celery.")]
-    return [task for task in own if isinstance(task, DLQTask)]
-
-
-def _names(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more
+    policy = task._policy()
+    own = policy.cap if policy.fixed_delay is None else policy.fixed_delay
+    return float(own + session.queue.settings.retry_after_max)
 
 
 _CHECKS: dict[str, Callable[[Session], Findings]] = {
@@ -260,4 +204,5 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "tasks": _tasks,
     "requests": _requests,
     "waits": _waits,
+    "acks": acknowledgement.check,
 }

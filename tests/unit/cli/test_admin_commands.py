@@ -4,6 +4,7 @@ import pytest
 from celery import Task
 
 from celery_dlq.cli import doctor
+from celery_dlq.cli.findings import named
 from celery_dlq.errors import IngestError
 from celery_dlq.store.schema import HEAD
 from celery_dlq.worker.task import DLQTask
@@ -79,7 +80,8 @@ def findings(result):
     return found
 
 
-def test_a_healthy_set_up(run, store):
+def test_a_healthy_set_up(run, store, app):
+    app.tasks["shop.charge"].acks_late = True
     result = run("doctor")
     found = findings(result)
     assert result.exit_code == 0, result.stdout
@@ -204,6 +206,13 @@ def test_a_request_class_of_the_users_own(run, app):
         ),
         ("redis://127.0.0.1:1/0", {}, {"retry_backoff_max": 4000}, True),
         ("redis://127.0.0.1:1/0", {}, {"retry_backoff": False, "default_retry_delay": 4000}, True),
+        ("redis://127.0.0.1:1/0", {}, {"default_retry_delay": 4000}, True),
+        (
+            "redis://127.0.0.1:1/0",
+            {},
+            {"retry_backoff": 1, "retry_kwargs": {"countdown": 4000}},
+            False,
+        ),
         (
             "redis://127.0.0.1:1/0",
             {},
@@ -229,4 +238,4 @@ def test_waits_that_the_broker_does_not_hold(app, broker, conf, options, warns):
 
 
 def test_long_lists_of_tasks_are_cut():
-    assert doctor._names(f"t{number}" for number in range(9)) == "t0, t1, t2, t3, t4 and 4 more"
+    assert named(f"t{number}" for number in range(9)) == "t0, t1, t2, t3, t4 and 4 more"
