@@ -190,7 +190,9 @@ def _waits(session: Session) -> Findings:
 
 def _longest_wait(task: Any, session: Session) -> float:
     """What backoff, or a fixed delay, and a server's Retry-After may add up to."""
-    policy = task._policy()
+    from celery_dlq.worker.retrying import policy_of
+
+    policy = policy_of(task)
     own = policy.cap if policy.fixed_delay is None else policy.fixed_delay
     return float(own + session.queue.settings.retry_after_max)
 
