@@ -13,11 +13,11 @@ from typing import Any
 from kombu.utils.json import loads
 from redis import Redis
 
-from celery_dlq.ingest.source import Taken, as_delivered
+from celery_dlq.ingest.source import BATCH_BYTES, Taken, as_delivered, size_of
 from celery_dlq.worker.redis_items import as_message, is_readable
 
-#: Items read in one step, and bytes after which a batch is large enough.
-_STEP, _BATCH_BYTES = 20, 32_000_000
+#: Items read in one step: few, because nobody knows how large they are.
+_STEP = 10
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class RedisList:
         for key, item in self._items(limit):
             self._passed[key] += 1
             taken.append(self._taken(key, item))
-            size += len(item)
-            if size >= _BATCH_BYTES:
+            size += size_of(taken[-1])
+            if size >= BATCH_BYTES:
                 break
         return taken
 

@@ -21,6 +21,12 @@ from celery_dlq.worker.snapshot import envelope
 #: Seconds in which the broker must answer, and hand out what it said it has.
 BROKER_TIMEOUT_S = 10.0
 
+#: Bytes of bodies after which a batch is large enough, however few messages it has.
+BATCH_BYTES = 32_000_000
+
+#: Messages in the first batch from RabbitMQ, before it is known how large they are.
+_FIRST_BATCH = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
@@ -103,6 +109,8 @@ class AMQPQueue:
     ) -> None:
         self._app, self._connection, self._channel = app, connection, channel
         self._queue, self._monotonic = queue, monotonic
+        #: Messages that are safe to be in flight: the broker cannot be told to count bytes.
+        self._most = _FIRST_BATCH
 
     def count(self) -> int:
         # Passive: a queue of another type must not be declared anew.
@@ -110,13 +118,17 @@ class AMQPQueue:
         return int(declared.message_count)
 
     def take(self, limit: int) -> Sequence[Taken]:
-        expected = min(limit, self.count())
+        expected = min(limit, self._most, self.count())
         messages: list[Any] = []
         if expected:
             self._channel.basic_qos(0, expected, False)
             with self._consumer(messages):
                 self._drain(messages, expected)
-        return [self._taken(message) for message in messages]
+        taken = [self._taken(message) for message in messages]
+        if taken:
+            average = sum(map(size_of, taken)) // len(taken)
+            self._most = max(1, BATCH_BYTES // max(1, average))
+        return taken
 
     def _consumer(self, messages: list[Any]) -> Any:
         queue = Queue(self._queue, channel=self._channel, no_declare=True)
@@ -160,11 +172,13 @@ class PolledQueue:
 
     def take(self, limit: int) -> Sequence[Taken]:
         taken: list[Taken] = []
-        while len(taken) < limit:
+        size = 0
+        while len(taken) < limit and size < BATCH_BYTES:
             message = self._next()
             if message is None:
                 break
             taken.append(self._taken(message))
+            size += size_of(taken[-1])
         return taken
 
     def _next(self) -> Any:
@@ -197,6 +211,11 @@ class PolledQueue:
     def remove(self, taken: Sequence[Taken]) -> None:
         for item in taken:
             item.handle.ack()
+
+
+def size_of(taken: Taken) -> int:
+    """Bytes of the body, which is what a message weighs."""
+    return len(taken.envelope.body)
 
 
 def as_delivered(message: Any, app: Any) -> Envelope:

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -275,6 +276,13 @@ class TestRedis:
         with pytest.raises(IngestError, match="WRONGTYPE"):
             redis.dlq.ingest(redis.dead)
 
+    def test_a_prefix_of_all_keys_is_kept_to(self, redis):
+        redis.app.conf.broker_transport_options = {"global_keyprefix": f"{redis.queue}:"}
+        ids = redis.bury(3)
+        report = redis.dlq.ingest(redis.dead)
+        assert (report.arrived, redis.depth(redis.dead)) == (3, 0)
+        assert sorted(letters(redis)) == sorted(ids)
+
     def test_all_priorities_are_taken(self, redis):
         for priority in (0, 3, 9):
             redis.app.send_task("proj.succeed", priority=priority)
@@ -300,6 +308,32 @@ def test_a_limit_takes_no_more_than_it_says(either):
     report = either.dlq.ingest(either.dead, limit=5)
     assert (report.total, report.arrived) == (5, 5)
     either.wait_for_depth(either.dead, 2)
+
+
+def test_two_at_once_make_one_letter_of_each_message(either):
+    ids = either.bury(60)
+    object.__setattr__(either.dlq.settings, "batch_size", 7)
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(either.dlq.ingest, [either.dead] * 2))
+    assert sum(report.arrived for report in reports) == 60
+    found = letters(either)
+    assert sorted(found) == sorted(ids)
+    assert either.depth(either.dead) == 0
+
+
+def test_large_messages_make_small_batches(either, monkeypatch):
+    either.bury(25)
+    for module in ("source", "redis_list"):
+        monkeypatch.setattr(f"celery_dlq.ingest.{module}.BATCH_BYTES", 60)  # two or three bodies
+    sizes, at = [], [0]
+
+    def on_progress(report):
+        sizes.append(report.done - at[0])
+        at[0] = report.done
+
+    assert either.dlq.ingest(either.dead, on_progress=on_progress).arrived == 25
+    assert sum(sizes) == 25
+    assert max(sizes[1:]) <= 3
 
 
 @pytest.mark.parametrize("step", ["take", "save", "remove"])

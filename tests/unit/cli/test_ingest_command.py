@@ -100,7 +100,8 @@ def test_a_store_that_fails_is_status_3_and_leaves_the_messages(run, app, queue,
     monkeypatch.setattr(queue.store, "save", away)
     result = run("ingest", "dead")
     assert result.exit_code == 3
-    assert result.stderr.count("\n") == 1
+    # kombu before 5.6 says there what it gives back.
+    assert result.stderr.splitlines()[-1].startswith("Error: The dead-letter store does not")
     assert held(app) == 2
 
 
