@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from celery.exceptions import TaskRevokedError
-from celery.worker import state
 from celery.worker.request import Request
 
 from celery_dlq.delivery import Delivery
@@ -65,11 +64,6 @@ class CountedRequest(Request):  # type: ignore[misc]
             deliveries = self.task.dlq.deliveries
             deliveries.solitude.give_slot_back()
             deliveries.forget(known[-1:], lambda: None)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is neither waiting nor done."""
-        return self._dlq_decided and self in state.reserved_requests
 
 
 def _whole(value: Any) -> int:

@@ -154,10 +154,6 @@ class Suspect(Protocol):
     def message(self) -> Any:
         """The message as the broker delivered it."""
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it is neither waiting nor done."""
-
     def as_delivery(self, process: str, *, alone: bool = False, death: str = "") -> Delivery:
         """This delivery, starting now. A number of 0 is for the store to fill in."""
 
@@ -194,7 +190,8 @@ class Deliveries:
         self._process = process.identity()
         #: Goes up with every lost connection: what was asked before must not run any more.
         self._connection = 0
-        #: Counted requests and the deliveries that were written down for them.
+        #: Requests that were counted and not seen to die. What has ended is forgotten in the store, so
+        #: that it does no harm here.
         self._started: WeakKeyDictionary[Suspect, Delivery] = WeakKeyDictionary()
         self._prune_at = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -208,10 +205,14 @@ class Deliveries:
             suspect.run_counted(())
 
     def count_death(
-        self, died: Delivery, then: Callable[[tuple[Delivery, ...] | None], object]
+        self,
+        suspect: Suspect,
+        died: Delivery,
+        then: Callable[[tuple[Delivery, ...] | None], object],
     ) -> None:
-        """Write ``died`` down; ``then`` gets all deliveries of the message, this one last, or None when
-        the store does not answer."""
+        """Write down that ``suspect`` died; ``then`` gets all deliveries of its message, this one last,
+        or None when the store does not answer."""
+        self._started.pop(suspect, None)
         died = replace(died, process=self._process)
         self._recorder.ask(partial(note_death, died=died), then)
 
@@ -237,9 +238,8 @@ class Deliveries:
         self._connection += 1
         self.solitude.stop()
         started, self._started = self._started, WeakKeyDictionary()
-        running = [delivery for suspect, delivery in started.items() if suspect.is_running]
-        if running:
-            self.forget(running, lambda: None)
+        if started:
+            self.forget([*started.values()], lambda: None)
 
     def _ask(self, suspect: Suspect, *, alone: bool, patient: bool) -> None:
         wanted = suspect.as_delivery(self._process, alone=alone)

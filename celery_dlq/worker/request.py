@@ -118,6 +118,7 @@ class DLQRequest(CountedRequest):
         died = replace(self._dlq_known[-1], death=death) if self._dlq_known else None
         deliveries = self.task.dlq.deliveries
         deliveries.count_death(
+            self,
             died or self.as_delivery("", death=death),
             partial(self._death_counted, exc, give_back, end),
         )

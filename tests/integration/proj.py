@@ -11,6 +11,7 @@ from pathlib import Path
 
 from celery import Celery
 from celery.exceptions import Ignore, Reject
+from celery.signals import worker_init
 
 from celery_dlq import DLQTask
 
@@ -160,6 +161,16 @@ def late(x=0):
     return x
 
 
+@worker_init.connect
+def remember_worker(**_):
+    os.environ["PROJ_WORKER_PID"] = str(os.getpid())
+
+
+def worker_pid():
+    """The process that runs the pool: the parent of this one, or with threads this one itself."""
+    return int(os.environ["PROJ_WORKER_PID"])
+
+
 def say(name, word):
     """Append a line to a file that all processes share."""
     with FIXED.with_name(name).open("a") as file:
@@ -168,7 +179,7 @@ def say(name, word):
 
 @app.task(base=DLQTask, acks_late=True)
 def innocent(x, seconds=0.0):
-    say("started", f"{x} {os.getppid()}")
+    say("started", f"{x} {worker_pid()}")
     time.sleep(seconds)
     say("done", x)
 
@@ -186,11 +197,11 @@ def kills_its_worker(beside):
     while time.monotonic() < deadline and (not started.exists() or beside not in running(started)):
         time.sleep(0.02)
     time.sleep(1.0)  # the test has to see this worker ready
-    say("killed", os.getppid())
-    os.kill(os.getppid(), signal.SIGKILL)
+    say("killed", worker_pid())
+    os.kill(worker_pid(), signal.SIGKILL)
 
 
 def running(started):
-    """What was started by a child of this worker."""
+    """What was started in this worker."""
     lines = [line.split() for line in started.read_text().splitlines()]
-    return {int(x) for x, parent in lines if int(parent) == os.getppid()}
+    return {int(x) for x, parent in lines if int(parent) == worker_pid()}

@@ -73,22 +73,27 @@ def test_a_segfault_among_a_thousand_innocents_is_one_letter(project):
     assert project.app.AsyncResult(poison).state == "FAILURE"
 
 
-def test_who_kills_the_whole_worker_is_told_from_who_ran_beside_it(project):
-    poison, lives = project.send("kills_its_worker", 7), 0
+def run_until_it_is_over(project, pool):
+    """Starts a worker again whenever it dies, until the killer is a letter and the innocent is done."""
+    poison = project.send("kills_its_worker", 7)
     innocent = project.send("innocent", 7, seconds=6.0)
 
     def over():
         return lines(project, "done") and project.letter(poison)
 
-    while not over():
-        lives += 1
-        assert lives <= 6, "it should have been stopped by now"
-        with project.worker("-c", "2") as worker:
+    for _life in range(6):
+        with project.worker("-P", pool, "-c", "2") as worker:
             wait_for(
                 "the worker's end, or peace",
                 lambda worker=worker: worker.poll() is not None or over(),
                 patience_s=300,
             )
+            if over():
+                return poison, innocent
+    raise AssertionError("it should have been stopped by now")
+
+
+def assert_only_the_killer_was_stopped(project, poison, innocent):
     letter = the_one_letter(project)
     assert (letter.task_id, letter.reason) == (poison, Reason.POISON)
     assert len(lines(project, "killed")) == 3, "run three times, and stopped"
@@ -97,3 +102,14 @@ def test_who_kills_the_whole_worker_is_told_from_who_ran_beside_it(project):
     assert project.dlq.store.deliveries(innocent) == ()
     starts = Counter(line.split()[0] for line in lines(project, "started"))
     assert starts["7"] >= 3, "the innocent died twice beside it"
+
+
+def test_who_kills_the_whole_worker_is_told_from_who_ran_beside_it(project):
+    assert_only_the_killer_was_stopped(project, *run_until_it_is_over(project, "prefork"))
+
+
+def test_with_threads_too_where_any_segfault_is_the_whole_workers(
+    make_project, rabbitmq_url, redis_url
+):
+    project = make_project(rabbitmq_url, backend=f"{redis_url}/9")
+    assert_only_the_killer_was_stopped(project, *run_until_it_is_over(project, "threads"))

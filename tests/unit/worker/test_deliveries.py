@@ -1,5 +1,6 @@
 """What may become of a message that came back, and how it is counted."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -223,7 +224,7 @@ class Suspect:
 
     def __init__(self, headers=None, minutes=0):
         self.message, self.minutes = message(headers, redelivered=True), minutes
-        self.became, self.is_running = [], True
+        self.became = []
 
     def as_delivery(self, process, *, alone=False, death=""):
         return delivery(number=0, minutes=self.minutes, alone=alone, death=death)
@@ -315,15 +316,20 @@ def test_what_was_asked_over_a_lost_connection_does_not_run_and_is_not_counted(
 
 
 def test_what_runs_when_the_worker_is_shut_down_is_not_counted_any_more(deliveries, store):
-    running, done = Suspect(), Suspect(minutes=1)
+    running = Suspect()
     deliveries.admit(running)
     assert len(store.deliveries("0d3f")) == 1
     deliveries.stop()
     assert store.deliveries("0d3f") == ()
-    deliveries.admit(done)
-    done.is_running = False
+
+
+def test_what_was_seen_to_die_before_the_shutdown_stays_counted(deliveries, store):
+    suspect = Suspect()
+    deliveries.admit(suspect)
+    [started] = store.deliveries("0d3f")
+    deliveries.count_death(suspect, replace(started, death="signal 9"), lambda known: None)
     deliveries.stop()
-    assert len(store.deliveries("0d3f")) == 1, "what is over is for its end to forget"
+    assert [item.death for item in store.deliveries("0d3f")] == ["signal 9"]
 
 
 def test_a_run_that_others_join_is_no_proof(deliveries, solitude, store):

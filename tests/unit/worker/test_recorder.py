@@ -19,6 +19,10 @@ class HeldWriter:
         self.held.append(safe)
         self.submitted.set()
 
+    def ask(self, question, answered):
+        self.held.append(lambda: answered(question("the store")))
+        self.submitted.set()
+
     def release(self):
         held, self.held = self.held, []
         thread = threading.Thread(target=lambda: [safe() for safe in held])
@@ -133,3 +137,25 @@ class TestNow:
         monkeypatch.setattr(module, "NOW_S", 0.01)
         recorder.record_now(letter("a"))
         assert [record.task_id for record in spooled] == ["a"]
+
+
+def test_an_answer_comes_in_the_event_loop(recorder, writer):
+    hub, answers = Hub(), []
+    recorder.join_loop(hub)
+    recorder.ask(str.upper, lambda answer: answers.append((answer, threading.get_ident())))
+    writer.release()
+    assert answers == [], "not from the writer's thread"
+    hub.turn()
+    assert answers == [("THE STORE", threading.get_ident())]
+
+
+def test_another_thread_waits_for_its_answer(recorder, writer):
+    recorder.join_loop(Hub())
+    answers = []
+    caller = threading.Thread(target=lambda: recorder.ask(str.upper, answers.append))
+    caller.start()
+    assert writer.submitted.wait(10)
+    assert answers == []
+    writer.release()
+    caller.join(10)
+    assert answers == ["THE STORE"]

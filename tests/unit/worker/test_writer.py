@@ -309,3 +309,40 @@ def test_a_stopped_writer_can_be_used_again(writer, store):
     writer.stop()
     submit(writer, letter("b"))
     assert store.saved == ["a", "b"]
+
+
+class TestQuestions:
+    def ask(self, writer, question):
+        answers = []
+        writer.ask(question, answers.append)
+        writer.flush()
+        return answers
+
+    def test_the_answer_knows_of_what_was_submitted_before(self, writer, store):
+        writer.submit(letter("a"), lambda: None)
+        assert self.ask(writer, lambda store: list(store.saved)) == [["a"]]
+
+    def test_a_store_that_is_down_gives_no_answer_and_is_left_in_peace(self, writer, store, clock):
+        def unavailable(store):
+            raise StoreUnavailable
+
+        assert self.ask(writer, unavailable) == [None]
+        assert self.ask(writer, lambda store: "too early") == [None]
+        clock.now += module.STORE_PAUSE_S + 1
+        assert self.ask(writer, lambda store: "back") == ["back"]
+
+    def test_a_store_that_hangs_gives_no_answer(self, store, tmp_path):
+        gate = threading.Event()
+        writer = Writer(lambda: store, Spool(tmp_path), size=9, batch_size=9, patience=0.05)
+        assert self.ask(writer, lambda store: gate.wait(30)) == [None]
+        gate.set()
+        writer.stop()
+
+    def test_a_question_that_fails_stops_nothing(self, writer, caplog):
+        assert self.ask(writer, lambda store: 1 / 0) == [None]
+        assert "ZeroDivisionError" in caplog.text
+        assert self.ask(writer, lambda store: "next") == ["next"]
+
+    def test_a_caller_that_cannot_take_its_answer_stops_nothing(self, writer):
+        writer.ask(lambda store: "answer", lambda answer: 1 / 0)
+        assert self.ask(writer, lambda store: "next") == ["next"]
