@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from celery_dlq.redrive.plan import Plan, Report
     from celery_dlq.store.base import Filter, Store
     from celery_dlq.worker.deliveries import Deliveries
+    from celery_dlq.worker.gate import Gate
     from celery_dlq.worker.recorder import Recorder
     from celery_dlq.worker.writer import Writer
 
@@ -118,8 +120,26 @@ class DeadLetterQueue:
 
         return Deliveries(self.recorder, self.settings.max_deliveries)
 
+    @cached_property
+    def gate(self) -> Gate:
+        """What holds messages back in this worker: see :mod:`celery_dlq.worker.gate`."""
+        from celery_dlq.worker.brake import Brake, Limits
+        from celery_dlq.worker.gate import Gate, announce
+
+        chosen = self.settings
+        limits = Limits(
+            chosen.brake_failures, chosen.brake_window, chosen.brake_pause, chosen.brake_pause_max
+        )
+        return Gate(
+            Brake(limits, announce, time.monotonic) if chosen.brake_failures else None,
+            lambda: self.writer.is_full,
+            spare=chosen.brake_hold,
+            hold_s=chosen.brake_hold_time,
+        )
+
     def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
         """Make ``what`` durable, then call ``then``."""
+        self.gate.note(what)
         self.recorder.record(what, then)
 
     def drain_spool(self) -> Iterator[Drained]:

@@ -102,7 +102,8 @@ class Settings:
     queue_size: int = _setting(
         10_000,
         _whole(1, 1_000_000),
-        "Letters that may wait in a worker for the store; beyond it, capture waits.",
+        "Letters that may wait in a worker for the store; beyond it, the worker starts no further tasks "
+        "on DLQTask until some are written.",
     )
     batch_size: int = _setting(
         500, _whole(1, 5_000), "Letters written in one transaction, and redriven in one step."
@@ -136,6 +137,35 @@ class Settings:
         300.0,
         _number(0.0, 86_400, "seconds"),
         "The longest Retry-After that is waited for; a longer one exhausts the task at once.",
+    )
+    brake_failures: int = _setting(
+        0,
+        _whole(0, 1_000_000),
+        "Letters of one task within dlq_brake_window, with no success of it between them, after which a "
+        "worker stops running it; 0 for never.",
+    )
+    brake_window: float = _setting(
+        60.0, _number(0.1, 86_400, "seconds"), "Time within which dlq_brake_failures count."
+    )
+    brake_pause: float = _setting(
+        30.0,
+        _number(0.1, 86_400, "seconds"),
+        "How long a braked task pauses before one message is tried; it doubles with each that fails.",
+    )
+    brake_pause_max: float = _setting(
+        600.0, _number(0.1, 86_400, "seconds"), "Upper bound of that pause."
+    )
+    brake_hold: int = _setting(
+        1_000,
+        _whole(0, 10_000),
+        "Messages of braked tasks that a worker holds beyond its prefetch limit, so that other tasks in "
+        "the same queue go on.",
+    )
+    brake_hold_time: float = _setting(
+        600.0,
+        _number(1.0, 86_400, "seconds"),
+        "How long a message is held before it goes back to the broker; at most half of the broker's "
+        "visibility timeout.",
     )
     transient: Sequence[Any] = _setting(
         (), _EXCEPTIONS, "Exceptions that are transient, before the built-in rules are asked."
@@ -195,6 +225,11 @@ class Settings:
         return settings
 
     def _check_together(self) -> None:
+        if self.brake_pause > self.brake_pause_max:
+            raise SettingsError(
+                f"dlq_brake_pause ({self.brake_pause:g} s) is above dlq_brake_pause_max "
+                f"({self.brake_pause_max:g} s); raise the maximum or lower the pause. See {_DOCS}."
+            )
         if self.retry_base > self.retry_cap:
             raise SettingsError(
                 f"dlq_retry_base ({self.retry_base:g} s) is above dlq_retry_cap ({self.retry_cap:g} s); "

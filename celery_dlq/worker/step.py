@@ -8,6 +8,7 @@ from typing import Any
 from celery import bootsteps
 
 from celery_dlq.worker.foreign import Foreign
+from celery_dlq.worker.gate import Gate
 from celery_dlq.worker.recorder import Recorder
 from celery_dlq.worker.redis_items import catch_unreadable
 from celery_dlq.worker.writer import Writer
@@ -28,12 +29,15 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Other steps look at the consumer's handlers when they start; so this is the time.
         Foreign(consumer, consumer.app.dead_letter_queue).join()
         consumer.app.dead_letter_queue.deliveries.solitude.join(consumer)
+        self._gate: Gate = consumer.app.dead_letter_queue.gate
+        self._gate.join(consumer)
 
     def start(self, consumer: Any) -> None:
         """The broker is connected."""
         writer, _ = self._parts(consumer)
         writer.start()
         catch_unreadable(consumer.task_consumer.channel)
+        self._gate.start()
         if getattr(consumer.pool, "uses_semaphore", False):  # prefork: no task runs in this process
             sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
 
@@ -45,8 +49,14 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def stop(self, consumer: Any) -> None:
         """The connection is lost, or the worker shuts down."""
         consumer.app.dead_letter_queue.deliveries.stop()
+        self._gate.stop()
         _, recorder = self._parts(consumer)
         recorder.leave_loop()
+
+    def info(self, consumer: Any) -> dict[str, Any]:
+        """What ``celery inspect stats`` shows of us."""
+        writer, _ = self._parts(consumer)
+        return {"dlq": {"unwritten": writer.waiting, **self._gate.status()}}
 
     def _parts(self, consumer: Any) -> tuple[Writer, Recorder]:
         queue = consumer.app.dead_letter_queue

@@ -58,7 +58,7 @@ class Writer:
     """Takes records from any thread; each is durable before its ``safe`` is called.
 
     :param open_store: makes the store on first use, on the writer's own thread.
-    :param size: records that may wait; beyond it, :meth:`submit` blocks.
+    :param size: records that may wait before the writer :attr:`is_full`.
     :param batch_size: records written in one transaction.
     :param patience: seconds to wait for one write to the store, whatever it is that holds it up.
     """
@@ -78,21 +78,22 @@ class Writer:
         self._patience = Patience(patience)
         self._draining: Generator[Drained, None, None] | None = None
         self._drained = Drained()
-        self._waiting_bytes, self._room = 0, threading.Condition()
-        self._entries: queue.Queue[_Entry | _Question | None] = queue.Queue(maxsize=size)
+        self._size, self._waiting_bytes, self._counting = size, 0, threading.Lock()
+        # Not bounded here: a worker's event loop that waits for room answers no ping and sends no
+        # heartbeat. The gate stops feeding it instead (worker/gate.py).
+        self._entries: queue.Queue[_Entry | _Question | None] = queue.Queue()
         self._store_paused_until = self._drain_at = self._written_at = float("-inf")
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def submit(self, record: Record, safe: Callable[[], object], *, awaited: bool = False) -> None:
-        """Write ``record``, then call ``safe``. Blocks while the queue is full.
+        """Write ``record``, then call ``safe``.
 
         :param awaited: the caller does nothing else until then.
         """
         self._ensure_started()
         entry = _Entry(record, safe, awaited)
-        with self._room:
-            self._room.wait_for(lambda: self._waiting_bytes < QUEUE_BYTES)
+        with self._counting:
             self._waiting_bytes += _size(entry)
         self._entries.put(entry)
 
@@ -101,6 +102,16 @@ class Writer:
         None when the store does not answer, or is left in peace after a failure."""
         self._ensure_started()
         self._entries.put(_Question(question, answered))
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not yet taken up for writing."""
+        return self._entries.qsize()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further failures should be brought about until some are written."""
+        return self._entries.qsize() >= self._size or self._waiting_bytes >= QUEUE_BYTES
 
     def flush(self) -> None:
         """Return when everything submitted before is safe."""
@@ -138,7 +149,8 @@ class Writer:
             self._written_at = self._monotonic() if entries else self._written_at
             for entry in entries:
                 self._call_back(entry.safe)
-            self._make_room(sum(map(_size, entries)))
+            with self._counting:
+                self._waiting_bytes -= sum(map(_size, entries))
             for question in batch:
                 if isinstance(question, _Question):
                     self._call_back(partial(question.answered, self._answer(question)))
@@ -146,11 +158,6 @@ class Writer:
                 self._entries.task_done()
             self._drain_when_due()
         self._stop_draining()
-
-    def _make_room(self, size: int) -> None:
-        with self._room:
-            self._waiting_bytes -= size
-            self._room.notify_all()
 
     def _next_batch(self) -> list[_Entry | _Question | None]:
         """What waits, up to a batch; nothing when it is time to look at the spool."""

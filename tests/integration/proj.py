@@ -37,6 +37,7 @@ app.conf.update(
     },
     worker_hijack_root_logger=False,
 )
+app.conf.update(json.loads(os.environ.get("PROJ_SETTINGS", "{}")))
 
 #: Tasks behave once this file is there: "the fix is deployed".
 FIXED = Path(os.environ["PROJ_FIXED"])

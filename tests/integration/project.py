@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from celery import Celery
+from celery.utils.nodenames import gethostname
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.states import State
@@ -49,6 +52,10 @@ class Project:
     queue_type: str = "classic"
     #: Further environment variables of the workers.
     environ: dict[str, str] = field(default_factory=dict)
+    #: Settings of the workers' app, over those of proj.py.
+    settings: dict[str, object] = field(default_factory=dict)
+    #: The workers' names; on the same broker there are workers of other tests.
+    nodes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.app = Celery("tester", broker=self.broker, backend=self.backend, set_as_current=False)
@@ -77,6 +84,7 @@ class Project:
             "PROJ_QUEUE_TYPE": self.queue_type,
             "PROJ_SPOOL": str(self.directory / "spool"),
             "PROJ_FIXED": str(self.fixed),
+            "PROJ_SETTINGS": json.dumps(self.settings),
             "PYTHONPATH": os.pathsep.join([str(HERE), str(self.directory)]),
             **self.environ,
         }
@@ -97,6 +105,7 @@ class Project:
     @contextlib.contextmanager
     def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         name = uuid.uuid4().hex[:6]
+        self.nodes.append(f"{name}@{gethostname()}")
         log = self.directory / f"worker-{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -112,6 +121,14 @@ class Project:
             yield process
         finally:
             stop(process, log)
+
+    def statistics(self) -> dict[str, Any]:
+        """What the latest worker says of itself, under ``dlq``."""
+        [node] = self.nodes[-1:]
+        answers = self.app.control.inspect([node], timeout=30, limit=1).stats()
+        assert answers, "the worker does not answer"
+        own: dict[str, Any] = answers[node]["dlq"]
+        return own
 
     def letter(self, task_id: str) -> DeadLetter | None:
         return self.dlq.store.get(task_id)

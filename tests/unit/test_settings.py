@@ -21,6 +21,12 @@ VALUES = {
     "retry_cap": ([0.2, 86_400], [-1, 90_000, None]),
     "retry_window": ([1, 86_400.0], [0, "day"]),
     "retry_after_max": ([0, 300], [-1, None]),
+    "brake_failures": ([0, 50], [-1, 2.5, None]),
+    "brake_window": ([1, 60.0], [0, "1m"]),
+    "brake_pause": ([0.5, 600], [0, None]),
+    "brake_pause_max": ([30, 86_400], [0, 90_000]),
+    "brake_hold": ([0, 10_000], [-1, 10_001, 1.5]),
+    "brake_hold_time": ([1, 600.0], [0, "10m"]),
     "transient": ([[], ["a.B"], (KeyError,)], ["a.B", [1], [int], [""]]),
     "terminal": ([[], ["a.B"], (KeyError,)], [KeyError, [None]]),
     "rules": ([[]], ["x", [object()]]),
@@ -58,6 +64,11 @@ def test_the_defaults_are_allowed():
 def test_the_base_may_not_pass_the_cap():
     with pytest.raises(SettingsError, match=r"dlq_retry_base .* above dlq_retry_cap"):
         Settings.from_values({"retry_base": 10, "retry_cap": 5})
+
+
+def test_the_brakes_pause_may_not_pass_its_maximum():
+    with pytest.raises(SettingsError, match=r"dlq_brake_pause .* above dlq_brake_pause_max"):
+        Settings.from_values({"brake_pause": 60, "brake_pause_max": 30})
 
 
 def test_the_environment_overrides_the_store_url():

@@ -181,20 +181,21 @@ def test_a_caller_that_raises_does_not_stop_the_writer(writer, store):
     assert submit(writer, letter("b")) == ["b"]
 
 
-def test_a_full_queue_makes_the_caller_wait(store, tmp_path):
-    writer = Writer(lambda: store, Spool(tmp_path), size=1, batch_size=1)
+def test_a_full_writer_says_so_and_makes_nobody_wait(store, tmp_path):
+    writer = Writer(lambda: store, Spool(tmp_path), size=2, batch_size=1)
     store.gate = threading.Event()
     writer.submit(letter("a"), lambda: None)
     assert store.entered.wait(10)
     writer.submit(letter("b"), lambda: None)
-    third = threading.Thread(target=writer.submit, args=(letter("c"), lambda: None))
-    third.start()
-    third.join(0.1)
-    assert third.is_alive(), "the third letter had to wait for room"
+    assert not writer.is_full, "one is being written, one waits"
+    writer.submit(letter("c"), lambda: None)
+    assert writer.is_full
+    writer.submit(letter("d"), lambda: None)
+    assert writer.waiting == 3
     store.gate.set()
-    third.join(10)
     writer.stop()
-    assert store.saved == ["a", "b", "c"]
+    assert not writer.is_full
+    assert store.saved == ["a", "b", "c", "d"]
 
 
 def test_a_store_that_hangs_is_not_waited_for_for_ever(store, tmp_path):
@@ -259,20 +260,19 @@ def test_a_drain_that_the_stop_interrupts_goes_on_with_the_next_worker(
     assert spooled(writer) == [f"old{n}" for n in range(20)], "the file is free, and whole"
 
 
-def test_bodies_that_wait_are_bounded_in_bytes(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "QUEUE_BYTES", 100)
+def test_large_bodies_fill_a_writer_sooner(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "QUEUE_BYTES", 200)
     writer = Writer(lambda: store, Spool(tmp_path), size=1_000, batch_size=1)
     store.gate, big = threading.Event(), envelope(body=b"x" * 100)
     writer.submit(letter("a", envelope=big), lambda: None)
     assert store.entered.wait(10)
-    second = threading.Thread(target=writer.submit, args=(letter("b", envelope=big), lambda: None))
-    second.start()
-    second.join(0.1)
-    assert second.is_alive(), "the second had to wait for room"
+    assert not writer.is_full
+    writer.submit(letter("b", envelope=big), lambda: None)
+    assert writer.is_full
     store.gate.set()
-    second.join(10)
+    writer.flush()
+    assert not writer.is_full
     writer.stop()
-    assert store.saved == ["a", "b"]
 
 
 def test_a_batch_is_bounded_in_bytes(writer, store, monkeypatch):
