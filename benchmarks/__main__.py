@@ -2,9 +2,14 @@
 
 import sys
 
-from benchmarks import capture, redrive, tracer
+from benchmarks import capture, redrive, success, tracer
 
-RUNS = {"tracer": tracer.run, "capture": capture.run, "redrive": redrive.run}
+RUNS = {
+    "tracer": tracer.run,
+    "success": success.run,
+    "capture": capture.run,
+    "redrive": redrive.run,
+}
 
 for name in sys.argv[1:] or RUNS:
     RUNS[name]()

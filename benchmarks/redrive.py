@@ -4,17 +4,18 @@ hand, a loop of ``send_task`` and DELETE per row on one kept connection."""
 from __future__ import annotations
 
 import json
-import random
-import statistics
 import time
 import uuid
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 import redis
 from celery import Celery
 from sqlalchemy import create_engine, text
 
+from benchmarks.rounds import compare
 from benchmarks.services import BROKER, fresh_postgres
+from benchmarks.worker import new_queue
 from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.states import Reason, State, Verdict
@@ -25,23 +26,19 @@ ARGUMENTS = [{"id": 17, "items": ["x" * 100] * 20}]
 
 def run() -> dict[str, float]:
     """Median letters per second of the redrive, as a ratio to the loop."""
-    rates: dict[str, list[float]] = {"send_task + DELETE": [], "redrive": []}
     with fresh_postgres() as store_url:
-        for _ in range(ROUNDS):
-            ways = {"send_task + DELETE": _by_hand, "redrive": _redrive}
-            for name in random.sample(list(ways), 2):
-                rates[name].append(ways[name](store_url))
-    print(f"redrive of {LETTERS} letters of 2 kB, PostgreSQL to Redis, {ROUNDS} rounds")
-    pairs = zip(rates["redrive"], rates["send_task + DELETE"], strict=True)
-    ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-    for name, measured in rates.items():
-        own = ratio if name == "redrive" else 1.0
-        print(f"  {name:20} {statistics.median(measured):8.0f} letters/s   ratio {own:.1f}")
-    return {"redrive": ratio}
+        ways = {
+            "send_task + DELETE": partial(_by_hand, store_url),
+            "redrive": partial(_redrive, store_url),
+        }
+        return compare(
+            f"redrive of {LETTERS} letters of 2 kB, PostgreSQL to Redis",
+            ways, rounds=ROUNDS, show=lambda rate: f"{rate:.0f} letters/s", digits=1,
+        )  # fmt: skip
 
 
 def _redrive(store_url: str) -> float:
-    queue = f"bench-{uuid.uuid4().hex[:8]}"
+    queue = new_queue()
     app = Celery("bench", broker=BROKER, set_as_current=False)
     app.conf.dlq_store_url = store_url
     app.task(_charge, name="bench.charge", shared=False)
@@ -61,7 +58,7 @@ def _redrive(store_url: str) -> float:
 
 
 def _by_hand(store_url: str) -> float:
-    queue = f"bench-{uuid.uuid4().hex[:8]}"
+    queue = new_queue()
     app = Celery("bench", broker=BROKER, set_as_current=False)
     engine = create_engine(store_url)
     with engine.begin() as connection:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import statistics
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from celery import Celery, Task
 from celery.app.trace import build_tracer, setup_worker_optimizations
 
+from benchmarks.rounds import compare
 from celery_dlq import DLQTask
 
 ROUNDS, CALLS = 150, 2_000
@@ -16,24 +18,15 @@ REQUEST = {"id": "1", "task": "noop", "root_id": "1", "retries": 0, "delivery_in
 
 
 def run() -> dict[str, float]:
-    """Median over interleaved rounds of the time per call, as a ratio to the plain base class."""
-    tracers = _tracers()
-    times: dict[str, list[float]] = {name: [] for name in tracers}
-    for _ in range(ROUNDS):
-        order = list(tracers)
-        random.shuffle(order)
-        for name in order:
-            times[name].append(_time(tracers[name]))
-    print(f"tracer, {ROUNDS} interleaved rounds of {CALLS} no-op tasks")
-    ratios = {}
-    for name, measured in times.items():
-        pairs = zip(measured, times["Task"], strict=True)
-        ratios[name] = statistics.median(own / plain for own, plain in pairs)
-        print(f"  {name:24} {statistics.median(measured) * 1e6:7.2f} µs   ratio {ratios[name]:.3f}")
-    return ratios
+    """Median time per call, as a ratio to the plain base class."""
+    ways = {name: partial(_time, tracer) for name, tracer in _tracers().items()}
+    return compare(
+        f"tracer, {CALLS} no-op tasks at a time",
+        ways, rounds=ROUNDS, show=lambda seconds: f"{seconds * 1e6:.2f} µs", digits=3,
+    )  # fmt: skip
 
 
-def _tracers() -> dict[str, object]:
+def _tracers() -> dict[str, Callable[..., Any]]:
     app = Celery("bench", broker="memory://", set_as_current=False)
     app.conf.task_ignore_result = True
 
@@ -53,8 +46,8 @@ def _tracers() -> dict[str, object]:
     return {name: build_tracer(task.name, task, app=app) for name, task in registered.items()}
 
 
-def _time(tracer: object) -> float:
+def _time(tracer: Callable[..., Any]) -> float:
     start = time.perf_counter()
     for _ in range(CALLS):
-        tracer("1", (), {}, REQUEST)  # type: ignore[operator]
+        tracer("1", (), {}, REQUEST)
     return (time.perf_counter() - start) / CALLS

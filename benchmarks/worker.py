@@ -1,0 +1,71 @@
+"""A prefork worker on Redis that runs the benchmarks' app."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from celery import Celery
+
+from benchmarks.services import BROKER
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the app's tasks are set up. Without a store they are on Celery's own base class."""
+
+    store_url: str = ""
+    acks_late: bool = False
+    brake_failures: int = 0
+
+
+@contextlib.contextmanager
+def running(way: Way, queue: str, directory: str) -> Iterator[None]:
+    """A worker on ``queue``, with two processes."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "BENCH_BROKER": BROKER, "BENCH_QUEUE": queue,
+        "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
+        "BENCH_BRAKE": str(way.brake_failures),
+    }  # fmt: skip
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "benchmarks.app", "worker", "-c", "2",
+         "-l", "CRITICAL", "-n", f"{queue}@%h", "--without-gossip", "--without-mingle"],
+        env=environment, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        worker.terminate()
+        worker.wait()
+        with redis.Redis.from_url(BROKER) as client:
+            client.delete(queue, f"{queue}-done")
+
+
+def new_queue() -> str:
+    """A name that nobody else uses."""
+    return f"bench-{uuid.uuid4().hex[:8]}"
+
+
+def send(task: str, count: int, queue: str, *args: object) -> None:
+    """``count`` messages of ``task``; the first argument of each is its number."""
+    app = Celery("sender", broker=BROKER, set_as_current=False)
+    with app.producer_or_acquire() as producer:
+        for number in range(count):
+            app.send_task(task, (number, *args), queue=queue, producer=producer)
+    app.close()
+
+
+def wait(ready: Callable[[], object]) -> None:
+    """Return when ``ready`` is true."""
+    while not ready():
+        time.sleep(0.005)
