@@ -74,19 +74,15 @@ class Spool:
 
         :raises StoreError: ``save`` did; what is left stays for the next time.
         """
+        own = self._segment.path if self._segment else None
+        others = [path for path in self.files() if path != own]
+        for path in others:
+            yield from self._drain_one(path, save)
+        # Last, or each time that a store is asked which is still away would leave one more file.
         self.close()
         for path in self.files():
-            if self._newer.get(path) == _size(path):
-                yield Drained(newer=(path.name,))
-                continue
-            try:
-                for step in drain_file(path, save):
-                    if step.newer:
-                        self._newer[path] = _size(path)
-                    yield step
-            except OSError as error:
-                logger.error("spool file %s cannot be drained, and stays: %s", path, error)  # noqa: TRY400 - its cause is told
-                yield Drained(failed=(path.name,))
+            if path not in others:
+                yield from self._drain_one(path, save)
 
     def close(self) -> None:
         """Stop appending to the present file, so that it can be drained."""
@@ -96,6 +92,19 @@ class Spool:
                 self._restore(segment)
             finally:
                 segment.close()
+
+    def _drain_one(self, path: Path, save: Save) -> Generator[Drained, None, None]:
+        if self._newer.get(path) == _size(path):
+            yield Drained(newer=(path.name,))
+            return
+        try:
+            for step in drain_file(path, save):
+                if step.newer:
+                    self._newer[path] = _size(path)
+                yield step
+        except OSError as error:
+            logger.error("spool file %s cannot be drained, and stays: %s", path, error)  # noqa: TRY400 - its cause is told
+            yield Drained(failed=(path.name,))
 
     def _segment_in_place(self) -> Segment:
         if self._segment is not None and not self._segment.is_in_place:

@@ -83,6 +83,8 @@ class Writer:
         # heartbeat. The gate stops feeding it instead (worker/gate.py).
         self._entries: queue.Queue[_Entry | _Question | None] = queue.Queue()
         self._store_paused_until = self._drain_at = self._written_at = float("-inf")
+        # Why the store is paused; empty while it works.
+        self._trouble = ""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
@@ -217,7 +219,7 @@ class Writer:
         except StoreError as error:
             self._pause_store(error)
             return records
-        self._store_paused_until = float("-inf")
+        self._unpause_store()
         return [records[place] for place in refused]
 
     def _save(self, records: Sequence[Record]) -> None:
@@ -226,7 +228,16 @@ class Writer:
     def _pause_store(self, error: Exception) -> None:
         self._store_paused_until = self._monotonic() + STORE_PAUSE_S
         self._drain_at = self._store_paused_until
-        logger.error("dead letters go to the spool %s: %s", self._spool.directory, error)
+        if str(error) != self._trouble:
+            # Once, and not each time that a store is asked which is still away.
+            self._trouble = str(error)
+            logger.error("dead letters go to the spool %s: %s", self._spool.directory, error)
+
+    def _unpause_store(self) -> None:
+        self._store_paused_until = float("-inf")
+        if self._trouble:
+            self._trouble = ""
+            logger.info("dead letters go to the store again")
 
     def _seconds_to_drain(self) -> float:
         if self._draining is not None:
@@ -253,6 +264,8 @@ class Writer:
     def _count_drained(self, step: Drained | None) -> None:
         if step is not None:
             self._drained += step
+            if step.stored:
+                self._unpause_store()
             return
         self._stop_draining()
         if self._drained.stored:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from factories import T0, envelope, letter
 
+from celery_dlq.errors import StoreUnavailable
 from celery_dlq.letter import Outcome
 from celery_dlq.spool import Spool, directory, encode, segment
 
@@ -79,6 +80,18 @@ def test_files_are_bounded_so_that_a_drain_that_is_cut_off_does_little_again(spo
     spool.append(LETTERS[1:])
     assert len(spool.files()) == 2
     assert drained(spool) == LETTERS
+
+
+def test_a_long_outage_does_not_make_a_file_each_time_the_store_is_asked(spool):
+    def away(records):
+        raise StoreUnavailable
+
+    for n in range(10):
+        spool.append([letter(str(n))])
+        with pytest.raises(StoreUnavailable):
+            list(spool.drain(away))
+    assert len(spool.files()) == 2
+    assert [record.task_id for record in drained(spool)] == [str(n) for n in range(10)]
 
 
 def test_files_are_drained_in_the_order_they_were_begun_whatever_the_clock_does(spool, monkeypatch):

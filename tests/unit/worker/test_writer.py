@@ -145,6 +145,23 @@ def test_a_store_that_is_down_is_left_in_peace_for_a_while(writer, store, clock)
     assert spooled(writer) == []
 
 
+def test_a_store_that_is_away_is_told_once_and_so_is_its_return(writer, store, clock, caplog):
+    caplog.set_level("INFO")
+    store.down = True
+    for name in ("a", "b", "c"):
+        submit(writer, letter(name))
+        clock.now += module.STORE_PAUSE_S + 1
+    store.down = False
+    submit(writer, letter("d"))
+    wait_until(lambda: len(store.saved) == 4)
+    writer.stop()
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if text.startswith("dead letters go")] == [
+        f"dead letters go to the spool {writer._spool.directory}: {StoreUnavailable()}",
+        "dead letters go to the store again",
+    ]
+
+
 def test_an_earlier_workers_spool_is_drained_at_the_start(writer, store, tmp_path):
     earlier = Spool(tmp_path / "spool")
     earlier.append([letter("theirs")])
