@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
@@ -29,6 +29,8 @@ from celery_dlq.worker.snapshot import envelope
 from celery_dlq.worker.wiring import Wiring
 
 logger = get_logger(__name__)
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -62,32 +64,20 @@ class Foreign:
         consumer.create_task_handler = self._create_task_handler
 
     def _on_decode_error(self, message: Any, exc: Exception) -> None:
-        defect = _Defect(Reason.MALFORMED, _rule_of(exc, "message.undecodable"), exc)
         finish = partial(self._decode_error, message, exc)
-        if not self._is_kept(message, defect, exc, finish):
-            finish()
+        self._keep(message, lambda: _unreadable(exc, "message.undecodable"), exc, finish)
 
     def _on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
-        unknown = NotRegistered(read_contents(message).task)
-        defect = _Defect(Reason.UNKNOWN_TASK, "message.unknown_task", unknown)
         finish = partial(self._unknown_task, body, message, exc)
-        if not self._is_kept(message, defect, exc, finish):
-            finish()
+        self._keep(message, lambda: _unknown(message), exc, finish)
 
     def _on_unknown_message(self, body: Any, message: Any) -> None:
-        wrong = RAW_HEADERS_HEADER in message.headers
-        why = "the headers are no table" if wrong else "neither headers nor body name a task"
-        error = InvalidTaskError(why)
-        defect = _Defect(Reason.MALFORMED, "message.no_task", error)
         finish = partial(self._unknown_message, body, message)
-        if not self._is_kept(message, defect, error, finish):
-            finish()
+        self._keep(message, lambda: _no_task(message), None, finish)
 
     def _on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
-        defect = _Defect(Reason.MALFORMED, _rule_of(exc, "message.invalid"), exc)
         finish = partial(self._invalid_task, body, message, exc)
-        if not self._is_kept(message, defect, exc, finish):
-            finish()
+        self._keep(message, lambda: _unreadable(exc, "message.invalid"), exc, finish)
 
     def _create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], object]:
         handle = self._make_handler(*args, **kwargs)
@@ -108,27 +98,40 @@ class Foreign:
         """Whether ``exc`` came of what the message is; then its letter is on the way."""
         if message.acknowledged:
             return False
-        why = malformation(message)
+        why = self._guarded(message, lambda: malformation(message))
         if why is None:
             return False
         invalid = InvalidTaskError(why)
         invalid.__cause__ = exc
-        defect = _Defect(Reason.MALFORMED, "message.invalid", invalid)
         # As Celery does with the messages that it finds invalid by itself.
         finish = partial(self._invalid_task, None, message, invalid)
-        return self._is_kept(message, defect, exc, finish)
+        return self._is_kept(message, lambda: _unreadable(invalid, "message.invalid"), exc, finish)
+
+    def _keep(
+        self,
+        message: Any,
+        describe: Callable[[], _Defect],
+        exc: Exception | None,
+        finish: Callable[[], object],
+    ) -> None:
+        """Record the letter of ``message``, then ``finish``; that at once when there can be no letter."""
+        if not self._is_kept(message, describe, exc, finish):
+            finish()
 
     def _is_kept(
-        self, message: Any, defect: _Defect, exc: Exception, finish: Callable[[], object]
+        self,
+        message: Any,
+        describe: Callable[[], _Defect],
+        exc: Exception | None,
+        finish: Callable[[], object],
     ) -> bool:
-        """Record the letter of ``message``, then ``finish``. False when no letter could be made."""
-        letter = self._letter_or_log(message, defect)
+        letter = self._guarded(message, lambda: self._letter(message, describe()))
         if letter is None:
             return False
         self._wiring.record(letter, partial(self._finish, message, exc, finish))
         return True
 
-    def _finish(self, message: Any, exc: Exception, finish: Callable[[], object]) -> None:
+    def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:
         """Let Celery go on; a message that it cannot get rid of must not come back."""
         try:
             _while_handling(exc, finish)
@@ -142,9 +145,9 @@ class Foreign:
         lost = isinstance(exc, tuple(self._consumer.connection_errors))
         return lost and not isinstance(exc, KeyError)
 
-    def _letter_or_log(self, message: Any, defect: _Defect) -> DeadLetter | None:
+    def _guarded(self, message: Any, make: Callable[[], _Made | None]) -> _Made | None:
         try:
-            return self._letter(message, defect)
+            return make()
         except Exception:
             # Celery's own handling must go on whatever happens here.
             logger.critical(
@@ -188,6 +191,24 @@ class Foreign:
         )
 
 
+def _unreadable(exc: Exception, rule: str) -> _Defect:
+    if isinstance(exc, ContentDisallowed):
+        rule = "message.content_type"
+    return _Defect(Reason.MALFORMED, rule, exc)
+
+
+def _unknown(message: Any) -> _Defect:
+    error = NotRegistered(read_contents(message).task)
+    return _Defect(Reason.UNKNOWN_TASK, "message.unknown_task", error)
+
+
+def _no_task(message: Any) -> _Defect:
+    why = "neither headers nor body name a task"
+    if RAW_HEADERS_HEADER in message.headers:
+        why = "the headers are no table"
+    return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
+
+
 def _message_of(defect: _Defect) -> str:
     text = safe_message(defect.error)
     if defect.reason is Reason.UNKNOWN_TASK:
@@ -195,12 +216,11 @@ def _message_of(defect: _Defect) -> str:
     return text
 
 
-def _rule_of(exc: Exception, otherwise: str) -> str:
-    return "message.content_type" if isinstance(exc, ContentDisallowed) else otherwise
-
-
-def _while_handling(exc: Exception, finish: Callable[[], object]) -> None:
+def _while_handling(exc: Exception | None, finish: Callable[[], object]) -> None:
     """Call ``finish`` as from an ``except`` clause: Celery logs the exception that is being handled."""
+    if exc is None:
+        finish()
+        return
     try:
         raise exc
     except type(exc):

@@ -240,6 +240,16 @@ def test_a_letter_that_cannot_be_made_is_in_the_log_and_celery_goes_on(consumer,
     assert "\\xffwhole body" in record.getMessage()
 
 
+@pytest.mark.parametrize("handler", ["on_unknown_task", "on_unknown_message", "on_invalid_task"])
+def test_so_with_headers_that_cannot_even_be_looked_at(consumer, recorder, caplog, handler):
+    broken = message()
+    broken.headers = None
+    error = () if handler == "on_unknown_message" else (KeyError("t"),)
+    getattr(consumer, handler)(None, broken, *error)
+    assert (recorder.records, consumer.done) == ([], [handler.removeprefix("on_")])
+    assert [record for record in caplog.records if record.levelname == "CRITICAL"]
+
+
 def test_a_fatal_message_whose_letter_cannot_be_made_is_left_to_celery(consumer, caplog):
     broken = message(headers={"task": "shop.charge"})
     broken.properties = 7
