@@ -60,9 +60,7 @@ def letter_parts(letter: DeadLetter, command: Command) -> list[Part]:
     parts: list[Part] = [_why(letter), Block("Error", _error(letter))]
     if letter.attempts:
         parts.append(_attempts(letter))
-    parts += [_arguments(letter), _message(letter)]
-    if has_unread_body(letter):
-        parts.append(Block("Body", shown_body(letter.envelope.body)))
+    parts += [*_contents(letter), _message(letter)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
     return [*parts, _history(letter), f"Next: {_next_step(letter, command)}"]
@@ -105,6 +103,13 @@ def _attempts(letter: DeadLetter) -> Table:
         for attempt in letter.attempts
     ]
     return Table(_ATTEMPT_COLUMNS, rows, title="Attempts")
+
+
+def _contents(letter: DeadLetter) -> list[Part]:
+    if has_unread_body(letter):
+        return [Block("Body", shown_body(letter.envelope.body))]
+    known = letter.args is not None or letter.kwargs is not None
+    return [_arguments(letter)] if known else []
 
 
 def _arguments(letter: DeadLetter) -> Facts:

@@ -51,8 +51,8 @@ def test_show_has_the_body_that_nobody_could_read(run, unread, terminal, width):
     out = run("show", "0d3f").stdout
     assert "80 04 1b 5d 30 3b 6f 77  6e 65 64 07" in out
     assert not set(out) & {"\x1b", "\x07"}
-    assert "14 bytes" not in out
     assert "12 bytes of application/x-pickle" in out
+    assert "Arguments" not in out
     assert "discard it; or, once a worker can read it: celery dlq redrive 0d3f" in out
 
 
@@ -71,4 +71,13 @@ def test_arguments_that_were_read_are_not_shown_raw(run, read, store):
     out = run("show", "0d3f").stdout
     assert "s3cret" not in out
     assert "deploy the task, then: celery dlq redrive 0d3f" in out
+    assert read("show", "0d3f")["body_shown"] is None
+
+
+def test_a_body_of_no_bytes_is_neither(run, read, store):
+    empty = letter("0d3f", args=None, kwargs=None, envelope=envelope("0d3f", body=b""))
+    store.save([empty])
+    out = run("show", "0d3f").stdout
+    assert "0 bytes of application/json" in out
+    assert not {"Arguments", "Body"} & set(out.splitlines())
     assert read("show", "0d3f")["body_shown"] is None

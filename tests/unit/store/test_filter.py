@@ -15,6 +15,7 @@ NARROWING = {
     "task": "shop.charge",
     "exception": "ValueError",
     "reason": Reason.TIMEOUT,
+    "without_reasons": frozenset({Reason.TIMEOUT}),
     "queue": "celery",
     "states": frozenset({State.DEAD}),
     "group": "9c1e",
