@@ -12,7 +12,8 @@ wait until it is alone, and then its run ends.
 
 Two things bound this from above. A message that is started three times as often without an end is
 condemned without that proof: on a worker whose other tasks never end, nothing is ever alone. And where
-the store does not answer, the same bound holds for the count that the broker keeps, if it does.
+the store does not answer, the same bound holds for the count that the broker keeps, if it does; and
+each worker counts the deaths that it sees by itself.
 """
 
 from __future__ import annotations
@@ -36,10 +37,15 @@ logger = get_logger(__name__)
 
 T = TypeVar("T")
 
+#: What is counted together: task id, redrive, attempt.
+_Key = tuple[str, int, int]
+
 #: Times the limit, at which a message is condemned whatever else ran.
 HOPELESS = 3
 #: For how long a delivery without an end counts. Messages that wait longer in their queue start anew.
 MEMORY = timedelta(days=7)
+#: Messages whose deaths a worker remembers itself while the store is away.
+UNWRITTEN = 1_000
 #: How often a worker deletes what is older.
 PRUNE_EVERY = timedelta(hours=1)
 
@@ -124,12 +130,19 @@ def begin(store: Store, wanted: Delivery, limit: int, *, patient: bool) -> Begun
     return Begun(Admission.RUN, earlier, started)
 
 
-def note_death(store: Store, died: Delivery) -> tuple[Delivery, ...]:
-    """Write down that ``died`` did; returns all deliveries of its message, this one last."""
-    others = [item for item in _unended(store, died) if item.started_at != died.started_at]
-    died = replace(died, number=died.number or next_number(others))
-    store.put_delivery(died)
-    return (*others, died)
+def note_deaths(store: Store, deaths: Sequence[Delivery]) -> tuple[Delivery, ...]:
+    """Write down ``deaths`` of one message, oldest first; returns all its deliveries that did not end,
+    the last of ``deaths`` last."""
+    known: tuple[Delivery, ...] = ()
+    for died in deaths:
+        others = [item for item in _unended(store, died) if item.started_at != died.started_at]
+        known = (*others, _numbered(died, others))
+        store.put_delivery(known[-1])
+    return known
+
+
+def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
+    return replace(died, number=died.number or next_number(others))
 
 
 def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:
@@ -193,6 +206,8 @@ class Deliveries:
         #: Requests that were counted and not seen to die. What has ended is forgotten in the store, so
         #: that it does no harm here.
         self._started: WeakKeyDictionary[Suspect, Delivery] = WeakKeyDictionary()
+        #: Deaths that the store did not take, for when it does, by message; the oldest first.
+        self._unwritten: dict[_Key, tuple[Delivery, ...]] = {}
         self._prune_at = datetime.min.replace(tzinfo=timezone.utc)
 
     def admit(self, suspect: Suspect) -> None:
@@ -208,26 +223,40 @@ class Deliveries:
         self,
         suspect: Suspect,
         died: Delivery,
-        then: Callable[[tuple[Delivery, ...] | None], object],
+        then: Callable[[tuple[Delivery, ...]], object],
     ) -> None:
-        """Write down that ``suspect`` died; ``then`` gets all deliveries of its message, this one last,
-        or None when the store does not answer."""
+        """Write down that ``suspect`` died; ``then`` gets all deliveries of its message that did not end,
+        this one last. Of a store that is away, only those that this worker saw."""
         self._started.pop(suspect, None)
-        died = replace(died, process=self._process)
-        self._recorder.ask(partial(note_death, died=died), then)
+        key = (died.task_id, died.redrive, died.attempt)
+        earlier = self._unwritten.pop(key, ())
+        deaths = (*earlier, _numbered(replace(died, process=self._process), earlier))
+
+        def answered(known: tuple[Delivery, ...] | None) -> None:
+            if known is None:
+                self._keep_unwritten(key, deaths)
+            then(known or deaths)
+
+        self._recorder.ask(partial(note_deaths, deaths=deaths), answered)
+
+    def _keep_unwritten(self, key: _Key, deaths: tuple[Delivery, ...]) -> None:
+        self._unwritten[key] = deaths
+        if len(self._unwritten) > UNWRITTEN:
+            self._unwritten.pop(next(iter(self._unwritten)))
 
     def forget(self, known: Sequence[Delivery], then: Callable[[], object]) -> None:
         """These runs ended, and not in a death; call ``then`` once that is written down."""
         self._recorder.ask(lambda store: store.forget_deliveries(known), lambda _: then())
 
-    def is_spent(self, known: Sequence[Delivery] | None, message: Any) -> bool:
+    def is_spent(self, known: Sequence[Delivery], message: Any) -> bool:
         """Whether a message that was just seen to die must not be delivered again.
 
-        :param known: its deliveries, the last one last; None when the store did not answer.
+        :param known: its deliveries, the last one last.
         """
-        if known is None:
-            return (brokers_count(message) or 0) > HOPELESS * self._limit
-        return known[-1].number >= self._limit
+        return known[-1].number >= self._limit or self._is_hopeless(message)
+
+    def _is_hopeless(self, message: Any) -> bool:
+        return (brokers_count(message) or 0) > HOPELESS * self._limit
 
     def stop(self) -> None:
         """The connection is lost, or the worker shuts down.
@@ -291,7 +320,7 @@ class Deliveries:
         self._recorder.ask(lambda store: store.put_delivery(crowded), lambda _: then())
 
     def _go_on_uncounted(self, suspect: Suspect) -> None:
-        if self.is_spent(None, suspect.message):
+        if self._is_hopeless(suspect.message):
             self._condemn(suspect, ())
             return
         logger.warning(

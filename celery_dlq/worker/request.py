@@ -128,15 +128,13 @@ class DLQRequest(CountedRequest):
         exc: BaseException,
         give_back: Callable[[], object],
         end: Callable[[], object],
-        known: tuple[Delivery, ...] | None,
+        known: tuple[Delivery, ...],
     ) -> None:
         letter, waiting = None, self._dlq_after or []
         if self.task.dlq.deliveries.is_spent(known, self.message):
             late = isinstance(exc, TimeLimitExceeded)
             reason = Reason.TIMEOUT if late else Reason.POISON
-            letter = self._guarded(
-                partial(self._letter_of_poison, exc, reason, known or (), seen=True)
-            )
+            letter = self._guarded(partial(self._letter_of_poison, exc, reason, known, seen=True))
         self._dlq_after = [give_back if letter is None else end, *waiting]
         if letter is None:
             self._go_on()

@@ -19,7 +19,7 @@ from celery_dlq.worker.deliveries import (
     brokers_count,
     came_back,
     next_number,
-    note_death,
+    note_deaths,
 )
 
 LIMIT = 3
@@ -184,19 +184,19 @@ def test_a_copy_that_still_runs_did_not_die(store):
         )
         assert begun.admission is Admission.RUN
     seen = delivery(minutes=9, process=process.identity(), death="signal 9")
-    assert len(note_death(store, seen)) == 1
+    assert len(note_deaths(store, [seen])) == 1
 
 
 def test_a_death_in_sight_of_the_parent_counts_though_the_parent_lives(store):
     first = delivery(number=1, process=process.identity(), death="signal 9")
-    assert [item.number for item in note_death(store, first)] == [1]
+    assert [item.number for item in note_deaths(store, [first])] == [1]
     second = begin(store, delivery(minutes=1, process=process.identity()), LIMIT, patient=True)
     assert second.started.number == 2
 
 
 def test_a_death_that_was_not_counted_at_its_start_gets_its_number(store):
     store.put_delivery(delivery(number=2))
-    *_, last = note_death(store, delivery(number=0, minutes=1, death="signal 9"))
+    *_, last = note_deaths(store, [delivery(number=0, minutes=1, death="signal 9")])
     assert last.number == 3
 
 
@@ -291,6 +291,28 @@ def test_a_store_that_is_away_lets_it_run_with_a_word_in_the_log(deliveries, rec
     deliveries.admit(suspect)
     assert suspect.became == [("runs", 0)]
     assert "runs uncounted" in caplog.text
+
+
+def test_with_the_store_away_a_worker_counts_what_it_sees(deliveries, recorder, store):
+    recorder.is_away, counted = True, []
+    for minute in range(3):
+        died = delivery(number=1 if minute == 0 else 0, minutes=minute, death="signal 9")
+        deliveries.count_death(Suspect(), died, counted.append)
+    assert [[item.number for item in known] for known in counted] == [[1], [1, 2], [1, 2, 3]]
+    assert [deliveries.is_spent(known, message()) for known in counted] == [False, False, True]
+
+
+def test_what_a_worker_counted_itself_is_written_down_when_the_store_is_back(
+    deliveries, recorder, store
+):
+    recorder.is_away, counted = True, []
+    deliveries.count_death(Suspect(), delivery(number=1, death="signal 9"), counted.append)
+    recorder.is_away = False
+    second = delivery(number=0, minutes=1, death="signal 9")
+    deliveries.count_death(Suspect(), second, counted.append)
+    assert [item.number for item in counted[-1]] == [1, 2]
+    assert [item.number for item in store.deliveries("0d3f")] == [1, 2]
+    assert deliveries._unwritten == {}
 
 
 @pytest.mark.parametrize(("given_back", "fate"), [(8, ("runs", 0)), (9, ("condemned", 0))])

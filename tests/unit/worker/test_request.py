@@ -455,13 +455,18 @@ class TestDeliveries:
             recorder.release()
         assert (len(recorder.records), given, slots.value) == (5, [], 2)
 
-    def test_without_the_store_a_death_in_sight_goes_back_uncounted(self, make, recorder, pool):
+    def test_without_the_store_the_worker_counts_by_itself(self, make, recorder, pool):
         recorder.store, store = None, recorder.store
-        request = make(pool=pool)
-        request.on_failure(einfo(WorkerLostError("signal 9")))
-        recorder.release()
-        assert (request.done, recorder.records) == (["reject True"], [])
+        fates = []
+        for turn in range(3):
+            request = make(pool=pool, redelivered=turn > 0)
+            request.on_failure(einfo(WorkerLostError("signal 9")))
+            recorder.release()
+            fates += request.done
         recorder.store = store
+        assert fates == ["reject True", "reject True", "ack"]
+        [letter] = recorder.records
+        assert (letter.reason, len(letter.attempts)) == (Reason.POISON, 3)
 
     @pytest.mark.parametrize(("said", "rejects"), [(None, True), (False, False), (True, True)])
     def test_reject_on_worker_lost_is_the_default_and_no_more(self, said, rejects):
