@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -80,9 +81,10 @@ class Ingestion:
         :raises StoreError: the store failed; the batch in hand is still the broker's.
         :raises IngestError: the broker failed, or a message does not say where it came from.
         """
-        report = IngestReport(total=_at_most(limit, self._source.count()))
+        most = sys.maxsize if limit is None else limit
+        report = IngestReport(total=min(most, self._source.count()))
         while not should_stop():
-            batch = self._source.take(_at_most(limit, self._batch_size + report.done) - report.done)
+            batch = self._source.take(min(self._batch_size, most - report.done))
             if not batch:
                 return report
             report = self._ingest(batch, report)
@@ -95,19 +97,14 @@ class Ingestion:
         self._check_places(made)
         letters = recall_times(self._store, made)
         saved, refused = self._save(letters)
-        self._source.remove(
-            [
-                taken
-                for taken, letter in zip(batch, letters, strict=True)
-                if letter.task_id not in refused
-            ]
-        )
-        left = sum(letter.task_id in refused for letter in letters)
+        pairs = zip(batch, letters, strict=True)
+        stored = [taken for taken, letter in pairs if letter.task_id not in refused]
+        self._source.remove(stored)
         return replace(
             report,
             arrived=report.arrived + saved.arrived,
             known=report.known + saved.known,
-            refused=report.refused + left,
+            refused=report.refused + len(batch) - len(stored),
         )
 
     def _check_places(self, made: Sequence[Ingested]) -> None:
@@ -142,7 +139,3 @@ class Ingestion:
         arrived = sum(saved.arrived for saved, _refused in parts)
         known = sum(saved.known for saved, _refused in parts)
         return Saved(arrived=arrived, known=known), set().union(*(ids for _saved, ids in parts))
-
-
-def _at_most(limit: int | None, count: int) -> int:
-    return count if limit is None else min(limit, count)

@@ -42,6 +42,17 @@ class Ingested:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Death:
+    """What there is to tell of a death in the broker."""
+
+    #: Stands where a letter has the type of its exception.
+    kind: str
+    message: str
+    evidence: str
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class LetterMaker:
     """Makes letters of what is taken from one queue.
 
@@ -65,7 +76,7 @@ class LetterMaker:
             _letter_id(taken, contents, delivery),
             envelope,
             contents,
-            self._failure(origin, contents, envelope, delivery, now),
+            self._failure(self._death(origin, now), contents, envelope, delivery),
             self.wiring,
         )
         return Ingested(letter=letter, dated=bool(origin and origin.died_at))
@@ -83,41 +94,46 @@ class LetterMaker:
             return envelope
         return replace(envelope, queue=place[0], exchange=place[1], routing_key=place[2])
 
-    def _failure(
-        self,
-        origin: Origin | None,
-        contents: Contents,
-        envelope: Envelope,
-        delivery: str,
-        now: datetime,
-    ) -> Failure:
-        word = clip(safe_text(origin.reason), _WORD_LIMIT) if origin else "dead_letter"
-        failed_at = origin.died_at if origin and origin.died_at else now
-        where = f"{word} in queue {origin.queue!r}" if origin else f"found in queue {self.queue!r}"
-        message = safe_text(where)
-        explanation = Explanation(
-            verdict=Verdict.TERMINAL, rule=RULE, evidence=_evidence(origin, self.queue)
+    def _death(self, origin: Origin | None, now: datetime) -> _Death:
+        if origin is None:
+            return _Death(
+                kind="broker.dead_letter",
+                message=f"found in queue {self.queue!r}",
+                evidence=f"taken from queue {self.queue}; the broker noted no death",
+                at=now,
+            )
+        word = clip(safe_text(origin.reason), _WORD_LIMIT)
+        times = f", count={origin.count}" if origin.count else ""
+        return _Death(
+            kind=f"broker.{word}",
+            message=safe_text(f"{word} in queue {origin.queue!r}"),
+            evidence=f"reason={word}{times} in queue {origin.queue}, taken from queue {self.queue}",
+            at=origin.died_at or now,
         )
-        attempt = Attempt(
+
+    def _failure(
+        self, death: _Death, contents: Contents, envelope: Envelope, delivery: str
+    ) -> Failure:
+        last = Attempt(
             number=contents.attempt_number,
             redrive=redrive_of(envelope.headers),
-            failed_at=failed_at,
-            exception_type=f"broker.{word}",
+            failed_at=death.at,
+            exception_type=death.kind,
             # What tells this delivery from others, should a run that is interrupted bring it twice.
-            message=f"{message}, delivery {delivery}",
+            message=f"{death.message}, delivery {delivery}",
             verdict=Verdict.TERMINAL,
             rule=RULE,
             worker=self.worker,
         )
         return Failure(
             reason=Reason.INGESTED,
-            explanation=explanation,
-            exception_type=attempt.exception_type,
-            message=message,
+            explanation=Explanation(verdict=Verdict.TERMINAL, rule=RULE, evidence=death.evidence),
+            exception_type=death.kind,
+            message=death.message,
             traceback="",
             frames=(),
-            failed_at=failed_at,
-            attempts=(*read_attempts(envelope.headers), attempt),
+            failed_at=death.at,
+            attempts=(*read_attempts(envelope.headers), last),
             pid=None,
         )
 
@@ -137,14 +153,6 @@ def digest_of(envelope: Envelope) -> str:
     kept = [(name, headers[name]) for name in sorted(headers) if not name.startswith(passing)]
     data = dump_json(kept).encode("ascii") + b"\x00" + envelope.body
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _evidence(origin: Origin | None, queue: str) -> str:
-    if origin is None:
-        return f"taken from queue {queue}; the broker noted no death"
-    times = f", count={origin.count}" if origin.count else ""
-    word = clip(safe_text(origin.reason), _WORD_LIMIT)
-    return f"reason={word}{times} in queue {origin.queue}, taken from queue {queue}"
 
 
 def recall_times(store: Store, made: Sequence[Ingested]) -> list[DeadLetter]:

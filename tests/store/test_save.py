@@ -261,3 +261,13 @@ def close(store, how: str) -> None:
     else:
         states = frozenset({State.DEAD, State.REDRIVEN})
         assert store.discard(Filter(states=states), who="ann", why="old", now=minutes(10)) == 1
+
+
+def test_what_the_broker_tells_of_a_death_leaves_what_the_worker_told(store):
+    told = failure(at=0, message="bad currency")
+    store.save([told])
+    ingested = failure(at=1, reason=Reason.INGESTED, message="rejected in queue 'orders'")
+    assert store.save([ingested]) == Saved(arrived=0, known=1)
+    stored = store.get("0d3f")
+    assert (stored.reason, stored.message) == (told.reason, told.message)
+    assert [item.failed_at for item in stored.attempts] == [minutes(0), minutes(1)]
