@@ -40,8 +40,8 @@ class Patience:
         try:
             return future.result(self._seconds)  # type: ignore[no-any-return]
         except TimeoutError:
-            if future.done():  # the work's own error
-                raise
+            if future.done():  # at the last moment, or the error is the work's own
+                return future.result()  # type: ignore[no-any-return]
             raise StoreUnavailable(
                 f"The dead-letter store did not answer within {self._seconds:g} s; "
                 "check that the database is up, or raise dlq_store_timeout."
