@@ -6,6 +6,7 @@ living writer's file from one that may be drained.
 
 from celery_dlq.spool.directory import MAX_SIZE, Spool
 from celery_dlq.spool.drain import Drained, hand_over
+from celery_dlq.spool.last_resort import log_whole
 from celery_dlq.spool.lines import NewerRecord, Record, decode, encode, find_record
 from celery_dlq.spool.look import FileState, SpoolFile, look
 
@@ -21,5 +22,6 @@ __all__ = [
     "encode",
     "find_record",
     "hand_over",
+    "log_whole",
     "look",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from celery_dlq.spool.drain import Drained, Save, drain_file
+from celery_dlq.spool.last_resort import log_whole
 from celery_dlq.spool.lines import Record, encode
 from celery_dlq.spool.segment import Segment, new_segment, waiting_files
 
@@ -117,13 +119,17 @@ class Spool:
         """Write the lines of a file that was removed under us into a new one."""
         if lost.is_in_place:
             return
-        copy = None
-        for part in lost.lost_lines():
-            copy = copy or new_segment(self.directory)
-            copy.append(part)
-        if copy is not None:
+        lines = lost.lost_lines()
+        if not lines:
+            return
+        try:
+            with contextlib.closing(new_segment(self.directory)) as copy:
+                copy.append(lines)
+        except OSError as error:
+            for line in lines.splitlines():
+                log_whole(line, error)
+        else:
             logger.warning("spool file %s was removed; its letters are in %s", lost.path, copy.path)
-            copy.close()
 
     def _check_room(self, wanted: int) -> None:
         if self.size() + wanted > self.max_size:

@@ -9,13 +9,11 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 SUFFIX = ".jsonl"
-
-_CHUNK = 1 << 20
 
 
 #: How often a new file is begun while others get hold of it first.
@@ -65,16 +63,15 @@ class Segment:
         except OSError:
             return False
 
-    def lost_lines(self) -> Iterator[bytes]:
-        """What the file holds, in parts, if somebody has removed it; nothing if it was moved."""
+    def lost_lines(self) -> bytes:
+        """What the file holds, if somebody has removed it; nothing if it was moved."""
         try:
             if os.fstat(self._file.fileno()).st_nlink:
-                return
+                return b""
             self._file.seek(0)
+            return self._file.readall()
         except OSError:  # a network file system that forgot the file
-            return
-        while chunk := self._file.read(_CHUNK):
-            yield chunk
+            return b""
 
     def close(self) -> None:
         """Give the file up for draining; one that holds nothing is removed."""

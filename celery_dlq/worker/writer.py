@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from celery_dlq.errors import StoreError
 from celery_dlq.letter import DeadLetter, Outcome
-from celery_dlq.spool import Drained, Record, Spool, encode, hand_over
+from celery_dlq.spool import Drained, Record, Spool, encode, hand_over, log_whole
 from celery_dlq.store.base import Store
 from celery_dlq.worker.patience import Patience
 
@@ -291,20 +291,11 @@ def keep_in_spool(spool: Spool, records: Sequence[Record]) -> None:
         spool.append(records)
     except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
         if len(records) == 1:
-            _log_whole(records[0], error)
+            log_whole(encode(records[0]), error)
             return
         # What room is left may do for some.
         for record in records:
             keep_in_spool(spool, [record])
-
-
-def _log_whole(record: Record, error: Exception) -> None:
-    """The last resort: ``dlq spool import`` finds the record in the log."""
-    line = encode(record).decode("ascii").strip()
-    logger.critical(
-        "dead letter neither stored nor spooled (%s); once the store is back, give this log to "
-        "celery -A <app> dlq spool import: %s", error, line,
-    )  # fmt: skip
 
 
 def save(store: Store, records: Sequence[Record]) -> None:

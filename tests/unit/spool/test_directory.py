@@ -12,7 +12,7 @@ from factories import T0, envelope, letter
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.letter import Outcome
-from celery_dlq.spool import Spool, directory, encode, segment
+from celery_dlq.spool import Spool, directory, encode, find_record, segment
 
 LETTERS = [letter("a"), letter("b")]
 OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")
@@ -241,6 +241,16 @@ def test_letters_of_a_file_that_is_removed_under_us_are_written_again(spool, cap
         spool.close()
     assert drained(spool) == expected
     assert "was removed" in caplog.text
+
+
+def test_letters_of_a_removed_file_that_cannot_be_written_again_are_in_the_log(spool, caplog):
+    spool.append(LETTERS)
+    shutil.rmtree(spool.directory)
+    spool.directory.write_text("a file in the place of the directory")
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        spool.append([OUTCOME])
+    told = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+    assert [find_record(text) for text in told] == LETTERS, "each once; the new one is the caller's"
 
 
 def test_a_file_that_is_moved_away_is_not_written_to_any_more(spool, tmp_path, caplog):
