@@ -11,7 +11,7 @@ from typing import IO
 
 from celery_dlq.errors import RecordRefused, StoreError
 from celery_dlq.spool.lines import NewerRecord, Record, decode
-from celery_dlq.spool.segment import fsync_directory, lock_waiting
+from celery_dlq.spool.segment import fsync_directory, locked
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,10 @@ def drain_file(path: Path, save: Save) -> Iterator[Drained]:
     :raises OSError: the file cannot be read or removed, or nothing can be set aside.
     :raises StoreError: ``save`` did.
     """
-    file = lock_waiting(path)
-    if file is None:
-        yield Drained(in_use=(path.name,) if path.exists() else ())
-        return
-    with file:
+    with locked(path) as file:
+        if file is None:
+            yield Drained(in_use=(path.name,) if path.exists() else ())
+            return
         aside, newer = _Aside(path), ""
         for step in _steps(file):
             newer = newer or step.newer

@@ -78,7 +78,7 @@ class Segment:
         if not self.size and self.is_in_place:
             with contextlib.suppress(OSError):
                 self.path.unlink()
-        self._file.close()
+        unlock(self._file)
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -103,7 +103,8 @@ def new_segment(directory: Path) -> Segment:
     raise BlockingIOError(f"every new file in {directory} is locked or removed at once")
 
 
-def lock_waiting(path: Path) -> IO[bytes] | None:
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[IO[bytes] | None]:
     """The file at ``path``, open and locked; None while its writer lives, or another drains it.
 
     :raises OSError: it may not be read and written.
@@ -112,19 +113,28 @@ def lock_waiting(path: Path) -> IO[bytes] | None:
         # For writing, since network file systems lock nothing else exclusively.
         file = path.open("r+b")
     except FileNotFoundError:
-        return None
+        yield None
+        return
+    try:
+        yield file if _lock(file) else None
+    finally:
+        unlock(file)
+
+
+def _lock(file: IO[bytes]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever held the lock before may have drained and removed the file.
-        if os.fstat(file.fileno()).st_nlink:
-            return file
     except BlockingIOError:
-        pass
-    except OSError:
-        file.close()
-        raise
-    file.close()
-    return None
+        return False
+    # Whoever held the lock before may have drained and removed the file.
+    return os.fstat(file.fileno()).st_nlink > 0
+
+
+def unlock(file: IO[bytes]) -> None:
+    """Close ``file``, and let others lock it at once. A lock lasts as long as any copy of the file is
+    open, and each pool process that was forked meanwhile has one."""
+    with file, contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def waiting_files(directory: Path) -> list[Path]:

@@ -1,10 +1,13 @@
+import contextlib
 import errno
 import logging
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -330,3 +333,41 @@ def test_what_can_be_read_of_a_newer_releases_file_is_stored_and_the_file_stays(
     path.write_bytes(newer(first) + second)
     assert drained(spool) == LETTERS[1:]
     assert path.read_bytes() == newer(first) + second
+
+
+def test_a_pool_process_that_was_forked_meanwhile_holds_nothing_up(spool):
+    spool.append(LETTERS)
+    with forked():
+        assert drained(spool) == LETTERS
+        assert spool.files() == []
+
+
+def test_nor_does_one_that_was_forked_while_a_file_was_drained(spool):
+    spool.append([*LETTERS, letter("c")])
+    children = contextlib.ExitStack()
+
+    def refuse(records):
+        children.enter_context(forked())
+        raise StoreUnavailable("away")
+
+    with children:
+        with pytest.raises(StoreUnavailable):
+            list(spool.drain(refuse))
+        assert [item.task_id for item in drained(spool)] == ["a", "b", "c"]
+
+
+@contextlib.contextmanager
+def forked():
+    """A child of this process, with copies of all that is open; it lives until the block ends."""
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of forks beside threads; this child runs nothing.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
