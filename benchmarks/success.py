@@ -14,7 +14,7 @@ from benchmarks.rounds import compare
 from benchmarks.services import BROKER
 from benchmarks.worker import Way, new_queue, running, send, wait
 
-ROUNDS, TASKS = 25, 2_000
+ROUNDS, TASKS = 40, 1_000
 
 
 def run() -> dict[str, float]:

@@ -19,20 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 import pytest
-
-from celery_dlq.classify import decide
-
-
-def raised(function, *args, **kwargs):
-    with pytest.raises(BaseException) as caught:
-        function(*args, **kwargs)
-    return caught.value
-
-
-def judge(exc):
-    decision = decide(exc)
-    return decision.verdict.value, decision.rule
-
+from judged import judge, raised
 
 # -- files and sockets ----------------------------------------------------------------------------
 

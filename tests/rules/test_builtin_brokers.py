@@ -4,24 +4,12 @@ import socket
 import ssl
 
 import pytest
-
-from celery_dlq.classify import decide
+from judged import judge, raised
 
 REDIS_WAIT = (
     "TimeoutError BusyLoadingError MaxConnectionsError ReadOnlyError TryAgainError MovedError "
     "AskError ClusterDownError MasterDownError"
 )
-
-
-def judge(exc):
-    decision = decide(exc)
-    return decision.verdict.value, decision.rule
-
-
-def raised(function, *args, **kwargs):
-    with pytest.raises(Exception) as caught:
-        function(*args, **kwargs)
-    return caught.value
 
 
 def resolver_says(code):

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 import sqlalchemy
+from judged import judge, raised
 from sqlalchemy import exc as sa_exc
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
@@ -14,17 +15,6 @@ from celery_dlq.classify import decide
 POSTGRES_DRIVERS = ("psycopg", "psycopg2", "asyncpg")
 MYSQL_DRIVERS = ("pymysql", "mysqlconnector")
 _MODULES = {"mysqlconnector": "mysql.connector"}
-
-
-def judge(exc):
-    decision = decide(exc)
-    return decision.verdict.value, decision.rule
-
-
-def raised(function, *args, **kwargs):
-    with pytest.raises(Exception) as caught:
-        function(*args, **kwargs)
-    return caught.value
 
 
 def with_driver(url, driver, **changes):
