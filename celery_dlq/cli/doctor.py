@@ -49,6 +49,8 @@ def _store(session: Session) -> Findings:
     url = parse_url(session.queue.settings.store_url)
     shown = url.render_as_string(hide_password=True)
     depth = counted(session.store.count(Filter()), "open letter")
+    # Nobody holds letters under this name: a write that changes nothing, and fails where none may be.
+    session.store.confirm("doctor", [""])
     yield Finding("store", Level.OK, f"{shown} answers, schema {HEAD}, {depth}")
     path = url.database or ""
     if url.get_backend_name() == "sqlite" and not path.startswith(("/", "file:")):

@@ -112,6 +112,15 @@ def test_a_store_that_does_not_answer(run, app):
     assert findings(result)["store"][0][0] == "error"
 
 
+def test_a_store_that_is_read_only(run, app, path):
+    app.conf.dlq_store_url = f"sqlite:///file:{path}?mode=ro&uri=true"
+    result = run("doctor")
+    assert result.exit_code == 1
+    [(level, text)] = findings(result)["store"]
+    assert level == "error"
+    assert "make the file and its directory writable" in text
+
+
 def test_a_password_is_not_shown(run, app, monkeypatch):
     app.conf.dlq_store_url = "postgresql://u:hunter2@127.0.0.1:1/x"
     app.conf.broker_url = "redis://:hunter2@127.0.0.1:1/0"
