@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -12,10 +13,11 @@ from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.letter import DeadLetter
-from celery_dlq.states import State
+from celery_dlq.states import OPEN_STATES, State
 from celery_dlq.store import deliveries, tables
 from celery_dlq.store.base import Saved
 from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
+from celery_dlq.store.namesakes import named_apart
 from celery_dlq.store.packets import check_sizes
 from celery_dlq.store.query import one_of
 from celery_dlq.store.rows import FAILURE_COLUMNS, Row, attempt_row, letter_row, storable
@@ -66,11 +68,8 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
     other instead of locking each other out.
     """
     check_sizes(connection, letters)
-    batch = sorted(
-        map(storable, letters),
-        key=lambda item: (item.task_id, redrive_of(item), item.last_failed_at),
-    )
-    stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
+    given = sorted(map(storable, letters), key=_in_order)
+    batch, stored = _lock_batch(connection, given)
     tally = Tally()
     drafts, arrived = [], 0
     for task_id, copies in groupby(batch, key=attrgetter("task_id")):
@@ -79,8 +78,28 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
         drafts.append(draft)
     _write(connection, drafts)
     tally.write(connection)
-    deliveries.forget_messages(connection, (item.task_id for item in batch))
+    deliveries.forget_messages(connection, (item.task_id for item in given))
     return Saved(arrived=arrived, known=len(letters) - arrived)
+
+
+def _in_order(item: DeadLetter) -> tuple[str, int, datetime]:
+    return item.task_id, redrive_of(item), item.last_failed_at
+
+
+def _lock_batch(
+    connection: Connection, batch: Sequence[DeadLetter]
+) -> tuple[Sequence[DeadLetter], dict[str, Stored]]:
+    """``batch`` under the ids that its letters are kept by, and what is stored under them."""
+    stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
+    owners = {
+        key: found.member.task for key, found in stored.items() if found.facts.state in OPEN_STATES
+    }
+    apart = named_apart(batch, owners)
+    others = {item.task_id for item in apart} - {item.task_id for item in batch}
+    if not others:
+        return batch, stored
+    stored |= lock_stored(connection, others, with_attempts=True)
+    return sorted(apart, key=_in_order), stored
 
 
 def lock_stored(
