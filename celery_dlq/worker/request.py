@@ -269,8 +269,10 @@ class DLQRequest(CountedRequest):
             return False
         if isinstance(exc, TimeLimitExceeded):
             return self._requeued_on_timeout()
+        # Before 5.7 Celery acknowledges a process that said why it exits.
+        also_exits = (SystemExit, KeyboardInterrupt) if hasattr(self, "_worker_lost_info") else ()
         return (
-            isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt))
+            isinstance(exc, (WorkerLostError, *also_exits))
             and bool(self.task.acks_late and self.task.reject_on_worker_lost)
             and not getattr(self.task, "retry_on_worker_lost", None)
             and not self._success_is_stored()
@@ -278,8 +280,6 @@ class DLQRequest(CountedRequest):
 
     def _reason_of_lost_worker(self, exc: BaseException) -> Reason | None:
         if self._already_cancelled or self._already_revoked:
-            return None
-        if self.task.acks_late and self.task.reject_on_worker_lost and not self._retries_spent():
             return None
         if getattr(self.task, "retry_on_worker_lost", None) and not self._retries_spent():
             return None

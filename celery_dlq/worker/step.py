@@ -28,6 +28,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(consumer, **options)
         # Other steps look at the consumer's handlers when they start; so this is the time.
         Foreign(consumer, consumer.app.dead_letter_queue).join()
+        # Next to the pool, so that what the gate lets go is still kept from one that must be alone.
         consumer.app.dead_letter_queue.deliveries.solitude.join(consumer)
         self._gate: Gate = consumer.app.dead_letter_queue.gate
         self._gate.join(consumer)

@@ -1,107 +1,39 @@
 """DLQRequest as the worker's parent uses it, with a recorder that the test holds back."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
-from billiard.einfo import ExceptionInfo
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
 from celery.app.task import Context
-from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry, TaskRevokedError
-from celery.worker.request import create_request_cls
-from celery.worker.state import revoked
-from factories import delivery
-from kombu.asynchronous.semaphore import LaxBoundedSemaphore
+from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
+from parent_side import Message, charging_app, einfo, held_recorder, request_maker
 
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
-from celery_dlq.errors import PoisonMessage
 from celery_dlq.headers import LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.letter import Outcome
-from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.ending import died
 from celery_dlq.worker.request import DLQRequest
 
 
-class HeldRecorder:
-    """Keeps what is recorded, and what is to follow, until the test lets it go on."""
-
-    #: Where questions are put to; without it they have no answer.
-    store = None
-
-    def __init__(self):
-        self.records, self.waiting = [], []
-
-    def record(self, what, then):
-        self.records.append(what)
-        self.waiting.append(then)
-
-    def record_now(self, what):
-        self.records.append(what)
-
-    def ask(self, question, then):
-        self.waiting.append(lambda: then(question(self.store) if self.store else None))
-
-    def release(self):
-        while self.waiting:
-            self.waiting.pop(0)()
-
-
-class Message:
-    """What a transport delivers, as far as a request looks."""
-
-    content_type, content_encoding = "application/json", "utf-8"
-
-    def __init__(self, task, **headers):
-        self.body = b'[[17], {"token": "s3cret"}, {}]'
-        self.payload = ([17], {"token": "s3cret"}, {})
-        self.headers = {"id": "4711", "task": task, "retries": 0, "root_id": "4711", **headers}
-        self.properties = {
-            "correlation_id": "4711",
-            "reply_to": "r",
-            "priority": 2,
-            "delivery_tag": "t",
-        }
-        self.delivery_info = {"exchange": "", "routing_key": "slow", "redelivered": False}
-
-
 @pytest.fixture
 def app():
-    app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
-
-    @app.task(base=DLQTask, name="shop.charge", shared=False, dlq_tags=("money",))
-    def charge(*args, **kwargs): ...
-
-    app.finalize()
-    return app
+    return charging_app()
 
 
 @pytest.fixture
 def recorder(app):
-    recorder = HeldRecorder()
-    app.dead_letter_queue.__dict__["recorder"] = recorder
-    return recorder
+    return held_recorder(app)
 
 
 @pytest.fixture
 def make(app):
-    """A request as the worker's strategy makes it; what it acknowledged or rejected is on it."""
+    return request_maker(app)
 
-    def make(redelivered=False, task="shop.charge", pool=None, payload=None, **headers):
-        registered, done = app.tasks[task], []
-        pool = pool or SimpleNamespace(apply_async=None)
-        cls = create_request_cls(DLQRequest, registered, pool, "w@host", None, app=app)
-        message = Message(task, **headers)
-        message.payload = payload or message.payload
-        message.delivery_info["redelivered"] = redelivered
-        request = cls(
-            message, app=app, task=registered, hostname="w@host", body=message.body,
-            on_ack=lambda *_: done.append("ack"), on_reject=lambda *a: done.append(f"reject {a[-1]}"),
-        )  # fmt: skip
-        request.done = done
-        return request
 
-    return make
+@pytest.fixture
+def late(app):
+    app.tasks["shop.charge"].acks_late = True
 
 
 REFUSED = {
@@ -141,22 +73,10 @@ def test_what_celery_can_run_is_taken(make, headers):
     assert make(**headers).name == "shop.charge"
 
 
-def einfo(exc):
-    try:
-        raise exc
-    except BaseException:
-        return ExceptionInfo()
-
-
 def noted(exc, rule, reason):
     """What the process that ran the task knows of its end."""
     context = Context(id="4711", retries=0, hostname="child@host")
     return died(context, exc, Decision(Verdict.TERMINAL, rule=rule), reason).failure
-
-
-@pytest.fixture
-def late(app):
-    app.tasks["shop.charge"].acks_late = True
 
 
 def test_a_failure_is_recorded_before_its_message_is_acknowledged(make, recorder, late):
@@ -310,179 +230,6 @@ def test_celerys_own_tasks_are_no_letters(recorder):
     request = DLQRequest(message, app=app, task=task, body=message.body)
     request.on_failure(einfo(KeyError()), return_ok=True)
     assert recorder.records == []
-
-
-class TestDeliveries:
-    """Messages that come back because their process or worker died."""
-
-    @pytest.fixture(autouse=True)
-    def _store(self, recorder, tmp_path, late, app):
-        recorder.store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
-        yield
-        recorder.store.close()
-
-    @pytest.fixture
-    def pool(self, app):
-        """A worker's pool; what it was given."""
-        given = []
-        app.dead_letter_queue.deliveries.solitude.join(
-            SimpleNamespace(on_task_request=given.append, controller=None, timer=None)
-        )
-        return SimpleNamespace(apply_async=lambda *_, **options: given.append(options), given=given)
-
-    def deliver(self, make, recorder, pool, **options):
-        request = make(pool=pool, redelivered=True, **options)
-        request.execute_using_pool(pool)
-        recorder.release()
-        return request
-
-    def test_a_first_delivery_is_not_counted(self, make, recorder, pool):
-        make(pool=pool).execute_using_pool(pool)
-        assert len(pool.given) == 1
-        assert recorder.waiting == []
-
-    def test_what_came_back_runs_after_it_was_written_down(self, make, recorder, pool):
-        request = make(pool=pool, redelivered=True)
-        request.execute_using_pool(pool)
-        assert pool.given == []
-        recorder.release()
-        [given] = pool.given
-        assert given["correlation_id"] == "4711"
-        assert [item.number for item in recorder.store.deliveries("4711")] == [2]
-
-    def test_its_process_died_three_times(self, make, recorder, pool):
-        first = make(pool=pool)
-        first.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
-        recorder.release()
-        second = self.deliver(make, recorder, pool)
-        second.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
-        recorder.release()
-        assert (first.done, second.done, recorder.records) == (["reject True"], ["reject True"], [])
-        third = self.deliver(make, recorder, pool)
-        third.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
-        recorder.release()
-        [letter] = recorder.records
-        assert letter.reason is Reason.POISON
-        assert (letter.exception_type, letter.message) == (
-            "billiard.exceptions.WorkerLostError",
-            "signal 11 (SIGSEGV)",
-        )
-        assert [attempt.number for attempt in letter.attempts] == [1, 1, 1]
-        assert "delivery 1 started" in letter.explanation.evidence
-        assert third.done == ["ack"]
-        result = third.task.backend.get_task_meta("4711")
-        assert (result["status"], type(result["result"])) == ("FAILURE", PoisonMessage)
-
-    def test_its_worker_died_each_time(self, make, recorder, pool):
-        for number, alone in ((2, False), (3, True)):
-            recorder.store.put_delivery(
-                delivery("4711", number=number, minutes=number, alone=alone)
-            )
-        request = self.deliver(make, recorder, pool)
-        recorder.release()
-        assert pool.given == [], "not run again"
-        [letter] = recorder.records
-        assert (letter.reason, letter.exception_type) == (
-            Reason.POISON,
-            "celery_dlq.errors.PoisonMessage",
-        )
-        assert [attempt.failed_at for attempt in letter.attempts] == [
-            delivery(minutes=minute).started_at for minute in (2, 3)
-        ]
-        assert (letter.worker, letter.pid) == ("celery@host", 4711)
-        assert letter.explanation.evidence.endswith("on celery@host alone: its worker died")
-        assert request.done == ["ack"]
-
-    @pytest.mark.parametrize("announces", ["failure and time-out", "time-out only"])
-    def test_a_time_limit_that_requeues_is_bounded_too(self, make, recorder, app, pool, announces):
-        app.tasks["shop.charge"].acks_on_timeout = False
-        fates = []
-        for turn in range(3):
-            request = self.deliver(make, recorder, pool) if turn else make(pool=pool)
-            if announces == "failure and time-out":
-                request.on_failure(einfo(TimeLimitExceeded(5)))
-            request.on_timeout(soft=False, timeout=5)
-            recorder.release()
-            fates += request.done
-        assert fates == ["reject True", "reject True", "ack"]
-        assert [letter.reason for letter in recorder.records] == [Reason.TIMEOUT]
-
-    @pytest.mark.parametrize(
-        ("exc", "done"),
-        [
-            (Retry("later", exc=KeyError()), ["ack"]),
-            (Reject(requeue=True), ["reject True"]),
-            (Ignore(), ["ack"]),
-            (Terminated(15), ["ack"]),
-        ],
-    )
-    def test_a_run_that_ended_is_forgotten_before_its_message_moves(
-        self, make, recorder, pool, exc, done
-    ):
-        request = self.deliver(make, recorder, pool)
-        request.on_failure(einfo(exc))
-        assert request.done == []
-        recorder.release()
-        assert request.done == done
-        assert recorder.store.deliveries("4711") == ()
-
-    def test_revoked_while_it_waited(self, make, recorder, pool):
-        request = make(pool=pool, redelivered=True)
-        request.execute_using_pool(pool)
-        revoked.add("4711")
-        try:
-            recorder.release()
-            assert (pool.given, request.done) == ([], ["ack"])
-            assert recorder.store.deliveries("4711") == ()
-            with pytest.raises(TaskRevokedError):
-                make(pool=pool, redelivered=True).execute_using_pool(pool)
-        finally:
-            revoked.discard("4711")
-
-    def test_more_condemned_than_slots_leave_the_slots_free(self, make, recorder, app):
-        slots = LaxBoundedSemaphore(2)
-        controller = SimpleNamespace(_quick_release=slots.release)
-        solitude = app.dead_letter_queue.deliveries.solitude
-        solitude.join(SimpleNamespace(on_task_request=None, controller=controller, timer=None))
-        given = []
-        pool = SimpleNamespace(apply_async=lambda *_, **options: given.append(options))
-        for number in (3, 4):
-            recorder.store.put_delivery(delivery("4711", number=number, alone=True, minutes=number))
-        for _ in range(5):
-            condemned = make(pool=pool, redelivered=True)
-            slots.acquire(condemned.execute_using_pool, pool)
-        while recorder.waiting:
-            recorder.release()
-        assert (len(recorder.records), given, slots.value) == (5, [], 2)
-
-    def test_without_the_store_the_worker_counts_by_itself(self, make, recorder, pool):
-        recorder.store, store = None, recorder.store
-        fates = []
-        for turn in range(3):
-            request = make(pool=pool, redelivered=turn > 0)
-            request.on_failure(einfo(WorkerLostError("signal 9")))
-            recorder.release()
-            fates += request.done
-        recorder.store = store
-        assert fates == ["reject True", "reject True", "ack"]
-        [letter] = recorder.records
-        assert (letter.reason, len(letter.attempts)) == (Reason.POISON, 3)
-
-    @pytest.mark.parametrize(("said", "rejects"), [(None, True), (False, False), (True, True)])
-    def test_reject_on_worker_lost_is_the_default_and_no_more(self, said, rejects):
-        app = Celery("unit", broker="memory://", set_as_current=False)
-        if said is not None:
-            app.conf.task_reject_on_worker_lost = said
-
-        def charge(): ...
-
-        by_config = app.task(base=DLQTask, name="a", shared=False)(charge)
-        by_task = app.task(base=DLQTask, name="b", reject_on_worker_lost=False, shared=False)(
-            charge
-        )
-        app.finalize()
-        assert by_config.reject_on_worker_lost is rejects
-        assert by_task.reject_on_worker_lost is False
 
 
 class BrokenBackend:
