@@ -12,14 +12,26 @@ from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.worker.request import DLQRequest
 
 
-class _InstantQueue(DeadLetterQueue):
-    """Needs no store: what is recorded is safe at once."""
+class _InstantRecorder:
+    """What is recorded is safe at once, and no question has an answer."""
 
     recorded = 0
 
     def record(self, what, then):
-        _InstantQueue.recorded += 1
+        _InstantRecorder.recorded += 1
         then()
+
+    def record_now(self, what):
+        _InstantRecorder.recorded += 1
+
+    def ask(self, question, then):
+        then(None)
+
+
+class _InstantQueue(DeadLetterQueue):
+    """Needs no store."""
+
+    recorder = _InstantRecorder()
 
 
 def _readable(make):
@@ -53,4 +65,6 @@ def pytest_collection_finish(session):
 
 
 def pytest_sessionfinish():
-    assert _InstantQueue.recorded, "no test of Celery's made a dead letter: is the plugin at work?"
+    assert _InstantRecorder.recorded, (
+        "no test of Celery's made a dead letter: is the plugin at work?"
+    )
