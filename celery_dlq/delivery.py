@@ -12,6 +12,8 @@ class Delivery:
     the death of its process. A run that ends in any other way is forgotten."""
 
     task_id: str
+    #: Name of the task: ids are not unique where two apps share a store.
+    task: str
     #: Which redrive the message belongs to; 0 is the original message.
     redrive: int
     #: The attempt that the message asks for: Celery's ``retries`` + 1.

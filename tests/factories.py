@@ -78,6 +78,7 @@ def envelope(task_id: str = "0d3f", **changes: Any) -> Envelope:
 
 def delivery(task_id: str = "0d3f", *, minutes: float = 0, **changes: Any) -> Delivery:
     values = {
+        "task": "shop.charge",
         "redrive": 0,
         "attempt": 1,
         "number": 2,

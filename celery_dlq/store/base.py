@@ -131,8 +131,9 @@ class Store(Protocol):
         """Resolve the letters whose messages succeeded, and forget the messages' deliveries; returns
         how many were open."""
 
-    def deliveries(self, task_id: str) -> tuple[Delivery, ...]:
-        """What is remembered of the deliveries of ``task_id``, over all redrives, oldest first."""
+    def deliveries(self, task_id: str, task: str) -> tuple[Delivery, ...]:
+        """What is remembered of the deliveries of ``task`` under ``task_id``, over all redrives, oldest
+        first. Two apps that share a store may use the same id."""
 
     def put_delivery(self, delivery: Delivery) -> None:
         """Remember ``delivery``, in the place of what is known of it (its redrive, attempt and start)."""

@@ -17,14 +17,15 @@ from celery_dlq.store.rows import fit, stored_id, whole
 delivery = tables.delivery
 
 
-def read(connection: Connection, task_id: str) -> tuple[Delivery, ...]:
-    """The deliveries of ``task_id``, oldest first."""
+def read(connection: Connection, task_id: str, task: str) -> tuple[Delivery, ...]:
+    """The deliveries of the messages of ``task`` under ``task_id``, oldest first."""
+    wanted = fit(delivery, {"task": task})
     rows = connection.execute(
         select(delivery)
-        .where(delivery.c.task_id == stored_id(task_id))
+        .where(delivery.c.task_id == stored_id(task_id), delivery.c.task == wanted["task"])
         .order_by(delivery.c.started_at)
     ).mappings()
-    return tuple(Delivery(**{**row, "task_id": task_id}) for row in rows)
+    return tuple(Delivery(**{**row, "task_id": task_id, "task": task}) for row in rows)
 
 
 def put(connection: Connection, item: Delivery) -> None:

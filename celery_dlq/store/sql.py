@@ -61,8 +61,8 @@ class SQLStore:
             return 0
         return self._write(lambda connection: record_batch(connection, outcomes))
 
-    def deliveries(self, task_id: str) -> tuple[Delivery, ...]:
-        return self._read(lambda connection: deliveries.read(connection, task_id))
+    def deliveries(self, task_id: str, task: str) -> tuple[Delivery, ...]:
+        return self._read(lambda connection: deliveries.read(connection, task_id, task))
 
     def put_delivery(self, delivery: Delivery) -> None:
         self._write(lambda connection: deliveries.put(connection, delivery))

@@ -159,6 +159,7 @@ delivery = Table(
     "celery_dlq_delivery",
     metadata,
     Column("task_id", name(), nullable=False),
+    Column("task", name(), nullable=False),
     Column("redrive", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("number", Integer, nullable=False),

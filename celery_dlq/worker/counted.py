@@ -42,6 +42,7 @@ class CountedRequest(Request):  # type: ignore[misc]
         """This delivery, starting now. A number of 0 is for the store to fill in."""
         return Delivery(
             task_id=letter_id(self._message, self.id),
+            task=self.type,
             redrive=redrive_of(self._message.headers),
             attempt=_whole(self._request_dict.get("retries")) + 1,
             number=0 if self._dlq_came_back else 1,

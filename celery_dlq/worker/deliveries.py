@@ -37,8 +37,8 @@ logger = get_logger(__name__)
 
 T = TypeVar("T")
 
-#: What is counted together: task id, redrive, attempt.
-_Key = tuple[str, int, int]
+#: What is counted together: task id, task, redrive, attempt.
+_Key = tuple[str, str, int, int]
 
 #: Times the limit, at which a message is condemned whatever else ran.
 HOPELESS = 3
@@ -141,6 +141,10 @@ def note_deaths(store: Store, deaths: Sequence[Delivery]) -> tuple[Delivery, ...
     return known
 
 
+def _key(item: Delivery) -> _Key:
+    return item.task_id, item.task, item.redrive, item.attempt
+
+
 def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
     return replace(died, number=died.number or next_number(others))
 
@@ -150,9 +154,8 @@ def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:
     what takes longer than the visibility timeout) is not among them."""
     return tuple(
         item
-        for item in store.deliveries(one.task_id)
-        if (item.redrive, item.attempt) == (one.redrive, one.attempt)
-        and (item.death or not process.lives(item.process))
+        for item in store.deliveries(one.task_id, one.task)
+        if _key(item) == _key(one) and (item.death or not process.lives(item.process))
     )
 
 
@@ -228,7 +231,7 @@ class Deliveries:
         """Write down that ``suspect`` died; ``then`` gets all deliveries of its message that did not end,
         this one last. Of a store that is away, only those that this worker saw."""
         self._started.pop(suspect, None)
-        key = (died.task_id, died.redrive, died.attempt)
+        key = _key(died)
         earlier = self._unwritten.pop(key, ())
         deaths = (*earlier, _numbered(replace(died, process=self._process), earlier))
 

@@ -73,7 +73,7 @@ def test_a_segfault_among_a_thousand_innocents_is_one_letter(project):
     assert "SIGSEGV" in letter.message
     assert "delivery 2 started" in letter.explanation.evidence
     assert set(lines(project, "done")) == {str(number) for number in range(INNOCENTS)}
-    assert project.dlq.store.deliveries(poison) == ()
+    assert project.dlq.store.deliveries(poison, "proj.segfaults") == ()
     assert project.app.AsyncResult(poison).state == "FAILURE"
 
 
@@ -103,7 +103,7 @@ def assert_only_the_killer_was_stopped(project, poison, innocent):
     assert len(lines(project, "killed")) == 3, "run three times, and stopped"
     assert letter.explanation.evidence.count("alone") == 1
     wait_for("the innocent's result", lambda: project.app.AsyncResult(innocent).successful())
-    assert project.dlq.store.deliveries(innocent) == ()
+    assert project.dlq.store.deliveries(innocent, "proj.innocent") == ()
     starts = Counter(line.split()[0] for line in lines(project, "started"))
     assert starts["7"] >= 3, "the innocent died twice beside it"
 

@@ -69,7 +69,7 @@ def test_what_came_back_runs_after_it_was_written_down(make, recorder, pool):
     recorder.release()
     [given] = pool.given
     assert given["correlation_id"] == "4711"
-    assert [item.number for item in recorder.store.deliveries("4711")] == [2]
+    assert [item.number for item in recorder.store.deliveries("4711", "shop.charge")] == [2]
 
 
 def test_its_process_died_three_times(make, recorder, pool):
@@ -145,7 +145,7 @@ def test_a_run_that_ended_is_forgotten_before_its_message_moves(make, recorder, 
     assert request.done == []
     recorder.release()
     assert request.done == done
-    assert recorder.store.deliveries("4711") == ()
+    assert recorder.store.deliveries("4711", "shop.charge") == ()
 
 
 def test_revoked_while_it_waited(make, recorder, pool):
@@ -155,7 +155,7 @@ def test_revoked_while_it_waited(make, recorder, pool):
     try:
         recorder.release()
         assert (pool.given, request.done) == ([], ["ack"])
-        assert recorder.store.deliveries("4711") == ()
+        assert recorder.store.deliveries("4711", "shop.charge") == ()
         with pytest.raises(TaskRevokedError):
             make(pool=pool, redelivered=True).execute_using_pool(pool)
     finally:

@@ -156,7 +156,7 @@ def store(tmp_path):
 def test_a_delivery_is_written_down_before_it_starts(store):
     begun = begin(store, delivery(number=0), LIMIT, patient=True)
     assert begun.started == delivery(number=2)
-    assert store.deliveries("0d3f") == (begun.started,)
+    assert store.deliveries("0d3f", "shop.charge") == (begun.started,)
 
 
 def test_what_must_be_alone_is_not_written_down_before_it_is(store):
@@ -164,7 +164,7 @@ def test_what_must_be_alone_is_not_written_down_before_it_is(store):
     wanted = delivery(number=0, minutes=1)
     waits = begin(store, wanted, LIMIT, patient=True)
     assert (waits.admission, waits.started) == (Admission.RUN_ALONE, None)
-    assert len(store.deliveries("0d3f")) == 1
+    assert len(store.deliveries("0d3f", "shop.charge")) == 1
     begun = begin(store, delivery(number=0, minutes=1, alone=True), LIMIT, patient=False)
     assert (begun.started.number, begun.started.alone) == (3, True)
 
@@ -174,6 +174,11 @@ def test_a_redrive_and_a_retry_start_to_count_anew(store):
         store.put_delivery(delivery(number=9, minutes=number, alone=True, **changes))
     for wanted in (delivery(redrive=2), delivery(attempt=2), delivery(redrive=1, attempt=2)):
         assert begin(store, wanted, LIMIT, patient=True).earlier == ()
+
+
+def test_another_apps_task_of_the_same_id_is_another_message(store):
+    store.put_delivery(delivery(number=3, alone=True, task="stock.count"))
+    assert begin(store, delivery(minutes=1), LIMIT, patient=True).earlier == ()
 
 
 def test_a_copy_that_still_runs_did_not_die(store):
@@ -281,7 +286,7 @@ def test_a_message_that_kills_its_worker_runs_three_times_and_no_more(deliveries
         deliveries.admit(suspect)
         fates += suspect.became
     assert fates == [("runs", 1), ("runs", 2), ("condemned", 2)]
-    assert [item.alone for item in store.deliveries("0d3f")] == [False, True]
+    assert [item.alone for item in store.deliveries("0d3f", "shop.charge")] == [False, True]
     assert solitude.slots_given_back == 1
 
 
@@ -311,7 +316,7 @@ def test_what_a_worker_counted_itself_is_written_down_when_the_store_is_back(
     second = delivery(number=0, minutes=1, death="signal 9")
     deliveries.count_death(Suspect(), second, counted.append)
     assert [item.number for item in counted[-1]] == [1, 2]
-    assert [item.number for item in store.deliveries("0d3f")] == [1, 2]
+    assert [item.number for item in store.deliveries("0d3f", "shop.charge")] == [1, 2]
     assert deliveries._unwritten == {}
 
 
@@ -334,32 +339,32 @@ def test_what_was_asked_over_a_lost_connection_does_not_run_and_is_not_counted(
     deliveries.stop()
     recorder.answer()
     assert suspect.became == []
-    assert store.deliveries("0d3f") == ()
+    assert store.deliveries("0d3f", "shop.charge") == ()
 
 
 def test_what_runs_when_the_worker_is_shut_down_is_not_counted_any_more(deliveries, store):
     running = Suspect()
     deliveries.admit(running)
-    assert len(store.deliveries("0d3f")) == 1
+    assert len(store.deliveries("0d3f", "shop.charge")) == 1
     deliveries.stop()
-    assert store.deliveries("0d3f") == ()
+    assert store.deliveries("0d3f", "shop.charge") == ()
 
 
 def test_what_was_seen_to_die_before_the_shutdown_stays_counted(deliveries, store):
     suspect = Suspect()
     deliveries.admit(suspect)
-    [started] = store.deliveries("0d3f")
+    [started] = store.deliveries("0d3f", "shop.charge")
     deliveries.count_death(suspect, replace(started, death="signal 9"), lambda known: None)
     deliveries.stop()
-    assert [item.death for item in store.deliveries("0d3f")] == ["signal 9"]
+    assert [item.death for item in store.deliveries("0d3f", "shop.charge")] == ["signal 9"]
 
 
 def test_a_run_that_others_join_is_no_proof(deliveries, solitude, store):
     store.put_delivery(delivery(number=2))
     suspect, let_in = Suspect(minutes=1), []
     deliveries.admit(suspect)
-    assert store.deliveries("0d3f")[1].alone
-    solitude.joined(lambda: let_in.append(store.deliveries("0d3f")[1].alone))
+    assert store.deliveries("0d3f", "shop.charge")[1].alone
+    solitude.joined(lambda: let_in.append(store.deliveries("0d3f", "shop.charge")[1].alone))
     assert let_in == [False], "written down before anybody is let in"
 
 
@@ -382,5 +387,5 @@ def test_old_deliveries_are_pruned_by_the_way(deliveries, store):
     store.put_delivery(delivery("old", minutes=-8 * 24 * 60))
     store.put_delivery(delivery("young", minutes=-6 * 24 * 60))
     deliveries.admit(Suspect())
-    assert store.deliveries("old") == ()
-    assert len(store.deliveries("young")) == 1
+    assert store.deliveries("old", "shop.charge") == ()
+    assert len(store.deliveries("young", "shop.charge")) == 1

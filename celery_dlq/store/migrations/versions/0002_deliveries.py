@@ -21,6 +21,7 @@ def upgrade() -> None:
     op.create_table(
         "celery_dlq_delivery",
         sa.Column("task_id", name(), nullable=False),
+        sa.Column("task", name(), nullable=False),
         sa.Column("redrive", sa.Integer, nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("number", sa.Integer, nullable=False),
