@@ -43,6 +43,8 @@ class DLQRequest(CountedRequest):
     _dlq_dead = False
     #: Whether it is safe.
     _dlq_safe = False
+    #: The stored success of a run whose process is gone, False for none; None until it is looked for.
+    _dlq_success: Any = None
     #: What must wait for that letter: later calls of the same end, in order.
     _dlq_after: list[Callable[[], object]] | None = None
 
@@ -288,11 +290,17 @@ class DLQRequest(CountedRequest):
     def _success_is_stored(self) -> bool:
         """Whether the run had stored its success before its process ended."""
         try:
-            ask = getattr(self, "_success_was_stored", self._is_success)  # Celery's own since 5.7
-            return bool(not self.ignore_result and ask())
+            return bool(not self.ignore_result and self._success_was_stored())
         except Exception:
             logger.exception("cannot tell whether %s[%s] had succeeded", self.name, self.id)
             return False
+
+    def _success_was_stored(self) -> Any:
+        # Celery's own question since 5.7, here asked once: with the backend down, each answer takes seconds.
+        if self._dlq_success is None:
+            ask = getattr(super(), "_success_was_stored", self._is_success)
+            self._dlq_success = ask()
+        return self._dlq_success
 
     def _is_success(self) -> bool:
         backend = self.task.backend

@@ -81,8 +81,11 @@ class DLQTask(Task):  # type: ignore[misc]
     def _set_trace(self, tracer: Tracer | None) -> None:
         self._trace = tracer and guarded(tracer)
 
+    def _del_trace(self) -> None:
+        del self._trace
+
     #: What the last run of a body came to rides on what this returns to the worker's parent.
-    __trace__ = property(attrgetter("_trace"), _set_trace)
+    __trace__ = property(attrgetter("_trace"), _set_trace, _del_trace)
 
     @classmethod
     def bind(cls, app: Any) -> Any:

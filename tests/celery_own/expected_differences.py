@@ -6,6 +6,8 @@ of Celery does not have counts for nothing.
 
 _RETRIES = "t/unit/tasks/test_tasks.py::test_task_retries::"
 
+_REQUEST = "t/unit/worker/test_request.py::test_Request::"
+
 #: Reason to the tests that differ for it.
 EXPECTED_DIFFERENCES: dict[str, tuple[str, ...]] = {
     "retry_backoff is float seconds; Celery truncates it to whole seconds, and raises it to 1": (
@@ -33,5 +35,26 @@ EXPECTED_DIFFERENCES: dict[str, tuple[str, ...]] = {
     ),
     "a SystemExit raised in a worker is the task's failure; with Celery it ends the pool process": (
         "t/unit/tasks/test_trace.py::test_trace::test_trace_SystemExit",
+        "t/unit/worker/test_request.py::test_trace_task::test_process_cleanup_BaseException",
+    ),
+    "what the tracer raises is handed over as the run's failure, since a pool without processes would"
+    " never settle the message; Celery's tests expect it to get through": (
+        "t/unit/tasks/test_trace.py::test_trace::test_outside_body_error",
+        "t/unit/tasks/test_trace.py::test_trace::"
+        "test_deduplicate_successful_tasks__reject_propagates_through_trace_task",
+    ),
+    "a MemoryError is the task's failure; with Celery it ends the worker": (
+        f"{_REQUEST}test_on_failure_propagates_MemoryError",
+        "t/unit/worker/test_request.py::test_create_request_class::"
+        "test_on_success__propagates_MemoryError",
+    ),
+    "reject_on_worker_lost is on unless set; the message goes back and is counted": (
+        f"{_REQUEST}test_on_failure_exit_from_task_itself_is_worker_lost[exc0-exitcode 1]",
+        f"{_REQUEST}test_on_failure_exit_from_task_itself_is_worker_lost[exc1-exitcode 0]",
+        f"{_REQUEST}test_on_failure_exit_from_task_itself_is_worker_lost[exc2-exitcode 1]",
+        f"{_REQUEST}test_on_failure_exit_from_task_itself_is_worker_lost[exc3-KeyboardInterrupt]",
+    ),
+    "arguments that are none are refused before the task is started": (
+        f"{_REQUEST}test_from_message_invalid_kwargs",
     ),
 }
