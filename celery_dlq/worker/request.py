@@ -98,6 +98,17 @@ class DLQRequest(CountedRequest):
                 self._dlq_safe = True
         super()._announce_cancelled(*args, **kwargs)
 
+    def _announce_revoked(self, *args: Any) -> None:
+        """Called for a message that expired or was revoked, which is dropped. With the result backend
+        down Celery raises before it acknowledges: out of the consumer, and the worker ends."""
+        try:
+            super()._announce_revoked(*args)
+        except Exception:
+            logger.exception("Celery failed to end %s[%s], which was revoked", self.name, self.id)
+            self._already_revoked = True
+            if not self.acknowledged:
+                self.acknowledge()
+
     def condemn(self, known: tuple[Delivery, ...]) -> None:
         """Its message has killed its worker too often; called instead of running it."""
         self._dlq_decided = True

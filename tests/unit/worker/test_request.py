@@ -260,6 +260,14 @@ class TestResultBackendDown:
         assert request.done == ["ack"]
         assert "Celery failed to end" in caplog.text
 
+    def test_a_message_that_expired_is_dropped_and_the_worker_lives(self, make, recorder, caplog):
+        request = make(expires="2020-01-01T00:00:00+00:00")
+        assert request.revoked()
+        assert request.revoked(), "and stays so"
+        assert request.done == ["ack"]
+        assert recorder.records == []
+        assert "Celery failed to end" in caplog.text
+
 
 def test_a_memory_error_outside_of_the_body_does_not_reach_celery(make, recorder, late):
     request = make()
