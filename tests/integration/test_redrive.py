@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from celery import chain, chord, signature
+from factories import envelope, letter
 from project import wait_for
 
 from celery_dlq import Filter, Reason
@@ -104,7 +105,12 @@ def fresh(project, result):
     return project.app.AsyncResult(result.id)
 
 
-def test_a_chord_whose_header_members_died_completes(project):
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
+def test_a_chord_whose_header_members_died_completes(project, ordered):
+    kept = {"result_backend_transport_options": {"result_chord_ordered": ordered}}
+    project.app.conf.update(kept)
+    project.settings.update(kept)
+
     def member(x):
         return signature("proj.member", args=(x,), app=project.app)
 
@@ -114,12 +120,47 @@ def test_a_chord_whose_header_members_died_completes(project):
         result = chord([ok, member(10), ok, member(20)], app=project.app)(body)
         wait_for("two dead members", lambda: project.count(task="proj.member") == 2)
         wait_for("the chord to fail", lambda: fresh(project, result).failed())
+        backend = project.app.backend
+        parts = backend.get_key_for_group(result.parent.id, ".j")
+        assert backend.client.type(parts) == (b"zset" if ordered else b"list")
         project.fixed.touch()
         assert redrive(project).sent == 2
         wait_for("the chord's body", lambda: fresh(project, result).successful())
         assert fresh(project, result).get(timeout=10) == 132
         assert [fresh(project, part).get(timeout=10) for part in result.parent] == [1, 10, 1, 20]
     assert project.count() == 0
+
+
+def test_letters_whose_messages_were_lost_on_the_way_are_sent_anew_each_once(project):
+    """More than a batch, claimed by a state that they are to leave and come back to."""
+    project.settings["dlq_batch_size"] = 50
+    ids = [f"{project.queue}-{number}" for number in range(160)]
+    project.dlq.store.save([sendable(project, task_id) for task_id in ids])
+    assert redrive(project).sent == len(ids)
+    with project.app.connection_for_write() as connection:
+        assert connection.default_channel.queue_purge(project.queue) == len(ids)
+    again = project.run("dlq", "redrive", "--state", "redriven", "--queue", project.queue, "--yes")
+    assert again.returncode == 0, again.stderr
+    project.fixed.touch()
+    project.sent += ids
+    with project.worker("-c", "2"):
+        wait_for("all to be resolved", lambda: (
+            project.count(states=frozenset({State.RESOLVED})) == len(ids)
+        ))  # fmt: skip
+    assert {len(path.read_text()) for path in project.directory.glob("count-late-*")} == {1}
+
+
+def sendable(project, task_id):
+    """A letter of ``late``, whose runs are counted, that can go to the project's queue."""
+    number = task_id.rpartition("-")[2]
+    sent = envelope(
+        task_id,
+        body=json.dumps([[number], {}, {}]).encode(),
+        headers={"id": task_id, "task": "proj.late", "retries": 0, "lang": "py"},
+        routing_key=project.queue,
+        queue=project.queue,
+    )
+    return letter(task_id, task="proj.late", envelope=sent)
 
 
 def test_a_chain_continues_where_it_died(project):
