@@ -28,8 +28,8 @@ logger = get_logger(__name__)
 def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | None:
     """What goes to Celery instead of ``exc``, which the body raised, if anything does."""
     if isinstance(exc, (Retry, Ignore, Reject)):
-        if isinstance(exc, Retry) and not request.is_eager:
-            here.ending = Ended.RETRIED
+        if not request.is_eager:
+            here.ending = _chosen_end(exc, request)
         return None
     if isinstance(exc, MemoryError):
         # The worker's parent re-raises a MemoryError that reaches it, and exits.
@@ -55,6 +55,20 @@ def decide(task: DLQTask, exc: BaseException) -> Decision:
     if own is not None:
         return Decision(Verdict(own), rule="task.classify")
     return _classifier_of(task).decide(exc)
+
+
+def _chosen_end(exc: Retry | Ignore | Reject, request: Context) -> Ended | Died | None:
+    """The end that the body chose itself; None when that says it all."""
+    if isinstance(exc, Retry):
+        return Ended.RETRIED
+    # The Reject may be Celery's, for a retry() of the body's that could not be published.
+    return vars(request).get("_dlq_unsent") if isinstance(exc, Reject) else None
+
+
+def unsent(request: Context, exc: BaseException, decision: Decision, rejected: Reject) -> Died:
+    """The end by a retry for ``exc`` that could not be published, which Celery turns into ``rejected``."""
+    why = f"the retry could not be published: {safe_message(rejected)}"
+    return died(request, exc, decision, Reason.REJECTED, why)
 
 
 def _judge(task: DLQTask, exc: Exception, request: Context) -> Retry | None:
@@ -107,9 +121,7 @@ def _send_retry(
         # retry_kwargs may name any option of retry(): a queue, a priority, a limit.
         again: Retry = task.retry(**{**task.retry_kwargs, **own})
     except Reject as rejected:
-        # Celery turns a retry that cannot be published into a rejected message.
-        why = f"the retry could not be published: {safe_message(rejected)}"
-        return died(request, exc, decision, Reason.REJECTED, why)
+        return unsent(request, exc, decision, rejected)
     except Exception:  # noqa: BLE001 - a retry() of the user's, with a lower limit, raises its choice
         return died(request, exc, decision, Reason.EXHAUSTED)
     finally:

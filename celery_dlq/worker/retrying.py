@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from celery_dlq.worker.task import DLQTask
 
 
+#: The judgement of an attempt that ended in an explicit ``retry()``.
+ASKED_FOR = Decision(Verdict.TRANSIENT, rule="task.retry")
+
+
 def policy_of(task: DLQTask) -> RetryPolicy:
     """The schedule that the options of ``task`` ask for."""
     most = task.retry_kwargs.get("max_retries")
@@ -52,10 +56,10 @@ def fixed_delay(task: DLQTask) -> float | None:
     return None
 
 
-def sendable(app: Any, delay_s: float) -> float:
+def sendable(app: Any, delay_s: Any) -> Any:
     """A wait that the broker can carry. On quorum queues Celery delays in the broker, in whole
     seconds, and refuses (with the message lost) what is above zero and below one."""
-    if not 0.0 < delay_s < 1.0:
+    if not isinstance(delay_s, (int, float)) or not 0.0 < delay_s < 1.0:
         return delay_s
     driver = app.connection_for_write().transport.driver_type
     if not detect_quorum_queues(app, driver)[0]:
@@ -63,16 +67,18 @@ def sendable(app: Any, delay_s: float) -> float:
     return float(round(delay_s))
 
 
+def cause_of(exc: Any) -> BaseException:
+    """What an explicit ``retry(exc=exc)`` is called for."""
+    return exc if isinstance(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
+
+
 def headers_of_retry(
     request: Context, exc: Any, countdown: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The message headers of a retry: those of the user, and the attempts so far."""
-    decision = vars(request).pop("_dlq_decision", None)
-    if decision is None:
-        decision = Decision(Verdict.TRANSIENT, rule="task.retry")
-    cause = exc if isinstance(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
+    decision = vars(request).pop("_dlq_decision", None) or ASKED_FOR
     delay_s = float(countdown) if isinstance(countdown, (int, float)) else None
-    attempt = attempt_of(request, cause, decision.explanation(), delay_s)
+    attempt = attempt_of(request, cause_of(exc), decision.explanation(), delay_s)
     attempts = (*read_attempts(request.headers), attempt)
     kept = {
         name: value

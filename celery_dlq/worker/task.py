@@ -15,8 +15,8 @@ from celery_dlq.errors import AsyncTaskError
 from celery_dlq.settings import Settings
 from celery_dlq.states import Verdict
 from celery_dlq.worker.ending import Ended, Tracer, guarded, here
-from celery_dlq.worker.judge import answer
-from celery_dlq.worker.retrying import headers_of_retry, policy_of, sendable
+from celery_dlq.worker.judge import answer, unsent
+from celery_dlq.worker.retrying import ASKED_FOR, cause_of, headers_of_retry, policy_of, sendable
 from celery_dlq.worker.wiring import Wiring
 
 # An enum looks its members up anew each time.
@@ -150,11 +150,15 @@ class DLQTask(Task):  # type: ignore[misc]
         request = self.request
         if not request.called_directly and not request.is_eager and not self._built_in:
             if not eta and countdown is None and not self._declares("default_retry_delay"):
-                countdown = sendable(self.app, policy_of(self).backoff(request.retries + 1))
+                countdown = policy_of(self).backoff(request.retries + 1)
+            countdown = sendable(self.app, countdown)
             options["headers"] = headers_of_retry(request, exc, countdown, options)
         try:
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
-        except (Retry, Ignore, Reject):
+        except (Retry, Ignore):
+            raise
+        except Reject as rejected:
+            request._dlq_unsent = unsent(request, cause_of(exc), ASKED_FOR, rejected)
             raise
         except Exception as exhausted:
             request._dlq_exhausted = exhausted

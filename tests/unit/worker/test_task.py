@@ -17,6 +17,7 @@ from tracing import Run
 from celery_dlq import Decision, DLQTask, Reason, Rule, Verdict
 from celery_dlq.errors import AsyncTaskError, SettingsError, TaskAborted
 from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
+from celery_dlq.worker import retrying
 from celery_dlq.worker.failure import read_attempts, write_attempts
 
 
@@ -346,6 +347,46 @@ def test_a_retry_that_cannot_be_published_is_dead_lettered(app):
     assert run.failure.reason is Reason.REJECTED
     assert run.failure.exception_type == "ConnectionError"
     assert "broker is gone" in run.failure.explanation.evidence
+
+
+def test_nor_is_what_led_to_an_explicit_one_lost(app):
+    @app.task(base=DLQTask, bind=True)
+    def call(self):
+        try:
+            raise KeyError("eur")
+        except KeyError as exc:
+            self.retry(exc=exc, queue=object())
+
+    run = Run(call)
+    assert (run.state, run.failure.reason) == ("REJECTED", Reason.REJECTED)
+    assert (run.failure.exception_type, run.failure.message) == ("KeyError", "'eur'")
+    assert "the retry could not be published" in run.failure.explanation.evidence
+
+
+def test_a_body_that_goes_on_after_a_retry_that_could_not_be_published_is_done(app):
+    @app.task(base=DLQTask, bind=True)
+    def call(self):
+        with contextlib.suppress(Reject):
+            self.retry(queue=object())
+
+    assert Run(call).state == "SUCCESS"
+
+
+@pytest.mark.parametrize(("countdown", "sent"), [(0.4, 0), (0.6, 1), (0, 0), (7, 7)])
+def test_an_explicit_countdown_on_quorum_queues_is_one_that_celery_takes(
+    app, countdown, sent, monkeypatch
+):
+    @app.task(base=DLQTask, bind=True)
+    def call(self):
+        self.retry(countdown=countdown)
+
+    monkeypatch.setattr(retrying, "detect_quorum_queues", lambda *_: (True, "jobs"))
+    monkeypatch.setattr(
+        "celery.app.task.Task.retry", lambda self, *args, **_: given.append(args[5])
+    )
+    given = []
+    Run(call)
+    assert given == [sent]
 
 
 @pytest.mark.parametrize("exc", [MemoryError("all"), SystemExit(3), KeyboardInterrupt()])
