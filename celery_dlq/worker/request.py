@@ -13,6 +13,7 @@ from billiard.einfo import ExceptionInfo
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
 from celery.states import SUCCESS
 from celery.utils.log import get_logger
+from celery.worker.request import Request
 
 from celery_dlq.classify import Decision
 from celery_dlq.delivery import Delivery
@@ -30,6 +31,10 @@ from celery_dlq.worker.snapshot import failure_of, poisoned, snapshot
 
 logger = get_logger(__name__)
 
+
+#: Since 5.7, Celery acknowledges a message whose process died after its success was stored; before, it
+#: gives it back like any other.
+_SUCCESS_IS_KEPT = hasattr(Request, "_success_was_stored")
 
 _CANCELLED = Decision(
     Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"
@@ -288,7 +293,7 @@ class DLQRequest(CountedRequest):
             isinstance(exc, (WorkerLostError, *also_exits))
             and bool(self.task.acks_late and self.task.reject_on_worker_lost)
             and not getattr(self.task, "retry_on_worker_lost", None)
-            and not self._success_is_stored()
+            and not (_SUCCESS_IS_KEPT and self._success_is_stored())
         )
 
     def _reason_of_lost_worker(self, exc: BaseException) -> Reason | None:

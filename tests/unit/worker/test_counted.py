@@ -6,6 +6,7 @@ import pytest
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
 from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
+from celery.worker.request import Request
 from celery.worker.state import revoked
 from factories import delivery
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
@@ -14,6 +15,7 @@ from parent_side import charging_app, einfo, held_recorder, request_maker
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import PoisonMessage
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker import request as request_module
 
 
 @pytest.fixture
@@ -206,3 +208,20 @@ def test_reject_on_worker_lost_is_the_default_and_no_more(said, rejects):
     app.finalize()
     assert by_config.reject_on_worker_lost is rejects
     assert by_task.reject_on_worker_lost is False
+
+
+@pytest.mark.parametrize(("since_5_7", "fate"), [(True, "ack"), (False, "reject True")])
+def test_a_success_that_celery_does_not_look_for_is_given_back_and_counted(
+    make, recorder, pool, monkeypatch, since_5_7, fate
+):
+    if since_5_7 and not hasattr(Request, "_success_was_stored"):
+        pytest.skip("this Celery does not look for it")
+    monkeypatch.setattr(request_module, "_SUCCESS_IS_KEPT", since_5_7)
+    request = make(pool=pool)
+    request.task.backend.store_result("4711", "done", "SUCCESS")
+    if not since_5_7:
+        monkeypatch.setattr(Request, "_success_was_stored", lambda self: False, raising=False)
+    request.on_failure(einfo(WorkerLostError("signal 9")))
+    recorder.release()
+    assert request.done == [fate]
+    assert len(recorder.store.deliveries("4711", "shop.charge")) == (0 if since_5_7 else 1)
