@@ -67,7 +67,6 @@ def test_a_body_without_a_content_type_is_sent_without_being_encoded(app):
 def app():
     app = Celery("unit", broker="memory://", set_as_current=False)
     with app.connection_for_write() as connection:
-        connection.transport.Channel.queues.clear()
     return app
 
 

@@ -3,13 +3,6 @@ import functools
 import pytest
 from celery import Celery
 from celery.app.trace import reset_worker_optimizations
-from celery.backends.cache import _DUMMY_CLIENT_CACHE
-
-
-@pytest.fixture(autouse=True)
-def _no_results():
-    """Every app with the memory backend has the same memory."""
-    _DUMMY_CLIENT_CACHE.clear()
 
 
 @pytest.fixture
@@ -19,8 +12,6 @@ def app(tmp_path):
     app.conf.update(task_ignore_result=True, dlq_spool_dir=str(tmp_path / "spool"))
     # Celery would register a task of one test in the apps of all.
     app.task = functools.partial(app.task, shared=False)
-    with app.connection_for_write() as connection:
-        connection.transport.Channel.queues.clear()
     yield app
     reset_worker_optimizations(app)
     # Celery would register shared tasks of later tests in this app for as long as it lives.
