@@ -65,9 +65,7 @@ def test_a_body_without_a_content_type_is_sent_without_being_encoded(app):
 
 @pytest.fixture
 def app():
-    app = Celery("unit", broker="memory://", set_as_current=False)
-    with app.connection_for_write() as connection:
-    return app
+    return Celery("unit", broker="memory://", set_as_current=False)
 
 
 def test_a_message_goes_to_its_queue_as_it_was(app):
