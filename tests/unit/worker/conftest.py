@@ -3,6 +3,14 @@ import functools
 import pytest
 from celery import Celery
 from celery.app.trace import reset_worker_optimizations
+from celery.worker import state
+
+
+@pytest.fixture(autouse=True)
+def _no_requests():
+    """What is revoked, or expired, is known to the whole process."""
+    yield
+    state.reset_state()
 
 
 @pytest.fixture

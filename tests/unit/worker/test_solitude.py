@@ -51,9 +51,7 @@ class Worker:
 
 @pytest.fixture
 def worker():
-    worker = Worker()
-    yield worker
-    state.reset_state()
+    return Worker()
 
 
 @pytest.fixture
