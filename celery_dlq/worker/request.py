@@ -14,6 +14,7 @@ from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceed
 from celery.states import SUCCESS
 from celery.utils.log import get_logger
 from celery.worker.request import Request
+from celery.worker.state import revoked as revoked_tasks
 
 from celery_dlq.classify import Decision
 from celery_dlq.delivery import Delivery
@@ -74,7 +75,9 @@ class DLQRequest(CountedRequest):
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
         exc = unwrap(exc_info)
-        if self._returns_after(exc):
+        if isinstance(exc, Terminated) and self._is_bystander():
+            self._end_bystander(finish)
+        elif self._returns_after(exc):
             end = partial(super().on_failure, _einfo(PoisonMessage()))
             if isinstance(exc, TimeLimitExceeded):
                 end = partial(self._end_late, finish)
@@ -91,6 +94,27 @@ class DLQRequest(CountedRequest):
             self._count_death(exc, finish, partial(self._end_late, finish))
         else:
             self._record_death(partial(self._letter, exc), finish)
+
+    def _is_bystander(self) -> bool:
+        """Whether the signal that ended its process was meant for the request before it, whose result
+        was still on its way when a shutdown cancelled it, or somebody revoked it."""
+        meant = (
+            self._already_cancelled or self._already_revoked or self._terminate_on_ack is not None
+        )
+        return not meant and self.id not in revoked_tasks
+
+    def _end_bystander(self, finish: Callable[[], object]) -> None:
+        """Celery would announce it as revoked, and acknowledge it."""
+        if self.acknowledged:
+            self._record_death(self._letter_of_cancelled, finish)
+        else:
+            self._record_death(lambda: None, partial(self._give_back, finish))
+
+    def _give_back(self, finish: Callable[[], object]) -> None:
+        logger.warning("%s[%s] was ended in another's place; it goes back", self.name, self.id)
+        self._already_cancelled = True
+        finish()
+        self.reject(requeue=True)
 
     def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
         """Called, from a signal handler, when a shutdown ends the running task; and after a lost

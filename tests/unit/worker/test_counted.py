@@ -138,7 +138,7 @@ def test_a_time_limit_that_requeues_is_bounded_too(make, recorder, app, pool, an
         (Retry("later", exc=KeyError()), ["ack"]),
         (Reject(requeue=True), ["reject True"]),
         (Ignore(), ["ack"]),
-        (Terminated(15), ["ack"]),
+        (Terminated(15), ["reject True"]),
     ],
 )
 def test_a_run_that_ended_is_forgotten_before_its_message_moves(make, recorder, pool, exc, done):

@@ -7,6 +7,7 @@ from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
 from celery.app.task import Context
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
+from celery.utils.collections import LimitedSet
 from parent_side import Message, charging_app, einfo, held_recorder, request_maker
 
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
@@ -260,7 +261,11 @@ class TestResultBackendDown:
         assert request.done == ["ack"]
         assert "Celery failed to end" in caplog.text
 
-    def test_a_message_that_expired_is_dropped_and_the_worker_lives(self, make, recorder, caplog):
+    def test_a_message_that_expired_is_dropped_and_the_worker_lives(
+        self, make, recorder, caplog, monkeypatch
+    ):
+        # The process remembers what has expired.
+        monkeypatch.setattr("celery.worker.request.revoked_tasks", LimitedSet())
         request = make(expires="2020-01-01T00:00:00+00:00")
         assert request.revoked()
         assert request.revoked(), "and stays so"
@@ -304,6 +309,32 @@ class TestShutdown:
         request.acknowledge()
         app.backend.store_result("4711", 1, "SUCCESS")
         request._announce_cancelled()
+        assert recorder.records == []
+
+    def test_a_task_that_is_ended_in_anothers_place_goes_back_to_its_queue(
+        self, make, recorder, late
+    ):
+        request = make()
+        request.on_failure(einfo(Terminated(15)))
+        assert request.done == ["reject True"]
+        assert recorder.records == []
+
+    def test_one_that_was_acknowledged_is_a_letter(self, make, recorder):
+        request = make()
+        request.acknowledge()
+        request.on_failure(einfo(Terminated(15)))
+        [letter] = recorder.records
+        assert letter.reason is Reason.CANCELLED
+
+    @pytest.mark.parametrize("how", ["before it began", "by name"])
+    def test_one_that_was_meant_is_revoked(self, make, recorder, late, how, monkeypatch):
+        request = make()
+        if how == "by name":
+            monkeypatch.setattr("celery_dlq.worker.request.revoked_tasks", {"4711"})
+        else:
+            request.terminate(None, "KILL")
+        request.on_failure(einfo(Terminated(15)))
+        assert request.done == ["ack"]
         assert recorder.records == []
 
     def test_a_backend_that_cannot_say_so_costs_no_letter(self, make, recorder, app):
