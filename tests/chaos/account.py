@@ -14,7 +14,7 @@ from chaos.ledger import FINISHED, IGNORED, STARTED, Row
 from chaos.producer import Sent
 
 from celery_dlq import DeadLetter, Filter
-from celery_dlq.spool import Record, Spool, decode, find_record
+from celery_dlq.spool import Record, decode, find_record
 from celery_dlq.states import OPEN_STATES, Reason, State
 from celery_dlq.store.base import Store
 
@@ -120,9 +120,9 @@ def stored(store: Store) -> dict[str, DeadLetter]:
             return found
 
 
-def kept_elsewhere(spool: Spool, logs: Iterable[Path]) -> dict[str, DeadLetter]:
-    """Letters that wait in the spool, or stand in a worker's log, for somebody to bring them back."""
-    found = [record for path in spool.files() for record in _spooled(path)]
+def kept_elsewhere(spooled: Iterable[Path], logs: Iterable[Path]) -> dict[str, DeadLetter]:
+    """Letters that wait in a spool file, or stand in a worker's log, to be brought back."""
+    found = [record for path in spooled for record in _spooled(path)]
     found += [record for log in logs for record in last_resort(log)]
     return {record.task_id: record for record in found if isinstance(record, DeadLetter)}
 

@@ -31,7 +31,6 @@ _RABBITMQ = {"confirm_publish": True}
 app = Celery("chaos", broker=os.environ["CHAOS_BROKER"], backend=os.environ["CHAOS_BACKEND"])
 app.conf.update(
     task_default_queue="chaos",
-    task_default_queue_type=os.environ.get("CHAOS_QUEUE_TYPE", "classic"),
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     broker_transport_options=_REDIS
@@ -39,6 +38,8 @@ app.conf.update(
     else _RABBITMQ,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
+    # A machine that is busy with restarts takes longer than 4 s to start a process.
+    worker_proc_alive_timeout=60.0,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     dlq_store_url=os.environ["CHAOS_STORE"],
     dlq_spool_dir=os.environ["CHAOS_SPOOL"],
