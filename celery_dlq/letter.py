@@ -191,10 +191,10 @@ class DeadLetter:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A redriven (or redelivered) message ran successfully."""
+    """A message ran successfully that was redriven, delivered again, or retried."""
 
     task_id: str
-    #: The redrive that succeeded; 0 for a redelivered copy of the original message.
+    #: The redrive that succeeded; 0 for the original message, delivered again or retried.
     redrive: int
     succeeded_at: datetime
     worker: str

@@ -44,7 +44,7 @@ class State(str, Enum):
     """Where a dead letter is. See ``docs/state_machine.md`` for the picture."""
 
     #: Waits for somebody. Entered by capture, a renewed failure, a rescued claim or an undone
-    #: discard; left by a claim, a discard, or a late success of a redelivered copy.
+    #: discard; left by a claim, a discard, or a late success of another copy.
     DEAD = "dead"
     #: Held by one redrive under a lease. Left by the broker's confirmation (``REDRIVEN``), by
     #: release or rescue (``DEAD``), or by an outcome that overtook the confirmation.

@@ -57,7 +57,7 @@ _RESOLVE = (
 
 def _resolution(found: Stored, outcome: Outcome) -> dict[str, Any]:
     redrive = outcome.redrive
-    why = f"redrive {redrive} succeeded" if redrive else "a redelivered copy succeeded"
+    why = f"redrive {redrive} succeeded" if redrive else "another copy of the message succeeded"
     closing = fit(letter, {"closed_by": f"worker {outcome.worker}", "closed_reason": why})
     return {
         "letter_id": found.id,

@@ -58,7 +58,12 @@ class DLQRequest(CountedRequest):
         super().__init__(message, **options)
         check_request(self)
         # The headers that were sent: in the protocol of Celery 3 the request's are made of the body.
-        if REDRIVE_HEADER in message.headers or self._dlq_came_back:
+        # A retry is among them: the message that was retried may have run once more, beside it, and died.
+        if (
+            REDRIVE_HEADER in message.headers
+            or self._dlq_came_back
+            or self.request_dict.get("retries")
+        ):
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success

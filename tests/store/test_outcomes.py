@@ -54,7 +54,7 @@ def test_a_redelivered_copy_of_the_original_resolves_a_waiting_letter(store):
     store.save([letter()])
     assert store.record_outcomes([success(redrive=0, at=5)]) == 1
     found = store.get("0d3f")
-    assert found.closed_reason == "a redelivered copy succeeded"
+    assert found.closed_reason == "another copy of the message succeeded"
     assert found.redrive_count == 0
 
 

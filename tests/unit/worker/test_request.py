@@ -178,7 +178,8 @@ def test_a_first_success_costs_and_records_nothing(make, recorder):
 
 
 @pytest.mark.parametrize(
-    ("options", "redrive"), [({REDRIVE_HEADER: 3}, 3), ({"redelivered": True}, 0)]
+    ("options", "redrive"),
+    [({REDRIVE_HEADER: 3}, 3), ({"redelivered": True}, 0), ({"retries": 1}, 0)],
 )
 def test_success_of_what_came_back_is_an_outcome(make, recorder, late, options, redrive):
     request = make(**options)
