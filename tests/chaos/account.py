@@ -45,6 +45,17 @@ class Case:
         return sum(row.what == STARTED for row in self.rows)
 
     @property
+    def deliveries(self) -> int:
+        """How often its message was handed out, as far as the rows tell: what came back before it first
+        began had been handed out once already."""
+        return self.starts + bool(self.rows and self.rows[0].redelivered)
+
+    @property
+    def ran_on(self) -> bool:
+        """Whether it began again after its work was done, of another delivery, and did not end."""
+        return self.came_again and bool(self.rows) and self.rows[-1].what == STARTED
+
+    @property
     def open_letter(self) -> DeadLetter | None:
         letter = self.letter
         return letter if letter is not None and letter.state in OPEN_STATES else None
@@ -78,7 +89,7 @@ def complaint(case: Case, deliveries: int) -> str | None:
         return f"its side effect happened {case.finishes} times, of one delivery"
     if end is Reason.UNSTORED:
         return None if case.finishes else "a letter says that the body finished; it did not"
-    if case.open_letter is not None and case.finishes:
+    if case.open_letter is not None and case.finishes and not case.ran_on:
         return f"finished, and has an open letter ({case.open_letter.reason.value})"
     if end in (kind.end, SWALLOWED) or _excused(case, deliveries):
         return None
@@ -92,7 +103,7 @@ def _excused(case: Case, deliveries: int) -> bool:
         return False
     if letter.reason is Reason.POISON:
         # Its process was killed under it that often, though not by itself.
-        return case.starts >= deliveries
+        return case.deliveries >= deliveries
     refused = "the retry could not be published" in letter.explanation.evidence
     return letter.reason is Reason.REJECTED and case.sent.kind.retries and refused
 

@@ -40,6 +40,12 @@ RIGHT = {
     ),
     "done, its result not stored": case("quick", FINISHED, reason=Reason.UNSTORED),
     "killed three times, though innocent": case("slow", *[STARTED] * 3, reason=Reason.POISON),
+    "killed three times, the first before it began": case(
+        "slow", *[STARTED] * 2, reason=Reason.POISON, redelivered=True
+    ),
+    "done, and killed when it was delivered again": case(
+        "slow", STARTED, FINISHED, *[STARTED] * 2, reason=Reason.POISON, redelivered=True
+    ),
     "its retry refused by the broker": case(
         "recovers", STARTED, reason=Reason.REJECTED, explanation=UNSENT
     ),
@@ -53,6 +59,10 @@ WRONG = {
     ),
     "done twice of one delivery": (case("quick", FINISHED, FINISHED), "happened 2 times"),
     "done and dead": (case("quick", FINISHED, reason=Reason.EXHAUSTED), "has an open letter"),
+    "dead, and done by a later delivery": (
+        case("recovers", STARTED, FINISHED, reason=Reason.REJECTED, redelivered=True),
+        "has an open letter",
+    ),
     "done where it must die": (case("terminal", FINISHED), "ended as done, not as terminal"),
     "dead of another reason": (
         case("terminal", STARTED, reason=Reason.EXHAUSTED),
