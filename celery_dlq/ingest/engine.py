@@ -11,7 +11,8 @@ from celery.utils.log import get_logger
 
 from celery_dlq.errors import IngestError, RecordRefused, StoreError
 from celery_dlq.ingest.letters import Ingested, LetterMaker, recall_times
-from celery_dlq.ingest.source import Source, Taken
+from celery_dlq.ingest.source import Source
+from celery_dlq.ingest.taken import Taken
 from celery_dlq.letter import DeadLetter
 from celery_dlq.store.base import Saved, Store
 

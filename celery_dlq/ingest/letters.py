@@ -10,7 +10,7 @@ from datetime import datetime
 from celery_dlq.codec import dump_json
 from celery_dlq.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.ingest.origin import Origin, origin_of
-from celery_dlq.ingest.source import Taken
+from celery_dlq.ingest.taken import Taken
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation, Failure
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.states import Reason, State, Verdict

@@ -13,7 +13,7 @@ from typing import Any
 from kombu.utils.json import loads
 from redis import Redis
 
-from celery_dlq.ingest.source import BATCH_BYTES, Taken, as_delivered, size_of
+from celery_dlq.ingest.taken import BATCH_BYTES, Taken, as_delivered, size_of
 from celery_dlq.worker.redis_items import as_message, is_readable
 
 #: Items read in one step: few, because nobody knows how large they are.

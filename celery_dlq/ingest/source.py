@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from queue import Empty
 from typing import Any, Protocol
 
@@ -15,29 +15,13 @@ from kombu import Consumer, Queue
 from kombu.exceptions import OperationalError
 
 from celery_dlq.errors import IngestError
-from celery_dlq.letter import Envelope
-from celery_dlq.worker.snapshot import envelope
+from celery_dlq.ingest.taken import BATCH_BYTES, Taken, as_delivered, size_of
 
 #: Seconds in which the broker must answer, and hand out what it said it has.
 BROKER_TIMEOUT_S = 10.0
 
-#: Bytes of bodies after which a batch is large enough, however few messages it has.
-BATCH_BYTES = 32_000_000
-
 #: Messages in the first batch from RabbitMQ, before it is known how large they are.
 _FIRST_BATCH = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taken:
-    """A message that the broker still has."""
-
-    #: As delivered; its place is where its publisher sent it, empty where nothing tells.
-    envelope: Envelope
-    #: What tells the message from others for as long as it exists, if the broker has such a thing.
-    tag: str
-    #: What the source knows it by.
-    handle: Any = field(repr=False)
 
 
 class Source(Protocol):
@@ -87,7 +71,7 @@ def open_source(app: Any, queue: str) -> Iterator[Source]:
 def _source(app: Any, connection: Any, channel: Any, queue: str) -> Source:
     driver = connection.transport.driver_type
     if driver == "redis":
-        # Only there is the client installed.
+        # Only there is Redis' client installed.
         from celery_dlq.ingest.redis_list import RedisList
 
         return RedisList(app, channel, queue)
@@ -211,25 +195,3 @@ class PolledQueue:
     def remove(self, taken: Sequence[Taken]) -> None:
         for item in taken:
             item.handle.ack()
-
-
-def size_of(taken: Taken) -> int:
-    """Bytes of the body, which is what a message weighs."""
-    return len(taken.envelope.body)
-
-
-def as_delivered(message: Any, app: Any) -> Envelope:
-    """The message; of one that has impossible fields, the body alone."""
-    try:
-        return envelope(message, app)
-    except Exception:  # noqa: BLE001 - whatever a stranger sent
-        body = message.body
-        return body_alone(body if isinstance(body, bytes) else str(body).encode())
-
-
-def body_alone(body: bytes) -> Envelope:
-    """A message of which nothing else can be read."""
-    return Envelope(
-        body=body, content_type="", content_encoding="", headers={}, properties={},
-        exchange="", routing_key="", queue="",
-    )  # fmt: skip

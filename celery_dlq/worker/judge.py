@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from billiard.common import terminate_handler_fired
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.log import get_logger
 
-from celery_dlq.classify import Classifier, Decision, rules_for
+from celery_dlq.classify import Classifier, Decision, Rule, rules_for
 from celery_dlq.errors import TaskAborted
 from celery_dlq.redact import safe_message
 from celery_dlq.retry import Exhausted, Wait
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.ending import Died, Ended, aborted, died, here
 from celery_dlq.worker.failure import read_attempts, type_name
-from celery_dlq.worker.retrying import policy_of, sendable
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.task import DLQTask
+from celery_dlq.worker.retrying import RetriedTask, policy_of, sendable
 
 logger = get_logger(__name__)
 
 
-def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | None:
+class JudgedTask(RetriedTask, Protocol):
+    """What the judge asks of a task, and of its owner's choices."""
+
+    app: Any
+    name: Any
+    throws: Sequence[type[BaseException]]
+    autoretry_for: Sequence[type[BaseException]]
+    dont_autoretry_for: Sequence[type[BaseException]]
+    dlq_rules: Sequence[Rule]
+    #: Its classifier, and the options that it was made of.
+    _classifier_of: tuple[tuple[object, ...], Classifier] | None
+
+    @property
+    def _built_in(self) -> bool: ...
+
+    def classify(self, exc: BaseException) -> Decision | Verdict | str | None: ...
+
+    def retry(self, **options: Any) -> Any: ...
+
+
+def answer(task: JudgedTask, exc: BaseException, request: Context) -> Exception | None:
     """What goes to Celery instead of ``exc``, which the body raised, if anything does."""
     if isinstance(exc, (Retry, Ignore, Reject)):
         if not request.is_eager:
@@ -42,7 +60,7 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
     return _abort(exc, request) if aborts else None
 
 
-def decide(task: DLQTask, exc: BaseException) -> Decision:
+def decide(task: JudgedTask, exc: BaseException) -> Decision:
     """The verdict on ``exc``: by the task's own ``classify``, else by its rules, the app's, and the
     built-in ones."""
     try:
@@ -71,7 +89,7 @@ def unsent(request: Context, exc: BaseException, decision: Decision, rejected: R
     return died(request, exc, decision, Reason.REJECTED, why)
 
 
-def _judge(task: DLQTask, exc: Exception, request: Context) -> Retry | None:
+def _judge(task: JudgedTask, exc: Exception, request: Context) -> Retry | None:
     """The retry that answers ``exc``, already sent; or None, with the reason of death remembered."""
     if task._built_in:
         return None
@@ -94,7 +112,7 @@ def _judge(task: DLQTask, exc: Exception, request: Context) -> Retry | None:
 
 
 def _retry_or_die(
-    task: DLQTask, exc: Exception, request: Context, decision: Decision
+    task: JudgedTask, exc: Exception, request: Context, decision: Decision
 ) -> Retry | Died:
     if exc is vars(request).pop("_dlq_exhausted", None):
         return died(request, exc, decision, Reason.EXHAUSTED)
@@ -113,7 +131,7 @@ def _retry_or_die(
 
 
 def _send_retry(
-    task: DLQTask, exc: Exception, request: Context, decision: Decision, step: Wait
+    task: JudgedTask, exc: Exception, request: Context, decision: Decision, step: Wait
 ) -> Retry | Died:
     request._dlq_decision = decision
     try:
@@ -131,7 +149,7 @@ def _send_retry(
 
 
 def _retry_eagerly(
-    task: DLQTask, exc: Exception, request: Context, decision: Decision
+    task: JudgedTask, exc: Exception, request: Context, decision: Decision
 ) -> Retry | None:
     # An eager call behaves as on the plain base class, where only autoretry_for retries.
     exhausted = exc is vars(request).get("_dlq_exhausted")
@@ -151,7 +169,7 @@ def _abort(exc: BaseException, request: Context) -> TaskAborted:
     return aborted(exc)
 
 
-def _classifier_of(task: DLQTask) -> Classifier:
+def _classifier_of(task: JudgedTask) -> Classifier:
     apps = task._wiring.classifier
     options = (apps, task.dont_autoretry_for, task.throws, task.autoretry_for, task.dlq_rules)
     # Made once, and again when somebody has set one of the options anew.
@@ -160,7 +178,7 @@ def _classifier_of(task: DLQTask) -> Classifier:
     return task._classifier_of[1]
 
 
-def _own_rules_before(apps: Classifier, task: DLQTask) -> Classifier:
+def _own_rules_before(apps: Classifier, task: JudgedTask) -> Classifier:
     return apps.with_rules(
         *rules_for(task.dont_autoretry_for, Verdict.TERMINAL, "task.dont_autoretry_for"),
         *rules_for(task.throws, Verdict.TERMINAL, "task.throws"),

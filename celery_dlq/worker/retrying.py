@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from celery.app.task import Context
 from celery.exceptions import Retry
@@ -17,16 +17,36 @@ from celery_dlq.retry import RetryPolicy
 from celery_dlq.states import Verdict
 from celery_dlq.worker.ending import attempt_of
 from celery_dlq.worker.failure import read_attempts, write_attempts
-
-if TYPE_CHECKING:
-    from celery_dlq.worker.task import DLQTask
-
+from celery_dlq.worker.wiring import Wiring
 
 #: The judgement of an attempt that ended in an explicit ``retry()``.
 ASKED_FOR = Decision(Verdict.TRANSIENT, rule="task.retry")
 
 
-def policy_of(task: DLQTask) -> RetryPolicy:
+class RetriedTask(Protocol):
+    """The options of a task that say how it is retried, as Celery names them."""
+
+    retry_kwargs: Mapping[str, Any]
+    retry_jitter: Any
+    default_retry_delay: float
+    _wiring: Wiring
+
+    @property
+    def max_retries(self) -> Any: ...
+
+    @property
+    def retry_backoff(self) -> Any: ...
+
+    @property
+    def retry_backoff_max(self) -> Any: ...
+
+    @property
+    def dlq_retry_window(self) -> Any: ...
+
+    def _declares(self, option: str) -> bool: ...
+
+
+def policy_of(task: RetriedTask) -> RetryPolicy:
     """The schedule that the options of ``task`` ask for."""
     most = task.retry_kwargs.get("max_retries")
     most = task.max_retries if most is None else most
@@ -43,7 +63,7 @@ def policy_of(task: DLQTask) -> RetryPolicy:
     )
 
 
-def fixed_delay(task: DLQTask) -> float | None:
+def fixed_delay(task: RetriedTask) -> float | None:
     """The constant wait that the task asks for, in seconds, as Celery reads its options; None for
     backoff."""
     countdown: float | None = task.retry_kwargs.get("countdown")

@@ -9,7 +9,7 @@ from factories import T0, envelope
 from celery_dlq.errors import IngestError, RecordRefused, StoreUnavailable
 from celery_dlq.ingest.engine import Ingestion
 from celery_dlq.ingest.letters import LetterMaker
-from celery_dlq.ingest.source import Taken
+from celery_dlq.ingest.taken import Taken
 from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Filter, Saved
 from celery_dlq.store.sql import SQLStore

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_dlq.ingest.letters import RULE, LetterMaker, recall_times
-from celery_dlq.ingest.source import Taken, body_alone
+from celery_dlq.ingest.taken import Taken, body_alone
 from celery_dlq.redact import Redactor
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.store.sql import SQLStore
