@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Versions of Celery, and where runs of the matrix note what they have seen.
+MATRIX := 5.5 5.6 5.7
+SEEN := .cache/matrix
 
-.PHONY: demo test lint celery-own bench chaos services clean
+.PHONY: demo test lint celery-own bench chaos services matrix clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -38,6 +41,24 @@ chaos: $(VENV)/.dev
 services:
 	tests/services.sh
 
+# Every way to die with each version of Celery; writes docs/reference/ways_to_die.md.
+matrix: $(MATRIX:%=$(VENV)-%/.dev) services
+	rm -rf $(SEEN)
+	@failed=0; for version in $(MATRIX); do \
+	    mkdir -p $(SEEN)/$$version; \
+	    CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
+	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile \
+	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py \
+	        || failed=1; \
+	done; \
+	PYTHONPATH=tests:tests/integration $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \
+	exit $$failed
+
+$(VENV)-%/.dev: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' 'celery==$*.*' 'kombu==$*.*'
+	touch $@
+
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
@@ -50,4 +71,4 @@ $(VENV)/.dev: $(VENV)/.core
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache .demo build dist
+	rm -rf $(VENV) $(MATRIX:%=$(VENV)-%) .cache .demo build dist

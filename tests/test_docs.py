@@ -16,6 +16,9 @@ from typing import Any
 import click
 import factories
 import pytest
+from matrix.mode import Place
+from matrix.page import INTRODUCTION, SYMBOLS
+from matrix.table import MODES
 
 import celery_dlq
 from celery_dlq.classify.rules import DEFAULT_RULE
@@ -269,6 +272,21 @@ class TestSchema:
         names = [*tables.metadata.tables, tables.VERSION_TABLE, *tables.letter.columns.keys()]
         assert [name for name in names if f"`{name}`" not in text] == []
         assert f"The schema is at version {schema.HEAD}." in text
+
+
+class TestWaysToDie:
+    text = read(REFERENCE / "ways_to_die.md")
+
+    def test_the_page_has_exactly_the_rows_of_the_matrix(self) -> None:
+        titles = [mode.title for mode in MODES]
+        assert len(set(titles)) == len({mode.id for mode in MODES}) == len(titles)
+        listed = [row for row in rows(self.text) if len(row) == 7 and row[0]]
+        assert [row[0] for row in listed] == titles
+        assert [row[1:3] for row in listed] == [[mode.ours, mode.plain] for mode in MODES]
+
+    def test_every_symbol_is_explained(self) -> None:
+        assert INTRODUCTION in self.text
+        assert {place for place in Place if place not in SYMBOLS} == {Place.LETTER}
 
 
 class TestPages:

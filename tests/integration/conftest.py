@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from matrix.run import Theatre
 from project import Project
 
 
@@ -27,3 +28,10 @@ def make_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
 def project(make_project: Callable[..., Project], redis_url: str) -> Project:
     """Redis and SQLite: the quickest to have."""
     return make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
+
+
+@pytest.fixture(scope="session")
+def theatre(tmp_path_factory: pytest.TempPathFactory, redis_url: str, rabbitmq_url: str) -> Theatre:
+    """Plays the scenes of the matrix."""
+    urls = {"redis": f"{redis_url}/9", "backend": f"{redis_url}/9", "rabbitmq": rabbitmq_url}
+    return Theatre(tmp_path_factory.mktemp("matrix"), urls)

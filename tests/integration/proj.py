@@ -12,13 +12,13 @@ from pathlib import Path
 from celery import Celery
 from celery.exceptions import Ignore, Reject
 from celery.signals import worker_init
+from queues import queue_settings
 
 from celery_dlq import DLQTask
 
 app = Celery("proj", broker=os.environ["PROJ_BROKER"], backend=os.environ.get("PROJ_BACKEND"))
 app.conf.update(
-    task_default_queue=os.environ["PROJ_QUEUE"],
-    task_create_missing_queue_type=os.environ.get("PROJ_QUEUE_TYPE", "classic"),
+    **queue_settings(os.environ["PROJ_QUEUE"], os.environ.get("PROJ_QUEUE_TYPE", "classic")),
     dlq_store_url=os.environ["PROJ_STORE"],
     dlq_spool_dir=os.environ["PROJ_SPOOL"],
     dlq_retry_base=0.02,
@@ -115,7 +115,7 @@ def hostile():
 
 @app.task(base=DLQTask)
 def huge():
-    raise ValueError("x" * 50_000_000)
+    raise ValueError("x" * 5_000_000)
 
 
 @app.task(base=DLQTask)

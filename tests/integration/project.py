@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 from celery import Celery
 from celery.utils.nodenames import gethostname
+from queues import queue_settings
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.states import State
@@ -60,8 +62,7 @@ class Project:
     def __post_init__(self) -> None:
         self.app = Celery("tester", broker=self.broker, backend=self.backend, set_as_current=False)
         self.app.conf.update(
-            task_default_queue=self.queue,
-            task_create_missing_queue_type=self.queue_type,
+            **queue_settings(self.queue, self.queue_type),
             dlq_store_url=self.store_url,
             dlq_spool_dir=str(self.directory / "spool"),
         )
@@ -102,8 +103,8 @@ class Project:
             capture_output=True, text=True, timeout=120, **options,
         )  # fmt: skip
 
-    @contextlib.contextmanager
-    def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    def start_worker(self, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
+        """A worker just started, and its log."""
         name = uuid.uuid4().hex[:6]
         self.nodes.append(f"{name}@{gethostname()}")
         log = self.directory / f"worker-{name}.log"
@@ -112,6 +113,12 @@ class Project:
                 self.command("worker", "-n", f"{name}@%h", *WORKER_OPTIONS, *options),
                 env=self.environment, cwd=self.directory, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
+        return process, log
+
+    @contextlib.contextmanager
+    def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker that is ready; it is stopped in the end."""
+        process, log = self.start_worker(*options)
         try:
             wait_for(
                 f"the worker ({log.read_text()[-2000:]})",
@@ -149,10 +156,16 @@ class Project:
         if self.backend:
             for task_id in self.sent:
                 self.app.AsyncResult(task_id).forget()
+            # A result that goes later would unsubscribe, and connect anew to do so.
+            gc.collect()
+            self.app.backend.result_consumer.cancel_for = _nothing_to_cancel
             # Celery leaves them to the garbage collector, which warns in some other test.
             self.app.backend.client.connection_pool.disconnect()
         with self.app.connection_for_write(self.broker) as connection:
-            connection.default_channel.queue_delete(self.queue)
+            channel = connection.default_channel
+            channel.queue_delete(self.queue)
+            if self.queue_type == "quorum":
+                channel.exchange_delete(self.queue)
         self.dlq.store.close()
         self.app.close()
 
@@ -162,6 +175,10 @@ TASKS = (
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
     "member", "late", "innocent", "segfaults", "kills_its_worker",
 )  # fmt: skip
+
+
+def _nothing_to_cancel(task_id: str) -> None:
+    """The connection that was subscribed is closed."""
 
 
 def _not_here(*args: object, **kwargs: object) -> None:

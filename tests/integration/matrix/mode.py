@@ -1,0 +1,148 @@
+"""The words of the matrix: a mode (a way in which a message can end), and the end that it must come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from celery_dlq.states import Reason
+
+if TYPE_CHECKING:
+    from matrix.stage import Stage
+
+BROKERS = ("redis", "classic", "quorum")
+POOLS = ("prefork", "threads", "solo", "gevent")
+
+
+class Place(str, Enum):
+    """Where a message is when all is over."""
+
+    DONE = "done"
+    LETTER = "letter"
+    #: A stated drop: expired, revoked, ignored.
+    DROPPED = "dropped"
+    #: Gone without a trace. No extension can close this; ``docs/operations.md`` says which setting does.
+    LOST = "lost"
+    #: There is no message: who called or wrote the task gets the error.
+    RAISED = "raised"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run left of one message."""
+
+    #: Reason, exception type and attempts of each of its letters.
+    letters: tuple[tuple[Reason, str, int], ...] = ()
+    #: Its state in the result backend.
+    result: str = "PENDING"
+    #: How often a worker started it.
+    runs: int = 0
+    #: Its body, or what stands for it, ran to its end.
+    finished: bool = False
+    #: Who called or wrote it got the error.
+    raised: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """What must be left of a message. None stands for: either way."""
+
+    place: Place
+    reason: Reason | None = None
+    exception: str | None = None
+    attempts: int | None = 1
+    result: str | None = None
+    runs: int | None = 1
+
+    def holds(self, seen: Seen) -> bool:
+        """Whether ``seen`` is this end."""
+        return (
+            self._place_holds(seen)
+            and self.result in (None, seen.result)
+            and self.runs in (None, seen.runs)
+        )
+
+    def _place_holds(self, seen: Seen) -> bool:
+        if self.place is Place.LETTER:
+            return len(seen.letters) == 1 and self._letter_holds(*seen.letters[0])
+        if seen.letters or seen.raised is not (self.place is Place.RAISED):
+            return False
+        return seen.finished is (self.place is Place.DONE)
+
+    def _letter_holds(self, reason: Reason, exception: str, attempts: int) -> bool:
+        return (
+            reason is self.reason
+            and self.exception in (None, exception)
+            and self.attempts in (None, attempts)
+        )
+
+
+def done(*, runs: int | None = 1, result: str | None = "SUCCESS") -> End:
+    """It ran to its end."""
+    return End(Place.DONE, runs=runs, result=result)
+
+
+def letter(
+    reason: Reason,
+    exception: str | None = None,
+    *,
+    attempts: int | None = 1,
+    runs: int | None = 1,
+    result: str | None = "FAILURE",
+) -> End:
+    """One open letter."""
+    return End(Place.LETTER, reason, exception, attempts, result, runs)
+
+
+def dropped(result: str | None = None, *, runs: int | None = 0) -> End:
+    """A stated drop."""
+    return End(Place.DROPPED, result=result, runs=runs)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How to find what became of a message: its task id; its kind where that is not to be relied on."""
+
+    task_id: str = ""
+    #: The AMQP property ``type`` of a message of :mod:`foreign_messages`.
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """One row of the matrix."""
+
+    #: Short, stable, unique.
+    id: str
+    #: What happens, as the page says it.
+    title: str
+    #: What plain Celery does, in one sentence.
+    plain: str
+    #: What celery_dlq does, in one sentence.
+    ours: str
+    #: The name of the scene that it is a part of (:mod:`matrix.scenes`).
+    scene: str
+    #: Sends the message, and says how to find what became of it.
+    send: Callable[[Stage], Watched]
+    end: End
+    #: Pools, brokers, or ``broker-pool`` pairs in which it comes to another end.
+    other_ends: Mapping[str, End] = field(default_factory=dict)
+    pools: tuple[str, ...] = POOLS
+    brokers: tuple[str, ...] = BROKERS
+    #: Why not on the other pools or brokers.
+    why_not: str = ""
+    #: The part that it plays in its scene, where parts differ.
+    part: str = ""
+
+    def end_on(self, broker: str, pool: str) -> End:
+        """The end that it must come to there."""
+        for place in (f"{broker}-{pool}", pool, broker):
+            if place in self.other_ends:
+                return self.other_ends[place]
+        return self.end
+
+    def applies_to(self, broker: str, pool: str) -> bool:
+        """Whether there is such a thing there."""
+        return pool in self.pools and broker in self.brokers

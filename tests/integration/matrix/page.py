@@ -1,0 +1,142 @@
+"""Writes ``docs/reference/ways_to_die.md`` from what runs of the matrix have seen.
+
+``python -m matrix.page RESULTS...``: each a directory of one Celery version's results, as
+``CELERY_DLQ_MATRIX_RESULTS`` of that run named it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matrix.mode import BROKERS, POOLS, End, Mode, Place
+from matrix.table import CHAPTERS, MODES
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "ways_to_die.md"
+
+_NAMES = {"redis": "Redis", "classic": "RabbitMQ classic", "quorum": "RabbitMQ quorum"}
+
+_NOTHING = "-"
+
+SYMBOLS = {Place.DONE: "✓", Place.DROPPED: "∅", Place.LOST: "✗", Place.RAISED: "!"}
+
+INTRODUCTION = """\
+# Ways to die
+
+Every way in which a message can end, and where it ends. This page is made by test runs with real workers:
+`make matrix` plays each row on each broker and pool, with each version of Celery, and writes it. After each
+run the queue is empty, no worker holds a message, and there are no letters but those that the table says.
+
+| symbol | meaning |
+| --- | --- |
+| ✓ | done: the task ran to its end |
+| ✉ *reason* | one open letter, with that [reason](../state_machine.md#reasons) |
+| ∅ | dropped, as it was meant: expired, revoked, ignored |
+| ! | there is no message: who called or wrote the task gets the error |
+| ✗ | lost; [operations](../operations.md#what-can-still-be-lost) says which setting closes it |
+| - | there is no such thing on this pool |
+| ? | not played yet |
+
+A cell speaks for all brokers and versions below, or names the brokers on which it differs.
+"""
+
+
+@dataclass
+class _Results:
+    """What was seen: cells, and on which versions."""
+
+    #: Mode, broker and pool to whether each run's end was the right one.
+    cells: dict[tuple[str, str, str], list[bool]] = field(default_factory=lambda: defaultdict(list))
+    #: Versions of the libraries to how many cells were right, and how many there were.
+    runs: dict[tuple[str, str, str], list[bool]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, cell: Mapping[str, Any]) -> None:
+        self.cells[cell["mode"], cell["broker"], cell["pool"]].append(cell["right"])
+        self.runs[cell["celery"], cell["kombu"], cell["billiard"]].append(cell["right"])
+
+
+def read(directories: Iterable[Path]) -> _Results:
+    results = _Results()
+    for directory in directories:
+        for path in sorted(directory.glob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                results.add(json.loads(line))
+    return results
+
+
+def page(results: _Results) -> str:
+    """The text of the page."""
+    parts = [INTRODUCTION, _runs(results)]
+    for chapter, modes in CHAPTERS.items():
+        parts.append(f"## {chapter}\n\n{_table(modes, results)}")
+    parts.append(f"## Why not on every pool\n\n{_why_not()}")
+    return "\n".join(parts)
+
+
+def _runs(results: _Results) -> str:
+    lines = [
+        "| Celery | kombu | billiard | cells played | right |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for versions, rights in sorted(results.runs.items()):
+        lines.append(f"| {' | '.join(versions)} | {len(rights)} | {sum(rights)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(modes: Sequence[Mode], results: _Results) -> str:
+    head = ["", "what celery_dlq does", "what plain Celery does", *POOLS]
+    lines = [_row(head), _row(["---"] * len(head))]
+    lines += [
+        _row([mode.title, mode.ours, mode.plain, *(_cell(mode, pool, results) for pool in POOLS)])
+        for mode in modes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(mode: Mode, pool: str, results: _Results) -> str:
+    by_broker = {broker: _on(mode, broker, pool, results) for broker in BROKERS}
+    shown = {symbol for symbol in by_broker.values() if symbol != _NOTHING}
+    if len(shown) <= 1:
+        return shown.pop() if shown else _NOTHING
+    return ", ".join(f"{_NAMES[broker]} {symbol}" for broker, symbol in by_broker.items())
+
+
+def _on(mode: Mode, broker: str, pool: str, results: _Results) -> str:
+    if not mode.applies_to(broker, pool):
+        return _NOTHING
+    rights = results.cells.get((mode.id, broker, pool), [])
+    symbol = _symbol(mode.end_on(broker, pool))
+    if not rights:
+        return "?"
+    return symbol if all(rights) else f"{symbol} (not always)"
+
+
+def _symbol(end: End) -> str:
+    return f"✉ {end.reason.value}" if end.reason else SYMBOLS[end.place]
+
+
+def _why_not() -> str:
+    return "".join(f"- {title}: {why}.\n" for title, why in _absences())
+
+
+def _absences() -> Iterator[tuple[str, str]]:
+    by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for mode in MODES:
+        if mode.why_not:
+            missing = tuple(pool for pool in POOLS if pool not in mode.pools)
+            by_reason[mode.why_not, missing].append(mode.title)
+    for (why, missing), titles in by_reason.items():
+        yield f"{'; '.join(titles)} (not on {', '.join(missing)})", why
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(read(map(Path, sys.argv[1:]))), encoding="utf-8")

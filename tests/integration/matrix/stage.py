@@ -1,0 +1,232 @@
+"""Where a scene plays: one project on one broker and pool, what is sent on it, and what is left of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from celery import Signature
+from foreign_messages import MESSAGES, publish
+from matrix.mode import Seen, Watched
+from project import Project, wait_for
+
+from celery_dlq import DeadLetter, Filter
+
+POOL_OPTIONS = {
+    "prefork": ("-P", "prefork", "-c", "2"),
+    "threads": ("-P", "threads", "-c", "2"),
+    "solo": ("-P", "solo"),
+    "gevent": ("-P", "gevent", "-c", "2"),
+}
+
+
+@dataclass
+class Stage:
+    """A project, the name of its broker, and its pool."""
+
+    project: Project
+    broker: str
+    pool: str
+    workers: list[Worker] = field(default_factory=list)
+    _kinds: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        """How many tasks a worker runs at once."""
+        return 1 if self.pool == "solo" else 2
+
+    @property
+    def directory(self) -> Path:
+        return self.project.directory
+
+    # What is sent.
+
+    def task(self, name: str, *args: Any, **options: Any) -> Watched:
+        """Send a task by its name."""
+        return Watched(self.project.app.send_task(name, args, **options).id)
+
+    def canvas(self, canvas: Signature, watched: str) -> Watched:
+        """Send ``canvas``, to watch the part of it whose id is ``watched``."""
+        canvas.apply_async()
+        return Watched(watched)
+
+    def signature(self, name: str, *args: Any, **options: Any) -> Signature:
+        return self.project.app.signature(name, args=args, **options)
+
+    def foreign(self, kind: str) -> Watched:
+        """Send one of the messages that no worker can run."""
+        publish(self.project.app, self.project.queue, kind)
+        return Watched(MESSAGES[kind].task_id or "", kind)
+
+    def declare_queue(self) -> None:
+        """RabbitMQ drops what is sent to a queue that nobody has declared."""
+        with self.project.app.connection_for_write() as connection:
+            self.project.app.amqp.queues[self.project.queue](connection).declare()
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Meanwhile, tasks that block go on."""
+        release = self.directory / "release"
+        release.touch()
+        yield
+        release.unlink()
+
+    # Workers.
+
+    @contextmanager
+    def worker(self) -> Iterator[Worker]:
+        """A worker that is ready."""
+        with self.project.worker(*POOL_OPTIONS[self.pool]) as process:
+            yield self._new(process)
+
+    def worker_that_may_die(self) -> Worker:
+        """A worker just started."""
+        process, _ = self.project.start_worker(*POOL_OPTIONS[self.pool])
+        return self._new(process)
+
+    def _new(self, process: subprocess.Popen[bytes]) -> Worker:
+        node = self.project.nodes[-1]
+        log = self.directory / f"worker-{node.partition('@')[0]}.log"
+        self.workers.append(Worker(node, process, log))
+        return self.workers[-1]
+
+    def revoke(self, task_id: str) -> None:
+        """Tell the worker until it has heard: on Redis it misses what is said before it listens."""
+        worker = self.workers[-1]
+
+        def heard() -> bool:
+            self.project.app.control.revoke(task_id, destination=[worker.node])
+            time.sleep(0.5)
+            return worker.says(f"Tasks flagged as revoked: {task_id}")
+
+        wait_for("the worker to hear of the revocation", heard)
+
+    # What is left.
+
+    def letters(self) -> list[DeadLetter]:
+        found, after = [], None
+        while True:
+            page = self.project.dlq.store.find(Filter(), limit=500, after=after)
+            found += page.letters
+            after = page.next
+            if after is None:
+                return found
+
+    def seen(self, watched: Watched, letters: list[DeadLetter]) -> Seen:
+        """What became of one message so far."""
+        its = [letter for letter in letters if self._is_of(letter, watched)]
+        result = self._result(watched.task_id)
+        return Seen(
+            letters=tuple((it.reason, it.exception_type, it.attempt_count) for it in its),
+            result=result,
+            runs=self.counted(f"started-{watched.task_id}"),
+            finished=result == "SUCCESS" or self.counted(f"finished-{watched.task_id}") > 0,
+            raised=self.counted(f"raised-{watched.task_id}") > 0,
+        )
+
+    def _is_of(self, letter: DeadLetter, watched: Watched) -> bool:
+        if watched.kind:
+            return self._kind(letter.task_id) == watched.kind
+        return letter.task_id == watched.task_id
+
+    def _kind(self, task_id: str) -> str:
+        """The ``type`` of a letter's message, which a list leaves out and nothing changes."""
+        if task_id not in self._kinds:
+            letter = self.project.letter(task_id)
+            assert letter
+            self._kinds[task_id] = letter.envelope.properties.get("type", "")
+        return self._kinds[task_id]
+
+    def counted(self, name: str) -> int:
+        path = self.directory / f"count-{name}"
+        return path.stat().st_size if path.exists() else 0
+
+    def _result(self, task_id: str) -> str:
+        if not self.project.backend or not task_id:
+            return "PENDING"
+        return str(self.project.app.backend.get_task_meta(task_id, cache=False)["status"])
+
+    def waiting(self) -> int:
+        """Messages on the queue, and such as are with a worker."""
+        with self.project.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            if self.broker != "redis":
+                return int(channel.queue_declare(self.project.queue, passive=True).message_count)
+            size = channel._size(self.project.queue)
+            with channel.conn_or_acquire() as client:
+                return int(size + client.hlen(f"{self.project.queue}-unacked"))
+
+    def time_out_deliveries(self) -> None:
+        """Redis hands unacknowledged messages out again when the visibility timeout has passed; here it
+        passes at once. RabbitMQ does so as soon as the connection is gone."""
+        if self.broker != "redis":
+            return
+        options = {**redis_options(self.project.queue), "visibility_timeout": 0}
+        with self.project.app.connection_for_write(transport_options=options) as connection:
+            connection.default_channel.qos.restore_visible(num=1_000, interval=1)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker process."""
+
+    #: Its name for remote control.
+    node: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def says(self, words: str) -> bool:
+        return words in self.log.read_text(errors="replace")
+
+    def wait_to_say(self, words: str) -> None:
+        wait_for(f"{self.node} to say {words!r}", lambda: self.says(words))
+
+    def kill(self) -> None:
+        """As the kernel does, without notice."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop_warm(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.wait_to_say("Warm shutdown")
+
+    def stop_cold(self) -> None:
+        self.process.send_signal(signal.SIGQUIT)
+
+    def wait_to_end(self) -> int:
+        return self.process.wait(timeout=60)
+
+
+def redis_options(queue: str) -> dict[str, Any]:
+    """Transport options under which a queue's unacknowledged messages are its own: a restore by
+    another worker on the same Redis must not hand them out again, nor this one's theirs."""
+    return {
+        "unacked_key": f"{queue}-unacked",
+        "unacked_index_key": f"{queue}-unacked-index",
+        "unacked_mutex_key": f"{queue}-unacked-mutex",
+    }
+
+
+def make_project(directory: Path, broker: str, urls: dict[str, str], **options: Any) -> Project:
+    """The project of a stage; ``options`` are fields of it."""
+    queue = f"dlq-test-{uuid.uuid4().hex[:12]}"
+    settings = {"dlq_store_timeout": 20.0, **options.pop("settings", {})}
+    if broker == "redis":
+        settings["broker_transport_options"] = redis_options(queue)
+    return Project(
+        directory,
+        urls["redis" if broker == "redis" else "rabbitmq"],
+        urls["store"],
+        queue=queue,
+        queue_type="quorum" if broker == "quorum" else "classic",
+        module="matrix.app",
+        settings=settings,
+        **{"backend": urls["backend"], **options},
+    )

@@ -1,0 +1,184 @@
+"""Modes: what happens to the worker, its connections, and its result backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from matrix.bodies import LOST_WORKER, sends
+from matrix.mode import End, Mode, Place, done, letter
+
+from celery_dlq.states import Reason
+
+#: Seconds from now for which messages are meant that wait for their time.
+_LATER_S = 4
+
+_LOST = End(Place.LOST, runs=1, result="PENDING")
+#: Solo has no time to acknowledge before it runs a task: its early acknowledgement comes as late.
+_NOT_LOST_ON_SOLO = {"solo": done(runs=2)}
+_BACK = {
+    "plain": "Delivered again: at once by RabbitMQ, after the visibility timeout by Redis.",
+    "ours": "The same; no letter.",
+}
+_RETURNED = {
+    "plain": "Goes back to the queue.",
+    "ours": "The same; no letter.",
+}
+
+
+def _held(scene: str, title: str, **words: Any) -> Iterator[Mode]:
+    """What the worker has taken, and not begun."""
+    for late in ("", "-late"):
+        yield Mode(
+            id=f"{scene}-prefetched{late}".replace("_", "-"), scene=scene, part="prefetched",
+            title=f"{title}: a prefetched message{_ACK[late]}",
+            send=sends(f"proj.succeed{late}"), end=done(), **words,
+        )  # fmt: skip
+    yield Mode(
+        id=f"{scene}-eta".replace("_", "-"), scene=scene, part="eta",
+        title=f"{title}: a message with an ETA",
+        send=sends("proj.succeed", countdown=_LATER_S), end=done(), **words,
+    )  # fmt: skip
+
+
+_ACK = {"": ", acknowledged early", "-late": ", acknowledged late"}
+
+
+def _running(scene: str, title: str, late: str, end: End, **options: Any) -> Mode:
+    return Mode(
+        id=f"{scene}-running{late}".replace("_", "-"), scene=scene, part="running",
+        title=f"{title}: a running task{_ACK[late]}",
+        send=sends(f"matrix.blocks{late}"), end=end, **options,
+    )  # fmt: skip
+
+
+def _killed() -> Iterator[Mode]:
+    for scene, title in (
+        ("killed", "The worker is killed (SIGKILL)"),
+        ("container_stopped", "SIGTERM, and SIGKILL before its tasks have ended"),
+    ):
+        yield _running(
+            scene, title, "", _LOST, other_ends=_NOT_LOST_ON_SOLO,
+            plain="Lost: it was acknowledged before it ran. Solo acknowledges after it, whatever is set.",
+            ours="The same: nobody is left to tell. `acks_late` closes it.",
+        )  # fmt: skip
+        yield _running(scene, title, "-late", done(runs=2), **_BACK)
+        yield from _held(scene, title, **_BACK)
+
+
+def _shutdowns() -> Iterator[Mode]:
+    warm = "Warm shutdown (SIGTERM)"
+    ends = {"plain": "It comes to its end.", "ours": "The same."}
+    for late in ("", "-late"):
+        yield _running("warm_shutdown", warm, late, done(), **ends)
+    yield Mode(
+        id="warm-shutdown-failing", scene="warm_shutdown", part="running",
+        title=f"{warm}: a running task that fails", send=sends("matrix.blocks_and_fails"),
+        end=letter(Reason.TERMINAL, "ValueError"),
+        plain="The result is FAILURE, and the message is gone.", ours="A letter.",
+    )  # fmt: skip
+    yield from _held("warm_shutdown", warm, **_RETURNED)
+
+    cold = "Cold shutdown (SIGQUIT)"
+    cancelled = letter(Reason.CANCELLED, attempts=None, result=None)
+    words = {
+        "plain": "Lost: the result says RETRY, and nothing is sent.",
+        "ours": "A letter: the message was acknowledged before.",
+    }
+    only: dict[str, Any] = {
+        "pools": ("prefork", "gevent"),
+        "why_not": "a running task cannot be ended: the worker waits for it",
+    }
+    yield _running("cold_shutdown", cold, "", cancelled, **words, **only)
+    yield _running("cold_shutdown", cold, "-late", done(runs=2), **_RETURNED, **only)
+    yield from _held("cold_shutdown", cold, **_RETURNED, **only)
+
+    soft = "Soft shutdown (SIGQUIT, `worker_soft_shutdown_timeout`)"
+    yield Mode(
+        id="soft-shutdown-in-time", scene="soft_shutdown", part="running",
+        title=f"{soft}: a running task that ends in time", send=sends("matrix.sleeps", 2),
+        end=done(), plain="It comes to its end; it is announced as retried all the same.",
+        ours="Done; no letter.", **only,
+    )  # fmt: skip
+    yield _running("soft_shutdown", soft, "", cancelled, **words, **only)
+
+
+def _connections() -> Iterator[Mode]:
+    title = "The connection to the broker breaks"
+    again = {
+        "plain": "RabbitMQ delivers it again, and it runs twice; Redis does not.",
+        "ours": "The same; no letter.",
+    }
+    yield _running("connection_lost", title, "-late", done(runs=None), **again)
+    yield Mode(
+        id="connection-lost-failing", scene="connection_lost", part="running",
+        title=f"{title}: a running task that fails, acknowledged late",
+        send=sends("matrix.blocks_and_fails-late"),
+        end=letter(Reason.TERMINAL, "ValueError", runs=None, attempts=None),
+        plain="FAILURE, on RabbitMQ twice.", ours="One letter.",
+    )  # fmt: skip
+    # Celery restores the prefetch count in the greenlet that accepts a message, on a socket that another
+    # one reads: the message is acknowledged, and never run. The setting keeps it from doing so.
+    setting = "`worker_enable_prefetch_count_reduction=False`"
+    back = {
+        **_BACK,
+        "plain": f"{_BACK['plain']} On gevent and RabbitMQ it may be lost without {setting}.",
+    }
+    eta = next(mode for mode in _held("connection_lost", title, **back) if mode.part == "eta")
+    yield replace(eta, end=done(runs=None))
+
+
+def _backend() -> Iterator[Mode]:
+    title = "The result backend is down"
+    lost = "Acknowledged and gone, with a line in the log; no hook of the task is called."
+    for id_, what, task, end, ours in (
+        ("success", "a task that succeeds", "proj.succeed",
+         letter(Reason.UNSTORED), "A letter that says so, and that no redrive takes without being told."),
+        ("success-late", "a task that succeeds, acknowledged late", "proj.succeed-late",
+         letter(Reason.UNSTORED), "A letter that says so, and that no redrive takes without being told."),
+        ("exception", "a task that raises", "proj.terminal",
+         letter(Reason.TERMINAL, "ValueError"), "A letter with the task's own error."),
+        ("exception-late", "a task that raises, acknowledged late", "proj.terminal-late",
+         letter(Reason.TERMINAL, "ValueError"), "A letter with the task's own error."),
+        ("exhausted", "a task that is retried until no attempt is left", "proj.exhausted",
+         letter(Reason.EXHAUSTED, "ConnectionError", attempts=3, runs=3),
+         "Retried; then a letter with the task's own error."),
+        ("transient", "a task that is retried, and succeeds", "proj.recovers",
+         letter(Reason.UNSTORED, attempts=None, runs=2),
+         "Retried; then a letter that says that it succeeded."),
+        ("reject", "a task that raises `Reject`", "proj.rejects",
+         letter(Reason.REJECTED, "celery.exceptions.Reject"), "A letter."),
+    ):  # fmt: skip
+        yield Mode(
+            id=f"backend-away-{id_}", title=f"{title}: {what}", scene="backend_away",
+            send=sends(task), end=replace(end, result=None), plain=lost, ours=ours,
+        )  # fmt: skip
+    only = {"pools": ("prefork",), "why_not": "there is no pool process to end"}
+    yield Mode(
+        id="backend-away-child-killed", title=f"{title}: a task whose pool process is killed",
+        scene="backend_away", send=sends("proj.is_killed"),
+        end=letter(Reason.POISON, LOST_WORKER, result=None), plain=lost, ours="A letter.", **only,
+    )  # fmt: skip
+    yield Mode(
+        id="backend-away-hard-limit", title=f"{title}: a task that outruns its hard time limit",
+        scene="backend_away", send=sends("matrix.outruns_the_hard_limit"),
+        end=letter(Reason.TIMEOUT, result=None), plain=lost, ours="A letter.",
+        pools=("prefork", "gevent"), why_not="there is no hard time limit",
+    )  # fmt: skip
+
+
+def _poison() -> Iterator[Mode]:
+    yield Mode(
+        id="worker-killer", scene="poison",
+        title="A task, acknowledged late, kills every worker that runs it",
+        send=sends("matrix.kills_its_worker"),
+        end=letter(Reason.POISON, attempts=None, runs=3, result="FAILURE"),
+        plain="Delivered again without end.",
+        ours="Delivered `dlq_max_deliveries` times; then a letter, and the worker lives.",
+    )  # fmt: skip
+
+
+WORKERS: tuple[Mode, ...] = (
+    *_killed(), *_shutdowns(), *_connections(), *_backend(), *_poison(),
+)  # fmt: skip
