@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from celery_dlq.states import Reason
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
 BROKERS = ("redis", "classic", "quorum")
 POOLS = ("prefork", "threads", "solo", "gevent")
+
+CELERY = version("celery")
+
+
+def minor(celery: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    first, second, *_ = celery.split(".")
+    return int(first), int(second)
 
 
 class Place(str, Enum):
@@ -129,6 +138,8 @@ class Mode:
     end: End
     #: Pools, brokers, or ``broker-pool`` pairs in which it comes to another end.
     other_ends: Mapping[str, End] = field(default_factory=dict)
+    #: The end before Celery 5.7, on every pool and broker, where it is another.
+    end_before_5_7: End | None = None
     pools: tuple[str, ...] = POOLS
     brokers: tuple[str, ...] = BROKERS
     #: Why not on the other pools or brokers.
@@ -136,8 +147,10 @@ class Mode:
     #: The part that it plays in its scene, where parts differ.
     part: str = ""
 
-    def end_on(self, broker: str, pool: str) -> End:
-        """The end that it must come to there."""
+    def end_on(self, broker: str, pool: str, celery: str = CELERY) -> End:
+        """The end that it must come to there, with that version of Celery."""
+        if self.end_before_5_7 and minor(celery) < (5, 7):
+            return self.end_before_5_7
         for place in (f"{broker}-{pool}", pool, broker):
             if place in self.other_ends:
                 return self.other_ends[place]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matrix.mode import BROKERS, POOLS, End, Mode, Place
+from matrix.mode import BROKERS, POOLS, End, Mode, Place, minor
 from matrix.table import CHAPTERS, MODES
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "ways_to_die.md"
@@ -42,7 +42,8 @@ run the queue is empty, no worker holds a message, and there are no letters but 
 | - | there is no such thing on this pool |
 | ? | not played yet |
 
-A cell speaks for all brokers and versions below, or names the brokers on which it differs.
+A cell speaks for all brokers and all versions of Celery below, or names the brokers on which it differs and
+the versions with which it was played.
 """
 
 
@@ -50,13 +51,16 @@ A cell speaks for all brokers and versions below, or names the brokers on which 
 class _Results:
     """What was seen: cells, and on which versions."""
 
-    #: Mode, broker and pool to whether each run's end was the right one.
-    cells: dict[tuple[str, str, str], list[bool]] = field(default_factory=lambda: defaultdict(list))
+    #: Mode, broker and pool to each run's version of Celery, and whether its end was the right one.
+    cells: dict[tuple[str, str, str], list[tuple[str, bool]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     #: Versions of the libraries to how many cells were right, and how many there were.
     runs: dict[tuple[str, str, str], list[bool]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, cell: Mapping[str, Any]) -> None:
-        self.cells[cell["mode"], cell["broker"], cell["pool"]].append(cell["right"])
+        run = cell["celery"], cell["right"]
+        self.cells[cell["mode"], cell["broker"], cell["pool"]].append(run)
         self.runs[cell["celery"], cell["kombu"], cell["billiard"]].append(cell["right"])
 
 
@@ -113,11 +117,20 @@ def _cell(mode: Mode, pool: str, results: _Results) -> str:
 def _on(mode: Mode, broker: str, pool: str, results: _Results) -> str:
     if not mode.applies_to(broker, pool):
         return _NOTHING
-    rights = results.cells.get((mode.id, broker, pool), [])
-    symbol = _symbol(mode.end_on(broker, pool))
-    if not rights:
-        return "?"
-    return symbol if all(rights) else f"{symbol} (not always)"
+    by_symbol: dict[str, set[str]] = defaultdict(set)
+    for celery, right in results.cells.get((mode.id, broker, pool), []):
+        symbol = _symbol(mode.end_on(broker, pool, celery))
+        by_symbol[symbol if right else f"not {symbol}"].add(celery)
+    parts = (_with(versions, symbol, results) for symbol, versions in by_symbol.items())
+    return ", ".join(parts) or "?"
+
+
+def _with(versions: set[str], symbol: str, results: _Results) -> str:
+    """``symbol``, and the ``versions`` of Celery unless these are all."""
+    if versions == {celery for celery, _, _ in results.runs}:
+        return symbol
+    shown = [".".join(map(str, minor(celery))) for celery in sorted(versions, key=minor)]
+    return f"{symbol} ({', '.join(shown)})"
 
 
 def _symbol(end: End) -> str:
