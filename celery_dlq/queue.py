@@ -137,10 +137,12 @@ class DeadLetterQueue:
             hold_s=chosen.brake_hold_time,
         )
 
-    def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
-        """Make ``what`` durable, then call ``then``."""
+    def record(
+        self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
+    ) -> None:
+        """Make ``what`` durable, then call ``then``. What is urgent waits for no others to come."""
         self.gate.note(what)
-        self.recorder.record(what, then)
+        self.recorder.record(what, then, urgent=urgent)
 
     def drain_spool(self) -> Iterator[Drained]:
         """Bring spooled letters into the store, in steps that say what each has done. What a living

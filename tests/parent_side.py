@@ -21,7 +21,7 @@ class HeldRecorder:
     def __init__(self):
         self.records, self.waiting = [], []
 
-    def record(self, what, then):
+    def record(self, what, then, urgent=False):
         self.records.append(what)
         self.waiting.append(then)
 

@@ -4,11 +4,12 @@ The count is kept in the store, since the worker that knew it may be dead. It is
 come back only, and for those whose process died while the worker lived to see it: a first delivery
 that ends in any other way costs nothing.
 
-A message is poison when two things hold. It was delivered ``dlq_max_deliveries`` times and started, and
-none of these runs came to an end; of a first delivery that nobody saw, the worst is assumed. And one of them was *its own* death: the worker saw its process die, or the whole
-worker died while nothing else ran in it (:mod:`celery_dlq.worker.solitude`). So a message that merely
-ran beside a killer is never condemned, however often the worker dies: before its last run it has to
-wait until it is alone, and then its run ends.
+A message is poison when two things hold. It was delivered ``dlq_max_deliveries`` times and started,
+and none of these runs came to an end; of a first delivery that nobody saw, the worst is assumed.
+And one of them was *its own* death: the worker saw its process die, or the whole worker died while
+nothing else ran in it (:mod:`celery_dlq.worker.solitude`). So a message that merely ran beside a
+killer is never condemned, however often the worker dies: before its last run it has to wait until
+it is alone, and then its run ends.
 
 Two things bound this from above. A message that is started three times as often without an end is
 condemned without that proof: on a worker whose other tasks never end, nothing is ever alone. And where

@@ -14,6 +14,7 @@ from billiard.common import terminate_handler_fired
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Context
 from celery.app.trace import TraceInfo, trace_ok_t
+from celery.exceptions import WorkerShutdown, WorkerTerminate
 from celery.states import FAILURE
 from celery.utils.log import get_logger
 from celery.utils.serialization import get_pickleable_exception
@@ -112,6 +113,16 @@ def aborted(exc: BaseException) -> TaskAborted:
     return TaskAborted(f"{type_name(type(exc))}: {safe_message(exc)}")
 
 
+def is_shutdown(exc: BaseException) -> bool:
+    """Whether ``exc`` is not the task's own: somebody ends its process, its greenlet, or (in the solo
+    pool) its worker."""
+    return (
+        terminate_handler_fired()
+        or isinstance(exc, (WorkerShutdown, WorkerTerminate))
+        or type(exc).__name__ == "GreenletExit"  # of a library that need not be there
+    )
+
+
 def guarded(tracer: Tracer) -> Tracer:
     """``tracer`` (Celery's, of one task), with the body's end told to the worker's parent.
 
@@ -124,8 +135,8 @@ def guarded(tracer: Tracer) -> Tracer:
         here.ending = None
         try:
             result = tracer(uuid, args, kwargs, request)
-        except (Exception, SystemExit, KeyboardInterrupt) as exc:
-            if terminate_handler_fired():
+        except BaseException as exc:
+            if is_shutdown(exc):
                 raise
             result = _failed_outside(exc)
         if result.info is not None:

@@ -128,7 +128,7 @@ class Foreign:
         letter = self._guarded(message, lambda: self._letter(message, describe()))
         if letter is None:
             return False
-        self._wiring.record(letter, partial(self._finish, message, exc, finish))
+        self._wiring.record(letter, partial(self._finish, message, exc, finish), urgent=True)
         return True
 
     def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from billiard.common import terminate_handler_fired
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.log import get_logger
@@ -16,7 +15,7 @@ from celery_dlq.errors import TaskAborted
 from celery_dlq.redact import safe_message
 from celery_dlq.retry import Exhausted, Wait
 from celery_dlq.states import Reason, Verdict
-from celery_dlq.worker.ending import Died, Ended, aborted, died, here
+from celery_dlq.worker.ending import Died, Ended, aborted, died, here, is_shutdown
 from celery_dlq.worker.failure import read_attempts, type_name
 from celery_dlq.worker.retrying import RetriedTask, policy_of, sendable
 
@@ -54,10 +53,9 @@ def answer(task: JudgedTask, exc: BaseException, request: Context) -> Exception 
         return None if request.is_eager else _abort(exc, request)
     if isinstance(exc, Exception):
         return _judge(task, exc, request)
-    if request.is_eager or terminate_handler_fired():
+    if request.is_eager or is_shutdown(exc):
         return None
-    aborts = isinstance(exc, (SystemExit, KeyboardInterrupt))
-    return _abort(exc, request) if aborts else None
+    return _abort(exc, request)
 
 
 def decide(task: JudgedTask, exc: BaseException) -> Decision:

@@ -14,7 +14,7 @@ from celery.utils.log import get_logger
 
 from celery_dlq.spool import Record
 from celery_dlq.store.base import Store
-from celery_dlq.worker.writer import Writer
+from celery_dlq.worker.writer import HELD_QUIET_S, QUIET_S, Writer
 
 logger = get_logger(__name__)
 
@@ -38,13 +38,17 @@ class Recorder:
         self._loop_thread: int | None = None
         self._bell = _Bell()
 
-    def record(self, what: Record, then: Callable[[], object]) -> None:
-        """Make ``what`` durable, then call ``then``."""
+    def record(self, what: Record, then: Callable[[], object], *, urgent: bool = False) -> None:
+        """Make ``what`` durable, then call ``then``.
+
+        :param urgent: the message keeps another one from being delivered until then.
+        """
         if threading.get_ident() == self._loop_thread:
-            self._writer.submit(what, lambda: self._hand_over(then))
+            quiet_s = HELD_QUIET_S if urgent else QUIET_S
+            self._writer.submit(what, lambda: self._hand_over(then), quiet_s=quiet_s)
             return
         stored = threading.Event()
-        self._writer.submit(what, stored.set, awaited=True)
+        self._writer.submit(what, stored.set, quiet_s=0.0)
         stored.wait()
         then()
 
@@ -55,7 +59,7 @@ class Recorder:
         threading.Thread(
             target=self._writer.submit,
             args=(what, stored.set),
-            kwargs={"awaited": True},
+            kwargs={"quiet_s": 0.0},
             daemon=True,
         ).start()
         if not stored.wait(NOW_S):

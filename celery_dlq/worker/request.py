@@ -186,7 +186,7 @@ class DLQRequest(CountedRequest):
         if letter is None:
             self._go_on()
         else:
-            self.task.dlq.record(letter, self._letter_is_safe)
+            self._record(letter, self._letter_is_safe)
 
     def _end_late(self, finish: Callable[[], object]) -> None:
         # Celery would give it back; what is acknowledged it cannot.
@@ -204,7 +204,11 @@ class DLQRequest(CountedRequest):
             self._finish_alive(finish)
             return
         self._dlq_dead, self._dlq_after = True, [finish]
-        self.task.dlq.record(letter, self._letter_is_safe)
+        self._record(letter, self._letter_is_safe)
+
+    def _record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
+        # Until then a message that is not acknowledged keeps another one from being delivered.
+        self.task.dlq.record(what, then, urgent=not self.acknowledged)
 
     def _finish_alive(self, finish: Callable[[], object]) -> None:
         """The run is over, and the message lives on or was dropped on purpose."""
@@ -251,7 +255,7 @@ class DLQRequest(CountedRequest):
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
         )
-        self.task.dlq.record(outcome, finish)
+        self._record(outcome, finish)
 
     def _letter_of(self, einfo: ExceptionInfo) -> DeadLetter | None:
         if getattr(einfo, "dlq_retried", False):

@@ -33,8 +33,10 @@ class Wiring(Protocol):
     def deliveries(self) -> Deliveries:
         """Counts the deliveries that did not end."""
 
-    def record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
-        """Store ``what`` durably, then call ``then``."""
+    def record(
+        self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
+    ) -> None:
+        """Store ``what`` durably, then call ``then``. What is urgent waits for no others to come."""
 
     def record_now(self, letter: DeadLetter) -> None:
         """Store ``letter`` durably before returning; for signal handlers."""

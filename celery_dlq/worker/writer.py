@@ -26,8 +26,11 @@ T = TypeVar("T")
 STORE_PAUSE_S = 5.0
 #: In a storm of failures a batch is gathered for so many seconds, or until no further letter came for
 #: so many. A transaction costs milliseconds however small it is, and the writer's thread takes them
-#: from the event loop. A letter that comes alone, or that its caller waits for, is written at once.
+#: from the event loop. A letter that comes alone is written at once.
 GATHER_S, QUIET_S = 0.25, 0.05
+#: The same for a letter whose message is not acknowledged before it is safe: until then it keeps another
+#: one from being delivered, so that with the prefetch limit nothing would come that could be gathered.
+HELD_QUIET_S = 0.004
 #: Seconds after a write in which the next letter counts as part of a storm.
 STORM_S = 0.5
 #: Bytes of bodies that may wait for the store, and that are written in one transaction. Ten thousand
@@ -42,8 +45,8 @@ class _Entry:
     record: Record
     #: Called on the writer's thread once the record is safe.
     safe: Callable[[], object]
-    #: Somebody is blocked until then.
-    awaited: bool
+    #: Seconds without a further letter after which this one is written.
+    quiet_s: float
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class _Question:
     put_to: Callable[[Store], Any]
     #: Called on the writer's thread with the answer, or None.
     answered: Callable[[Any], object]
-    awaited = True
+    quiet_s = 0.0
 
 
 class Writer:
@@ -88,13 +91,16 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def submit(self, record: Record, safe: Callable[[], object], *, awaited: bool = False) -> None:
+    def submit(
+        self, record: Record, safe: Callable[[], object], *, quiet_s: float = QUIET_S
+    ) -> None:
         """Write ``record``, then call ``safe``.
 
-        :param awaited: the caller does nothing else until then.
+        :param quiet_s: it is written when no other has come for so many seconds. At 0.0 the caller does
+            nothing else until then.
         """
         self._ensure_started()
-        entry = _Entry(record, safe, awaited)
+        entry = _Entry(record, safe, quiet_s)
         with self._counting:
             self._waiting_bytes += _size(entry)
         self._entries.put(entry)
@@ -178,9 +184,9 @@ class Writer:
 
     def _quiet(self, latest: _Entry | _Question | None, gather_until: float) -> float:
         """Seconds that the batch may wait for another letter after ``latest``."""
-        if latest is None or latest.awaited:
+        if latest is None or not latest.quiet_s:
             return 0.0
-        return max(0.0, min(QUIET_S, gather_until - self._monotonic()))
+        return max(0.0, min(latest.quiet_s, gather_until - self._monotonic()))
 
     def _call_back(self, caller: Callable[[], object]) -> None:
         try:
@@ -241,7 +247,7 @@ class Writer:
 
     def _seconds_to_drain(self) -> float:
         if self._draining is not None:
-            return 0.0
+            return float(__import__("os").environ.get("UQ", "0"))
         return max(0.0, min(self._drain_at - self._monotonic(), DRAIN_INTERVAL_S))
 
     def _drain_when_due(self) -> None:

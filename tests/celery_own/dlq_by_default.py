@@ -17,7 +17,7 @@ class _InstantRecorder:
 
     recorded = 0
 
-    def record(self, what, then):
+    def record(self, what, then, urgent=False):
         _InstantRecorder.recorded += 1
         then()
 

@@ -6,6 +6,7 @@ from factories import letter
 
 from celery_dlq.worker import recorder as module
 from celery_dlq.worker.recorder import Recorder
+from celery_dlq.worker.writer import HELD_QUIET_S, QUIET_S
 
 
 class HeldWriter:
@@ -15,7 +16,8 @@ class HeldWriter:
         self.held = []
         self.submitted = threading.Event()
 
-    def submit(self, record, safe, *, awaited=False):
+    def submit(self, record, safe, *, quiet_s):
+        self.quiet_s = quiet_s
         self.held.append(safe)
         self.submitted.set()
 
@@ -71,6 +73,15 @@ def test_in_the_event_loop_the_caller_goes_on_and_is_called_back_there(recorder,
     assert called == [], "not from the writer's thread"
     hub.turn()
     assert called == [threading.get_ident()]
+
+
+def test_a_message_that_keeps_others_from_coming_is_not_gathered_for_long(recorder, writer):
+    recorder.join_loop(Hub())
+    waits = []
+    for urgent in (False, True):
+        recorder.record(letter("a"), lambda: None, urgent=urgent)
+        waits.append(writer.quiet_s)
+    assert waits == [QUIET_S, HELD_QUIET_S]
 
 
 def test_callbacks_keep_their_order_and_one_that_raises_stops_none(recorder, writer, caplog):

@@ -1,5 +1,6 @@
 """DLQTask through Celery's own tracer, in one process; real workers are in tests/integration."""
 
+import asyncio
 import contextlib
 import json
 import pickle
@@ -9,7 +10,14 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from celery import Celery, Task, _state, shared_task
 from celery.app.trace import reset_worker_optimizations
-from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
+from celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    Reject,
+    Retry,
+    WorkerShutdown,
+    WorkerTerminate,
+)
 from factories import attempt
 from pydantic import BaseModel
 from tracing import Run
@@ -18,7 +26,7 @@ from celery_dlq import Decision, DLQTask, Reason, Rule, Verdict
 from celery_dlq.errors import AsyncTaskError, SettingsError, TaskAborted
 from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
 from celery_dlq.worker import retrying
-from celery_dlq.worker.failure import read_attempts, write_attempts
+from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
 
 
 def test_a_success_is_a_success(app):
@@ -389,7 +397,30 @@ def test_an_explicit_countdown_on_quorum_queues_is_one_that_celery_takes(
     assert given == [sent]
 
 
-@pytest.mark.parametrize("exc", [MemoryError("all"), SystemExit(3), KeyboardInterrupt()])
+class GreenletExit(BaseException):
+    """As greenlets are ended."""
+
+
+@pytest.mark.parametrize("exc", [GreenletExit(), WorkerTerminate(1), WorkerShutdown(0)])
+def test_an_end_from_outside_gets_through(app, exc):
+    @app.task(base=DLQTask)
+    def call():
+        raise exc
+
+    with pytest.raises(type(exc)):
+        Run(call)
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        MemoryError("all"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+    ],
+)
 def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
     @app.task(base=DLQTask)
     def call():
@@ -398,9 +429,9 @@ def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
     run = Run(call)
     assert run.state == "FAILURE"
     assert isinstance(run.result.info.retval, TaskAborted)
-    assert run.failure.exception_type == type(exc).__name__
+    assert run.failure.exception_type == type_name(type(exc))
     assert run.failure.explanation.rule == "task.aborted"
-    assert run.failure.traceback.splitlines()[-1].startswith(type(exc).__name__)
+    assert run.failure.traceback.splitlines()[-1].startswith(type_name(type(exc)))
 
 
 def test_a_tasks_rules_come_before_the_apps_and_the_built_in(app):
