@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matrix.bodies import BODIES
 from matrix.messages import MESSAGES
-from matrix.mode import POOLS, Mode
+from matrix.mode import Mode
 from matrix.workers import WORKERS
 
 #: The chapters of the page, each with its rows.
@@ -22,8 +22,6 @@ UNSETTLED = frozenset(
         # Celery's cold shutdown runs in gevent's hub, where nothing can wait for a record.
         ("cold_shutdown", "gevent"),
         ("soft_shutdown", "gevent"),
-        # Celery leaves no trace of it on threads and gevent, and ends on solo.
-        *((mode, pool) for mode in ("generator-exit", "generator-exit-late") for pool in POOLS[1:]),
     }
 )
 
