@@ -113,13 +113,17 @@ def aborted(exc: BaseException) -> TaskAborted:
     return TaskAborted(f"{type_name(type(exc))}: {safe_message(exc)}")
 
 
+#: Of libraries that need not be there: the end of a greenlet, and the time limit of the gevent pool.
+_ENDS_OF_GREENLETS = frozenset({"greenlet.GreenletExit", "gevent.timeout.Timeout"})
+
+
 def is_shutdown(exc: BaseException) -> bool:
     """Whether ``exc`` is not the task's own: somebody ends its process, its greenlet, or (in the solo
     pool) its worker."""
     return (
         terminate_handler_fired()
         or isinstance(exc, (WorkerShutdown, WorkerTerminate))
-        or type(exc).__name__ == "GreenletExit"  # of a library that need not be there
+        or not _ENDS_OF_GREENLETS.isdisjoint(map(type_name, type(exc).__mro__))
     )
 
 

@@ -7,6 +7,7 @@ import pickle
 import traceback
 from datetime import datetime, timedelta, timezone
 
+import gevent
 import pytest
 from celery import Celery, Task, _state, shared_task
 from celery.app.trace import reset_worker_optimizations
@@ -397,11 +398,9 @@ def test_an_explicit_countdown_on_quorum_queues_is_one_that_celery_takes(
     assert given == [sent]
 
 
-class GreenletExit(BaseException):
-    """As greenlets are ended."""
-
-
-@pytest.mark.parametrize("exc", [GreenletExit(), WorkerTerminate(1), WorkerShutdown(0)])
+@pytest.mark.parametrize(
+    "exc", [gevent.GreenletExit(), gevent.Timeout(), WorkerTerminate(1), WorkerShutdown(0)]
+)
 def test_an_end_from_outside_gets_through(app, exc):
     @app.task(base=DLQTask)
     def call():
