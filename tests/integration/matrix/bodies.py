@@ -158,9 +158,10 @@ _PREFORK: dict[str, Any] = {
     "pools": ("prefork",),
     "why_not": "there is no pool process to die; the worker itself dies: see below",
 }
-_DIES = letter(Reason.POISON, LOST_WORKER)
+# A process may be gone before Celery has heard that it began; then the next one gets the same delivery.
+_DIES = letter(Reason.POISON, LOST_WORKER, runs=range(1, 3))
 _DIES_THRICE = {
-    "end": letter(Reason.POISON, attempts=None, runs=3),
+    "end": letter(Reason.POISON, attempts=None, runs=range(3, 7)),
     "plain": "Acknowledged and gone; with `reject_on_worker_lost` delivered again without end.",
     "ours": "Delivered again, at most `dlq_max_deliveries` times in all; then a letter.",
 }

@@ -63,15 +63,18 @@ class End:
     exception: str | None = None
     attempts: int | None = 1
     result: str | None = None
-    runs: int | None = 1
+    runs: int | range | None = 1
 
     def holds(self, seen: Seen) -> bool:
         """Whether ``seen`` is this end."""
         return (
             self._place_holds(seen)
             and self.result in (None, seen.result)
-            and self.runs in (None, seen.runs)
+            and self._runs_hold(seen.runs)
         )
+
+    def _runs_hold(self, runs: int) -> bool:
+        return runs in self.runs if isinstance(self.runs, range) else self.runs in (None, runs)
 
     def _place_holds(self, seen: Seen) -> bool:
         if self.place is Place.LETTER:
@@ -98,7 +101,7 @@ def letter(
     exception: str | None = None,
     *,
     attempts: int | None = 1,
-    runs: int | None = 1,
+    runs: int | range | None = 1,
     result: str | None = "FAILURE",
 ) -> End:
     """One open letter."""
