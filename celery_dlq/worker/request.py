@@ -72,14 +72,14 @@ class DLQRequest(CountedRequest):
         self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False
     ) -> None:
         """Called by the pool for every run that did not succeed."""
-        if isinstance(unwrap(exc_info), MemoryError):
+        exc = unwrap(exc_info)
+        if isinstance(exc, MemoryError):
             # Out of before_start or the like, since the body's own never gets here. Celery's
             # on_failure raises it again, and the worker exits.
-            exc_info.exception = aborted(unwrap(exc_info))
+            exc = exc_info.exception = aborted(exc)
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
-        exc = unwrap(exc_info)
         if isinstance(exc, Terminated) and self._is_bystander():
             self._end_bystander(finish)
         elif self._returns_after(exc):
