@@ -34,10 +34,15 @@ class Proxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()
-        for one in self._sockets:
+        self.sever()
+        self._flows.set()
+
+    def sever(self) -> None:
+        """Break all connections; new ones are taken, and passed on."""
+        broken, self._sockets = self._sockets, []
+        for one in broken:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        self._flows.set()
 
     def restore(self) -> None:
         """Accept connections again."""
@@ -46,8 +51,6 @@ class Proxy:
 
     def close(self) -> None:
         self.cut()
-        for one in self._sockets:
-            one.close()
 
     def _start(self) -> None:
         self._accepting = threading.Thread(target=self._accept, daemon=True)
@@ -60,7 +63,7 @@ class Proxy:
             except OSError:
                 return
             server = socket.create_connection(self._server)
-            self._sockets += [client, server]
+            self._sockets.extend((client, server))
             for source, target in ((client, server), (server, client)):
                 threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
 
@@ -69,5 +72,7 @@ class Proxy:
             while data := source.recv(65_536):
                 self._flows.wait()
                 target.sendall(data)
+        # The other direction's thread closes the other end, once it has noticed.
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
+        source.close()

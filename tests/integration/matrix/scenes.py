@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from matrix.mode import Mode, Seen, Watched
-from matrix.proxy import Proxy
 from matrix.stage import Stage, Worker
 from project import wait_for
+from proxy import Proxy
 
 #: Seconds within which a scene comes to its end on a busy machine.
 PATIENCE_S = 75.0
@@ -169,7 +169,7 @@ def connection_lost(play: Play) -> None:
                 if last:
                     play.wait_until_held(worker, play.send("eta"))
                 play.wait_until_started(play.send_these(running))
-                proxy.cut()
+                proxy.sever()
                 if stage.pool != "solo":  # which is with its task
                     worker.wait_to_say("Connection to broker lost")
                 with stage.released():
