@@ -39,8 +39,10 @@ def encode_table(table: Mapping[str, Any]) -> str:
 
 def decode_table(text: str) -> dict[str, Any]:
     """The inverse of :func:`encode_table`."""
-    # Claims read thousands, and nearly all are plain.
-    table = read_plain_form(json.loads(text)) if '{"$' in text else json.loads(text)
+    # Claims read thousands, and nearly all are plain. json.loads() would look for blanks around it, too.
+    table, _end = _DECODER.raw_decode(text)
+    if '{"$' in text:
+        table = read_plain_form(table)
     return table if isinstance(table, dict) else {}
 
 
@@ -122,4 +124,5 @@ _PLAIN = frozenset({str, int, bool})
 
 # json.dumps() would make one for each call.
 _READABLE = json.JSONEncoder(allow_nan=False, default=_foreign, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
 _LOSSLESS = json.JSONEncoder(allow_nan=False, default=str, separators=(",", ":"))

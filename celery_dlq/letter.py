@@ -13,8 +13,8 @@ from celery_dlq.redact import clip
 from celery_dlq.states import Reason, State, Verdict
 
 #: Version of the dictionary form, checked when a spooled letter is read back. In the first, what JSON
-#: cannot say was written as text.
-FORMAT = 2
+#: cannot say was written as text; before the third, attempts had no evidence.
+FORMAT = 3
 
 #: Stands for the task's name in the letter of a message that names none.
 NO_TASK = "<no task>"
@@ -40,6 +40,9 @@ class Attempt:
     delay_s: float | None = None
     worker: str = ""
     pid: int | None = None
+    #: What ``rule`` read, and where: see :class:`Explanation`.
+    evidence: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +98,28 @@ class Envelope:
             "properties": plain_form(self.properties),
         }
 
+    def with_body(self, body: bytes) -> Envelope:
+        """A copy with another ``body``."""
+        return replace(self, body=body)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Envelope:
         """The inverse of :meth:`to_dict`."""
         tables = {name: read_plain_form(data[name]) for name in ("headers", "properties")}
         return cls(**{**data, **tables, "body": base64.b64decode(data["body"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parking:
+    """A retry that is to wait in the store. Travels to the worker's parent."""
+
+    #: Place and number: see :attr:`DeadLetter.parking`.
+    id: str
+    #: The failure that it is the retry for.
+    failure: Failure
+    #: The message of the retry.
+    envelope: Envelope
+    due_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +162,11 @@ class DeadLetter:
     closed_at: datetime | None = None
     closed_by: str = ""
     closed_reason: str = ""
+    #: Where the state is ``PARKED``: the place (the broker that gets the message), a dot, and what tells
+    #: this parking from others; and when the retry is due. Of a letter that is sent back: when a worker
+    #: may run it, where that is not at once.
+    parking: str = ""
+    due_at: datetime | None = None
 
     @property
     def queue(self) -> str:
@@ -184,8 +209,14 @@ class DeadLetter:
         values["args"], values["kwargs"] = map(read_plain_form, (values["args"], values["kwargs"]))
         values["state"], values["reason"] = State(values["state"]), Reason(values["reason"])
         values["tags"] = tuple(values["tags"])
-        for name in ("first_failed_at", "last_failed_at", "lease_expires_at", "closed_at"):
-            values[name] = _moment(values[name])
+        for name in (
+            "first_failed_at",
+            "last_failed_at",
+            "lease_expires_at",
+            "closed_at",
+            "due_at",
+        ):
+            values[name] = _moment(values.get(name))
         return cls(**values)
 
 

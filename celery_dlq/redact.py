@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 #: Characters of an exception's message that are kept.
@@ -43,14 +44,16 @@ class Redactor:
         return self._copy(value, DEPTH_LIMIT, _Budget(VALUE_LIMIT))
 
     def _copy(self, value: object, depth: int, budget: _Budget) -> Any:
-        if not budget.spend():
+        budget.left -= 1
+        if budget.left < 0:
             return ELIDED
+        if isinstance(value, str):  # what most arguments are made of
+            text = safe_text(value)
+            return text if len(text) <= STRING_LIMIT else clip(text, STRING_LIMIT)
         if value is None or isinstance(value, (bool, int)):
             return _bounded_int(value)
         if isinstance(value, float):
             return value if math.isfinite(value) else str(value)
-        if isinstance(value, str):
-            return clip(safe_text(value), STRING_LIMIT)
         if depth == 0:
             return ELIDED
         if isinstance(value, Mapping):
@@ -82,15 +85,11 @@ class Redactor:
         return copy
 
 
+@dataclass
 class _Budget:
     """How many values a display copy may still hold, over all its levels."""
 
-    def __init__(self, left: int) -> None:
-        self._left = left
-
-    def spend(self) -> bool:
-        self._left -= 1
-        return self._left >= 0
+    left: int
 
 
 def _normalise_key(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -15,6 +16,7 @@ STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 
 _PREFIX = "dlq_"
 _DOCS = "docs/reference/settings.md"
+_WORD = re.compile("[A-Z][A-Z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+_SHARE = _Check(
+    "a number from 0 to 1, or None",
+    lambda value: value is None or (_is_number(value) and 0.0 <= value <= 1.0),
+)
 _TEXT = _Check("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
 _MAYBE_TEXT = _Check("a string", lambda value: isinstance(value, str))
+_STATE = _Check(
+    "a word in capitals, digits, - or _, or None",
+    lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
+)
+_HISTORY = _Check(
+    "a number of seconds from 86400 to 3153600000, or None",
+    lambda value: value is None or (_is_number(value) and 86_400 <= value <= 3_153_600_000),
+)
+_BOOLEAN = _Check("True or False", lambda value: isinstance(value, bool))
 _NAMES = _Check(
     "a list of strings",
     lambda value: _is_list(value) and all(isinstance(item, str) and item for item in value),
@@ -52,6 +67,10 @@ _NAMES = _Check(
 _EXCEPTIONS = _Check(
     "a list of exception classes or their dotted names",
     lambda value: _is_list(value) and all(_names_exception(item) for item in value),
+)
+_HOOKS = _Check(
+    "a list of callables or their dotted names",
+    lambda value: _is_list(value) and all(map(_names_callable, value)),
 )
 _RULES = _Check(
     "a list of celery_dlq.Rule objects",
@@ -67,6 +86,10 @@ def _names_exception(item: object) -> bool:
     if isinstance(item, type):
         return issubclass(item, BaseException)
     return isinstance(item, str) and bool(item)
+
+
+def _names_callable(item: object) -> bool:
+    return callable(item) or (isinstance(item, str) and bool(item))
 
 
 def _setting(default: Any, check: _Check, text: str) -> Any:
@@ -138,11 +161,36 @@ class Settings:
         _number(0.0, 86_400, "seconds"),
         "The longest Retry-After that is waited for; a longer one exhausts the task at once.",
     )
+    restart_on_new_error: bool = _setting(
+        False,
+        _BOOLEAN,
+        "Whether a transient failure of another type than the one before begins the schedule anew: "
+        "attempts and waits count from 1. The retry window does not begin anew.",
+    )
+    retry_budget: float | None = _setting(
+        None,
+        _SHARE,
+        "Retries of a task that a process may make for each first run of it, such as 0.2 for 20 %; over it, "
+        "a transient failure is a letter at once. None for no limit; a task's dlq_retry_budget overrides it.",
+    )
+    retry_budget_floor: int = _setting(
+        3,
+        _whole(0, 1_000_000),
+        "Retries of a task within ten seconds that a process may make in any case; a task's "
+        "dlq_retry_budget_floor overrides it.",
+    )
+    park_after: float = _setting(
+        60.0,
+        _number(1.0, 86_400, "seconds"),
+        "A retry that has to wait longer waits in the store instead of the broker, or rather in the memory "
+        "of the worker that Celery lets take it. At most half of the broker's visibility timeout, and "
+        "15 minutes on RabbitMQ.",
+    )
     brake_failures: int = _setting(
         0,
         _whole(0, 1_000_000),
-        "Letters of one task within dlq_brake_window, with no success of it between them, after which a "
-        "worker stops running it; 0 for never.",
+        "Failed runs of one task within dlq_brake_window, retried ones too, with no success of it between "
+        "them, after which a worker stops running it; 0 for never.",
     )
     brake_window: float = _setting(
         60.0, _number(0.1, 86_400, "seconds"), "Time within which dlq_brake_failures count."
@@ -167,6 +215,23 @@ class Settings:
         "How long a message is held before it goes back to the broker; at most half of the broker's "
         "visibility timeout.",
     )
+    breaker_failures: int = _setting(
+        0,
+        _whole(0, 1_000_000),
+        "Transient failures of one task within dlq_breaker_window, over all workers, after which its "
+        "messages are parked instead of run; 0 for never. A task's dlq_breaker_failures overrides it.",
+    )
+    breaker_window: float = _setting(
+        60.0,
+        _number(0.1, 86_400, "seconds"),
+        "Time within which dlq_breaker_failures count; a task's dlq_breaker_window overrides it.",
+    )
+    breaker_recovery: float = _setting(
+        30.0,
+        _number(0.1, 3_600, "seconds"),
+        "How long an open circuit waits before one message is tried; it doubles with each that fails, up "
+        "to ten times as long. A task's dlq_breaker_recovery overrides it.",
+    )
     transient: Sequence[Any] = _setting(
         (), _EXCEPTIONS, "Exceptions that are transient, before the built-in rules are asked."
     )
@@ -175,6 +240,27 @@ class Settings:
     )
     rules: Sequence[Any] = _setting(
         (), _RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
+    )
+    on_dead_letter: Sequence[Any] = _setting(
+        (),
+        _HOOKS,
+        "Called with every letter that is stored, dead for the first time or again. Hooks are called in the "
+        "process that wrote to the store, in threads of their own.",
+    )
+    on_new_group: Sequence[Any] = _setting(
+        (), _HOOKS, "Called with a group when its first letter is stored."
+    )
+    on_regression: Sequence[Any] = _setting(
+        (), _HOOKS, "Called with a group that is back after it was resolved or ignored."
+    )
+    on_operation_aborted: Sequence[Any] = _setting(
+        (), _HOOKS, "Called with an operation that its guard has ended."
+    )
+    on_redriven: Sequence[Any] = _setting(
+        (), _HOOKS, "Called with every letter whose message the broker has again."
+    )
+    on_resolved: Sequence[Any] = _setting(
+        (), _HOOKS, "Called with every letter whose message succeeded."
     )
     redact: Sequence[str] = _setting(
         (), _NAMES, "Further parts of key names whose values are hidden in displayed arguments."
@@ -186,10 +272,41 @@ class Settings:
         "With 1 or 2, every message that comes back runs alone in its worker.",
     )
     release: str = _setting("", _MAYBE_TEXT, "Release of your code, kept with each letter.")
+    events: bool = _setting(
+        True,
+        _BOOLEAN,
+        "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, which "
+        "Flower's list of tasks shows.",
+    )
+    event_state: str | None = _setting(
+        "DEAD-LETTERED",
+        _STATE,
+        "State that monitors are to show for a dead letter; REDRIVEN follows when a worker has its message "
+        "again. None to leave both to Celery, which shows FAILURE.",
+    )
+    worker_metrics: bool = _setting(
+        False,
+        _BOOLEAN,
+        "Whether a worker counts letters, retries and writes on the default registry of prometheus_client, "
+        "for you to serve. Needs the extra prometheus.",
+    )
     claim_lease: float = _setting(
         120.0,
         _number(1.0, 86_400, "seconds"),
         "How long a redrive holds a letter before it is taken for dead and the letter is free again.",
+    )
+    outcome_timeout: float = _setting(
+        86_400.0,
+        _number(1.0, 31_536_000, "seconds"),
+        "How long the outcome of a redriven message is awaited; after that it is unknown, until it comes. "
+        "Longer than its task may take, with all its retries.",
+    )
+    history_retention: float | None = _setting(
+        365 * 86_400.0,
+        _HISTORY,
+        "How long it is remembered what people did, what became of operations that ended, how messages "
+        "of closed letters were changed, and how many letters died when; None for ever. Workers forget what "
+        "is older.",
     )
 
     @classmethod
@@ -235,6 +352,29 @@ class Settings:
                 f"dlq_retry_base ({self.retry_base:g} s) is above dlq_retry_cap ({self.retry_cap:g} s); "
                 f"raise the cap or lower the base. See {_DOCS}."
             )
+
+
+def is_configured(app: Any) -> bool:
+    """Whether a Celery app was given a dead-letter queue: by a setting, by the environment, or by a task
+    on ``DLQTask``. Any other app has none, though all settings have defaults."""
+    return (
+        "dead_letter_queue" in vars(app)
+        or bool(os.environ.get(STORE_URL_VARIABLE))
+        or bool(_given(app.conf))
+    )
+
+
+def check_option(task: str, option: str, value: Any) -> None:
+    """Check what ``task`` says in place of the setting ``option``, prefix included.
+
+    :raises SettingsError: a value that is not allowed.
+    """
+    name = option.removeprefix(_PREFIX)
+    [check] = [item.metadata["check"] for item in fields(Settings) if item.name == name]
+    try:
+        _check(name, value, check)
+    except SettingsError as error:
+        raise SettingsError(f"Task {task}: {error}") from None
 
 
 def _given(conf: Any) -> dict[str, str]:

@@ -21,6 +21,8 @@ class Reason(str, Enum):
     TERMINAL = "terminal"
     #: Attempts or the retry window were used up.
     EXHAUSTED = "exhausted"
+    #: Too many retries of its task had been made already: see ``dlq_retry_budget``.
+    BUDGET = "budget"
     #: The hard time limit killed the task.
     TIMEOUT = "timeout"
     #: Its worker process died under the task, ``dlq_max_deliveries`` times or with no delivery to follow.
@@ -38,6 +40,8 @@ class Reason(str, Enum):
     MALFORMED = "malformed"
     #: Brought in from a dead-letter queue of the broker's.
     INGESTED = "ingested"
+    #: It waited in the store for its next attempt. A letter only once a person has discarded it.
+    PARKED = "parked"
 
 
 class State(str, Enum):
@@ -47,7 +51,7 @@ class State(str, Enum):
     #: discard; left by a claim, a discard, or a late success of another copy.
     DEAD = "dead"
     #: Held by one redrive under a lease. Left by the broker's confirmation (``REDRIVEN``), by
-    #: release or rescue (``DEAD``), or by an outcome that overtook the confirmation.
+    #: release or rescue (to what it was), or by an outcome that overtook the confirmation.
     CLAIMED = "claimed"
     #: Back on its queue, outcome awaited. The worker's success resolves it, a renewed failure
     #: makes it ``DEAD`` again; an operator may claim or discard it when no outcome ever comes.
@@ -56,6 +60,9 @@ class State(str, Enum):
     RESOLVED = "resolved"
     #: Closed by a person, with a reason. Undone by ``undiscard`` or by a newer failure.
     DISCARDED = "discarded"
+    #: Waits in the store for its next attempt, and is no dead letter: it is in no group and counts as
+    #: no depth. Released when it is due; then it is a message again, and only its failure leads here.
+    PARKED = "parked"
 
 
 #: Every move a letter may make. The store refuses all others.
@@ -65,6 +72,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.REDRIVEN: frozenset({State.RESOLVED, State.DEAD, State.CLAIMED, State.DISCARDED}),
     State.RESOLVED: frozenset({State.DEAD}),
     State.DISCARDED: frozenset({State.DEAD}),
+    State.PARKED: frozenset({State.DEAD, State.DISCARDED}),
 }
 
 #: The states that count as depth: nothing has closed the letter yet.
