@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from celery_dlq.classify import decide
+from celery_dlq.classify import Decision, decide
 
 
 def raised(function: Callable[..., object], *args: object, **kwargs: object) -> Exception:
@@ -20,3 +20,13 @@ def judge(exc: BaseException) -> tuple[str, str]:
     """The verdict on ``exc``, and the rule that decides."""
     decision = decide(exc)
     return decision.verdict.value, decision.rule
+
+
+def decided(call: Callable[..., object], *args: object, **options: object) -> Decision:
+    """The decision about what ``call`` raises."""
+    return decide(raised(call, *args, **options))
+
+
+def verdict(call: Callable[..., object], *args: object, **options: object) -> str:
+    """The verdict on what ``call`` raises."""
+    return decided(call, *args, **options).verdict.value

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from celery_dlq.classify.evidence import arguments, read, shown_name
+from celery_dlq.classify.evidence import arguments, may_have, read, shown_name
 from celery_dlq.redact import clip
 
 #: Exceptions looked at for one decision, over its whole chain and all groups.
@@ -21,21 +20,33 @@ _WRAPPED = (
     "base_exception", "cause", "os_error",
 )  # fmt: skip
 
+_WRAPPED_NAMES = frozenset(_WRAPPED)
+_MEMBER_NAMES = frozenset({"exceptions"})
+
+# The real links of an exception, past its class.
+_CAUSE = BaseException.__dict__["__cause__"].__get__
+_CONTEXT = BaseException.__dict__["__context__"].__get__
+_HIDES_CONTEXT = BaseException.__dict__["__suppress_context__"].__get__
+
 #: Leading arguments that may be exceptions: httpcore keeps the original only there.
 _ARGUMENTS = 4
 
 _PATH_LIMIT = 500
 
 
-@dataclass(frozen=True, eq=False)
 class Link:
     """An exception, and the one through which it was reached."""
 
-    exc: BaseException
-    via: Link | None = None
+    __slots__ = ("exc", "via")
+
+    def __init__(self, exc: BaseException, via: Link | None = None) -> None:
+        self.exc = exc
+        self.via = via
 
     def path(self) -> str:
         """The type names from the raised exception to this one, as ``Outer <- inner.Error``."""
+        if self.via is None:
+            return shown_name(type(self.exc))[:_PATH_LIMIT]
         names, link = [], self
         while link.via is not None:
             names.append(shown_name(type(link.exc)))
@@ -81,27 +92,30 @@ def causes(exc: BaseException) -> list[BaseException]:
     The context counts only when nothing explicit is there and ``from None`` did not hide it.
     """
     explicit = _explicit(exc)
-    if explicit or read(exc, "__suppress_context__") is not False:
+    if explicit or _HIDES_CONTEXT(exc):
         return explicit
-    return _exceptions(read(exc, "__context__"))
+    return _exceptions(_CONTEXT(exc))
 
 
 def reachable(exc: BaseException) -> list[BaseException]:
     """Everything linked to ``exc``: causes, hidden contexts too, and members of a group."""
-    return [*_explicit(exc), *_exceptions(read(exc, "__context__")), *members(exc)]
+    return [*_explicit(exc), *_exceptions(_CONTEXT(exc)), *members(exc)]
 
 
 def members(exc: BaseException) -> tuple[BaseException, ...]:
     """The exceptions of a group; empty for what is none, or pretends to be one."""
-    inner = read(exc, "exceptions")
+    inner = read(exc, "exceptions") if may_have(exc, _MEMBER_NAMES) else None
     if type(inner) is not tuple or len(inner) > NODE_LIMIT:
         return ()
     return inner if all(_is_exception(item) for item in inner) else ()
 
 
 def _explicit(exc: BaseException) -> list[BaseException]:
-    wrapped = (read(exc, name) for name in _WRAPPED)
-    return _exceptions(read(exc, "__cause__"), *wrapped, *arguments(exc)[:_ARGUMENTS])
+    found = _exceptions(_CAUSE(exc))
+    if may_have(exc, _WRAPPED_NAMES):
+        found += _exceptions(*[read(exc, name) for name in _WRAPPED])
+    args = arguments(exc)
+    return found + _exceptions(*args[:_ARGUMENTS]) if args else found
 
 
 def _exceptions(*values: object) -> list[BaseException]:

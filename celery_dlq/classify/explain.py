@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from types import ModuleType
 
 from celery_dlq.classify.builtin import TABLE
 from celery_dlq.classify.evidence import shown_name
+from celery_dlq.classify.names import find_class
 from celery_dlq.classify.rules import DEFAULT_RULE, Classifier
 from celery_dlq.classify.table import Row
-from celery_dlq.errors import CeleryDLQError
 from celery_dlq.states import Verdict
 
 _CARRIED = "the SQLSTATE or HTTP status that it carries"
@@ -38,7 +36,7 @@ def explain_type(dotted: str, classifier: Classifier | None = None) -> TypeExpla
 
     :raises CeleryDLQError: the name cannot be imported, or is no exception class.
     """
-    cls = _find(dotted)
+    cls = find_class(dotted)
     rules: list[str] = []
     conditions: list[str] = []
     verdict = _ask_user(cls, classifier or Classifier(), rules, conditions)
@@ -69,7 +67,8 @@ def _ask_user(
 def _ask_table(cls: type, rules: list[str], conditions: list[str]) -> Verdict | None:
     """The verdict of the first row that always decides; None when there is no such row."""
     entry = TABLE.look_up(cls)
-    for row, _name in entry.matches:
+    for match in entry.matches:
+        row = match.row
         rules.append(row.rule)
         if row.depends_on:
             conditions.append(row.depends_on)
@@ -91,41 +90,3 @@ def _sentence(conditions: list[str], verdict: Verdict | None) -> str:
         return ""
     ending = f"; else {verdict.value}" if verdict is not None else ""
     return ", then ".join(dict.fromkeys(conditions)) + ending
-
-
-def _find(dotted: str) -> type[BaseException]:
-    parts = (dotted if "." in dotted else f"builtins.{dotted}").split(".")
-    found: object = None
-    for end in range(len(parts) - 1, 0, -1) if all(parts) else ():
-        module = _import(".".join(parts[:end]))
-        if module is not None:
-            found = _reach(module, parts[end:])
-            break
-    if isinstance(found, type) and issubclass(found, BaseException):
-        return found
-    raise CeleryDLQError(
-        f"{dotted!r} is no exception class that can be imported here; "
-        "give its dotted name as in a traceback, such as requests.exceptions.Timeout."
-    )
-
-
-def _import(name: str) -> ModuleType | None:
-    """The module; None when there is none of this name."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            return None
-        raise CeleryDLQError(f"Importing {name} failed: {error}. Install what it needs.") from error
-    except Exception as error:
-        raise CeleryDLQError(
-            f"Importing {name} failed: {type(error).__name__}: {error}. "
-            "Import it in a Python shell to see why."
-        ) from error
-
-
-def _reach(module: ModuleType, names: list[str]) -> object:
-    found: object = module
-    for name in names:
-        found = getattr(found, name, None)
-    return found

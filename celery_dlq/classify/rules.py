@@ -1,9 +1,9 @@
 """The classifier: is an exception worth another attempt, and which rule says so.
 
-One exception is asked about in this order: the user's rules; the built-in rows for its classes, the
-most specific first; for types that no row knows, an SQLSTATE or an HTTP status that it carries. Where
-all of them are silent the exception is a wrapper, and what it wraps or was caused by is asked next.
-When nothing decides, the verdict is terminal.
+One exception is asked about in this order: the user's rules; for types that no library's row knows, an
+SQLSTATE, a flag or an HTTP status that it carries; the built-in rows for its classes, the most specific
+first. Where all of them are silent the exception is a wrapper, and what it wraps or was caused by is
+asked next. When nothing decides, the verdict is terminal.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import NamedTuple
 
-from celery_dlq.classify.builtin import GENERIC_PROBES, ROOT_CAUSES, TABLE
+from celery_dlq.classify.builtin import CAREFUL_PROBES, CARRIED, GENERIC_PROBES, ROOT_CAUSES, TABLE
 from celery_dlq.classify.chain import (
     ROOT_CAUSE_LIMIT,
     Budget,
@@ -25,8 +26,11 @@ from celery_dlq.classify.chain import (
     walk,
 )
 from celery_dlq.classify.custom import Rule, rules_for
-from celery_dlq.classify.evidence import shown_name
-from celery_dlq.classify.table import Entry, Finding, Match
+from celery_dlq.classify.evidence import may_have, shown_name
+from celery_dlq.classify.foreign import begin
+from celery_dlq.classify.raised import said, subject
+from celery_dlq.classify.schedule import Schedule
+from celery_dlq.classify.table import Entry, Finding
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import SettingsError
 from celery_dlq.letter import Explanation
@@ -53,8 +57,12 @@ class Decision:
     evidence: str = ""
     #: Type names from the raised exception to the one that decided, joined by ``<-``.
     path: str = ""
-    #: Seconds that the other side asks to wait before the next attempt; None when it does not say.
+    #: Seconds to wait before the next attempt at least; None when nobody says.
     retry_after: float | None = None
+    #: Whether the other side asked for that wait, which then uses up no attempt.
+    throttled: bool = False
+    #: The attempts and waits of the rule that decided, before those of the task.
+    schedule: Schedule | None = None
 
     def explanation(self) -> Explanation:
         """The form that is stored with a letter: bounded, and free of what databases refuse."""
@@ -66,8 +74,7 @@ class Decision:
         )
 
 
-@dataclass(frozen=True)
-class _Ruling:
+class _Ruling(NamedTuple):
     """A finding, and the exception it is about."""
 
     finding: Finding
@@ -114,24 +121,30 @@ class Classifier:
         return Classifier((*rules, *self.rules), now=self.now)
 
     def decide(self, exc: BaseException) -> Decision:
-        """The verdict on ``exc``. Never raises, imports nothing, does no I/O."""
+        """The verdict on ``exc``. Never raises, imports nothing, does no I/O.
+
+        It comes within a second or so, whatever the properties of the exception do.
+        """
         try:
-            return self._combine(exc, self._lines(Link(exc)))
+            begin()
+            start = Link(exc)
+            ruling = self._judge(start, TABLE.look_up(type(exc)))
+            return self._decision(ruling) if ruling is not None else self._combine(start)
         except BaseException as error:
             # Raising here would hide the task's own error.
             logger.warning("Classification failed; please report it.", exc_info=True)
             evidence = f"classification failed with {shown_name(type(error))}"
             return Decision(Verdict.TERMINAL, DEFAULT_RULE, evidence)
 
-    def _combine(self, exc: BaseException, lines: Iterator[_Ruling]) -> Decision:
+    def _combine(self, start: Link) -> Decision:
         """Transient if there is a line and every one is; the longest wait counts."""
         rulings: list[_Ruling] = []
-        for ruling in lines:
+        for ruling in self._lines(start):
             if ruling.finding.verdict is Verdict.TERMINAL:
                 return self._decision(ruling)
             rulings.append(ruling)
         if not rulings:
-            return self._decision(_undecided(Link(exc)))
+            return self._decision(_undecided(start))
         decisions = [self._decision(ruling) for ruling in rulings]
         return max(decisions, key=lambda decision: decision.retry_after or 0.0)
 
@@ -143,7 +156,7 @@ class Classifier:
         budget, opened, waiting = Budget(), set[int](), deque([start])
         while waiting:
             line = waiting.popleft()
-            end = self._follow(line, budget)
+            end = self._follow(line, budget, asked=line is start)
             if isinstance(end, _Ruling):
                 yield end
             elif id(end.exc) not in opened:
@@ -151,11 +164,14 @@ class Classifier:
                 inner = [Link(member, end) for member in members(end.exc)]
                 waiting.extendleft(reversed(inner))
 
-    def _follow(self, line: Link, budget: Budget) -> _Ruling | Link:
-        """Down a chain to what decides it, or to a group of further chains."""
+    def _follow(self, line: Link, budget: Budget, *, asked: bool) -> _Ruling | Link:
+        """Down a chain to what decides it, or to a group of further chains.
+
+        :param asked: the first of the chain was asked already, and said nothing.
+        """
         for link in walk(line, causes, budget):
             entry = TABLE.look_up(type(link.exc))
-            ruling = self._judge(link, entry)
+            ruling = None if asked and link is line else self._judge(link, entry)
             if ruling is not None:
                 return ruling
             if entry.is_group and members(link.exc):
@@ -164,19 +180,22 @@ class Classifier:
 
     def _judge(self, link: Link, entry: Entry) -> _Ruling | None:
         """What is known of one exception by itself; None when it is a wrapper or a group."""
-        finding = self._by_user(link.exc)
+        finding = said(link.exc) or (self._by_user(link.exc) if self.rules else None)
+        if finding is None and entry.is_open:
+            finding = _by_carried(link.exc, entry)
         if finding is not None:
             return _Ruling(finding, link)
         for match in entry.matches:
-            finding = _by_row(match, link.exc)
+            row = match.row
+            finding = row.probe(link.exc) if row.probe is not None else None
             if finding is not None:
                 return _Ruling(finding, link)
-            if match.row.network:
-                return self._root_cause(link) or _Ruling(_network(match), link)
-            if match.row.group:
+            if match.finding is not None:
+                behind = self._root_cause(link) if row.network else None
+                return behind or _Ruling(match.finding, link)
+            if row.group or row.wraps:
                 return None
-        finding = _by_carried(link.exc) if entry.is_open else None
-        return _Ruling(finding, link) if finding is not None else None
+        return None
 
     def _by_user(self, exc: BaseException) -> Finding | None:
         for rule in self.rules:
@@ -192,41 +211,54 @@ class Classifier:
         certificate error only among its arguments.
         """
         for inner in walk(link, reachable, Budget(ROOT_CAUSE_LIMIT)):
-            entry = TABLE.look_up(type(inner.exc))
-            finding = next(
-                filter(None, (_by_row(match, inner.exc) for match in entry.matches)), None
-            )
+            finding = _row_finding(inner.exc)
             if finding is None or finding.rule not in ROOT_CAUSES:
                 continue
-            finding = self._by_user(inner.exc) or finding
+            finding = (self._by_user(inner.exc) if self.rules else None) or finding
             if finding.verdict is Verdict.TERMINAL:
                 return _Ruling(finding, inner)
         return None
 
     def _decision(self, ruling: _Ruling) -> Decision:
-        finding, link = ruling.finding, ruling.link
-        wait = None
-        if finding.verdict is Verdict.TRANSIENT:
-            asked = retry_after(link.exc)
-            wait = finding.retry_after if asked is None else seconds_until(asked, self.now())
-        return Decision(finding.verdict, finding.rule, finding.evidence, link.path(), wait)
+        finding, path = ruling.finding, ruling.link.path()
+        if finding.verdict is Verdict.TERMINAL:
+            return Decision(finding.verdict, finding.rule, finding.evidence, path)
+        asked = self._asked(ruling.link.exc)
+        wait = finding.retry_after if asked is None else asked
+        return Decision(
+            finding.verdict,
+            finding.rule,
+            finding.evidence,
+            path,
+            wait,
+            # "At once" is no wait: free of charge, it could go on until the window's end.
+            throttled=bool(wait) and (asked is not None or finding.throttled),
+            schedule=finding.schedule,
+        )
+
+    def _asked(self, exc: BaseException) -> float | None:
+        wait, about = retry_after(exc), subject(exc)
+        if wait is None and about is not exc:
+            wait = retry_after(about)
+        return None if wait is None else seconds_until(wait, self.now())
 
 
-def _by_row(match: Match, exc: BaseException) -> Finding | None:
-    row, name = match
-    if row.probe is not None:
-        return row.probe(exc)
-    if row.verdict is not None:
-        return Finding(row.verdict, row.rule, _type_evidence(name))
+def _row_finding(exc: BaseException) -> Finding | None:
+    """What the rows say of an exception; "the network failed" is no answer here."""
+    for match in TABLE.look_up(type(exc)).matches:
+        row = match.row
+        finding = row.probe(exc) if row.probe is not None else None
+        if finding is None and not row.network:
+            finding = match.finding
+        if finding is not None:
+            return finding
     return None
 
 
-def _network(match: Match) -> Finding:
-    return Finding(Verdict.TRANSIENT, match.row.rule, _type_evidence(match.name))
-
-
-def _by_carried(exc: BaseException) -> Finding | None:
-    for probe in GENERIC_PROBES:
+def _by_carried(exc: BaseException, entry: Entry) -> Finding | None:
+    if not may_have(exc, CARRIED):
+        return None
+    for probe in CAREFUL_PROBES if entry.matches else GENERIC_PROBES:
         finding = probe(exc)
         if finding is not None:
             return finding
@@ -236,10 +268,6 @@ def _by_carried(exc: BaseException) -> Finding | None:
 def _undecided(line: Link) -> _Ruling:
     evidence = f"no rule for {shown_name(type(line.exc))}, nor for what it came from"
     return _Ruling(Finding(Verdict.TERMINAL, DEFAULT_RULE, evidence), line)
-
-
-def _type_evidence(name: str) -> str:
-    return f"type={name.removeprefix('builtins.')}"
 
 
 def _storable(text: str) -> str:

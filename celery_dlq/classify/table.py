@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from celery_dlq.classify.evidence import bases, dotted_name
+from celery_dlq.classify.foreign import Memory
+from celery_dlq.classify.schedule import Schedule
 from celery_dlq.states import Verdict
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What one rule has to say about one exception."""
 
     verdict: Verdict
@@ -24,6 +24,10 @@ class Finding:
     evidence: str
     #: Seconds to wait when the exception itself does not say how long.
     retry_after: float | None = None
+    #: The rule's own attempts and waits.
+    schedule: Schedule | None = None
+    #: Whether ``retry_after`` is what the other side asked for.
+    throttled: bool = False
 
 
 #: Reads an exception. None: this exception carries nothing to decide by; ask on.
@@ -51,12 +55,19 @@ class Row:
     #: Whether types below this one are unknown enough for the generic probes.
     open_below: bool = False
 
+    @property
+    def wraps(self) -> bool:
+        """Whether the type only stands for another exception, whatever it derives from."""
+        return not (self.verdict or self.probe or self.network or self.group)
+
 
 class Match(NamedTuple):
     """A row, and the class through which a type came to it."""
 
     row: Row
     name: str
+    #: What the row says of the type as such; None when it only has a probe, or none.
+    finding: Finding | None
 
 
 class Entry(NamedTuple):
@@ -65,6 +76,8 @@ class Entry(NamedTuple):
     matches: tuple[Match, ...]
     #: Whether the generic probes apply: no library row knows the type.
     is_open: bool
+    #: Whether no row names the type itself, only classes above it.
+    is_derived: bool
     is_group: bool
 
 
@@ -82,28 +95,34 @@ class Table:
                 if name in self._by_name:
                     raise ValueError(f"{name} is in the table twice: {row.rule}; remove one")
                 self._by_name[name] = row
-        # Weak, because libraries make exception classes at run time (botocore, Celery); never
-        # keyed by id(), because ids are given out again.
-        self._known: WeakKeyDictionary[type, Entry] = WeakKeyDictionary()
+        #: The rows for a class, the most specific first. No verdict is ever remembered.
+        self.look_up: Memory[Entry] = Memory(self._find)
 
-    def look_up(self, cls: type) -> Entry:
-        """The rows for ``cls``, the most specific first. No verdict is ever remembered."""
-        try:
-            entry = self._known.get(cls)
-            if entry is None:
-                entry = self._known[cls] = self._find(cls)
-        except BaseException:  # noqa: BLE001 - a metaclass may define a __hash__ that raises
-            return self._find(cls)
-        return entry
+    def packages(self) -> frozenset[str]:
+        """The top-level packages that the rows are about."""
+        return frozenset(name.partition(".")[0] for name in self._by_name)
+
+    def named(self, name: str) -> Match | None:
+        """The row for a dotted name; None when there is none."""
+        row = self._by_name.get(name)
+        return Match(row, name, _as_such(row, name)) if row is not None else None
 
     def _find(self, cls: type) -> Entry:
-        names = (dotted_name(base) for base in bases(cls))
-        matches = tuple(Match(self._by_name[name], name) for name in names if name in self._by_name)
+        names = [dotted_name(base) for base in bases(cls)]
+        matches = tuple(filter(None, map(self.named, names)))
         return Entry(
             matches,
             is_open=all(match.row.open_below for match in matches),
+            is_derived=names[0] not in self._by_name,
             is_group=any(match.row.group for match in matches),
         )
+
+
+def _as_such(row: Row, name: str) -> Finding | None:
+    verdict = Verdict.TRANSIENT if row.network else row.verdict
+    if verdict is None:
+        return None
+    return Finding(verdict, row.rule, f"type={name.removeprefix('builtins.')}")
 
 
 def within(module: str, names: str) -> tuple[str, ...]:
@@ -111,14 +130,14 @@ def within(module: str, names: str) -> tuple[str, ...]:
     return tuple(f"{module}.{name}" for name in names.split())
 
 
-def transient(rule: str, *names: str) -> Row:
+def transient(rule: str, *names: str, open_below: bool = False) -> Row:
     """Types that are transient as such."""
-    return Row(rule, names, verdict=Verdict.TRANSIENT)
+    return Row(rule, names, verdict=Verdict.TRANSIENT, open_below=open_below)
 
 
-def terminal(rule: str, *names: str) -> Row:
+def terminal(rule: str, *names: str, open_below: bool = False) -> Row:
     """Types that are terminal as such."""
-    return Row(rule, names, verdict=Verdict.TERMINAL)
+    return Row(rule, names, verdict=Verdict.TERMINAL, open_below=open_below)
 
 
 def probed(rule: str, probe: Probe, depends_on: str, *names: str, open_below: bool = False) -> Row:

@@ -4,39 +4,67 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from itertools import islice
+from typing import TypeVar, cast
 
-from celery_dlq.classify.evidence import Source, read, text_of
+from celery_dlq.classify.evidence import Source, call, mapping_item, may_have, read, text_of
+from celery_dlq.classify.foreign import bounded, shape_of
+from celery_dlq.classify.retry_info import retry_delay
+
+T = TypeVar("T")
 
 #: Seconds from now, or the moment until which to wait.
 Wait = float | datetime
 
-#: Waits beyond this many seconds (about 31 years) are garbage.
+#: Waits beyond this many seconds (about 31 years) are garbage; numbers beyond it are dates.
 _LONGEST = 1e9
 
 _HEADER_LIMIT = 256
-_HEADER_SOURCES: tuple[Source, ...] = (("response", "headers"), ("headers",))
 
-_SECONDS = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*\Z")
+#: The response of most clients, the exception's own, elastic_transport's, httplib2's (a dict itself),
+#: websocket-client's.
+_HEADER_SOURCES: tuple[Source, ...] = (
+    ("response", "headers"),
+    ("headers",),
+    ("meta", "headers"),
+    ("resp",),
+    ("resp_headers",),
+)
+
+#: The attributes in which a wait may be.
+_CARRIED = frozenset(
+    {
+        "response", "headers", "meta", "resp", "resp_headers", "retry_after", "details",
+        "trailing_metadata",
+    }
+)  # fmt: skip
+
+_DETAIL_LIMIT = 16
+
+# A header that came twice is joined by a comma; the first counts.
+_SECONDS = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(?:,\s*[0-9.]+\s*)*\Z")
+# What the three formats of RFC 9110, 5.6.7 have in common.
+_DATE = re.compile(r"\s*[A-Z][a-z]{2,8},? .{5,12}\d\d:\d\d:\d\d ")
 
 
 def retry_after(exc: BaseException) -> Wait | None:
     """What the exception, or the response it carries, says about when to try again.
 
     Read in this order: the headers ``retry-after-ms`` and ``x-ms-retry-after-ms`` (Azure, OpenAI),
-    ``Retry-After`` (RFC 9110, 10.2.3: seconds or an HTTP date), the attribute ``retry_after``.
+    ``Retry-After`` (RFC 9110, 10.2.3: seconds or an HTTP date), the headers of a used-up rate limit, the
+    trailers and details of gRPC, the attribute ``retry_after``.
     None when nothing says so, or nothing sensible.
     """
-    found = headers(exc)
-    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        milliseconds = _seconds(found.get(name, ""))
-        if milliseconds is not None:
-            return milliseconds / 1_000
-    wait = _parse(found.get("retry-after", ""))
-    return wait if wait is not None else _from_value(read(exc, "retry_after"))
+    if not may_have(exc, _CARRIED):
+        return None
+    for source in (_from_headers, _from_trailers, _from_details):
+        wait = source(exc)
+        if wait is not None:
+            return wait
+    return _from_value(read(exc, "retry_after"))
 
 
 def seconds_until(wait: Wait, now: datetime) -> float:
@@ -53,32 +81,132 @@ def headers(exc: BaseException) -> dict[str, str]:
     as bytes, lists of values. The first value of a name counts.
     """
     for source in _HEADER_SOURCES:
-        container = read(exc, *source)
-        if container is not None:
-            return _copy(container)
-    return {}
+        found = _copy(read(exc, *source))
+        if found:
+            return found
+    # botocore: ClientError.response is a dict.
+    return _copy(mapping_item(read(exc, "response"), "ResponseMetadata", "HTTPHeaders"))
+
+
+def _from_headers(exc: BaseException) -> Wait | None:
+    found = headers(exc)
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        milliseconds = _seconds(found.get(name, ""))
+        if milliseconds is not None:
+            return milliseconds / 1_000
+    wait = _parse(found.get("retry-after", ""))
+    return wait if wait is not None else _from_rate_limit(found)
+
+
+def _from_rate_limit(found: dict[str, str]) -> Wait | None:
+    """The end of a rate limit that is used up.
+
+    ``x-ratelimit-reset-after`` is Discord's ("Rate Limits": seconds). ``x-ratelimit-reset`` is GitHub's
+    ("Rate limits for the REST API": UTC epoch seconds), and ``x-rate-limit-reset`` the same of X and Okta.
+    Elsewhere these names hold seconds, milliseconds or durations, so only what must be an epoch counts.
+    """
+    for prefix in ("x-ratelimit", "x-rate-limit"):
+        if found.get(f"{prefix}-remaining") != "0":
+            continue
+        after = _seconds(found.get(f"{prefix}-reset-after", ""))
+        if after is not None:
+            return after
+        moment = _epoch(found.get(f"{prefix}-reset", ""))
+        if moment is not None:
+            return moment
+    return None
+
+
+def _epoch(text: str) -> datetime | None:
+    if not re.fullmatch(r"[0-9]{10}(\.[0-9]+)?", text) or float(text) < _LONGEST:
+        return None
+    return datetime.fromtimestamp(float(text), timezone.utc)
+
+
+def _from_trailers(exc: BaseException) -> Wait | None:
+    """gRPC, of the error itself or of the one that google-api-core keeps as ``response``.
+
+    ``grpc-retry-pushback-ms``: gRFC A6. A negative one says "do not retry", which is no wait.
+    """
+    for holder in (exc, read(exc, "response")):
+        trailers = _trailers(holder) if holder is not None else {}
+        milliseconds = _seconds(text_of(trailers.get("grpc-retry-pushback-ms")) or "")
+        if milliseconds is not None:
+            return milliseconds / 1_000
+        details = trailers.get("grpc-status-details-bin")
+        delay = retry_delay(details) if type(details) is bytes else None
+        if delay is not None and _sensible(delay) is not None:
+            return delay
+    return None
+
+
+def _trailers(holder: object) -> dict[str, object]:
+    container = call(holder, "trailing_metadata")
+    if container is None:
+        return {}
+    pairs = _known_or_bounded(container, lambda: list(islice(_pairs(container), _HEADER_LIMIT)))
+    # grpc.aio gives a list of values for a name.
+    return {name: _first(value) for key, value in pairs or () if (name := text_of(key)) is not None}
+
+
+def _from_details(exc: BaseException) -> Wait | None:
+    """google-api-core and googleapis' clients: ``details`` lists messages, one may be a RetryInfo."""
+    details = read(exc, "details")
+    if type(details) is not list and type(details) is not tuple:
+        return None
+    for detail in details[:_DETAIL_LIMIT]:
+        delay = read(detail, "retry_delay")
+        seconds, nanos = read(delay, "seconds"), read(delay, "nanos")
+        if type(seconds) is int and type(nanos) is int:
+            return _sensible(float(seconds + nanos / 1e9)) if abs(seconds) <= _LONGEST else None
+        if issubclass(type(delay), timedelta):
+            return _from_value(delay)
+    return None
 
 
 def _copy(container: object) -> dict[str, str]:
+    if container is None:
+        return {}
     copy: dict[str, str] = {}
-    try:
-        for key, value in islice(_pairs(container), _HEADER_LIMIT):
-            name, text = text_of(key), text_of(_first(value))
-            if name is not None and text is not None:
-                copy.setdefault(name.lower(), text)
-    except BaseException:  # noqa: BLE001 - a foreign container may raise anything
-        return copy
+    _known_or_bounded(container, lambda: _fill(copy, container))
     return copy
+
+
+def _known_or_bounded(container: object, work: Callable[[], T]) -> T | None:
+    """What ``work`` makes of a container, some of whose methods may be foreign."""
+    if not shape_of(type(container)).known:
+        return bounded(work, container, "items")
+    try:
+        return work()
+    except BaseException:  # noqa: BLE001 - a foreign container may raise anything
+        return None
+
+
+def _fill(copy: dict[str, str], container: object) -> None:
+    for key, value in islice(_pairs(container), _HEADER_LIMIT):
+        name, text = text_of(key), _header_text(_first(value))
+        if name is not None and text is not None:
+            copy.setdefault(name.lower(), text)
+
+
+def _header_text(value: object) -> str | None:
+    # Test doubles and some clients keep numbers. Longer ones are no waits, and str() may refuse them.
+    if (type(value) is int or type(value) is float) and abs(cast(float, value)) <= _LONGEST:
+        return str(value)
+    return text_of(value)
 
 
 def _pairs(container: object) -> Iterator[tuple[object, object]]:
     items = read(container, "items")
     pairs = items() if callable(items) else container
-    return iter(pairs) if isinstance(pairs, Iterable) else iter(())
+    return iter(cast("Iterable[tuple[object, object]]", pairs))
 
 
 def _first(value: object) -> object:
-    return value[0] if isinstance(value, (list, tuple)) and value else value
+    # Not isinstance(): a __class__ property may raise.
+    if type(value) is list or type(value) is tuple:
+        return value[0] if value else None
+    return value
 
 
 def _parse(text: str) -> Wait | None:
@@ -92,7 +220,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _moment(text: str) -> datetime | None:
-    if not text:
+    if not _DATE.match(text):
         return None
     try:
         return _aware(parsedate_to_datetime(text))
@@ -102,13 +230,14 @@ def _moment(text: str) -> datetime | None:
 
 def _from_value(value: object) -> Wait | None:
     # timedelta is python-telegram-bot's, datetime is werkzeug's.
+    kind = type(value)
     try:
-        if type(value) is int or type(value) is float:
-            return _sensible(float(value))
-        if isinstance(value, timedelta):
-            return _sensible(value.total_seconds())
-        if isinstance(value, datetime):
-            return _aware(value)
+        if kind is int or kind is float:
+            return _sensible(float(cast(float, value)))
+        if issubclass(kind, timedelta):
+            return _sensible(timedelta.total_seconds(cast(timedelta, value)))
+        if issubclass(kind, datetime):
+            return _aware(cast(datetime, value))
     except BaseException:  # noqa: BLE001 - a huge int overflows, a foreign tzinfo may raise anything
         return None
     return _parse(text_of(value) or "")

@@ -101,8 +101,8 @@ def pg_killed_backend(one, two):
 
 
 @pytest.fixture
-def orders(postgres_url):
-    engine = sqlalchemy.create_engine(postgres_url)
+def orders(own_postgres_url):
+    engine = sqlalchemy.create_engine(own_postgres_url)
     with engine.begin() as connection:
         do(
             connection,
@@ -110,7 +110,7 @@ def orders(postgres_url):
             "CREATE TABLE dlq_orders (id integer PRIMARY KEY, paid boolean)",
             "INSERT INTO dlq_orders VALUES (1)",
         )
-    yield postgres_url
+    yield own_postgres_url
     engine.dispose()
 
 
@@ -221,8 +221,8 @@ def my_killed(one, two):
 
 
 @pytest.fixture
-def my_orders(mysql_url):
-    engine = sqlalchemy.create_engine(mysql_url)
+def my_orders(own_mysql_url):
+    engine = sqlalchemy.create_engine(own_mysql_url)
     with engine.begin() as connection:
         do(
             connection,
@@ -230,7 +230,7 @@ def my_orders(mysql_url):
             "CREATE TABLE dlq_orders (id integer PRIMARY KEY) ENGINE=InnoDB",
             "INSERT INTO dlq_orders VALUES (1)",
         )
-    yield mysql_url
+    yield own_mysql_url
     engine.dispose()
 
 

@@ -2,20 +2,22 @@
 
 import asyncio
 import http.client
-import http.server
-import shutil
 import socket
-import socketserver
-import ssl
-import struct
-import subprocess
-import threading
 import urllib.error
 import urllib.request
 import xmlrpc.client
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
+from local_servers import (
+    Answering,
+    Misbehaving,
+    cut_off,
+    hang_up,
+    reset,
+    say_nothing,
+    talk_nonsense,
+)
 
 from celery_dlq.classify import decide
 
@@ -42,6 +44,16 @@ def by_httpx2(url, **options):
 def _by_httpx(library, url, options):
     with library.Client(**{"timeout": TIMEOUT_S, **options}) as client:
         client.get(url).raise_for_status()
+
+
+def by_async_httpx(url, **options):
+    httpx = pytest.importorskip("httpx")
+
+    async def get():
+        async with httpx.AsyncClient(**{"timeout": TIMEOUT_S, **options}) as client:
+            (await client.get(url)).raise_for_status()
+
+    asyncio.run(get())
 
 
 def by_urllib(url, timeout=TIMEOUT_S):
@@ -81,7 +93,7 @@ def by_http_client(url, timeout=TIMEOUT_S):
         connection.close()
 
 
-STATUS_CLIENTS = [by_requests, by_httpx, by_httpx2, by_urllib, by_aiohttp]
+STATUS_CLIENTS = [by_requests, by_httpx, by_httpx2, by_async_httpx, by_urllib, by_aiohttp]
 CLIENTS = [*STATUS_CLIENTS, by_urllib3, by_http_client]
 
 
@@ -97,92 +109,6 @@ def judge(client, url, **options):
 
 def verdict(*args, **options):
     return judge(*args, **options).verdict.value
-
-
-# -- servers ------------------------------------------------------------------------------------
-
-
-class Answering(http.server.BaseHTTPRequestHandler):
-    """``/503?retry-after=7`` answers 503 with that header; CONNECT is refused with the path's host."""
-
-    def do_GET(self):
-        parts = urlsplit(self.path)
-        self.send_response(int(parts.path.strip("/")))
-        for name, values in parse_qs(parts.query).items():
-            self.send_header(name, values[0])
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_POST = do_GET
-
-    def do_CONNECT(self):
-        self.send_response(int(self.path.partition(".")[0]))
-        self.end_headers()
-
-    def log_message(self, *args):
-        pass
-
-
-class Misbehaving(socketserver.BaseRequestHandler):
-    """Reads a request, then does what the server's ``manner`` says."""
-
-    def handle(self):
-        self.request.recv(65_536)
-        self.server.manner(self.request)
-
-
-def reset(connection):
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def hang_up(connection):
-    connection.shutdown(socket.SHUT_RDWR)
-
-
-def cut_off(connection):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this")
-
-
-def say_nothing(connection):
-    connection.recv(1)
-
-
-def talk_nonsense(connection):
-    connection.sendall(b"hello, this is no HTTP\r\n\r\n")
-
-
-class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def handle_error(self, request, client_address):
-        pass
-
-
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch):
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(handler, manner=None, context=None):
-        server = Server(("127.0.0.1", 0), handler)
-        server.manner = manner
-        if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        servers.append(server)
-        return f"127.0.0.1:{server.server_address[1]}"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture
@@ -285,13 +211,15 @@ def test_a_name_that_does_not_resolve(client, monkeypatch, code, expected):
     assert (decision.rule == "dns.lookup") or expected == "transient"
 
 
-@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_urllib3, by_aiohttp])
+@pytest.mark.parametrize(
+    "client", [by_requests, by_httpx, by_httpx2, by_async_httpx, by_urllib3, by_aiohttp]
+)
 @pytest.mark.parametrize("url", ["nonsense://127.0.0.1/", "http://", "no url at all"])
 def test_a_bad_url(client, url):
     assert verdict(client, url) == "terminal"
 
 
-@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2])
+@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_async_httpx])
 @pytest.mark.parametrize(("status", "expected"), [(407, "terminal"), (503, "transient")])
 def test_a_proxy_that_refuses(client, serve, status, expected):
     proxy = f"http://{serve(Answering)}"
@@ -306,25 +234,6 @@ def test_an_answer_that_is_no_json(http_server):
 
 
 # -- TLS ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def self_signed(tmp_path_factory):
-    """A server context whose certificate nobody trusts."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs the openssl program to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", certificate],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context
 
 
 @pytest.mark.parametrize("client", CLIENTS)

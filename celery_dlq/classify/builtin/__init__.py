@@ -2,28 +2,147 @@
 
 from __future__ import annotations
 
-from celery_dlq.classify.builtin import brokers, databases, http, mysql, postgres, stdlib
-from celery_dlq.classify.builtin.http import any_status
-from celery_dlq.classify.builtin.postgres import sqlstate_of
-from celery_dlq.classify.table import Probe, Table
+import sys
+from typing import Any, cast
+
+from celery_dlq.classify.builtin import (
+    cloud,
+    databases,
+    formats,
+    mail,
+    messaging,
+    remote,
+    resilience,
+    services,
+    stdlib,
+    stores,
+    web,
+)
+from celery_dlq.classify.builtin.databases.postgres import sqlstate_of
+from celery_dlq.classify.builtin.http import any_status, http_status
+from celery_dlq.classify.evidence import (
+    FLAGS,
+    STATUS_SOURCES,
+    bases,
+    dotted_name,
+    flag,
+    mapping_item,
+    read,
+    text_of,
+)
+from celery_dlq.classify.foreign import know
+from celery_dlq.classify.table import Finding, Match, Probe, Table, probed
+from celery_dlq.states import Verdict
+
+
+def unpickleable(exc: BaseException) -> Finding | None:
+    """Celery's stand-in for an exception that cannot be pickled: its class decides, and its arguments."""
+    module, name = text_of(read(exc, "exc_module")), text_of(read(exc, "exc_cls_name"))
+    cls = _loaded(module or "", name or "")
+    bare = _bare(cls or _named(module, name), read(exc, "exc_args"))
+    for match in _matches(cls, f"{module}.{name}"):
+        probe = match.row.probe
+        finding = (probe(bare) if probe is not None else None) or match.finding
+        if finding is not None:
+            return finding._replace(evidence=f"{finding.evidence}, which cannot be pickled")
+    return None
+
+
+def _loaded(module: str, name: str) -> type[BaseException] | None:
+    """The exception class that is given by name, if it is there already; nothing is imported."""
+    cls = mapping_item(read(sys.modules.get(module), "__dict__"), name)
+    if issubclass(type(cls), type) and BaseException in bases(cast(type, cls)):
+        return cast("type[BaseException]", cls)
+    return None
+
+
+def _named(module: str | None, name: str | None) -> type[BaseException]:
+    return type(name or "?", (Exception,), {"__module__": module or "?"})
+
+
+def _bare(cls: type[BaseException], args: object) -> BaseException:
+    """An instance with those arguments, and nothing else of what the exception carried."""
+    # Past any __new__ and __init__ of the class's own.
+    maker: Any = next(base for base in bases(cls) if dotted_name(base).startswith("builtins."))
+    try:
+        bare: BaseException = maker.__new__(cls, *(args if type(args) is tuple else ()))
+    except Exception:  # noqa: BLE001 - a group without members
+        return Exception()
+    return bare
+
+
+def _matches(cls: type | None, name: str) -> tuple[Match, ...]:
+    """The rows for a class that is given by name. Its bases count if it is loaded."""
+    if cls is not None:
+        return TABLE.look_up(cls).matches
+    match = TABLE.named(name)
+    return (match,) if match is not None else ()
+
+
+_STAND_IN = probed(
+    "celery.unpickleable",
+    unpickleable,
+    "the type that it stands for",
+    "celery.utils.serialization.UnpickleableExceptionWrapper",
+)
 
 TABLE = Table(
     (
+        _STAND_IN,
         *stdlib.ROWS,
-        *http.ROWS,
+        *web.ROWS,
+        *cloud.ROWS,
+        *services.ROWS,
+        *formats.ROWS,
+        *mail.ROWS,
+        *remote.ROWS,
+        *resilience.ROWS,
         *databases.ROWS,
-        *postgres.ROWS,
-        *mysql.ROWS,
-        *brokers.ROWS,
+        *stores.ROWS,
+        *messaging.ROWS,
     )
 )
 
+# Their properties are trusted to come back.
+know(TABLE.packages())
+
+
+def declared(exc: BaseException) -> Finding | None:
+    """The exception says that it is worth another attempt."""
+    found = flag(exc)
+    if found is None or not found[0]:
+        return None
+    return Finding(Verdict.TRANSIENT, "flag.retryable", f"{found[1]}=True")
+
+
+def denied(exc: BaseException) -> Finding | None:
+    """The exception says that it is not worth another attempt.
+
+    Asked last: True is always said on purpose, while False is the default of many a base class.
+    """
+    found = flag(exc)
+    if found is None or found[0]:
+        return None
+    return Finding(Verdict.TERMINAL, "flag.retryable", f"{found[1]}=False")
+
+
 #: Asked about types that no row knows. An SQLSTATE comes first: nothing else looks like one.
-GENERIC_PROBES: tuple[Probe, ...] = (sqlstate_of, any_status)
+GENERIC_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, any_status, denied)
+
+# "code" and "status" of a ValueError are rather a number of the application's.
+_SURE_SOURCES = tuple(source for source in STATUS_SOURCES if source not in {("status",), ("code",)})
+
+#: Asked about unknown types that derive from one of Python's own errors.
+CAREFUL_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, http_status(*_SURE_SOURCES), denied)
+
+#: The attributes that these probes read.
+CARRIED = frozenset({"sqlstate", "pgcode", *FLAGS, *(source[0] for source in STATUS_SOURCES)})
 
 #: Rules whose terminal verdict holds although a network error was raised on top of it.
 ROOT_CAUSES = frozenset(
     {
+        "amqp.auth",
+        "amqp.irrecoverable",
         "dns.lookup",
         "http.proxy",
         "http.retries",
@@ -34,4 +153,4 @@ ROOT_CAUSES = frozenset(
     }
 )
 
-__all__ = ["GENERIC_PROBES", "ROOT_CAUSES", "TABLE"]
+__all__ = ["CAREFUL_PROBES", "CARRIED", "GENERIC_PROBES", "ROOT_CAUSES", "TABLE"]

@@ -1,21 +1,11 @@
-"""HTTP: the status table, and the client libraries that carry a status or a network failure."""
+"""HTTP answers: what a status means, and the ways in which services say more than their status."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 
-from celery_dlq.classify.evidence import STATUS_SOURCES, Source, message, status
-from celery_dlq.classify.table import (
-    Finding,
-    Probe,
-    Row,
-    network,
-    probed,
-    terminal,
-    transient,
-    within,
-    wrapper,
-)
+from celery_dlq.classify.evidence import STATUS_SOURCES, Source, read, shown_name, status, text_of
+from celery_dlq.classify.table import Finding, Probe
 from celery_dlq.classify.wait import headers, retry_after
 from celery_dlq.states import Verdict
 
@@ -30,20 +20,17 @@ TRANSIENT_STATUSES = frozenset(
 # GitHub's secondary limits are 403, RFC 9110 (15.5.14) says so of 413.
 _TRANSIENT_WITH_RETRY_AFTER = frozenset({403, 413, 500, 507})
 
-# urllib3/util/retry.py: ResponseError.SPECIFIC_ERROR and TOO_MANY_REDIRECTS, which has no number.
-_TOO_MANY_ANSWERS = re.compile(r"too many ([0-9]{3}) error responses")
-
-# httpcore/_sync/http_proxy.py: "%d %s" of the answer to CONNECT.
-_PROXY_ANSWER = re.compile(r"([0-9]{3}) ")
-
 
 def status_verdict(code: int) -> Verdict:
     """What an HTTP status says by itself. 500 is "don't know", and so is every unlisted one."""
     return Verdict.TRANSIENT if code in TRANSIENT_STATUSES else Verdict.TERMINAL
 
 
-def http_status(*sources: Source) -> Probe:
-    """A probe that reads the status from ``sources``, the headers where the status alone is unclear."""
+def http_status(*sources: Source, passing: Collection[int] = ()) -> Probe:
+    """A probe that reads the status from ``sources``, the headers where the status alone is unclear.
+
+    :param passing: further statuses that the service documents as worth another attempt.
+    """
 
     def probe(exc: BaseException) -> Finding | None:
         found = status(exc, sources)
@@ -51,6 +38,8 @@ def http_status(*sources: Source) -> Probe:
             return None
         code, source = found
         evidence = f"status={code} from {source}"
+        if code in passing:
+            return Finding(Verdict.TRANSIENT, "http.status", evidence)
         if code in _TRANSIENT_WITH_RETRY_AFTER and retry_after(exc) is not None:
             return Finding(Verdict.TRANSIENT, "http.status", f"{evidence}, with Retry-After")
         if code == 403 and headers(exc).get("x-ratelimit-remaining") == "0":
@@ -64,169 +53,49 @@ def http_status(*sources: Source) -> Probe:
 any_status = http_status(*STATUS_SOURCES)
 
 
-def urllib3_response(exc: BaseException) -> Finding:
-    """urllib3 gave up on the answers themselves; only the text says which status they had."""
-    text = message(exc)
-    match = _TOO_MANY_ANSWERS.match(text)
-    verdict = status_verdict(int(match[1])) if match else Verdict.TERMINAL
-    return Finding(verdict, "http.retries", f"status={match[1]}" if match else "no status")
+def header_says(name: str, rule: str) -> Probe:
+    """A probe for the header in which a service says outright whether to try again."""
+    verdicts = {"true": Verdict.TRANSIENT, "false": Verdict.TERMINAL}
+
+    def probe(exc: BaseException) -> Finding | None:
+        said = headers(exc).get(name, "").strip().lower()
+        return Finding(verdicts[said], rule, f"{name}: {said}") if said in verdicts else None
+
+    return probe
 
 
-def proxy_answer(exc: BaseException) -> Finding | None:
-    """httpcore's ProxyError: the proxy's refusal, where there was an answer at all."""
-    match = _PROXY_ANSWER.match(message(exc))
-    if match is None:
+def word(
+    rule: str,
+    *sources: Source,
+    passing: Collection[str] = (),
+    lasting: Collection[str] = (),
+) -> Probe:
+    """A probe for a service's own error code: the first of ``sources`` that holds a listed word."""
+
+    def probe(exc: BaseException) -> Finding | None:
+        for source in sources:
+            found = text_of(read(exc, *source))
+            if found in passing or found in lasting:
+                verdict = Verdict.TRANSIENT if found in passing else Verdict.TERMINAL
+                return Finding(verdict, rule, f"{'.'.join(source)}={found}")
         return None
-    return Finding(status_verdict(int(match[1])), "http.proxy", f"the proxy answered {match[1]}")
+
+    return probe
 
 
-_STDLIB = (
-    # http/client.py; the other HTTPExceptions are misuse or an answer that is no HTTP.
-    transient("http.closed", *within("http.client", "RemoteDisconnected IncompleteRead")),
-    terminal("http.url", "http.client.InvalidURL"),
-    terminal("http.protocol", "http.client.HTTPException"),
-    probed("http.status", http_status(("code",)), "the status in code", "urllib.error.HTTPError"),
-    transient("http.closed", "urllib.error.ContentTooShortError"),
-    wrapper("urllib.reason", "the exception in reason", "urllib.error.URLError"),
-    probed(
-        "http.status",
-        http_status(("errcode",)),
-        "the status in errcode",
-        "xmlrpc.client.ProtocolError",
-    ),
-    # An XML-RPC fault code is the application's own number.
-    terminal("xmlrpc.fault", "xmlrpc.client.Fault"),
-)
+def otherwise(verdict: Verdict, rule: str) -> Probe:
+    """The last of several probes: what the type means when it carries nothing."""
 
-# requests/exceptions.py. RequestException carries the response as well.
-_REQUESTS = (
-    probed(
-        "http.status",
-        http_status(("response", "status_code")),
-        "response.status_code",
-        *within("requests.exceptions", "HTTPError RequestException"),
-    ),
-    network(
-        "http.network",
-        *within(
-            "requests.exceptions",
-            "ConnectionError Timeout ChunkedEncodingError ProxyError SSLError RetryError",
-        ),
-    ),
-    terminal(
-        "http.url",
-        *within("requests.exceptions", "InvalidURL InvalidSchema MissingSchema URLRequired"),
-    ),
-    terminal(
-        "http.usage",
-        *within(
-            "requests.exceptions",
-            "TooManyRedirects InvalidHeader StreamConsumedError UnrewindableBodyError",
-        ),
-    ),
-    terminal(
-        "http.content", *within("requests.exceptions", "InvalidJSONError ContentDecodingError")
-    ),
-)
+    def probe(exc: BaseException) -> Finding:
+        return Finding(verdict, rule, f"type={shown_name(type(exc))}")
 
-# urllib3/exceptions.py, versions 1.26 and 2.
-_URLLIB3 = (
-    network(
-        "http.network",
-        *within(
-            "urllib3.exceptions",
-            "MaxRetryError TimeoutError NewConnectionError NameResolutionError ReadTimeoutError "
-            "ProtocolError SSLError ProxyError",
-        ),
-    ),
-    transient("http.pool", *within("urllib3.exceptions", "EmptyPoolError FullPoolError")),
-    transient("http.closed", *within("urllib3.exceptions", "IncompleteRead InvalidChunkLength")),
-    probed(
-        "http.retries",
-        urllib3_response,
-        "the status in the message",
-        "urllib3.exceptions.ResponseError",
-    ),
-    terminal(
-        "http.url", *within("urllib3.exceptions", "LocationValueError ProxySchemeUnsupported")
-    ),
-    terminal(
-        "http.usage",
-        *within(
-            "urllib3.exceptions",
-            "InvalidHeader UnrewindableBodyError BodyNotHttplibCompatible ResponseNotChunked "
-            "TimeoutStateError HostChangedError",
-        ),
-    ),
-    terminal("http.content", *within("urllib3.exceptions", "DecodeError HeaderParsingError")),
-)
+    return probe
 
 
-def _httpx(package: str, core: str) -> tuple[Row, ...]:
-    """httpx/_exceptions.py and httpcore/_exceptions.py, both of which rewrite ``__module__``."""
-    return (
-        probed(
-            "http.status",
-            http_status(("response", "status_code")),
-            "response.status_code",
-            f"{package}.HTTPStatusError",
-        ),
-        network(
-            "http.network",
-            *within(package, "TimeoutException NetworkError ProxyError RemoteProtocolError"),
-            *within(
-                core, "TimeoutException NetworkError RemoteProtocolError ConnectionNotAvailable"
-            ),
-        ),
-        network("http.proxy", f"{core}.ProxyError", probe=proxy_answer),
-        terminal(
-            "http.url",
-            *within(package, "InvalidURL UnsupportedProtocol"),
-            f"{core}.UnsupportedProtocol",
-        ),
-        terminal(
-            "http.usage",
-            *within(package, "LocalProtocolError TooManyRedirects StreamError CookieConflict"),
-            f"{core}.LocalProtocolError",
-        ),
-        terminal("http.content", f"{package}.DecodingError"),
-    )
+def in_turn(*probes: Probe) -> Probe:
+    """One probe out of several: the first that finds something."""
 
+    def probe(exc: BaseException) -> Finding | None:
+        return next((found for ask in probes if (found := ask(exc)) is not None), None)
 
-# aiohttp/client_exceptions.py. ClientPayloadError stays without a look at its cause, which has a
-# code of 400 that is about the parser.
-_AIOHTTP = (
-    probed(
-        "http.status",
-        http_status(("status",)),
-        "status",
-        "aiohttp.client_exceptions.ClientResponseError",
-    ),
-    network("http.network", "aiohttp.client_exceptions.ClientConnectionError"),
-    transient(
-        "http.closed",
-        *within(
-            "aiohttp.client_exceptions",
-            "ServerDisconnectedError ServerTimeoutError ClientPayloadError",
-        ),
-    ),
-    terminal(
-        "tls.certificate",
-        *within(
-            "aiohttp.client_exceptions",
-            "ClientConnectorCertificateError ServerFingerprintMismatch",
-        ),
-    ),
-    terminal("http.url", *within("aiohttp.client_exceptions", "InvalidURL NonHttpUrlClientError")),
-    terminal("http.usage", "aiohttp.client_exceptions.TooManyRedirects"),
-)
-
-ROWS = (
-    *_STDLIB,
-    *_REQUESTS,
-    *_URLLIB3,
-    # httpx2 and httpcore2 are the same libraries under the names that openai 3 and anthropic 2 use.
-    *_httpx("httpx", "httpcore"),
-    *_httpx("httpx2", "httpcore2"),
-    *_AIOHTTP,
-)
+    return probe

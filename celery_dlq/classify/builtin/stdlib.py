@@ -1,15 +1,14 @@
-"""The standard library: what Python itself raises, files, sockets, names, TLS, processes, mail."""
+"""The standard library: what Python itself raises, files, sockets, names, TLS, processes."""
 
 from __future__ import annotations
 
 import errno
 import re
 import socket
-from itertools import islice
 
 from celery_dlq.classify.builtin.http import status_verdict
-from celery_dlq.classify.evidence import message, number, os_errno, read
-from celery_dlq.classify.table import Finding, group, probed, terminal, transient, within
+from celery_dlq.classify.evidence import message, number, os_errno, read, text_of
+from celery_dlq.classify.table import Finding, Row, group, probed, terminal, transient, within
 from celery_dlq.states import Verdict
 
 # errno(3). The network, and an operation that was interrupted or would block.
@@ -18,7 +17,10 @@ _NETWORK_ERRNOS = (
     "ENETRESET ENOBUFS EAGAIN EINTR ENOTCONN"
 )
 # The state of this one worker's machine: another worker, or this one in a minute, may do better.
-_LOCAL_ERRNOS = "EMFILE ENFILE ENOMEM ENOSPC EDQUOT EBUSY ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY"
+_LOCAL_ERRNOS = (
+    "EMFILE ENFILE ENOMEM ENOSPC EDQUOT EBUSY ESTALE EADDRNOTAVAIL EADDRINUSE ETXTBSY EDEADLK "
+    "ENOLCK"
+)
 TRANSIENT_ERRNOS = frozenset(
     getattr(errno, name)
     for name in f"{_NETWORK_ERRNOS} {_LOCAL_ERRNOS}".split()
@@ -35,18 +37,26 @@ _HERROR_TRY_AGAIN = 2
 # sysexits.h EX_TEMPFAIL, "the user is invited to retry".
 _EX_TEMPFAIL = 75
 
-# Bare OSErrors without an errno: amqp/transport.py (two texts), asyncio/base_events.py
-# create_connection(), http/client.py _tunnel().
-_CLOSED = ("Server unexpectedly closed connection", "Socket closed")
+# Bare OSErrors without an errno: amqp/transport.py (two texts), socket.py SocketIO.readinto(),
+# asyncio/base_events.py create_connection(), http/client.py _tunnel().
+_CLOSED = (
+    "Server unexpectedly closed connection",
+    "Socket closed",
+    "cannot read from timed out object",
+)
 _SEVERAL = "Multiple exceptions: "
 _ERRNO_IN_TEXT = re.compile(r"\[Errno ([0-9]{1,5})\]")
 _TUNNEL = re.compile(r"Tunnel connection failed: ([0-9]{3})")
 
-_RECIPIENT_LIMIT = 1_000
+# openssl/sslerr.h SSL_R_UNEXPECTED_EOF_WHILE_READING.
+_EARLY_END = "UNEXPECTED_EOF_WHILE_READING"
+
+# rdkafka.c, RD_KAFKA_RESP_ERR__QUEUE_FULL.
+_QUEUE_FULL = "Local: Queue full"
 
 
 def os_error(exc: BaseException) -> Finding | None:
-    """``errno``; without one, the texts of the three places that raise a bare OSError."""
+    """``errno``; without one, the texts of the places that raise a bare OSError."""
     code = os_errno(exc)
     if code is None:
         return _bare_os_error(message(exc)) if type(exc) is OSError else None
@@ -91,24 +101,21 @@ def exit_code(exc: BaseException) -> Finding:
     return Finding(_transient_if(code == _EX_TEMPFAIL), "subprocess.exit_code", f"exit code={code}")
 
 
-def smtp_reply(exc: BaseException) -> Finding | None:
-    """``smtp_code`` by its first digit (RFC 5321, 4.2.1)."""
-    code = number(read(exc, "smtp_code"))
-    if code is None or not 400 <= code <= 599:
+def tls_reason(exc: BaseException) -> Finding | None:
+    """``SSLError``: Pythons that do not know OpenSSL 3 have no class of its own for an early end.
+
+    Only the ssl module can fill in ``reason``; a copy, as one that was pickled, has the text.
+    """
+    if text_of(read(exc, "reason")) != _EARLY_END and f"[SSL: {_EARLY_END}]" not in message(exc):
         return None
-    return Finding(_transient_if(code < 500), "smtp.reply", f"smtp_code={code}")
+    return Finding(Verdict.TRANSIENT, "tls.closed", f"reason={_EARLY_END}")
 
 
-def smtp_recipients(exc: BaseException) -> Finding | None:
-    """``recipients`` maps addresses to replies; one permanent refusal is enough."""
-    recipients = read(exc, "recipients")
-    if not isinstance(recipients, dict):
+def full_queue(exc: BaseException) -> Finding | None:
+    """``BufferError``: confluent-kafka's producer raises it while its queue is full."""
+    if message(exc) != _QUEUE_FULL:
         return None
-    replies = islice(recipients.values(), _RECIPIENT_LIMIT)
-    codes = [number(reply[0]) for reply in replies if isinstance(reply, tuple) and reply]
-    verdict = _transient_if(bool(codes) and all(code and 400 <= code < 500 for code in codes))
-    listed = ",".join(sorted({str(code) for code in codes}))
-    return Finding(verdict, "smtp.reply", f"smtp_code={listed} from recipients")
+    return Finding(Verdict.TRANSIENT, "kafka.queue", f"message {_QUEUE_FULL!r}")
 
 
 def _transient_if(condition: bool) -> Verdict:
@@ -117,7 +124,7 @@ def _transient_if(condition: bool) -> Verdict:
 
 ROWS = (
     # Python's own names of network conditions (PEP 3151).
-    transient("os.network", *within("builtins", "ConnectionError TimeoutError")),
+    transient("os.network", *within("builtins", "ConnectionError TimeoutError"), open_below=True),
     transient("os.interrupted", *within("builtins", "BlockingIOError InterruptedError")),
     # Python <= 3.10 knows these apart from the built-in TimeoutError.
     transient(
@@ -137,17 +144,34 @@ ROWS = (
     probed("dns.lookup", name_lookup, "the getaddrinfo code in errno", "socket.gaierror"),
     probed("dns.lookup", host_lookup, "the h_errno in errno", "socket.herror"),
     # ssl: the peer cut the line; its certificate, or the handshake, is wrong and stays so.
-    transient("tls.closed", *within("ssl", "SSLEOFError SSLZeroReturnError")),
+    transient("tls.closed", *within("ssl", "SSLEOFError SSLZeroReturnError SSLSyscallError")),
+    transient("os.interrupted", *within("ssl", "SSLWantReadError SSLWantWriteError")),
     terminal("tls.certificate", "ssl.SSLCertVerificationError"),
-    terminal("tls.protocol", "ssl.SSLError"),
+    Row(
+        "tls.protocol",
+        ("ssl.SSLError",),
+        verdict=Verdict.TERMINAL,
+        probe=tls_reason,
+        depends_on="an early end in reason; else terminal",
+    ),
     # A mistake in the program or in its input: the same input fails the same way.
     terminal(
         "python.error",
         *within(
             "builtins",
             "ValueError TypeError LookupError AttributeError ArithmeticError AssertionError NameError "
-            "ImportError SyntaxError NotImplementedError RecursionError BufferError EOFError",
+            "ImportError SyntaxError NotImplementedError RecursionError EOFError "
+            "ReferenceError StopIteration StopAsyncIteration SystemError Warning",
         ),
+        open_below=True,
+    ),
+    Row(
+        "python.error",
+        ("builtins.BufferError",),
+        verdict=Verdict.TERMINAL,
+        probe=full_queue,
+        depends_on="librdkafka's text of a full queue; else terminal",
+        open_below=True,
     ),
     group("python.group", "builtins.BaseExceptionGroup", "exceptiongroup.BaseExceptionGroup"),
     terminal("python.memory", "builtins.MemoryError"),
@@ -160,22 +184,15 @@ ROWS = (
     ),
     # The other end hung up in the middle of a record.
     transient("asyncio.closed", "asyncio.exceptions.IncompleteReadError"),
-    transient("queue.full", "queue.Full"),
+    transient("queue.full", "queue.Full", "asyncio.queues.QueueFull"),
+    terminal("queue.empty", "_queue.Empty", "queue.Empty", "asyncio.queues.QueueEmpty"),
+    terminal("asyncio.usage", *within("asyncio.exceptions", "InvalidStateError LimitOverrunError")),
     transient("multiprocessing.timeout", "multiprocessing.context.TimeoutError"),
     # A worker of the pool died, most likely of this very input.
     terminal("futures.broken", "concurrent.futures._base.BrokenExecutor"),
+    terminal("futures.usage", "concurrent.futures._base.InvalidStateError"),
+    terminal("multiprocessing.error", "multiprocessing.context.ProcessError"),
     transient("subprocess.timeout", "subprocess.TimeoutExpired"),
+    terminal("subprocess.failed", "subprocess.SubprocessError"),
     probed("subprocess.exit_code", exit_code, "returncode", "subprocess.CalledProcessError"),
-    # smtplib: RFC 5321, 4.2.1 (4yz transient, 5yz permanent).
-    probed("smtp.reply", smtp_reply, "smtp_code", "smtplib.SMTPResponseException"),
-    probed("smtp.reply", smtp_recipients, "recipients", "smtplib.SMTPRecipientsRefused"),
-    transient("smtp.closed", "smtplib.SMTPServerDisconnected"),
-    terminal("smtp.unsupported", "smtplib.SMTPNotSupportedError"),
-    # ftplib: RFC 959, 4.2, the same digits, one class for each.
-    transient("ftp.reply", "ftplib.error_temp"),
-    terminal("ftp.reply", "ftplib.Error"),
-    # imaplib documents that after abort "closing the instance and instantiating a new one will
-    # usually allow recovery".
-    transient("imap.abort", "imaplib.IMAP4.abort"),
-    terminal("imap.error", "imaplib.IMAP4.error"),
 )

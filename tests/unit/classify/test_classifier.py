@@ -1,5 +1,6 @@
 """The order in which things are asked, groups, hostile exceptions, and what must not decide."""
 
+import errno
 import gc
 import logging
 import sys
@@ -351,6 +352,48 @@ def test_the_message_of_an_os_error_may_raise():
             raise SystemExit
 
     assert decide(OSError(Mute())).rule == "default"
+
+
+def test_celerys_stand_in_for_what_cannot_be_pickled():
+    from celery.utils.serialization import UnpickleableExceptionWrapper
+
+    for module, name in (("shop.errors", "Lost"), ("builtins", "len"), ("builtins", "none")):
+        assert decide(UnpickleableExceptionWrapper(module, name, (), "x")).rule == "default"
+    stand_in = UnpickleableExceptionWrapper("builtins", "ConnectionResetError", (), "lost")
+    assert decide(stand_in) == Decision(
+        TRANSIENT,
+        "os.network",
+        "type=ConnectionError, which cannot be pickled",
+        "celery.utils.serialization.UnpickleableExceptionWrapper",
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "args", "verdict", "rule"),
+    [
+        ("builtins", "OSError", (errno.ECONNREFUSED, "x"), TRANSIENT, "os.errno"),
+        ("builtins", "OSError", (errno.EINVAL, "x"), TERMINAL, "os.errno"),
+        ("builtins", "ExceptionGroup", ("x", "not a list"), TERMINAL, "default"),
+        ("pymysql.err", "OperationalError", (1213, "Deadlock found"), TRANSIENT, "mysql.errno"),
+        ("pymysql.err", "OperationalError", (1054, "Unknown column"), TERMINAL, "mysql.errno"),
+        ("stripe._error", "RateLimitError", ("x",), TRANSIENT, "stripe.rate"),
+        ("stripe._error", "CardError", ("x",), TERMINAL, "stripe.answer"),
+        ("requests.exceptions", "HTTPError", ("503 Server Error",), TERMINAL, "default"),
+    ],
+)
+def test_celerys_stand_in_by_its_arguments(module, name, args, verdict, rule):
+    from celery.utils.serialization import UnpickleableExceptionWrapper
+
+    pytest.importorskip(module)
+    decision = decide(UnpickleableExceptionWrapper(module, name, args, "x"))
+    assert (decision.verdict, decision.rule) == (verdict, rule)
+
+
+def test_celerys_rebuilt_exceptions_are_not_taken_for_others():
+    from celery.utils.serialization import create_exception_cls
+
+    rebuilt = create_exception_cls("OperationalError", "celery.exceptions")
+    assert decide(rebuilt("deadlock detected")).rule == "default"
 
 
 def test_a_cause_cycle():

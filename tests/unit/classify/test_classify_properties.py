@@ -4,7 +4,7 @@ import math
 from datetime import timedelta
 from unittest.mock import MagicMock
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_dlq.classify import Classifier, Decision, Rule
@@ -118,6 +118,9 @@ def exceptions(draw, inner=NOTHING):
     return exc
 
 
+# Trees take a while to draw on a busy machine.
+UNHURRIED = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+
 trees = st.recursive(exceptions(), lambda inner: exceptions(inner), max_leaves=6)
 
 
@@ -135,11 +138,13 @@ def check(decision):
         assert "\x00" not in text
 
 
+@UNHURRIED
 @given(trees)
 def test_decide_never_raises(exc):
     check(judge(exc))
 
 
+@UNHURRIED
 @given(trees, st.booleans())
 def test_nor_does_it_with_rules_of_the_user(exc, answer):
     rules = (
@@ -150,6 +155,7 @@ def test_nor_does_it_with_rules_of_the_user(exc, answer):
     check(judge(exc, Classifier(rules)))
 
 
+@UNHURRIED
 @given(trees)
 def test_asking_twice_gives_the_same_answer(exc):
     first, second = judge(exc), judge(exc)
@@ -160,6 +166,7 @@ def test_asking_twice_gives_the_same_answer(exc):
     )
 
 
+@UNHURRIED
 @given(st.lists(exceptions(), min_size=2, max_size=6))
 def test_any_knot_of_causes_ends(knot):
     for position, exc in enumerate(knot):

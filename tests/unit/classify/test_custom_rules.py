@@ -1,10 +1,12 @@
 import logging
+import re
 import sys
 import types
 
 import pytest
 
 from celery_dlq.classify import Classifier, Rule, decide, rules_for
+from celery_dlq.classify.schedule import Schedule
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings import Settings
 from celery_dlq.states import Verdict
@@ -164,9 +166,8 @@ def test_the_fixed_wait_yields_to_what_the_exception_says():
     classifier = Classifier((Rule(Flaky, "transient", retry_after=60),))
     assert classifier.decide(Flaky()).retry_after == 60.0
     assert classifier.decide(Flaky(retry_after=5)).retry_after == 5.0
-    assert (
-        Classifier((Rule(Flaky, "terminal", retry_after=60),)).decide(Flaky()).retry_after is None
-    )
+    assert classifier.decide(Flaky()).throttled is False
+    assert classifier.decide(Flaky(retry_after=5)).throttled is True
 
 
 def test_a_rule_on_a_cause_decides_below_a_wrapper():
@@ -207,11 +208,98 @@ def test_wrong_arguments_are_refused(arguments, message):
         {"retry_after": -1},
         {"retry_after": float("nan")},
         {"retry_after": "30"},
+        {"status": 5.5},
+        {"sqlstate": 40001},
+        {"sqlstate": "4000"},
+        {"sqlstate": "40p01"},
+        {"sqlstate": ()},
+        {"sqlstate": ("40001", None)},
+        {"matching": "("},
+        {"matching": "a{99999999999999999999}"},
+        {"matching": b"busy"},
+        {"matching": re.compile(b"busy")},
+        {"matching": 7},
+        {"max_attempts": 0},
+        {"max_attempts": 2.0},
+        {"max_attempts": True},
+        {"max_attempts": 10_001},
+        {"retry_backoff": -1},
+        {"retry_backoff": True},
+        {"retry_backoff": 86_401},
+        {"retry_backoff_max": float("inf")},
+        {"retry_backoff_max": "30"},
+        {"retry_backoff": 3, "retry_backoff_max": 2},
     ],
 )
 def test_wrong_options_are_refused(options):
-    with pytest.raises(SettingsError, match=next(iter(options))):
+    with pytest.raises(SettingsError, match=f"dlq_rules.*{next(iter(options))}"):
         Rule(KeyError, "transient", **options)
+
+
+@pytest.mark.parametrize("option", ["retry_after", "max_attempts", "retry_backoff_max"])
+def test_a_terminal_rule_has_no_schedule(option):
+    with pytest.raises(SettingsError, match=f"{option}=3 in a terminal rule"):
+        Rule(KeyError, "terminal", **{option: 3})
+
+
+@pytest.mark.parametrize("anything", [Exception, "Exception", (KeyError, BaseException)])
+def test_a_pattern_is_bound_to_a_type(anything):
+    with pytest.raises(SettingsError, match="needs a type"):
+        Rule(anything, "transient", matching="503")
+
+
+@pytest.mark.parametrize(
+    "name", ["shop.", ".Busy", "shop..Busy", "shop.busy!", "shop. Busy", ".*", "a b.*"]
+)
+def test_a_name_that_none_can_have_is_refused(name):
+    with pytest.raises(SettingsError, match="is no exception"):
+        Rule(name, "transient")
+
+
+def test_a_pattern_is_searched_in_the_message():
+    rule = Rule(Flaky, "transient", name="mine", matching=re.compile("try (again|later)", re.I))
+    assert judge(rule, VeryFlaky("Please TRY LATER")) == (TRANSIENT, "mine")
+    assert judge(rule, Flaky("go away")) == (TERMINAL, "default")
+    assert judge(rule, RuntimeError("try again")) == (TERMINAL, "default")
+    assert (
+        "message matches 'try (again|later)'"
+        in Classifier((rule,)).decide(Flaky("try again")).evidence
+    )
+
+
+def test_a_message_that_cannot_be_had_matches_nothing():
+    class Mute(Flaky):
+        def __str__(self):
+            raise SystemExit(1)
+
+    assert judge(Rule(Flaky, "transient", matching="busy"), Mute()) == (TERMINAL, "default")
+
+
+@pytest.mark.parametrize("given", ["40001", "40", ("57", "40")])
+def test_an_sqlstate_is_that_of_the_error_or_of_the_drivers_below_it(given):
+    rule = Rule(Flaky, "terminal", name="mine", sqlstate=given)
+    assert judge(rule, Flaky(sqlstate="40001")) == (TERMINAL, "mine")
+    decision = Classifier((rule,)).decide(Flaky(orig=Flaky(pgcode="40001")))
+    assert decision.evidence.endswith("sqlstate=40001 from orig.pgcode")
+    assert judge(rule, Flaky(sqlstate="23505"))[1] != "mine"
+    assert judge(rule, Flaky(sqlstate=40001))[1] != "mine"
+    assert judge(rule, Flaky()) == (TERMINAL, "default")
+
+
+def test_a_rule_brings_its_own_attempts_and_waits():
+    own = Rule(Flaky, "transient", max_attempts=9, retry_backoff=2, retry_backoff_max=60)
+    assert Classifier((own,)).decide(Flaky()).schedule == Schedule(9, 2.0, 60.0)
+    assert Classifier((Rule(Flaky, "transient"),)).decide(Flaky()).schedule is None
+
+
+def test_what_has_to_hold_beside_the_type_is_said():
+    rule = Rule(
+        Flaky, "transient", status=(503, 500), sqlstate="40", matching="busy", when=callable
+    )
+    assert rule.condition() == (
+        "a message matching 'busy' and HTTP status 500, 503 and SQLSTATE 40 and its predicate"
+    )
+    assert Rule(Flaky, "transient", matching="busy").unwritten() == ""
 
 
 def test_rules_are_values():
@@ -256,5 +344,5 @@ def test_settings_that_hold_no_rule_are_refused():
 
     with pytest.raises(SettingsError, match="dlq_rules"):
         Classifier.from_settings(Settings.from_values({"rules": [Impostor()]}))
-    with pytest.raises(SettingsError, match="'Tiemout' is no exception"):
+    with pytest.raises(SettingsError, match="dlq_transient: 'Tiemout' is no exception"):
         Classifier.from_settings(Settings.from_values({"transient": ["Tiemout"]}))

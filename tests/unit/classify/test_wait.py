@@ -1,3 +1,4 @@
+import math
 from collections import UserDict
 from datetime import datetime, timedelta, timezone
 from email.message import Message
@@ -79,7 +80,7 @@ class Raising(UserDict):
         ({"RETRY-AFTER": "7"}, 7.0),
         ({b"Retry-After": b"7"}, 7.0),
         ({"Retry-After": ["7", "8"]}, 7.0),
-        ({"Retry-After": 7}, None),
+        ({"Retry-After": 7}, 7.0),
         ({7: "7", None: None, "Retry-After": "7"}, 7.0),
         ([("x", "y"), ("Retry-After", "7")], 7.0),
         ([(b"retry-after", b"7")], 7.0),
@@ -151,6 +152,100 @@ def test_the_attribute(value, seconds):
 
 def test_headers_come_before_the_attribute():
     assert wait_s(Throttled(headers={"Retry-After": "3"}, retry_after=30)) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(7, 7.0), (2.5, 2.5), (0, 0.0), (-1, None), (math.nan, None), (math.inf, None), (True, None)],
+)
+def test_headers_that_are_numbers(value, seconds):
+    assert wait_s(throttled({"Retry-After": value})) == seconds
+
+
+def test_a_number_too_long_to_print_spares_the_headers_beside_it():
+    assert wait_s(throttled({"x": 10**5_000, "Retry-After": 7})) == 7.0
+
+
+def test_a_header_that_came_twice_counts_once():
+    assert wait_s(throttled({"Retry-After": "7, 9"})) == 7.0
+    assert wait_s(throttled({"Retry-After": "7, soon"})) is None
+
+
+EPOCH = str(int(NOW.timestamp()) + 42)
+
+
+@pytest.mark.parametrize(
+    ("container", "seconds"),
+    [
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": EPOCH}, 42.0),
+        ({"x-rate-limit-remaining": "0", "x-rate-limit-reset": EPOCH}, 42.0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset-After": "1.25"}, 1.25),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": EPOCH, "Retry-After": "3"}, 3.0),
+        ({"X-RateLimit-Remaining": "9", "X-RateLimit-Reset": EPOCH}, None),
+        ({"X-RateLimit-Reset": EPOCH}, None),
+        # Seconds for one vendor, milliseconds for another: not to be guessed.
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "42"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": EPOCH + "000"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1m30s"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "-1"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0999999999"}, None),
+    ],
+)
+def test_a_rate_limit_that_is_used_up_ends_where_the_vendor_says_so(container, seconds):
+    assert wait_s(throttled(container)) == seconds
+
+
+def test_headers_in_other_places():
+    aws = {"ResponseMetadata": {"HTTPHeaders": {"retry-after": "7"}}}
+    assert wait_s(Throttled(response=aws)) == 7.0
+    assert wait_s(Throttled(response={"ResponseMetadata": {"HTTPHeaders": "retry-after"}})) is None
+    assert wait_s(Throttled(meta=SimpleNamespace(headers={"retry-after": "7"}))) == 7.0
+    assert wait_s(Throttled(resp={"retry-after": "7", "status": "429"})) == 7.0
+    assert (
+        wait_s(Throttled(response=SimpleNamespace(headers={}), headers={"retry-after": "7"})) == 7.0
+    )
+
+
+def test_details_of_google_api_core():
+    def detail(**parts):
+        return SimpleNamespace(retry_delay=SimpleNamespace(**parts))
+
+    assert wait_s(Throttled(details=[object(), detail(seconds=3, nanos=500_000_000)])) == 3.5
+    assert wait_s(Throttled(details=[SimpleNamespace(retry_delay=timedelta(seconds=2))])) == 2.0
+    assert wait_s(Throttled(details=[detail(seconds=-3, nanos=0)])) is None
+    assert wait_s(Throttled(details=[detail(seconds=10**400, nanos=0)])) is None
+    assert wait_s(Throttled(details=[MagicMock()])) is None
+    assert wait_s(Throttled(details="retry_delay")) is None
+
+
+class Call(Throttled):
+    def __init__(self, *trailers):
+        super().__init__()
+        self.trailers = trailers
+
+    def trailing_metadata(self):
+        return self.trailers
+
+
+RETRY_INFO = (
+    b"\x08\x08\x12\x04busy\x1a\x32\n(type.googleapis.com/google.rpc.RetryInfo"
+    b"\x12\x06\n\x04\x08\x05\x10\x07"
+)
+
+
+@pytest.mark.parametrize(
+    ("trailer", "seconds"),
+    [
+        (("grpc-retry-pushback-ms", "1500"), 1.5),
+        (("grpc-retry-pushback-ms", "-1"), None),
+        (("grpc-status-details-bin", RETRY_INFO), 5.000000007),
+        (("grpc-status-details-bin", RETRY_INFO[:20]), None),
+        (("grpc-status-details-bin", "text"), None),
+    ],
+)
+def test_trailers_of_grpc(trailer, seconds):
+    assert wait_s(Call(("x", "y"), trailer)) == seconds
+    assert wait_s(Throttled(response=Call(trailer))) == seconds
 
 
 def test_headers_have_lower_case_names_and_text_values():
