@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 
-#: Draws a float uniformly between two bounds, such as :func:`random.uniform`.
+#: Draws a float uniformly between two bounds.
 Uniform = Callable[[float, float], float]
+
+#: Not the module's own generator: tasks seed that one, and forked processes may share its state, so that
+#: they would wait alike.
+uniform: Uniform = random.SystemRandom().uniform
 
 
 def ceiling(attempt: int, base: float, cap: float) -> float:
@@ -17,11 +22,11 @@ def ceiling(attempt: int, base: float, cap: float) -> float:
         return cap
 
 
-def full_jitter(attempt: int, base: float, cap: float, uniform: Uniform) -> float:
+def full_jitter(attempt: int, base: float, cap: float, draw: Uniform) -> float:
     """Seconds to wait after the failure of ``attempt`` (1-based), drawn from zero to the ceiling.
 
     Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015: of the variants compared
     there, full jitter makes the fewest calls, since it spreads clients over the whole interval.
     Celery's own helper knows whole seconds only and raises the base to at least one.
     """
-    return uniform(0.0, ceiling(attempt, base, cap))
+    return draw(0.0, ceiling(attempt, base, cap))

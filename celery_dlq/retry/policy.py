@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from celery_dlq.retry.backoff import Uniform, ceiling, full_jitter
+from celery_dlq.retry.backoff import Uniform, ceiling, full_jitter, uniform
 
 
 @dataclass(frozen=True)
@@ -14,6 +13,8 @@ class Wait:
     """Try again after so many seconds."""
 
     delay_s: float
+    #: Whether this run used up no attempt.
+    free: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RetryPolicy:
     retry_after_max: float
     #: A constant wait that replaces the backoff.
     fixed_delay: float | None = None
-    uniform: Uniform = field(default=random.uniform, compare=False)
+    draw: Uniform = field(default=uniform, compare=False)
 
     def after(
         self,
@@ -46,22 +47,30 @@ class RetryPolicy:
         failed_at: datetime,
         first_failed_at: datetime,
         retry_after: float | None = None,
+        throttled: bool = False,
+        free: int = 0,
     ) -> Wait | Exhausted:
         """What follows the transient failure of ``attempt`` (1-based).
 
         A server's ``retry_after`` is a lower bound: the backoff is added to it, so that its clients
         do not come back all in the same instant.
+
+        :param throttled: whether the wait was asked for. Then it uses up no attempt: only the window
+            ends it. Its backoff grows all the same, or a server that always says 1 s would be asked
+            each second.
+        :param free: runs up to this one that used up no attempt.
         """
-        if self.max_attempts is not None and attempt >= self.max_attempts:
-            return Exhausted(f"{attempt} of {self.max_attempts} attempts used")
+        used = max(1, attempt - free)
+        if not throttled and self.max_attempts is not None and used >= self.max_attempts:
+            return Exhausted(f"{used} of {self.max_attempts} attempts used")
         if retry_after is not None and retry_after > self.retry_after_max:
             return Exhausted(
                 f"Retry-After {retry_after:g} s is above dlq_retry_after_max {self.retry_after_max:g} s"
             )
-        delay = self.backoff(attempt) + (retry_after or 0.0)
+        delay = self.backoff(attempt if throttled else used) + (retry_after or 0.0)
         if failed_at + timedelta(seconds=delay) > first_failed_at + timedelta(seconds=self.window):
             return Exhausted(f"the retry window of {self.window:g} s is used up")
-        return Wait(delay)
+        return Wait(delay, free=throttled)
 
     def backoff(self, attempt: int) -> float:
         """Seconds to wait after ``attempt``, a server's wish aside."""
@@ -69,4 +78,4 @@ class RetryPolicy:
             return self.fixed_delay
         if not self.jitter:
             return ceiling(attempt, self.base, self.cap)
-        return full_jitter(attempt, self.base, self.cap, self.uniform)
+        return full_jitter(attempt, self.base, self.cap, self.draw)

@@ -6,16 +6,17 @@ from celery_dlq.retry import Exhausted, RetryPolicy, Wait
 T0 = datetime(2026, 11, 21, tzinfo=timezone.utc)
 POLICY = RetryPolicy(
     max_attempts=5, base=0.2, cap=30.0, jitter=True, window=60.0, retry_after_max=10.0,
-    uniform=lambda _low, high: high,
+    draw=lambda _low, high: high,
 )  # fmt: skip
 
 
-def after(attempt, policy=POLICY, elapsed=0.0, retry_after=None):
+def after(attempt, policy=POLICY, elapsed=0.0, retry_after=None, **options):
     return policy.after(
         attempt,
         failed_at=T0 + timedelta(seconds=elapsed),
         first_failed_at=T0,
         retry_after=retry_after,
+        **options,
     )
 
 
@@ -48,9 +49,23 @@ def test_a_retry_after_above_the_ceiling_is_not_waited_for():
 
 
 def test_without_jitter_the_wait_is_the_ceiling():
-    plain = replace(POLICY, jitter=False, uniform=lambda low, high: 1 / 0)
+    plain = replace(POLICY, jitter=False, draw=lambda low, high: 1 / 0)
     assert [after(n, plain) for n in (1, 2, 3)] == [Wait(0.2), Wait(0.4), Wait(0.8)]
 
 
 def test_a_fixed_delay_replaces_the_backoff():
     assert after(4, replace(POLICY, fixed_delay=3.0)) == Wait(3.0)
+
+
+def test_a_throttled_wait_uses_up_no_attempt_but_the_window_ends_it():
+    again = after(5, retry_after=7.0, throttled=True)
+    assert (again.free, round(again.delay_s, 6)) == (True, 10.2)
+    assert after(90, replace(POLICY, cap=1.0), retry_after=7.0, throttled=True).free
+    end = after(90, elapsed=54, retry_after=7.0, throttled=True)
+    assert end == Exhausted("the retry window of 60 s is used up")
+
+
+def test_runs_that_used_none_do_not_count():
+    assert after(6, free=4) == Wait(0.4)
+    assert after(9, free=4) == Exhausted("5 of 5 attempts used")
+    assert after(3, free=3) == Wait(0.2)
