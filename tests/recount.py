@@ -9,6 +9,7 @@ from factories import T0
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.group import hour_of
 from celery_dlq.states import OPEN_STATES, State
 from celery_dlq.store import tables
 from celery_dlq.store.sql import SQLStore
@@ -24,17 +25,52 @@ def assert_counts_hold(store: SQLStore) -> None:
     for row in groups:
         members = row["open_count"] + row["resolved_count"] + row["discarded_count"]
         assert row["total_count"] >= members >= 0
+    _assert_cells_hold(store, letters, arrivals)
+    _assert_trends_hold(store, letters, arrivals)
     assert attempts == {
         row["task_id"]: row["attempt_count"] for row in letters if row["attempt_count"]
     }
     _assert_stats_hold(store, letters)
 
 
+def _assert_cells_hold(store: SQLStore, letters: list[Any], arrivals: int) -> None:
+    cells = store.measures().cells
+    expected = Counter(
+        (row["task"], row["queue"], row["reason"], row["exception_type"])
+        for row in letters
+        if State(row["state"]) in OPEN_STATES
+    )
+    assert {_cell_of(cell): cell.open for cell in cells if cell.open} == expected
+    assert len({_cell_of(cell) for cell in cells}) == len(cells)
+    assert sum(cell.arrived for cell in cells) == arrivals
+
+
+def _assert_trends_hold(store: SQLStore, letters: list[Any], arrivals: int) -> None:
+    trends = store.database.read(
+        lambda connection: connection.execute(select(tables.trend)).mappings().all()
+    )
+    expected = Counter(
+        (row["fingerprint"], hour_of(row["last_failed_at"]))
+        for row in letters
+        if State(row["state"]) in OPEN_STATES
+    )
+    counted = {(row["fingerprint"], row["hour"]): row["open_count"] for row in trends}
+    assert {key: count for key, count in counted.items() if count} == expected
+    assert sum(row["count"] for row in trends) == arrivals
+
+
+def _cell_of(cell: Any) -> tuple[str, str, str, str]:
+    return cell.task, cell.queue, cell.reason, cell.exception_type
+
+
 def _assert_stats_hold(store: SQLStore, letters: list[Any]) -> None:
     stats = store.stats(T0)
     states = Counter(State(row["state"]) for row in letters)
     still_open = [row for row in letters if State(row["state"]) in OPEN_STATES]
-    assert stats.by_state == {state: states[state] for state in State}
+    moving = stats.by_state[State.CLAIMED] + stats.by_state[State.REDRIVEN]
+    assert moving == states[State.REDRIVEN]
+    others = set(State) - {State.CLAIMED, State.REDRIVEN}
+    assert all(stats.by_state[state] == states[state] for state in others)
     assert stats.depth == len(still_open) == sum(stats.ages.values())
     assert stats.by_task == Counter(row["task"] for row in still_open)
     assert stats.by_exception == Counter(row["exception_type"] for row in still_open)

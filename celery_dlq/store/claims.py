@@ -1,112 +1,157 @@
-"""Taking letters for a redrive, and giving them back."""
+"""Taking letters for a redrive, and giving them back.
+
+A claim is one row, for as long as it holds. Its letters are written at once as they will be when they are
+sent: ``redriven``, counted, under the claim's token; they count as claimed while the claim is there. So the
+mark of a batch is that its claim goes, whatever its size; each letter is written to a second time only
+where it was not sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Update, and_, select, update
+from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
-from celery_dlq.store.query import Conditions, conditions, in_states, one_of
-from celery_dlq.store.rows import Row, letter_from, stored_id
+from celery_dlq.store.claimed import COLUMNS, claimed_letter, read_bodies, within
+from celery_dlq.store.query import conditions, in_states, one_of
+from celery_dlq.store.rows import stored_id
 
-letter = tables.letter
+letter, sending, claim = tables.letter, tables.sending, tables.claim
 
-#: Columns that a redrive does without, and those that the claim itself sets or that only closed
-#: letters have: each costs every letter.
-_NOT_CLAIMED = frozenset({
-    "traceback", "args", "kwargs", "evidence", "path", "tags", "last_redrive",
-    "state", "claim_token", "lease_expires_at", "closed_at", "closed_by", "closed_reason",
-})  # fmt: skip
-_CLAIMED = tuple(column for column in letter.columns if column.name not in _NOT_CLAIMED)
+#: Of :data:`~celery_dlq.store.claimed.COLUMNS`.
+Rows = list[Row[Any]]
 
-_FREE: dict[str, Any] = {
-    "state": State.DEAD.value,
-    "claim_token": None,
-    "lease_expires_at": None,
-}
+#: What the letter was before it was claimed; dead if its claim has no sending.
+_BEFORE = func.coalesce(
+    select(func.max(sending.c.was))
+    .where(sending.c.task_id == letter.c.task_id, sending.c.copy == letter.c.claim_token)
+    .correlate(letter)
+    .scalar_subquery(),
+    State.DEAD.value,
+)
 
+_UNCLAIMED: dict[str, Any] = {"claim_token": None, "lease_expires_at": None}
 
-def claim(
-    connection: Connection,
-    wanted: Filter,
-    *,
-    token: str,
-    lease_until: datetime,
-    limit: int,
-    now: datetime,
-) -> Claim:
-    """Take up to ``limit`` letters, oldest failure first, skipping those that another claim is
-    just taking."""
-    rows = _lock(connection, _sources(wanted, now), conditions(connection, wanted), limit)
-    held = {"state": State.CLAIMED.value, "claim_token": token, "lease_expires_at": lease_until}
-    if rows:
-        taken = one_of(connection, letter.c.id, [row["id"] for row in rows])
-        connection.execute(update(letter).where(taken).values(held))
-    rows.sort(key=lambda row: (row["last_failed_at"], row["id"]))
-    return Claim(token=token, letters=tuple(letter_from({**row, **held}) for row in rows))
+# The state comes first, as it does in the table: MySQL would read a token that is gone.
+_AS_BEFORE: dict[str, Any] = {
+    "state": _BEFORE, **_UNCLAIMED, "redrive_count": letter.c.redrive_count - 1,
+}  # fmt: skip
 
 
-def confirm(connection: Connection, token: str, ids: Sequence[str]) -> int:
-    """``CLAIMED`` under ``token`` becomes ``REDRIVEN``; the redrive counts."""
-    sent = {**_FREE, "state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
-    return connection.execute(_held(connection, token, ids).values(sent)).rowcount
-
-
-def release(connection: Connection, token: str, ids: Sequence[str]) -> int:
-    """``CLAIMED`` under ``token`` becomes ``DEAD`` again."""
-    return connection.execute(_held(connection, token, ids).values(_FREE)).rowcount
-
-
-def rescue(connection: Connection, now: datetime) -> int:
-    """Claims whose lease has ended become ``DEAD`` again."""
-    return connection.execute(update(letter).where(_expired(now)).values(_FREE)).rowcount
-
-
-def _sources(wanted: Filter, now: datetime) -> list[ColumnElement[bool]]:
-    """Where letters may be taken from; one query each, because the index is in the order of time
-    only within one state."""
-    states = wanted.states or {State.DEAD}
-    sources = []
-    if states & {State.DEAD, State.CLAIMED}:
-        sources.append(_expired(now))
-    if State.DEAD in states:
-        sources.append(in_states([State.DEAD]))
-    if State.REDRIVEN in states:
-        sources.append(in_states([State.REDRIVEN]))
-    return sources
-
-
-def _lock(
-    connection: Connection, sources: list[ColumnElement[bool]], found: Conditions, limit: int
-) -> list[Row]:
-    rows: list[Row] = []
-    for source in sources:
+def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], limit: int) -> Rows:
+    """Up to ``limit`` letters that may be claimed and for which ``also`` holds, locked, oldest failure
+    first, without those that another claim is just taking. Fewer where their bodies are large."""
+    found = [*conditions(connection, wanted), *also]
+    rows: Rows = []
+    for state in _sources(wanted):
         oldest = (
-            select(*_CLAIMED)
-            .where(source, *found)
+            select(*COLUMNS)
+            .where(in_states([state]), *found)
             .order_by(letter.c.last_failed_at, letter.c.id)
             .limit(limit - len(rows))
             .with_for_update(skip_locked=True)
         )
-        taken = connection.execute(oldest)
-        # Mappings and rows fetched one by one cost more than the server takes.
-        rows += [dict(zip(taken.keys(), row, strict=True)) for row in taken.all()]
-    return rows
+        rows += connection.execute(oldest).all()
+    return list(within(_without_held(connection, rows)))
 
 
-def _expired(now: datetime) -> ColumnElement[bool]:
-    return and_(in_states([State.CLAIMED]), letter.c.lease_expires_at <= now)
+def hold(
+    connection: Connection, rows: Rows, operation_id: str, token: str, lease_until: datetime
+) -> Claim:
+    """Claim the letters of ``rows``."""
+    if rows:
+        taken = one_of(connection, letter.c.id, [row.id for row in rows])
+        as_sent = {"state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
+        held = {"claim_token": token, "lease_expires_at": lease_until}
+        connection.execute(update(letter).where(taken).values(**as_sent, **held))
+        connection.execute(
+            insert(claim).values(
+                token=token, operation=operation_id, letters=len(rows), lease_expires_at=lease_until
+            )
+        )
+    rows.sort(key=lambda row: (row.last_failed_at, row.id))
+    bodies = read_bodies(connection, rows)
+    letters = tuple(claimed_letter(row, bodies.get(row.id), token, lease_until) for row in rows)
+    return Claim(token=token, letters=letters)
 
 
-def _held(connection: Connection, token: str, ids: Sequence[str]) -> Update:
+def is_live(connection: Connection, token: str) -> bool:
+    """Whether the claim is still there; locked until the transaction ends."""
+    stored = select(claim.c.token).where(claim.c.token == token).with_for_update()
+    return connection.execute(stored).scalar_one_or_none() is not None
+
+
+def end(connection: Connection, token: str) -> bool:
+    """All that is left of the claim was sent: its letters are ``REDRIVEN``. False when it was gone."""
+    return bool(connection.execute(delete(claim).where(claim.c.token == token)).rowcount)
+
+
+def confirm(connection: Connection, token: str, ids: Collection[str]) -> int:
+    """These letters of a claim that is there become ``REDRIVEN``; the others stay claimed."""
+    return connection.execute(_held(connection, token, ids).values(_UNCLAIMED)).rowcount
+
+
+def release(connection: Connection, token: str, ids: Collection[str]) -> int:
+    """These letters of a claim that is there become what they were."""
+    return connection.execute(_held(connection, token, ids).values(_AS_BEFORE)).rowcount
+
+
+def settled(connection: Connection, token: str, count: int) -> None:
+    """The claim has ``count`` letters less."""
+    fewer = update(claim).where(claim.c.token == token)
+    connection.execute(fewer.values(letters=claim.c.letters - count))
+
+
+def dissolve(connection: Connection, token: str, ids: Sequence[str]) -> int:
+    """``ids`` become what they were, and the claim is gone."""
+    freed = release(connection, token, ids)
+    end(connection, token)
+    return freed
+
+
+def expired(connection: Connection, now: datetime) -> list[tuple[str, str]]:
+    """Operation and token of the claims whose lease has ended, locked; without those that another one is
+    just looking at."""
+    return _found(connection, claim.c.lease_expires_at <= now)
+
+
+def of_operation(connection: Connection, operation_id: str) -> list[tuple[str, str]]:
+    """The same of the claims of one operation."""
+    return _found(connection, claim.c.operation == operation_id)
+
+
+def _found(connection: Connection, condition: ColumnElement[bool]) -> list[tuple[str, str]]:
+    stored = select(claim.c.operation, claim.c.token).where(condition)
+    in_order = stored.order_by(claim.c.token).with_for_update(skip_locked=True)
+    return [(operation_id, token) for operation_id, token in connection.execute(in_order)]
+
+
+def _sources(wanted: Filter) -> list[State]:
+    """Where letters may be taken from; one query each, because the index is in the order of time
+    only within one state."""
+    states = wanted.states or {State.DEAD}
+    return [state for state in (State.DEAD, State.REDRIVEN) if state in states]
+
+
+def _without_held(connection: Connection, rows: Rows) -> Rows:
+    # A query that waited for another claim's lock does not see that claim. This one does.
+    tokens = sorted({row.claim_token for row in rows} - {None})
+    if not tokens:
+        return rows
+    live = select(claim.c.token).where(claim.c.token.in_(tokens))
+    held = set(connection.execute(live).scalars())
+    return [row for row in rows if row.claim_token not in held]
+
+
+def _held(connection: Connection, token: str, ids: Collection[str]) -> Any:
     return update(letter).where(
         one_of(connection, letter.c.task_id, [stored_id(item) for item in ids]),
         letter.c.claim_token == token,
-        in_states([State.CLAIMED]),
+        letter.c.state == State.REDRIVEN.value,
     )

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
 from celery_dlq.states import State, may_move
-from celery_dlq.store import tables
+from celery_dlq.store import audit, tables
 from celery_dlq.store.base import Filter
 from celery_dlq.store.query import conditions, in_states, one_of
 from celery_dlq.store.rows import Row, fit
 from celery_dlq.store.tally import Member, Tally
 
-letter, audit = tables.letter, tables.audit
+letter = tables.letter
 
 #: Letters moved in one transaction.
 CHUNK = 1_000
@@ -92,27 +91,10 @@ def move_chunk(
     return Progress(moved=progress.moved + len(rows), audit_id=audit_id)
 
 
-def write_audit(
-    connection: Connection,
-    *,
-    who: str,
-    act: str,
-    why: str,
-    count: int,
-    detail: Mapping[str, object],
-    at: datetime,
-) -> int:
-    """One audit row; returns its id."""
-    values = fit(audit, {"who": who, "act": act, "why": why})
-    written = insert(audit).values(at=at, count=count, detail=dump_json(detail), **values)
-    (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
-    return int(audit_id)
-
-
 def _next_rows(connection: Connection, act: Act, until: datetime) -> Sequence[Row]:
     member_columns = (
         letter.c.id, letter.c.state, letter.c.fingerprint, letter.c.task, letter.c.exception_type,
-        letter.c.last_failed_at,
+        letter.c.last_failed_at, letter.c.queue, letter.c.reason,
     )  # fmt: skip
     for state in sorted(act.sources):
         oldest = (
@@ -138,23 +120,9 @@ def _closing(act: Act) -> dict[str, Any]:
 
 def _count(connection: Connection, act: Act, moved: int, audit_id: int | None) -> int:
     if audit_id is not None:
-        more = update(audit).where(audit.c.id == audit_id).values(count=audit.c.count + moved)
-        connection.execute(more)
+        audit.add_to_count(connection, audit_id, moved)
         return audit_id
-    return write_audit(
-        connection,
-        who=act.who,
-        act=act.name,
-        why=act.why,
-        count=moved,
-        detail={"filter": _described(act.wanted)},
-        at=act.at,
-    )
-
-
-def _described(wanted: Filter) -> dict[str, Any]:
-    given = {item.name: getattr(wanted, item.name) for item in fields(wanted)}
-    described = {name: value for name, value in given.items() if value}
-    if wanted.states:
-        described["states"] = sorted(wanted.states)
-    return described
+    return audit.write_audit(
+        connection, who=act.who, act=act.name, why=act.why, count=moved,
+        detail=audit.by_filter(act.wanted), at=act.at,
+    )  # fmt: skip

@@ -27,7 +27,7 @@ class Moment(TypeDecorator[datetime]):
             return None
         if value.tzinfo is None:
             raise ValueError("a stored moment needs a time zone; use datetime.now(timezone.utc)")
-        moment = value.astimezone(timezone.utc)
+        moment = value if value.tzinfo is timezone.utc else value.astimezone(timezone.utc)
         return moment if dialect.name == "postgresql" else moment.replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:

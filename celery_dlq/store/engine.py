@@ -23,6 +23,9 @@ FIRST_PAUSE = 0.005
 
 T = TypeVar("T")
 
+# The module's own generator belongs to the application, which may have seeded it.
+_random = random.SystemRandom()
+
 
 class Database:
     """One database and its transactions. Any thread may use it, and either side of a fork.
@@ -108,4 +111,4 @@ class Database:
 
 def _pause(tries: int) -> float:
     bound = FIRST_PAUSE * float(2 ** (tries - 1))
-    return random.uniform(0, bound)  # noqa: S311 - parts writers, keeps no secret
+    return _random.uniform(0, bound)

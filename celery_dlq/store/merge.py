@@ -116,7 +116,8 @@ def _effect_on_open(stored: Facts, letter: DeadLetter) -> Effect:
         return Effect.HISTORY
     if stored.state is State.DEAD:
         return _effect_on_waiting(stored, letter)
-    return Effect.DIED_AGAIN if redrive >= _in_flight(stored) else Effect.HISTORY
+    # The count goes up with the claim: a message may be out from then on.
+    return Effect.DIED_AGAIN if redrive >= stored.redrive_count else Effect.HISTORY
 
 
 def _effect_on_waiting(stored: Facts, letter: DeadLetter) -> Effect:
@@ -124,11 +125,6 @@ def _effect_on_waiting(stored: Facts, letter: DeadLetter) -> Effect:
         return Effect.DIED_AGAIN
     # A worker's account of this very run says more than the broker's, whose follows from it.
     return Effect.HISTORY if letter.reason is Reason.INGESTED else Effect.REFRESHED
-
-
-def _in_flight(stored: Facts) -> int:
-    # The count goes up with the confirmation, and a claimed letter's message may be out before it.
-    return stored.redrive_count + (stored.state is State.CLAIMED)
 
 
 def _effect_on_closed(stored: Facts, letter: DeadLetter) -> Effect:

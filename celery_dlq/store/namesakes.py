@@ -24,12 +24,12 @@ def named_apart(batch: Sequence[DeadLetter], owners: Mapping[str, str]) -> list[
     for letter in batch:
         owner = tasks.setdefault(letter.task_id, letter.task)
         same = owner == letter.task or owner == _stored_name(letter.task) or redrive_of(letter) > 0
-        apart.append(letter if same else letter.with_(task_id=_other_id(letter)))
+        apart.append(letter if same else letter.with_(task_id=other_id(letter)))
     return apart
 
 
-def _other_id(letter: DeadLetter) -> str:
-    """The same for every delivery of the message."""
+def other_id(letter: DeadLetter) -> str:
+    """The id of a letter whose own is another task's: the same for every delivery of the message."""
     digest = hashlib.blake2b(letter.task.encode("utf-8", "surrogatepass"), digest_size=4)
     return stored_id(f"{letter.task_id}~{digest.hexdigest()}")
 

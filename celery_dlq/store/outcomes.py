@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import bindparam, update
@@ -11,17 +10,18 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.letter import Outcome
 from celery_dlq.states import State
-from celery_dlq.store import deliveries, tables
+from celery_dlq.store import deliveries, endings, tables
+from celery_dlq.store.endings import Ending
 from celery_dlq.store.merge import resolves
 from celery_dlq.store.rows import fit, stored_id
-from celery_dlq.store.save import Stored, lock_stored
+from celery_dlq.store.save import IS_LETTER, Stored, lock_stored
 from celery_dlq.store.tally import Tally
 
 letter = tables.letter
 
 
-def record_batch(connection: Connection, outcomes: Sequence[Outcome]) -> int:
-    """Resolve the open letters that ``outcomes`` are about; returns how many."""
+def record_batch(connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
+    """Resolve the open letters that ``outcomes`` are about; returns their task ids."""
     stored = lock_stored(connection, (stored_id(item.task_id) for item in outcomes))
     tally = Tally()
     resolved: dict[str, dict[str, Any]] = {}
@@ -32,17 +32,18 @@ def record_batch(connection: Connection, outcomes: Sequence[Outcome]) -> int:
         if found is None or key in resolved or not resolves(found.facts, outcome):
             continue
         resolved[key] = _resolution(found, outcome)
-        tally.change(found.member, replace(found.member, state=State.RESOLVED))
+        tally.succeed(found.member, redriven=outcome.redrive > 0)
     if resolved:
         connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
         tally.write(connection)
+    endings.record(connection, map(Ending.of_success, outcomes))
     deliveries.forget_messages(connection, (stored_id(item.task_id) for item in outcomes))
-    return len(resolved)
+    return sorted(resolved)
 
 
 _RESOLVE = (
     update(letter)
-    .where(letter.c.id == bindparam("letter_id"))
+    .where(IS_LETTER)
     .values(
         state=State.RESOLVED.value,
         redrive_count=bindparam("new_count"),
@@ -60,7 +61,7 @@ def _resolution(found: Stored, outcome: Outcome) -> dict[str, Any]:
     why = f"redrive {redrive} succeeded" if redrive else "another copy of the message succeeded"
     closing = fit(letter, {"closed_by": f"worker {outcome.worker}", "closed_reason": why})
     return {
-        "letter_id": found.id,
+        "of_task_id": found.task_id,
         "new_count": max(found.facts.redrive_count, redrive),
         "at": outcome.succeeded_at,
         "by": closing["closed_by"],

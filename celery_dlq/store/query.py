@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -17,8 +17,10 @@ from sqlalchemy import (
     Table,
     and_,
     any_,
+    false,
     func,
     literal,
+    not_,
     or_,
     select,
     union_all,
@@ -27,17 +29,24 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import FilterError
+from celery_dlq.letter import DeadLetter
 from celery_dlq.redact import safe_text
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter, Page
-from celery_dlq.store.rows import letter_from, stored_id
+from celery_dlq.store.rows import bare, letter_from, parked_letter, stored_id
 
-letter, group = tables.letter, tables.group
+letter, group, parked = tables.letter, tables.group, tables.parked
+sending, claim = tables.sending, tables.claim
 
 #: Columns that a list does without: they are large, and :meth:`Store.get` has them.
 _NOT_LISTED = frozenset({"body", "headers", "properties", "traceback"})
-_LISTED = tuple(column for column in letter.columns if column.name not in _NOT_LISTED)
+
+_HELD = letter.c.claim_token.in_(select(claim.c.token))
+#: Whether a letter that is written as redriven is a claim's, to be read with its row.
+IS_CLAIMED = func.coalesce(_HELD, false()).label("is_claimed")
+
+_LISTED = (*(column for column in letter.columns if column.name not in _NOT_LISTED), IS_CLAIMED)
 
 #: The fields of a filter that groups can answer, too.
 GROUP_FIELDS = frozenset({"task", "exception", "group"})
@@ -67,26 +76,29 @@ def group_conditions(connection: Connection, table: Table, wanted: Filter) -> Co
     return found
 
 
-def conditions(connection: Connection, wanted: Filter) -> Conditions:
-    """Everything that ``wanted`` says, but for the states."""
-    found = group_conditions(connection, letter, wanted)
+def conditions(connection: Connection, wanted: Filter, table: Table = letter) -> Conditions:
+    """Everything that ``wanted`` says, but for the states, about letters or parked retries."""
+    found = group_conditions(connection, table, wanted)
     if wanted.ids:
         ids = [stored_id(item) for item in wanted.ids]
-        found.append(one_of(connection, letter.c.task_id, ids))
+        found.append(one_of(connection, table.c.task_id, ids))
     if wanted.reason:
-        found.append(letter.c.reason == wanted.reason.value)
+        found.append(table.c.reason == wanted.reason.value)
     if wanted.without_reasons:
-        found.append(letter.c.reason.not_in(sorted(wanted.without_reasons)))
+        found.append(table.c.reason.not_in(sorted(wanted.without_reasons)))
     if wanted.queue:
-        found.append(letter.c.queue == safe_text(wanted.queue))
+        found.append(table.c.queue == safe_text(wanted.queue))
+    if wanted.operation:
+        of_it = select(sending.c.task_id).where(sending.c.operation == safe_text(wanted.operation))
+        found.append(table.c.task_id.in_(of_it))
     if wanted.worker:
-        found.append(begins_with(letter.c.worker, wanted.worker))
+        found.append(begins_with(table.c.worker, wanted.worker))
     if wanted.since:
-        found.append(letter.c.last_failed_at >= wanted.since)
+        found.append(table.c.last_failed_at >= wanted.since)
     if wanted.until:
-        found.append(letter.c.last_failed_at < wanted.until)
+        found.append(table.c.last_failed_at < wanted.until)
     if wanted.search:
-        found.append(_contains(wanted.search))
+        found.append(_contains(wanted.search, table))
     return found
 
 
@@ -102,109 +114,146 @@ def one_of(
 
 
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:
-    """The letters in one of ``states``."""
-    return letter.c.state.in_(sorted(state.value for state in states))
+    """The letters in one of ``states``. Claimed ones are written as redriven."""
+    named = frozenset(states)
+    written = named - {State.CLAIMED} | ({State.REDRIVEN} if State.CLAIMED in named else set())
+    found = letter.c.state.in_(sorted(state.value for state in written))
+    if (State.CLAIMED in named) == (State.REDRIVEN in named):
+        return found
+    others = letter.c.state != State.REDRIVEN.value
+    if State.CLAIMED in named:
+        return and_(found, or_(others, _HELD))
+    return and_(found, or_(others, letter.c.claim_token.is_(None), not_(_HELD)))
+
+
+def is_parked() -> ColumnElement[bool]:
+    """The retries that wait, and not those that were released."""
+    return parked.c.state == State.PARKED.value
 
 
 def find_page(connection: Connection, wanted: Filter, *, limit: int, after: str | None) -> Page:
-    """A page of letters, newest failure first."""
-    found = conditions(connection, wanted)
-    if after is not None:
-        found.append(_older_than(after))
-    keys = _newest_keys(sorted(wanted.wanted_states), found, limit + 1)
+    """A page of letters and parked retries, newest failure first."""
+    keys = _newest_keys(connection, wanted, after, limit + 1)
     marks = [(number, moment) for number, moment in connection.execute(keys)]
-    listed = select(*_LISTED).where(letter.c.id.in_([number for number, _ in marks[:limit]]))
-    rows = {row["id"]: row for row in connection.execute(listed).mappings()}
+    letters = _listed(connection, [number for number, _ in marks[:limit]])
     return Page(
-        letters=tuple(letter_from(rows[number]) for number, _ in marks[:limit] if number in rows),
+        letters=tuple(letters[number] for number, _ in marks[:limit] if number in letters),
         next=_cursor(*marks[limit - 1]) if len(marks) > limit > 0 else None,
     )
 
 
+def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLetter]:
+    """The letters of ``numbers``, which :func:`_number` gives."""
+    listed = select(*_LISTED).where(letter.c.id.in_([number for number in numbers if number > 0]))
+    found = {row["id"]: letter_from(row) for row in connection.execute(listed).mappings()}
+    waiting = [-number for number in numbers if number < 0]
+    if waiting:
+        rows = connection.execute(select(parked).where(parked.c.id.in_(waiting))).mappings()
+        found |= {-row["id"]: bare(parked_letter(row)) for row in rows}
+    return found
+
+
 def count(connection: Connection, wanted: Filter) -> int:
-    """How many letters match; read from the groups where they know."""
-    if not _given(wanted) - GROUP_FIELDS:
+    """How many letters and parked retries match; read from the groups where they know."""
+    if not wanted.given - GROUP_FIELDS:
         known = group_conditions(connection, group, wanted)
         open_letters = select(func.coalesce(func.sum(group.c.open_count), 0)).where(*known)
         return int(connection.execute(open_letters).scalar_one())
-    found = conditions(connection, wanted)
-    matching = (
-        select(func.count()).select_from(letter).where(in_states(wanted.wanted_states), *found)
+    return sum(
+        int(connection.execute(select(func.count()).select_from(table).where(*found)).scalar_one())
+        for table, found in places(connection, wanted)
     )
-    return int(connection.execute(matching).scalar_one())
 
 
 def count_by_task(connection: Connection, wanted: Filter) -> dict[str, int]:
-    """How many letters of each task match, most first."""
-    number = func.count().label("number")
-    matching = (
-        select(letter.c.task, number)
-        .where(in_states(wanted.wanted_states), *conditions(connection, wanted))
-        .group_by(letter.c.task)
-        .order_by(number.desc(), letter.c.task)
-    )
-    return {task: int(found) for task, found in connection.execute(matching)}
+    """How many letters and parked retries of each task match, most first."""
+    totals = Counter[str]()
+    for table, found in places(connection, wanted):
+        matching = select(table.c.task, func.count()).where(*found).group_by(table.c.task)
+        totals.update({task: int(number) for task, number in connection.execute(matching)})
+    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+
+def places(connection: Connection, wanted: Filter) -> Iterator[tuple[Table, Conditions]]:
+    """The tables in which ``wanted`` is to be looked for, each with all that it says there."""
+    states = wanted.wanted_states
+    if states - {State.PARKED}:
+        yield letter, [in_states(states), *conditions(connection, wanted)]
+    if State.PARKED in states:
+        yield parked, [is_parked(), *conditions(connection, wanted, parked)]
 
 
 def match_ids(connection: Connection, prefix: str, limit: int) -> list[str]:
     """Task ids that begin with ``prefix``, in their order."""
-    matching = select(letter.c.task_id).where(begins_with(letter.c.task_id, prefix))
-    return list(connection.execute(matching.order_by(letter.c.task_id).limit(limit)).scalars())
-
-
-def _given(wanted: Filter) -> set[str]:
-    return {item.name for item in fields(wanted) if getattr(wanted, item.name)}
+    ids = set[str]()
+    for table, found in ((letter, []), (parked, [is_parked()])):
+        matching = select(table.c.task_id).where(begins_with(table.c.task_id, prefix), *found)
+        ids |= set(connection.execute(matching.order_by(table.c.task_id).limit(limit)).scalars())
+    return sorted(ids)[:limit]
 
 
 def _named(connection: Connection, table: Table, column: str, name: str) -> ColumnElement[bool]:
     """A full dotted name or its last part. The few names that end like this come from the groups,
     so that the letters' index can be asked for whole names."""
     name = safe_text(name)
-    stored = group.c[column]
+    # Of parked retries there are no groups, and few rows.
+    stored = (table if table is parked else group).c[column]
     ending = select(stored).where(stored.endswith(f".{name}", autoescape=True)).distinct()
     # SQLite's LIKE ignores case; names do not.
     same = [item for item in connection.execute(ending).scalars() if item.endswith(f".{name}")]
     return table.c[column].in_([name, *sorted(same)])
 
 
-def _contains(text: str) -> ColumnElement[bool]:
+def _contains(text: str, table: Table) -> ColumnElement[bool]:
     text = safe_text(text)
-    plain = (letter.c.message, letter.c.exception_type, letter.c.task)
+    plain = (table.c.message, table.c.exception_type, table.c.task)
     # Arguments are kept as JSON, which escapes quotes and everything beyond ASCII.
     quoted = {dump_json(form)[1:-1] for form in (text, text.lower(), text.upper())}
     return or_(
         *(column.icontains(text, autoescape=True) for column in plain),
         *(
             column.icontains(form, autoescape=True)
-            for column in (letter.c.args, letter.c.kwargs)
+            for column in (table.c.args, table.c.kwargs)
             for form in sorted(quoted)
         ),
     )
 
 
-def _newest_keys(states: Sequence[State], found: Conditions, limit: int) -> Select[Any]:
-    """Id and time of the newest letters. One limited query per state, because the index is in the
+def _newest_keys(
+    connection: Connection, wanted: Filter, after: str | None, limit: int
+) -> Select[Any]:
+    """Number and time of the newest letters. One limited query per state, because the index is in the
     order of time only within one; and the keys alone, because a planner that does not know the
     table yet joins them to it the wrong way round."""
-    newest = letter.c.last_failed_at.desc(), letter.c.id.desc()
     parts: list[Select[Any]] = []
-    for state in states:
-        part = select(letter.c.id, letter.c.last_failed_at).where(in_states([state]), *found)
-        parts.append(select(part.order_by(*newest).limit(limit).subquery()))
+    for state in sorted(wanted.wanted_states):
+        table = parked if state is State.PARKED else letter
+        is_in = is_parked() if table is parked else in_states([state])
+        found = [is_in, *conditions(connection, wanted, table)]
+        if after is not None:
+            found.append(_older_than(after, table))
+        part = select(_number(table).label("number"), table.c.last_failed_at).where(*found)
+        newest = part.order_by(table.c.last_failed_at.desc(), _number(table).desc()).limit(limit)
+        parts.append(select(newest.subquery()))
     keys = union_all(*parts).subquery()
-    return select(keys).order_by(keys.c.last_failed_at.desc(), keys.c.id.desc()).limit(limit)
+    return select(keys).order_by(keys.c.last_failed_at.desc(), keys.c.number.desc()).limit(limit)
+
+
+def _number(table: Table) -> ColumnElement[int]:
+    """What tells a row from those of the same time: its id, below zero for parked retries."""
+    return -parked.c.id if table is parked else letter.c.id
 
 
 def _cursor(number: int, moment: datetime) -> str:
     return f"{(moment - _EPOCH) // _MICROSECOND}.{number}"
 
 
-def _older_than(cursor: str) -> ColumnElement[bool]:
+def _older_than(cursor: str, table: Table) -> ColumnElement[bool]:
     try:
         micros, number = (int(part) for part in cursor.split("."))
         moment = _EPOCH + micros * _MICROSECOND
     except (ValueError, OverflowError):
         raise FilterError(f"{cursor!r} is no page mark; start again without --after.") from None
-    at = letter.c.last_failed_at
+    at = table.c.last_failed_at
     # Written so that the first half alone bounds the index; MySQL ignores row comparisons there.
-    return and_(at <= moment, or_(at < moment, letter.c.id < number))
+    return and_(at <= moment, or_(at < moment, _number(table) < number))

@@ -7,6 +7,8 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import Table
@@ -67,32 +69,32 @@ def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
 
 def letter_row(letter: DeadLetter) -> dict[str, Any]:
     """The row of a letter that has just died; the columns of claims and closing are empty."""
-    plain = {
-        **{name: getattr(letter, name) for name in _SAME_NAME},
-        **{name: getattr(letter.envelope, name) for name in _ENVELOPE_NAMES},
-        "state": State.DEAD.value,
+    given = dict(zip(_SAME_NAME, _same(letter), strict=True))
+    given.update(
+        rule=letter.explanation.rule,
+        evidence=letter.explanation.evidence,
+        path=letter.explanation.path,
+    )
+    return {
+        **fit(tables.letter, given),
+        **envelope_values(letter.envelope),
+        **_UNCLAIMED,
         "reason": letter.reason.value,
         "verdict": letter.explanation.verdict.value,
-        "rule": letter.explanation.rule,
-        "evidence": letter.explanation.evidence,
-        "path": letter.explanation.path,
-        "claim_token": None,
-        "lease_expires_at": None,
-        "closed_at": None,
-        "closed_by": "",
-        "closed_reason": "",
-    }
-    return {**fit(tables.letter, plain), **_json_values(letter)}
-
-
-def _json_values(letter: DeadLetter) -> dict[str, str]:
-    # ASCII already, and cut nowhere: half a JSON text is none.
-    return {
+        # ASCII already, and cut nowhere: half a JSON text is none.
         "args": dump_json(letter.args),
         "kwargs": dump_json(letter.kwargs),
         "tags": dump_json(list(letter.tags)),
-        "headers": encode_table(letter.envelope.headers),
-        "properties": encode_table(letter.envelope.properties),
+    }
+
+
+def envelope_values(envelope: Envelope) -> dict[str, Any]:
+    """The columns of a letter that are its message."""
+    plain = dict(zip(_ENVELOPE_NAMES, _of_envelope(envelope), strict=True))
+    return {
+        **fit(tables.letter, plain),
+        "headers": encode_table(envelope.headers),
+        "properties": encode_table(envelope.properties),
     }
 
 
@@ -119,7 +121,7 @@ def _changed(value: _Value, **fields: Any) -> _Value:
 
 def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
     """The letter of a row. Columns that were not selected come out empty."""
-    whole = {**_EMPTY, **row}
+    whole = {**_EMPTY, **row, **_as_shown(row)}
     return DeadLetter(
         **{name: whole[name] for name in _SAME_NAME},
         state=State(whole["state"]),
@@ -134,11 +136,23 @@ def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
         kwargs=_parsed(whole["kwargs"]),
         tags=tuple(_parsed(whole["tags"]) or ()),
         attempts=tuple(attempt_from(item) for item in attempts),
-        envelope=Envelope(
-            **{name: whole[name] for name in _ENVELOPE_NAMES},
-            headers=decode_table(whole["headers"]),
-            properties=decode_table(whole["properties"]),
-        ),
+        envelope=envelope_from(whole),
+    )
+
+
+def _as_shown(row: Row) -> dict[str, Any]:
+    """A claimed letter is written as it will be when it is sent."""
+    if not row.get("is_claimed"):
+        return {"claim_token": None, "lease_expires_at": None}
+    return {"state": State.CLAIMED.value, "redrive_count": row["redrive_count"] - 1}
+
+
+def envelope_from(row: Row) -> Envelope:
+    """The message of a row."""
+    return Envelope(
+        **{name: row[name] for name in _ENVELOPE_NAMES},
+        headers=decode_table(row["headers"]),
+        properties=decode_table(row["properties"]),
     )
 
 
@@ -147,6 +161,50 @@ def attempt_from(row: Row) -> Attempt:
     values = {key: value for key, value in row.items() if key != "task_id"}
     return Attempt(**{**values, "verdict": Verdict(row["verdict"])})
 
+
+def parked_row(letter: DeadLetter, ahead: timedelta) -> dict[str, Any]:
+    """The row of a retry that is to wait.
+
+    :param ahead: what the database's clock says more than the one that set ``due_at``.
+    """
+    assert letter.due_at is not None, "a parked retry is due some time"  # noqa: S101
+    due_at = letter.due_at + ahead
+    plain = {name: getattr(letter, name) for name in _PARKED_NAMES}
+    record = letter.with_(
+        envelope=letter.envelope.with_body(b""), attempt_count=len(letter.attempts)
+    )
+    return {
+        **fit(tables.parked, {**plain, "task_id": stored_id(letter.task_id)}),
+        "state": State.PARKED.value,
+        "place": letter.parking.partition(".")[0],
+        "reason": letter.reason.value,
+        "args": dump_json(letter.args),
+        "kwargs": dump_json(letter.kwargs),
+        "due_at": due_at,
+        "next_at": due_at,
+        "copies": 0,
+        "record": json.dumps(record.to_dict(), default=str).encode("ascii"),
+        "body": letter.envelope.body,
+    }
+
+
+def parked_letter(row: Row) -> DeadLetter:
+    """The retry of a row, due by the database's clock."""
+    kept = DeadLetter.from_dict(json.loads(row["record"]))
+    return kept.with_(envelope=kept.envelope.with_body(row["body"]), due_at=row["due_at"])
+
+
+def bare(letter: DeadLetter) -> DeadLetter:
+    """``letter`` as a list shows it: without attempts, traceback and message."""
+    envelope = replace(letter.envelope, body=b"", headers={}, properties={})
+    return letter.with_(attempts=(), traceback="", envelope=envelope)
+
+
+#: Fields of a letter that are columns of the same name and type, for a parked retry.
+_PARKED_NAMES = (
+    "parking", "task_id", "task", "exception_type", "message", "fingerprint", "last_failed_at",
+    "worker", "queue",
+)  # fmt: skip
 
 #: Fields of a letter that are columns of the same name and type.
 _SAME_NAME = (
@@ -161,6 +219,15 @@ _SAME_NAME = (
 _ENVELOPE_NAMES = (
     "body", "content_type", "content_encoding", "exchange", "routing_key", "queue",
 )  # fmt: skip
+
+# In one call each: a storm of failures makes thousands of rows.
+_same, _of_envelope = attrgetter(*_SAME_NAME), attrgetter(*_ENVELOPE_NAMES)
+
+#: The columns of claims and closing, in the row of a letter that has just died.
+_UNCLAIMED: dict[str, Any] = {
+    "state": State.DEAD.value, "claim_token": None, "lease_expires_at": None,
+    "closed_at": None, "closed_by": "", "closed_reason": "",
+}  # fmt: skip
 
 #: What stands for the columns that a list or a claim does without.
 _EMPTY: dict[str, Any] = {
@@ -186,6 +253,8 @@ def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit_text(text: str, width: int | None) -> str:
+    if not text:
+        return text
     text = safe_text(text)
     return clip(text, TEXT_LIMIT) if width is None else text[:width].rstrip(" ")
 

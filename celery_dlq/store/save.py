@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
@@ -14,8 +14,9 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.letter import DeadLetter
 from celery_dlq.states import OPEN_STATES, State
-from celery_dlq.store import deliveries, tables
+from celery_dlq.store import deliveries, endings, tables, triage
 from celery_dlq.store.base import Saved
+from celery_dlq.store.endings import Ending
 from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
 from celery_dlq.store.namesakes import named_apart
 from celery_dlq.store.packets import check_sizes
@@ -25,8 +26,6 @@ from celery_dlq.store.tally import Member, Tally
 
 letter, attempt = tables.letter, tables.attempt
 
-_ALL_COLUMNS = tuple(column.name for column in letter.columns if column.name != "id")
-
 #: What every newer failure writes, beside the failure's own columns.
 _STATE_COLUMNS = (
     "state", "redrive_count", "last_redrive", "claim_token", "lease_expires_at",
@@ -34,17 +33,22 @@ _STATE_COLUMNS = (
 )  # fmt: skip
 
 _FACT_COLUMNS = (
-    letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
+    letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
     letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
-    letter.c.exception_type,
+    letter.c.exception_type, letter.c.queue, letter.c.reason,
 )  # fmt: skip
+
+
+#: The one letter to be changed. Its id would be in other indexes, too, and PostgreSQL, before its first
+#: ANALYZE, would look for it there from end to end.
+IS_LETTER = letter.c.task_id == bindparam("of_task_id")
 
 
 @dataclass(frozen=True)
 class Stored:
     """A letter as found in the table."""
 
-    id: int
+    task_id: str
     facts: Facts
     member: Member
 
@@ -71,15 +75,23 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
     given = sorted(map(storable, letters), key=_in_order)
     batch, stored = _lock_batch(connection, given)
     tally = Tally()
-    drafts, arrived = [], 0
+    drafts, arrived = [], list[DeadLetter]()
     for task_id, copies in groupby(batch, key=attrgetter("task_id")):
         draft = _draft(stored.get(task_id))
-        arrived += sum(_merge_into(draft, copy, tally) for copy in copies)
+        arrived += [copy for copy in copies if _merge_into(draft, copy, tally)]
         drafts.append(draft)
     _write(connection, drafts)
     tally.write(connection)
+    endings.record(connection, map(Ending.of_failure, filter(redrive_of, given)))
     deliveries.forget_messages(connection, (item.task_id for item in given))
-    return Saved(arrived=arrived, known=len(letters) - arrived)
+    new, regressed = triage.review(connection, tally.arrivals)
+    return Saved(
+        arrived=len(arrived),
+        known=len(letters) - len(arrived),
+        letters=tuple(arrived),
+        new_groups=new,
+        regressed_groups=regressed,
+    )
 
 
 def _in_order(item: DeadLetter) -> tuple[str, int, datetime]:
@@ -116,7 +128,7 @@ def lock_stored(
     known = _attempts_of(connection, [row["task_id"] for row in rows]) if with_attempts else {}
     return {
         row["task_id"]: Stored(
-            row["id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
+            row["task_id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
         )
         for row in rows
     }
@@ -160,10 +172,13 @@ def _merge_into(draft: _Draft, copy: DeadLetter, tally: Tally) -> bool:
         draft.row["attempt_count"] = len(change.facts.attempts)
     if change.rewrites:
         row = _row_after(change, copy)
-        draft.row.update({key: row[key] for key in _columns_of(change.effect)})
+        columns = _columns_of(change.effect)
+        draft.row.update(row if columns is None else {key: row[key] for key in columns})
         after = Member.of(row)
+        if columns is not None and draft.member is not None:
+            after = replace(after, queue=draft.member.queue)  # the stored message stays
         if change.arrives:
-            tally.arrive(draft.member, after)
+            tally.arrive(draft.member, after, redriven=redrive_of(copy) > 0)
         elif draft.member is not None:
             tally.change(draft.member, after)
         draft.member = after
@@ -176,12 +191,15 @@ def _row_after(change: Change, copy: DeadLetter) -> dict[str, Any]:
         "last_redrive": change.facts.last_redrive,
         "attempt_count": len(change.facts.attempts),
     }
-    return {**letter_row(copy), **counts}
+    row = letter_row(copy)
+    row.update(counts)
+    return row
 
 
-def _columns_of(effect: Effect) -> Iterable[str]:
+def _columns_of(effect: Effect) -> Iterable[str] | None:
+    """The columns that are written; None is all."""
     if effect in (Effect.ARRIVED, Effect.REUSED):
-        return _ALL_COLUMNS
+        return None
     return (*FAILURE_COLUMNS, *_STATE_COLUMNS)
 
 
@@ -191,7 +209,7 @@ def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
         connection.execute(insert(letter), new)
     for columns, rows in _by_shape(drafts).items():
         values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
-        changed = update(letter).where(letter.c.id == bindparam("letter_id")).values(values)
+        changed = update(letter).where(IS_LETTER).values(values)
         connection.execute(changed, rows)
     attempts = [row for draft in drafts for row in draft.attempts]
     if attempts:
@@ -205,5 +223,5 @@ def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, 
         if draft.stored is not None and draft.row:
             values = {f"new_{name}": value for name, value in draft.row.items()}
             rows = shapes.setdefault(tuple(sorted(draft.row)), [])
-            rows.append({"letter_id": draft.stored.id, **values})
+            rows.append({"of_task_id": draft.stored.task_id, **values})
     return shapes

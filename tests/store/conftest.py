@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from databases import mysql_database, postgres_database
 from sqlalchemy import delete
 
 from celery_dlq.store import schema, tables
@@ -11,12 +12,12 @@ from celery_dlq.store.sql import SQLStore
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql", "mysql"])
 def database_url(request, tmp_path_factory):
-    """The URL of a database for this session, on each kind of server in turn."""
+    """The URL of a database of these tests' own, on each kind of server in turn."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path_factory.mktemp('store') / 'dlq.sqlite3'}"
-    return request.getfixturevalue(
-        {"postgresql": "postgres_url", "mysql": "mysql_url"}[request.param]
-    )
+        yield f"sqlite:///{tmp_path_factory.mktemp('store') / 'dlq.sqlite3'}"
+        return
+    with {"postgresql": postgres_database, "mysql": mysql_database}[request.param]() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

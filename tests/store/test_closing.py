@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+import redriving
 from factories import T0, attempt, letter
 from recount import assert_counts_hold
 from sqlalchemy import select
@@ -37,8 +38,8 @@ def audit(store) -> list[dict]:
 
 
 def claim(store, *ids: str):
-    return store.claim(
-        Filter(ids=ids), token="t", lease_until=minutes(60), limit=10, now=minutes(1)
+    return redriving.claim(
+        store, Filter(ids=ids), token="t", lease_until=minutes(60), limit=10, now=minutes(1)
     )
 
 
@@ -80,7 +81,7 @@ def test_an_act_is_audited_once_with_its_count_and_filter(letters):
         minutes(10), "ann", "discard", 3, "bad deploy",
     )  # fmt: skip
     assert row["detail"] == {
-        "filter": {"task": "charge", "since": str(minutes(1)), "states": ["dead"]}
+        "filter": {"task": "charge", "since": minutes(1).isoformat(), "states": ["dead"]}
     }
 
 
@@ -104,7 +105,7 @@ def test_claimed_letters_are_not_discarded(letters):
 
 def test_redriven_letters_are_discarded_only_when_they_are_named(letters):
     claim(letters, "a")
-    letters.confirm("t", ["a"])
+    redriving.confirm(letters, "t", ["a"])
     assert discard(letters, Filter()) == 3
     assert letters.get("a").state is State.REDRIVEN
     assert discard(letters, named(State.DEAD, State.REDRIVEN)) == 1

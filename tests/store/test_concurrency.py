@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from factories import T0, attempt, letter
+import redriving
+from factories import T0, attempt, letter, operation
 from recount import assert_counts_hold
 
 from celery_dlq.letter import Outcome
 from celery_dlq.states import State
+from celery_dlq.store import sendings
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 
@@ -78,23 +80,24 @@ def test_renewed_failures_outcomes_and_acts_at_once_leave_the_counts_right(patie
 
 def claim(store, token: str, limit: int):
     later = T0 + timedelta(hours=1)
-    return store.claim(Filter(), token=token, lease_until=later, limit=limit, now=T0)
+    return redriving.claim(store, Filter(), token=token, lease_until=later, limit=limit, now=T0)
 
 
 def test_claims_at_once_take_different_letters(patient):
     patient.save(numbered(0, 200))
 
-    def take_all(token: str) -> list[str]:
-        taken: list[str] = []
-        while letters := claim(patient, token, 15).letters:
-            taken += [item.task_id for item in letters]
+    def take_all(name: str) -> dict[str, list[str]]:
+        taken: dict[str, list[str]] = {}
+        while letters := claim(patient, token := f"{name}.{len(taken)}", 15).letters:
+            taken[token] = [item.task_id for item in letters]
         return taken
 
     shares = at_once(*(lambda n=n: take_all(f"t{n}") for n in range(WRITERS)))
-    taken = [name for share in shares for name in share]
+    taken = [name for share in shares for names in share.values() for name in names]
     assert sorted(taken) == [f"{number:04}" for number in range(200)]
-    for number, share in enumerate(shares):
-        assert patient.confirm(f"t{number}", share) == len(share)
+    for share in shares:
+        for token, names in share.items():
+            assert redriving.confirm(patient, token, names) == len(names)
 
 
 def test_a_claim_does_not_wait_for_another_that_is_under_way(store):
@@ -102,10 +105,8 @@ def test_a_claim_does_not_wait_for_another_that_is_under_way(store):
         pytest.skip("SQLite has one writer at a time")
     store.save(numbered(0, 20))
     with store.database.engine.connect() as connection:
-        from celery_dlq.store import claims
-
         now = {"lease_until": T0, "limit": 5, "now": T0}
-        first = claims.claim(connection, Filter(), token="first", **now)
+        first = sendings.claim(connection, operation("first"), token="first", **now)
         second = claim(store, "second", 5)
         connection.commit()
     assert not {item.task_id for item in first.letters} & {item.task_id for item in second.letters}
@@ -116,7 +117,9 @@ def test_a_success_and_a_confirmation_at_once_end_resolved(patient):
     patient.save(numbered(0, 60))
     held = [item.task_id for item in claim(patient, "t", 60).letters]
     ran = [Outcome(task_id=name, redrive=1, succeeded_at=T0, worker="w") for name in held[::-1]]
-    _, resolved = at_once(lambda: patient.confirm("t", held), lambda: patient.record_outcomes(ran))
+    _, resolved = at_once(
+        lambda: redriving.confirm(patient, "t", held), lambda: patient.record_outcomes(ran)
+    )
     assert resolved == 60
     assert patient.count(Filter(states=frozenset({State.RESOLVED}))) == 60
     assert {

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+import redriving
 from factories import T0, attempt, envelope, letter
 
 from celery_dlq.errors import FilterError
@@ -67,9 +68,9 @@ def test_pages_lose_and_repeat_nothing_where_times_tie(store, limit):
 def test_pages_hold_letters_of_all_open_states_in_one_order(store):
     store.save([at(f"{number:02}", number) for number in range(9)])
     claim = {"lease_until": minutes(90), "limit": 3, "now": minutes(60)}
-    store.claim(Filter(ids=("01", "04", "07")), token="t", **claim)
-    store.claim(Filter(ids=("02", "05", "08")), token="u", **claim)
-    store.confirm("u", ["02", "05", "08"])
+    redriving.claim(store, Filter(ids=("01", "04", "07")), token="t", **claim)
+    redriving.claim(store, Filter(ids=("02", "05", "08")), token="u", **claim)
+    redriving.confirm(store, "u", ["02", "05", "08"])
     assert walk(store, Filter(), 2) == [f"{number:02}" for number in range(8, -1, -1)]
 
 
@@ -245,3 +246,21 @@ def test_reasons_can_be_left_out(store):
     store.save([at("a", 1), at("b", 2, reason=Reason.POISON), at("c", 3, reason=Reason.TIMEOUT)])
     assert found(store, without_reasons=frozenset({Reason.POISON})) == ["c", "a"]
     assert found(store, without_reasons=frozenset({Reason.POISON, Reason.TIMEOUT})) == ["a"]
+
+
+def test_the_letters_of_an_operation(store):
+    store.save([letter(name) for name in "abc"])
+    redriving.claim(
+        store,
+        Filter(ids=("a", "c")),
+        token="one",
+        lease_until=minutes(90),
+        limit=9,
+        now=minutes(60),
+    )
+    redriving.end(store, "one", ["a", "c"])
+    of_it = Filter(operation="one")
+    assert {item.task_id for item in store.find(of_it).letters} == {"a", "c"}
+    assert store.count(of_it) == 2
+    assert store.count(Filter(operation="on")) == store.count(Filter(operation="two")) == 0
+    assert store.count(Filter(operation="one", states=frozenset({State.DEAD}))) == 0

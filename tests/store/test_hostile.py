@@ -57,7 +57,7 @@ def test_no_text_is_refused_as_a_question(store, text):
         ids=(text,), task=text, exception=text, queue=text, group=text, worker=text, search=text
     )
     assert store.find(wanted).letters in ((), store.find(Filter()).letters)
-    store.groups(Filter(task=text, exception=text, group=text))
+    store.groups(Filter(task=text, exception=text, group=text), now=T0)
     assert store.match_ids(text) in ([], ["0d3f"])
     store.discard(wanted, who=text, why=text, now=T0)
 

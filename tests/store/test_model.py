@@ -6,6 +6,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import redriving
 from factories import T0, attempt, letter
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -49,6 +50,11 @@ class Lives(RuleBasedStateMachine):
         self.store = SQLStore(f"sqlite:///{Path(self.directory.name) / 'dlq.sqlite3'}")
         self.failed: dict[str, set] = {name: set() for name in IDS}
         self.claims: list[tuple[str, list[str]]] = []
+        #: What each letter was before its last claim.
+        self.was: dict[str, State] = {}
+        #: Messages that are, or may be, out: task id, redrive, copy; and of each redrive what ran.
+        self.out: list[tuple[str, int, str]] = []
+        self.ran: dict[tuple[str, int], set[str]] = {}
         self.arrived = 0
 
     @rule(batch=st.lists(failures, min_size=1, max_size=5))
@@ -81,26 +87,47 @@ class Lives(RuleBasedStateMachine):
     def claim(self, wanted, now, limit):
         before, token = self.states(), f"t{len(self.claims)}"
         lease = now + timedelta(minutes=5)
-        claim = self.store.claim(wanted, token=token, lease_until=lease, limit=limit, now=now)
+        claim = redriving.claim(
+            self.store, wanted, token=token, lease_until=lease, limit=limit, now=now
+        )
         taken = [item.task_id for item in claim.letters]
         assert len(taken) <= limit
-        assert set(self.changed(before)) <= set(taken)
+        # A claim frees those whose lease has ended, whatever it takes itself.
+        freed = {name for name, state in before.items() if state is State.CLAIMED}
+        assert set(self.changed(before)) <= {*taken, *freed}
         for name in taken:
             assert before[name] in (State.DEAD, State.CLAIMED, State.REDRIVEN)
             assert before[name] is not State.REDRIVEN or State.REDRIVEN in wanted.states
+            self.was[name] = before[name] if before[name] is State.REDRIVEN else State.DEAD
         self.claims.append((token, taken))
+        self.out += [(item.task_id, item.redrive_count + 1, token) for item in claim.letters]
 
-    @rule(data=st.data(), sent=st.booleans())
-    def give_back(self, data, sent):
+    @rule(data=st.data(), end=st.sampled_from(["release", "confirm", "end"]))
+    def give_back(self, data, end):
         if not self.claims:
             return
         token, taken = data.draw(st.sampled_from(self.claims))
         held = [name for name in taken if self.store.get(name).claim_token == token]
         before = self.states()
-        moved = (self.store.confirm if sent else self.store.release)(token, taken)
-        target = State.REDRIVEN if sent else State.DEAD
-        assert self.changed(before) == dict.fromkeys(held, target)
-        assert moved == len(held)
+        moved = getattr(redriving, end)(self.store, token, taken)
+        released = end == "release"
+        targets = {name: self.was[name] if released else State.REDRIVEN for name in held}
+        assert self.changed(before) == targets
+        assert moved in (None, len(held))
+        if released:
+            self.out = [one for one in self.out if one[2] != token]
+
+    @rule(data=st.data())
+    def arrive(self, data):
+        if not self.out:
+            return
+        asked = data.draw(st.lists(st.sampled_from(self.out), min_size=1, max_size=4))
+        for key, answer in zip(asked, self.store.accept_sendings(asked), strict=True):
+            name, redrive, copy = key
+            newest = max(number for one, number, _ in self.out if one == name)
+            assert not answer or redrive == newest
+            if answer:
+                self.ran.setdefault((name, redrive), set()).add(copy)
 
     @rule(now=minutes)
     def rescue(self, now):
@@ -108,7 +135,7 @@ class Lives(RuleBasedStateMachine):
         rescued = self.store.rescue(now)
         changed = self.changed(before)
         assert len(changed) == rescued
-        assert set(changed.values()) <= {State.DEAD}
+        assert changed == {name: self.was[name] for name in changed}
         assert {before[name] for name in changed} <= {State.CLAIMED}
 
     @rule(wanted=filters, now=minutes)
@@ -141,6 +168,10 @@ class Lives(RuleBasedStateMachine):
                 assert (found.claim_token is not None) == (found.state is State.CLAIMED)
                 closed = found.state in (State.RESOLVED, State.DISCARDED)
                 assert (found.closed_at is not None) == closed
+
+    @invariant()
+    def no_redrive_runs_twice(self):
+        assert all(len(copies) == 1 for copies in self.ran.values())
 
     @invariant()
     def rollups_equal_a_recount(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+import redriving
 from factories import T0, attempt, envelope, letter
 from recount import assert_counts_hold
 
@@ -58,10 +59,15 @@ def test_a_second_delivery_of_either_makes_no_third_letter(store):
 def test_a_redriven_one_comes_back_to_the_letter_that_it_names(store):
     store.save([death("shop.charge"), death("mail.send", at=1)])
     second = letters(store)["mail.send"].task_id
-    claim = store.claim(
-        Filter(ids=(second,)), token="t", lease_until=T0 + timedelta(hours=1), limit=5, now=T0
+    claim = redriving.claim(
+        store,
+        Filter(ids=(second,)),
+        token="t",
+        lease_until=T0 + timedelta(hours=1),
+        limit=5,
+        now=T0,
     )
-    store.confirm("t", [one.task_id for one in claim.letters])
+    redriving.confirm(store, "t", [one.task_id for one in claim.letters])
     store.save([death("mail.send", at=9, redrive=1, task_id=second)])
     again = letters(store)["mail.send"]
     assert (again.task_id, again.redrive_count, again.state) == (second, 1, State.DEAD)

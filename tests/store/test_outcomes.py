@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+import redriving
 from factories import T0, attempt, letter
 from recount import assert_counts_hold
 
@@ -20,7 +21,9 @@ def success(redrive: int = 1, at: float = 10, task_id: str = "0d3f", worker: str
 
 
 def claim(store, token: str = "t"):
-    return store.claim(Filter(), token=token, lease_until=minutes(60), limit=10, now=minutes(1))
+    return redriving.claim(
+        store, Filter(), token=token, lease_until=minutes(60), limit=10, now=minutes(1)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +34,7 @@ def _counts_hold_in_the_end(store):
 
 def test_a_redrive_that_succeeded_resolves_its_letter(store):
     store.save([letter()])
-    store.confirm("t", [item.task_id for item in claim(store).letters])
+    redriving.confirm(store, "t", [item.task_id for item in claim(store).letters])
     assert store.record_outcomes([success()]) == 1
     found = store.get("0d3f")
     assert found.state is State.RESOLVED
@@ -44,7 +47,7 @@ def test_a_success_that_overtakes_its_confirmation_wins(store):
     store.save([letter()])
     held = claim(store)
     assert store.record_outcomes([success()]) == 1
-    assert store.confirm("t", [item.task_id for item in held.letters]) == 0
+    assert redriving.confirm(store, "t", [item.task_id for item in held.letters]) == 0
     found = store.get("0d3f")
     assert (found.state, found.redrive_count, found.claim_token) == (State.RESOLVED, 1, None)
     assert found.lease_expires_at is None

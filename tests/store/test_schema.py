@@ -1,20 +1,24 @@
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from factories import T0, letter
-from sqlalchemy import inspect, text, update
+from factories import T0, attempt, letter
+from sqlalchemy import bindparam, insert, inspect, select, text, update
 
 from celery_dlq.errors import SchemaError
 from celery_dlq.store import schema, tables
 from celery_dlq.store.base import Filter
 from celery_dlq.store.engine import Database
+from celery_dlq.store.rows import attempt_row, letter_row
 from celery_dlq.store.sql import SQLStore
 
 UPGRADE = r"run: celery -A <app> dlq db upgrade"
@@ -200,3 +204,116 @@ def test_a_database_that_cannot_hold_every_letter_is_refused(postgres_url):
 
 def test_stats_of_a_new_store_need_no_rows(sqlite_store):
     assert sqlite_store.stats(T0).depth == 0
+
+
+def test_attempts_that_are_there_already_get_no_evidence(bare):
+    def begin(connection):
+        command.upgrade(schema._config(connection=connection), "0002")
+        # As an earlier release wrote it: without the columns that are to come.
+        old = [column for column in tables.attempt.columns if not column.server_default]
+        row = {**attempt_row("0d3f", attempt()), "message": "old"}
+        values = {column.name: row[column.name] for column in old}
+        names = ", ".join(values)
+        places = ", ".join(f":{name}" for name in values)
+        types = [bindparam(column.name, type_=column.type) for column in old]
+        table = tables.attempt.name
+        insertion = text(f"INSERT INTO {table} ({names}) VALUES ({places})")
+        connection.execute(insertion.bindparams(*types), values)
+
+    bare.database.write(begin)
+    assert schema.upgrade(bare.database) == "0002"
+    [row] = bare.database.read(lambda connection: connection.execute(select(tables.attempt)).all())
+    assert (row.message, row.evidence, row.path) == ("old", "", "")
+
+
+def test_letters_that_are_there_already_are_in_the_trends(bare):
+    def begin(connection):
+        command.upgrade(schema._config(connection=connection), "0006")
+        at = {"a": 0, "b": 59, "c": 60, "d": 61}
+        rows = [letter_row(letter(name, attempt(minutes=number))) for name, number in at.items()]
+        values = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 1}
+        rows = [{**row, **values, "state": "dead"} for row in rows]
+        connection.execute(insert(tables.letter), [*rows[:3], {**rows[3], "state": "resolved"}])
+
+    bare.database.write(begin)
+    assert schema.upgrade(bare.database) == "0006"
+    fingerprint = letter().fingerprint
+    now = T0 + timedelta(minutes=90)
+    assert bare.group_trends([fingerprint], now=now, hours=2) == {fingerprint: (2, 2)}
+    assert bare.stats(now).ages == {60: 0, 3_600: 2, 86_400: 1, 604_800: 0, math.inf: 0}
+
+
+def test_acts_that_are_there_already_are_from_no_known_machine(bare):
+    def begin(connection):
+        command.upgrade(schema._config(connection=connection), "0004")
+        act = {"at": T0, "who": "ann", "act": "discard", "count": 3, "why": "old", "detail": "{}"}
+        names, places = ", ".join(act), ", ".join(f":{name}" for name in act)
+        insertion = text(f"INSERT INTO {tables.audit.name} ({names}) VALUES ({places})")
+        at = bindparam("at", type_=tables.audit.c.at.type)
+        connection.execute(insertion.bindparams(at), act)
+
+    bare.database.write(begin)
+    assert schema.upgrade(bare.database) == "0004"
+    [row] = bare.audit().rows
+    assert (row.who, row.host, row.count) == ("ann", "", 3)
+    assert bare.operations() == []
+
+
+def test_what_is_claimed_when_claims_become_rows_is_given_back(bare):
+    bare.database.write(
+        lambda connection: command.upgrade(schema._config(connection=connection), "0006")
+    )
+
+    def claim_as_before(connection):
+        for task_id, was in (("a", "dead"), ("b", "redriven"), ("c", None)):
+            row = letter_row(letter(task_id))
+            row.update(state="claimed", claim_token="t", redrive_count=1, last_redrive=0)
+            connection.execute(insert(tables.letter).values(row))
+            if was:
+                connection.execute(insert(tables.sending).values(**sending_row(task_id, was)))
+
+    bare.database.write(claim_as_before)
+    assert schema.upgrade(bare.database) == "0006"
+    found = {name: bare.get(name) for name in "abc"}
+    assert {name: one.state.value for name, one in found.items()} == {
+        "a": "dead", "b": "redriven", "c": "dead",
+    }  # fmt: skip
+    assert {one.redrive_count for one in found.values()} == {1}
+    assert bare.sendings_of("a")[0].state.value == "sending"
+
+
+def test_acts_that_are_there_already_are_found_by_what_they_were_about(bare):
+    details = {
+        "redrive": '{"operation":"0a1b2c3d4e5f","filter":{}}',
+        "edit": '{"letter":"0d3f"}',
+        "discard": '{"filter":{"ids":["0d3f"]}}',
+    }
+
+    def begin(connection):
+        command.upgrade(schema._config(connection=connection), "0008")
+        columns = [
+            column for column in tables.audit.columns if column.name not in ("id", "subject")
+        ]
+        names = ", ".join(column.name for column in columns)
+        places = ", ".join(f":{column.name}" for column in columns)
+        types = [bindparam(column.name, type_=column.type) for column in columns]
+        insertion = text(f"INSERT INTO {tables.audit.name} ({names}) VALUES ({places})")
+        for act, detail in details.items():
+            values = {"at": T0, "who": "ann", "host": "", "act": act, "count": 1, "why": ""}
+            connection.execute(insertion.bindparams(*types), {**values, "detail": detail})
+
+    bare.database.write(begin)
+    schema.upgrade(bare.database)
+    subjects = bare.database.read(
+        lambda connection: connection.execute(select(tables.audit.c.subject)).scalars().all()
+    )
+    assert sorted(subjects) == ["", "0a1b2c3d4e5f", "0d3f"]
+    assert [row.act for row in bare.audit(letter="0d3f").rows] == ["edit"]
+
+
+def sending_row(task_id: str, was: str) -> dict[str, object]:
+    return {
+        "operation": "one", "task_id": task_id, "task": "shop.charge", "redrive": 2,
+        "state": "sending", "was": was, "copy": "t", "copies": 1, "why": "", "fingerprint": "",
+        "change": "", "claimed_at": T0,
+    }  # fmt: skip

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ NARROWING = {
     "until": T0,
     "worker": "celery@host",
     "search": "declined",
+    "operation": "5f0c",
 }
 
 
@@ -41,3 +43,14 @@ def test_the_open_states_are_meant_when_none_is_named():
 def test_a_span_that_holds_no_moment_is_refused(minutes):
     with pytest.raises(FilterError, match=r"is not before --until .*swap them"):
         Filter(since=T0, until=T0 + timedelta(minutes=minutes))
+
+
+@pytest.mark.parametrize("name", NARROWING)
+def test_every_field_survives_json(name):
+    given = Filter(**{name: NARROWING[name]})
+    assert Filter.from_dict(json.loads(json.dumps(given.to_dict()))) == given
+
+
+def test_what_does_not_narrow_is_not_written():
+    assert Filter().to_dict() == {}
+    assert Filter.from_dict({}) == Filter()

@@ -98,18 +98,6 @@ OPEN_CASES = [
         Effect.DIED_AGAIN,
     ),
     ("dead, an older redrive", State.DEAD, 2, 2, 1, 5, Effect.HISTORY),
-    (
-        "claimed, the redrive overtook its confirmation",
-        State.CLAIMED,
-        0,
-        0,
-        1,
-        5,
-        Effect.DIED_AGAIN,
-    ),
-    ("claimed, a copy of what failed before", State.CLAIMED, 0, 0, 0, 5, Effect.HISTORY),
-    ("claimed again, the redrive before it", State.CLAIMED, 1, 0, 1, 5, Effect.HISTORY),
-    ("claimed, a redrive beyond the next", State.CLAIMED, 0, 0, 3, 5, Effect.DIED_AGAIN),
     ("redriven, that redrive failed", State.REDRIVEN, 1, 0, 1, 5, Effect.DIED_AGAIN),
     ("redriven, a copy of the original failed", State.REDRIVEN, 1, 0, 0, 5, Effect.HISTORY),
     ("redriven twice, the first one failed", State.REDRIVEN, 2, 0, 1, 5, Effect.HISTORY),
@@ -280,13 +268,12 @@ class TestIngested:
 jumps = st.timedeltas(min_value=timedelta(days=-4_000), max_value=timedelta(days=4_000))
 
 
-@given(jumps, st.sampled_from([State.CLAIMED, State.REDRIVEN]), st.integers(0, 3))
-def test_a_renewed_failure_makes_a_letter_dead_again_whatever_the_clocks_say(jump, state, before):
+@given(jumps, st.integers(0, 3))
+def test_a_renewed_failure_makes_a_letter_dead_again_whatever_the_clocks_say(jump, before):
     """A redrive's number decides, not the time: the worker's clock may be years off either way."""
     stored = Facts(
-        state=state,
-        # The count goes up with the confirmation, which a claimed letter still waits for.
-        redrive_count=before + (state is State.REDRIVEN),
+        state=State.REDRIVEN,
+        redrive_count=before + 1,
         last_redrive=before,
         last_failed_at=T0,
     )
@@ -295,7 +282,7 @@ def test_a_renewed_failure_makes_a_letter_dead_again_whatever_the_clocks_say(jum
     assert change.facts.state is State.DEAD
 
 
-@given(jumps, st.sampled_from([State.DEAD, State.CLAIMED, State.REDRIVEN]))
+@given(jumps, st.sampled_from([State.DEAD, State.REDRIVEN]))
 def test_a_redrives_success_resolves_whatever_the_clocks_say(jump, state):
     stored = Facts(state=state, redrive_count=1, last_redrive=0, last_failed_at=T0)
     outcome = Outcome(task_id="a", redrive=1, succeeded_at=T0 + jump, worker="w")

@@ -1,0 +1,71 @@
+"""Forgetting what people did, redrives became, and when letters died, once nobody asks for it any more."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, and_, delete, select, tuple_
+from sqlalchemy.engine import Connection
+
+from celery_dlq.operation import SendingState
+from celery_dlq.states import OPEN_STATES
+from celery_dlq.store import tables
+from celery_dlq.store.query import in_states
+
+arrival, audit, change = tables.arrival, tables.audit, tables.change
+letter, trend = tables.letter, tables.trend
+operation, sending = tables.operation, tables.sending
+
+#: States of sendings of which something may still be heard, or a copy be out.
+_AWAITED = (SendingState.SENDING.value, SendingState.SENT.value)
+
+
+def prune(connection: Connection, before: datetime, limit: int) -> int:
+    """Forget up to ``limit`` rows of each kind; returns how many were forgotten. An operation goes when
+    its sendings are gone, so that a crash leaves none without an operation."""
+    return sum(
+        _delete(connection, table, condition, limit)
+        for table, condition in (
+            (sending, _is_old(before)),
+            (operation, and_(operation.c.ended_at < before, ~_has_sendings())),
+            (change, and_(change.c.at < before, ~_is_open(change))),
+            (audit, audit.c.at < before),
+            (arrival, arrival.c.minute < before),
+            # The ages of open letters are read from these.
+            (trend, and_(trend.c.hour < before, trend.c.open_count == 0)),
+        )
+    )
+
+
+def _is_old(before: datetime) -> ColumnElement[bool]:
+    """The sending belongs to an operation that ended so long ago, and its letter and its message need it
+    no more."""
+    ended = select(operation.c.id).where(operation.c.ended_at < before)
+    return and_(
+        sending.c.operation.in_(ended),
+        sending.c.state.not_in(_AWAITED),
+        sending.c.ended_at < before,
+        ~_is_open(sending),
+    )
+
+
+def _has_sendings() -> ColumnElement[bool]:
+    return select(1).where(sending.c.operation == operation.c.id).correlate(operation).exists()
+
+
+def _is_open(table: Table) -> ColumnElement[bool]:
+    """Whether the letter of a row may still be redriven, or end."""
+    same = letter.c.task_id == table.c.task_id
+    return select(1).where(same, in_states(OPEN_STATES)).correlate(table).exists()
+
+
+def _delete(connection: Connection, table: Table, old: ColumnElement[bool], limit: int) -> int:
+    key: tuple[Any, ...] = tuple(table.primary_key.columns)
+    oldest = select(*key).where(old).order_by(*key).limit(limit)
+    rows = [tuple(row) for row in connection.execute(oldest)]
+    if not rows:
+        return 0
+    these = key[0].in_([row[0] for row in rows]) if len(key) == 1 else tuple_(*key).in_(rows)
+    # Once more what is old: another transaction may have changed a row meanwhile.
+    return connection.execute(delete(table).where(these, old)).rowcount

@@ -1,0 +1,30 @@
+"""Redrives as tests make them: each has a token, which is the id of its operation, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from factories import T0, operation
+
+from celery_dlq.store.base import Claim, Filter, Store
+
+
+def claim(
+    store: Store, wanted: Filter, *, token: str, lease_until: datetime, limit: int, now: datetime
+) -> Claim:
+    return store.claim_for(
+        operation(token, wanted=wanted), token=token, lease_until=lease_until, limit=limit, now=now
+    )
+
+
+def confirm(store: Store, token: str, ids: Iterable[str]) -> int:
+    return store.confirm_sendings(token, token, dict.fromkeys(ids, ""), now=T0)
+
+
+def end(store: Store, token: str, ids: Iterable[str]) -> None:
+    store.end_claim(token, token, dict.fromkeys(ids, ""), now=T0)
+
+
+def release(store: Store, token: str, ids: Iterable[str]) -> int:
+    return store.release_sendings(token, token, list(ids))

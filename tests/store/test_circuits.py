@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from celery_dlq.circuit import Circuit, CircuitState
+from celery_dlq.retry import BreakerLimits
+from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, probed
+from celery_dlq.store.sql import SQLStore
+
+LIMITS = BreakerLimits(failures=3, window_s=60, recovery_s=0.0)
+NAME = ("charge", "acme")
+
+
+def fail(store, name=NAME, number=1, limits=LIMITS) -> Circuit:
+    [circuit] = store.change_circuits({name: partial(failed, limits=limits, number=number)})
+    return circuit
+
+
+def change(store, rule, **options) -> Circuit:
+    [circuit] = store.change_circuits({NAME: partial(rule, **options)})
+    return circuit
+
+
+def test_what_nothing_is_known_of_is_closed(store):
+    assert store.open_circuits().circuits == ()
+
+
+def test_failures_are_counted_together_and_open_the_circuit(store):
+    assert fail(store).state is CircuitState.CLOSED
+    assert fail(store).state is CircuitState.CLOSED
+    assert store.open_circuits().circuits == ()
+
+    opened = fail(store)
+
+    assert (opened.state, opened.failures) == (CircuitState.OPEN, 3)
+    seen = store.open_circuits()
+    assert seen.circuits == (opened,)
+    assert opened.opened_at <= seen.now
+
+
+def test_keys_have_circuits_of_their_own(store):
+    fail(store, ("charge", "acme"), 3)
+    fail(store, ("charge", "ACME"), 2)
+    fail(store, ("charge", ""), 2)
+    fail(store, ("mail", "acme"), 2)
+    assert [(c.task, c.key) for c in store.open_circuits().circuits] == [NAME]
+
+
+def test_several_circuits_are_changed_at_once(store):
+    both = {(task, ""): partial(failed, limits=LIMITS, number=3) for task in ("mail", "charge")}
+    assert {circuit.task for circuit in store.change_circuits(both)} == {"mail", "charge"}
+    assert len(store.open_circuits().circuits) == 2
+
+
+def test_nothing_to_change_is_no_error(store):
+    assert store.change_circuits({}) == ()
+
+
+def test_a_circuit_is_kept_whole_through_its_life(store):
+    opened = fail(store, number=3)
+    half_open = change(store, probed, probe="p")
+    assert (half_open.state, half_open.probe) == (CircuitState.HALF_OPEN, "p")
+    assert half_open.opened_at == opened.opened_at
+    assert change(store, probe_failed, probe="p", limits=LIMITS).probes == 1
+    assert change(store, probed, probe="q").probe == "q"
+    assert change(store, probe_succeeded, probe="q") == Circuit(task="charge", key="acme")
+    assert store.open_circuits().circuits == ()
+
+
+def test_names_and_keys_may_be_hostile(store):
+    for key in ("\x00", "'; DROP TABLE x", "ключ 🔑", "x" * 200):
+        fail(store, ("charge", key), 3)
+        assert fail(store, ("charge", key)).state is CircuitState.OPEN
+    assert len(store.open_circuits().circuits) == 4
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_of_many_who_ask_at_once_one_gets_the_probe(database_url, store, round_):
+    fail(store, number=3)
+    stores = [SQLStore(database_url, timeout=30) for _ in range(4)]
+
+    def ask(number):
+        return change(stores[number], probed, probe=str(number)).probe == str(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        granted = list(pool.map(ask, range(4)))
+    for other in stores:
+        other.close()
+    assert sum(granted) == 1
+
+
+def test_failures_that_are_told_at_once_are_all_counted(database_url, store):
+    stores = [SQLStore(database_url, timeout=30) for _ in range(4)]
+    many = BreakerLimits(failures=1_000, window_s=600, recovery_s=1)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: fail(stores[number % 4], limits=many), range(20)))
+    for other in stores:
+        other.close()
+    assert sum(count for _, count in fail(store, limits=many).recent) == 21
+
+
+def test_what_nothing_happened_to_is_forgotten(store):
+    fail(store, number=3)
+    assert store.prune_circuits(older_than_s=60) == 0
+    assert store.prune_circuits(older_than_s=-1) == 1
+    assert store.open_circuits().circuits == ()

@@ -1,0 +1,79 @@
+"""Groups as users of Python reach them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from factories import attempt, letter
+
+from celery_dlq.errors import FilterError, TriageError, UnknownGroup
+from celery_dlq.group import GroupFilter, GroupStatus
+from celery_dlq.store.api import GroupAPI
+from celery_dlq.store.base import Filter
+
+FINGERPRINT = "9c1e0000deadbeef"
+
+
+@pytest.fixture
+def api(store):
+    """The API over a store with one letter in each of two groups."""
+    now = datetime.now(timezone.utc)
+    other = {"fingerprint": "other", "task": "shop.mail"}
+    store.save([letter("a", attempt(failed_at=now)), letter("b", attempt(failed_at=now), **other)])
+    made = GroupAPI()
+    made.store = store
+    return made
+
+
+def listed(api, *args, **kwargs):
+    return {group.fingerprint for group in api.groups(*args, **kwargs)}
+
+
+def test_what_is_ignored_is_left_out_unless_it_is_named(api):
+    assert listed(api) == {FINGERPRINT, "other"}
+    api.ignore_group(FINGERPRINT, who="ann")
+    assert listed(api) == {"other"}
+    assert listed(api, which=GroupFilter()) == {FINGERPRINT, "other"}
+    assert listed(api, Filter(task="mail"), limit=1) == {"other"}
+    with pytest.raises(FilterError, match="not kept by queue"):
+        api.groups(Filter(queue="q"))
+
+
+def test_each_act_returns_the_group_as_it_is_then(api):
+    until = datetime.now(timezone.utc) + timedelta(days=1)
+    ignored = api.ignore_group(FINGERPRINT, who="ann", until=until, rate=100, count=5)
+    assert (ignored.status, ignored.ignored_until, ignored.ignored_rate, ignored.ignored_total) == (
+        GroupStatus.IGNORED, until, 100, 6,
+    )  # fmt: skip
+    assert api.resolve_group(FINGERPRINT, who="ann", release="2").resolved_in == "2"
+    assert api.reopen_group(FINGERPRINT, who="ann").status is GroupStatus.OPEN
+    assert api.note_group(FINGERPRINT, "known", who="ann").note == "known"
+    assert api.assign_group(FINGERPRINT, "bob", who="ann").owner == "bob"
+    assert api.group(FINGERPRINT).owner == "bob"
+    acts = [row.act for row in api.store.audit().rows]
+    assert acts == ["assign", "note", "reopen", "resolve", "ignore"]
+
+
+def test_a_failure_after_it_was_resolved_opens_it(api):
+    api.resolve_group(FINGERPRINT, who="ann")
+    later = datetime.now(timezone.utc) + timedelta(minutes=1)
+    api.store.save([letter("c", attempt(failed_at=later))])
+    group = api.group(FINGERPRINT)
+    assert (group.status, group.regressed_at) == (GroupStatus.OPEN, later)
+
+
+def test_a_group_that_is_not_there(api):
+    with pytest.raises(UnknownGroup):
+        api.group("9c1e")
+    with pytest.raises(UnknownGroup):
+        api.resolve_group("9c1e", who="ann")
+
+
+def test_what_makes_no_sense_changes_nothing(api):
+    with pytest.raises(TriageError, match="ends nothing"):
+        api.ignore_group(FINGERPRINT, who="ann", count=0)
+    with pytest.raises(TriageError, match="are kept"):
+        api.note_group(FINGERPRINT, "x" * 5_000, who="ann")
+    assert api.group(FINGERPRINT).status is GroupStatus.OPEN
+    assert api.store.audit().rows == ()
