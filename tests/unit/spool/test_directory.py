@@ -14,7 +14,7 @@ import pytest
 from factories import T0, envelope, letter
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.letter import Outcome
+from celery_dlq.letter import FORMAT, Outcome
 from celery_dlq.spool import Spool, directory, encode, find_record, segment
 
 LETTERS = [letter("a"), letter("b")]
@@ -300,7 +300,7 @@ def test_a_new_file_that_somebody_locks_first_is_left_to_him(spool, monkeypatch)
 
 
 def newer(line):
-    return line.replace(b'"format": 2', b'"format": 9')
+    return line.replace(b'"format": %d' % FORMAT, b'"format": 9')
 
 
 def test_a_newer_releases_file_stays_is_told_once_and_holds_up_no_other(spool, caplog):

@@ -98,7 +98,7 @@ def test_the_first_format_is_still_read():
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": FORMAT + 1}, {"kind": "brake"}, {"reason": "bored"}, {"state": "parked"},
+        {"format": FORMAT + 1}, {"kind": "brake"}, {"reason": "bored"}, {"state": "asleep"},
         {"mood": "grim"},
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from datetime import datetime, timezone
 import pytest
 from factories import letter
 
+from celery_dlq.letter import FORMAT
 from celery_dlq.spool import FileState, Spool, encode, look
 
 
@@ -22,7 +23,7 @@ def test_every_file_is_seen_in_its_state(spool):
     line = encode(letter())
     files = {
         "1.jsonl": line * 2,
-        "2.jsonl": line + line.replace(b'"format": 2', b'"format": 9'),
+        "2.jsonl": line + line.replace(b'"format": %d' % FORMAT, b'"format": 9'),
         "3.torn": line[:40],
         "4.refused": line,
         "notes.txt": b"not ours",
