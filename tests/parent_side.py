@@ -31,6 +31,9 @@ class HeldRecorder:
     def ask(self, question, then):
         self.waiting.append(lambda: then(question(self.store) if self.store else None))
 
+    def ask_together(self, question, about, then):
+        self.ask(lambda store: question(store, [about])[0], then)
+
     def release(self):
         while self.waiting:
             self.waiting.pop(0)()

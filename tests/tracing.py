@@ -23,6 +23,7 @@ class Run:
         self.einfo = self.result.retval
         self.failure = getattr(self.einfo, "dlq_failure", None)
         self.retried = getattr(self.einfo, "dlq_retried", False)
+        self.for_error = getattr(self.einfo, "dlq_for_error", False)
         self.message = _published(task.app)
 
 

@@ -1,11 +1,13 @@
-"""Under which id a message's letter is kept."""
+"""Under which id a message's letter is kept, and by what a message is known when it comes again."""
 
 from __future__ import annotations
 
+import hashlib
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
-from celery_dlq.headers import LETTER_HEADER
+from celery_dlq.headers import LETTER_HEADER, RELEASE_HEADER, redrive_of
 
 
 def letter_id(message: Any, own_id: object, otherwise: str = "") -> str:
@@ -20,10 +22,40 @@ def letter_id(message: Any, own_id: object, otherwise: str = "") -> str:
     if named is not None:
         return named
     properties = message.properties or {}
-    # kombu's virtual transports (Redis, SQS, ...) tag a message when it is published, and keep the tag.
-    stable = (own_id, properties.get("delivery_tag"), properties.get("message_id"))
-    usable = (_usable(candidate) for candidate in stable)
-    return next(filter(None, usable), None) or otherwise or str(uuid.uuid4())
+    return (
+        _usable(own_id)
+        # kombu's virtual transports (Redis, SQS, ...) tag a message when it is published, and keep the tag.
+        or _usable(properties.get("delivery_tag"))
+        or _usable(properties.get("message_id"))
+        or otherwise
+        or str(uuid.uuid4())
+    )
+
+
+@dataclass(frozen=True)
+class MessageName:
+    """The same for all deliveries of a message; not for a retry, a redrive, or a release of it."""
+
+    text: str
+    #: Whether no other message has it. Where the transport gives messages no names, one that was sent twice
+    #: with the same id and the same contents does.
+    exact: bool
+
+
+def name_of(request: Any) -> MessageName:
+    """The name of the message of ``request`` (a worker's Request)."""
+    message = request.message
+    # SQS makes a new tag for each delivery.
+    stable = "sqs_message" not in (message.delivery_info or {})
+    tag = (message.properties or {}).get("delivery_tag") if stable else None
+    parts = (
+        request.id, request.type, request.request_dict.get("retries"), redrive_of(message.headers),
+        message.headers.get(RELEASE_HEADER), tag,
+    )  # fmt: skip
+    digest = hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=10)
+    body = message.body
+    digest.update(body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
+    return MessageName(digest.hexdigest(), exact=isinstance(tag, str))
 
 
 def _named(message: Any) -> str | None:

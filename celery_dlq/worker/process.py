@@ -27,6 +27,12 @@ def pid_of(named: str) -> int | None:
     return int(pid) if pid.isdigit() else None
 
 
+def pid_of_run(worker_pid: int | None) -> int:
+    """The process that a run was in, by what its pool said: the gevent pool names a greenlet by its
+    address instead. No system gives a process so high a number."""
+    return worker_pid if worker_pid and worker_pid < 1 << 31 else os.getpid()
+
+
 def _place() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

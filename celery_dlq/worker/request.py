@@ -22,12 +22,15 @@ from celery_dlq.errors import PoisonMessage, TaskCancelled
 from celery_dlq.headers import REDRIVE_HEADER, redrive_of
 from celery_dlq.letter import DeadLetter, Failure, Outcome
 from celery_dlq.redact import safe_message
-from celery_dlq.states import Reason, Verdict
-from celery_dlq.worker.counted import CountedRequest
-from celery_dlq.worker.ending import aborted
-from celery_dlq.worker.failure import unwrap
+from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.worker.admission.counted import CountedRequest
+from celery_dlq.worker.body.ending import aborted
+from celery_dlq.worker.body.failure import unwrap
+from celery_dlq.worker.body.parking import parked_letter
+from celery_dlq.worker.events import tell_dead, tell_redriven
+from celery_dlq.worker.foreign.malformed import check_request
+from celery_dlq.worker.green import is_green
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.malformed import check_request
 from celery_dlq.worker.snapshot import failure_of, poisoned, snapshot
 
 logger = get_logger(__name__)
@@ -49,6 +52,8 @@ class DLQRequest(CountedRequest):
     _dlq_dead = False
     #: Whether it is safe.
     _dlq_safe = False
+    #: Whether it is a dead letter, and no retry that waits in the store: monitors are told.
+    _dlq_announced = False
     #: The stored success of a run whose process is gone, False for none; None until it is looked for.
     _dlq_success: Any = None
     #: What must wait for that letter: later calls of the same end, in order.
@@ -67,6 +72,8 @@ class DLQRequest(CountedRequest):
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success
+            if REDRIVE_HEADER in message.headers and not self.request_dict.get("retries"):
+                tell_redriven(self)
 
     def on_failure(
         self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False
@@ -121,6 +128,19 @@ class DLQRequest(CountedRequest):
         finish()
         self.reject(requeue=True)
 
+    def cancel(self, pool: Any, *args: Any, **kwargs: Any) -> None:
+        """Called when a shutdown, or a lost connection, is to end the run."""
+        if is_green(pool) and self.time_start and not self.acknowledged:
+            # A greenlet that was killed comes back as a success, which Celery acknowledges.
+            self.__dict__["acknowledge"] = lambda: None
+        try:
+            super().cancel(pool, *args, **kwargs)
+        except NotImplementedError:
+            # Out of a signal handler: on solo into the body, on threads into the consumer.
+            logger.warning(
+                "%s[%s] cannot be cancelled in this pool; it goes on", self.name, self.id
+            )
+
     def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
         """Called, from a signal handler, when a shutdown ends the running task; and after a lost
         connection for a message that the broker delivers again."""
@@ -130,7 +150,12 @@ class DLQRequest(CountedRequest):
                 self._dlq_dead = True
                 self.task.dlq.record_now(letter)
                 self._dlq_safe = True
-        super()._announce_cancelled(*args, **kwargs)
+        try:
+            super()._announce_cancelled(*args, **kwargs)
+        except Exception:
+            # With the result backend down; and the other tasks would not be cancelled.
+            logger.exception("Celery failed to end %s[%s], which was cancelled", self.name, self.id)
+            self._already_cancelled = True
 
     def _announce_revoked(self, *args: Any) -> None:
         """Called for a message that expired or was revoked, which is dropped. With the result backend
@@ -186,7 +211,7 @@ class DLQRequest(CountedRequest):
         if letter is None:
             self._go_on()
         else:
-            self._record(letter, self._letter_is_safe)
+            self._record(letter, partial(self._letter_is_safe, letter))
 
     def _end_late(self, finish: Callable[[], object]) -> None:
         # Celery would give it back; what is acknowledged it cannot.
@@ -204,7 +229,7 @@ class DLQRequest(CountedRequest):
             self._finish_alive(finish)
             return
         self._dlq_dead, self._dlq_after = True, [finish]
-        self._record(letter, self._letter_is_safe)
+        self._record(letter, partial(self._letter_is_safe, letter))
 
     def _record(self, what: DeadLetter | Outcome, then: Callable[[], object]) -> None:
         # Until then a message that is not acknowledged keeps another one from being delivered.
@@ -218,20 +243,27 @@ class DLQRequest(CountedRequest):
         else:
             finish()
 
-    def _letter_is_safe(self) -> None:
-        self._dlq_safe = True
+    def _letter_is_safe(self, letter: DeadLetter) -> None:
+        self._dlq_safe, self._dlq_announced = True, letter.state is not State.PARKED
         self._go_on()
 
     def _go_on(self) -> None:
         waiting, self._dlq_after = self._dlq_after or [], None
         for finish in waiting:
             self._finish(finish)
+        self._announce_dead()
 
     def _after_letter(self, finish: Callable[[], object]) -> None:
         if self._dlq_after is None:
             self._finish(finish)
+            # Once more, since what was finished may have sent another task-failed.
+            self._announce_dead()
         else:
             self._dlq_after.append(finish)
+
+    def _announce_dead(self) -> None:
+        if self._dlq_announced:
+            tell_dead(self)
 
     def _finish(self, finish: Callable[[], object]) -> None:
         """What Celery does after a failure. It may raise on the way, with the result backend down,
@@ -260,7 +292,10 @@ class DLQRequest(CountedRequest):
     def _letter_of(self, einfo: ExceptionInfo) -> DeadLetter | None:
         if getattr(einfo, "dlq_retried", False):
             # Also when the result backend is down and einfo tells its error instead of the retry.
-            return None
+            if self.task.dlq.meter is not None:
+                self.task.dlq.meter.retried(self.type, getattr(einfo, "dlq_rule", ""))
+            parking = getattr(einfo, "dlq_parking", None)
+            return parking and parked_letter(self, parking, self.task.dlq)
         noted = getattr(einfo, "dlq_failure", None)
         return self._letter(unwrap(einfo), str(einfo.traceback or ""), noted)
 

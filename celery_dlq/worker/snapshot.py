@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -11,17 +10,17 @@ from typing import Any
 
 from billiard.exceptions import WorkerLostError
 
-from celery_dlq.classify import Decision
+from celery_dlq.classify import Decision, subject
 from celery_dlq.codec import dump_json
 from celery_dlq.delivery import Delivery
 from celery_dlq.fingerprint import fingerprint
-from celery_dlq.headers import COMPRESSED_HEADER, redrive_of
+from celery_dlq.headers import COMPRESSED_HEADER, DELIVERY_HEADERS, RELEASE_HEADERS, redrive_of
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.states import Reason, Verdict
-from celery_dlq.worker.failure import app_frames, bounded_traceback, read_attempts, type_name
+from celery_dlq.worker.body.failure import app_frames, bounded_traceback, read_attempts, type_name
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.process import pid_of
+from celery_dlq.worker.process import pid_of, pid_of_run
 from celery_dlq.worker.wiring import Wiring
 
 #: AMQP's message properties that a sender may set; the rest belongs to one delivery.
@@ -36,7 +35,7 @@ _DELAYED_EXCHANGE = "celery_delayed_delivery"
 def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
     """The letter of ``request`` (a worker's Request), which died of ``failure``."""
     redactor, embed = wiring.redactor, _embed(request)
-    task, last = request.type, failure.attempts[-1]
+    task, attempts = request.type, failure.attempts
     return DeadLetter(
         task_id=letter_id(request.message, request.id),
         task=task,
@@ -48,10 +47,11 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
         fingerprint=fingerprint(task, failure.exception_type, failure.frames, failure.message),
         args=redactor.display(request.args),
         kwargs=redactor.display(request.kwargs),
-        attempts=failure.attempts,
-        first_failed_at=failure.attempts[0].failed_at,
+        attempts=attempts,
+        # Parked by a breaker, it may have none.
+        first_failed_at=attempts[0].failed_at if attempts else failure.failed_at,
         last_failed_at=failure.failed_at,
-        worker=last.worker,
+        worker=attempts[-1].worker if attempts else request.hostname or "",
         pid=failure.pid,
         release=wiring.settings.release,
         root_id=text_or_none(request.root_id),
@@ -68,19 +68,30 @@ def envelope(message: Any, app: Any) -> Envelope:
     """The raw message, as far as it can be sent again."""
     info = message.delivery_info or {}
     exchange, routing_key = (str(info.get(name) or "") for name in ("exchange", "routing_key"))
-    properties = message.properties or {}
     return Envelope(
-        body=_raw(message.body, message.content_encoding),
+        body=raw_body(message.body, message.content_encoding),
         content_type=str(message.content_type or ""),
         content_encoding=str(message.content_encoding or ""),
         headers=_headers(message),
-        properties={
-            name: properties[name] for name in _PROPERTIES if properties.get(name) is not None
-        },
+        properties=sent_properties(message.properties or {}),
         exchange=exchange,
         routing_key=routing_key,
-        queue=_queue_name(exchange, routing_key, app),
+        queue=queue_name(exchange, routing_key, app),
     )
+
+
+def sendable_envelope(message: Any, app: Any, marks: Mapping[str, str]) -> Envelope:
+    """The message as it is to be sent again unchanged, neither run nor redriven; with headers that mark
+    it."""
+    came = envelope(message, app)
+    # kombu has undone the compression, unless the mark says otherwise.
+    undone = () if COMPRESSED_HEADER in came.headers else ("compression",)
+    headers = {
+        name: value
+        for name, value in came.headers.items()
+        if not str(name).startswith((*DELIVERY_HEADERS, *RELEASE_HEADERS, *undone))
+    }
+    return replace(came, headers={**headers, **marks})
 
 
 def failure_of(
@@ -100,18 +111,20 @@ def failure_of(
         # Nobody can retry here any more, so a transient failure has used up what it had.
         reason = Reason.EXHAUSTED
     explanation = decision.explanation()
-    name, failed_at = _raised_type(exc), datetime.now(timezone.utc)
+    name, failed_at = _raised_type(subject(exc)), datetime.now(timezone.utc)
     headers = request.request_dict
     last = Attempt(
         number=(headers.get("retries") or 0) + 1,
         redrive=redrive_of(request.message.headers),
         failed_at=failed_at,
         exception_type=name,
-        message=safe_message(exc),
+        message=safe_message(subject(exc)),
         verdict=explanation.verdict,
         rule=explanation.rule,
+        evidence=explanation.evidence,
+        path=explanation.path,
         worker=request.hostname or "",
-        pid=request.worker_pid or os.getpid(),
+        pid=pid_of_run(request.worker_pid),
     )
     return Failure(
         reason=reason,
@@ -119,7 +132,7 @@ def failure_of(
         exception_type=name,
         message=last.message,
         traceback=bounded_traceback(traceback),
-        frames=app_frames(exc),
+        frames=app_frames(subject(exc)) or app_frames(exc),
         failed_at=failed_at,
         attempts=(*read_attempts(headers), last),
         pid=last.pid,
@@ -200,7 +213,12 @@ def _headers(message: Any) -> dict[str, Any]:
     return headers
 
 
-def _raw(body: Any, content_encoding: Any) -> bytes:
+def sent_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a message's properties that its sender set."""
+    return {name: properties[name] for name in _PROPERTIES if properties.get(name) is not None}
+
+
+def raw_body(body: Any, content_encoding: Any) -> bytes:
     """The body as it was sent."""
     if isinstance(body, str):
         # py-amqp decodes a body by its content encoding.
@@ -213,7 +231,8 @@ def _raw(body: Any, content_encoding: Any) -> bytes:
     return dump_json(body).encode("ascii")
 
 
-def _queue_name(exchange: str, routing_key: str, app: Any) -> str:
+def queue_name(exchange: str, routing_key: str, app: Any) -> str:
+    """The queue that takes ``routing_key`` from ``exchange``; empty where that is not known."""
     if exchange == _DELAYED_EXCHANGE:
         # Native delayed delivery writes the wait as 28 binary digits before the routing key.
         routing_key = routing_key.split(".", 28)[-1]

@@ -10,17 +10,33 @@ from typing import Any, ClassVar
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry
 
-from celery_dlq.classify import Classifier, Decision, Rule
-from celery_dlq.errors import AsyncTaskError
-from celery_dlq.settings import Settings
-from celery_dlq.states import Verdict
-from celery_dlq.worker.ending import Ended, Tracer, guarded, here
-from celery_dlq.worker.judge import answer, unsent
-from celery_dlq.worker.retrying import ASKED_FOR, cause_of, headers_of_retry, policy_of, sendable
+from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
+from celery_dlq.errors import AsyncTaskError, SettingsError
+from celery_dlq.retry import RetryBudget
+from celery_dlq.settings import Settings, check_option
+from celery_dlq.states import Reason, Verdict
+from celery_dlq.worker.admission.circuit_key import check_key
+from celery_dlq.worker.body.budgeting import budget_of, counted, spend_on_own_retry
+from celery_dlq.worker.body.ending import Ended, Refused, Tracer, guarded, here
+from celery_dlq.worker.body.judge import answer, own_rules, unsent
+from celery_dlq.worker.body.parking import long_wait
+from celery_dlq.worker.body.retrying import (
+    ASKED_FOR,
+    cause_of,
+    headers_of_retry,
+    policy_of,
+    sendable,
+)
 from celery_dlq.worker.wiring import Wiring
 
 # An enum looks its members up anew each time.
 _FINISHED = Ended.FINISHED
+
+#: Options with the name and the allowed values of a setting.
+_CHECKED_OPTIONS = (
+    "dlq_retry_budget", "dlq_retry_budget_floor",
+    "dlq_breaker_failures", "dlq_breaker_window", "dlq_breaker_recovery",
+)  # fmt: skip
 
 
 class _FromSettings:
@@ -61,6 +77,22 @@ class DLQTask(Task):  # type: ignore[misc]
 
     #: Seconds after the first failure in which attempts may start.
     dlq_retry_window = _FromSettings(lambda settings: settings.retry_window)
+    #: Exceptions that are terminal, or transient, for this task; asked before the app's rules.
+    dlq_terminal: Sequence[ExceptionSpec] = ()
+    dlq_transient: Sequence[ExceptionSpec] = ()
+    #: Retries for each first run, 0.0 to 1.0; None for no limit.
+    dlq_retry_budget = _FromSettings(lambda settings: settings.retry_budget)
+    #: Retries within ten seconds that a process may make in any case.
+    dlq_retry_budget_floor = _FromSettings(lambda settings: settings.retry_budget_floor)
+    #: Transient failures after which its messages are parked instead of run; 0 for never.
+    dlq_breaker_failures = _FromSettings(lambda settings: settings.breaker_failures)
+    #: Seconds within which they count.
+    dlq_breaker_window = _FromSettings(lambda settings: settings.breaker_window)
+    #: Seconds until one message is tried.
+    dlq_breaker_recovery = _FromSettings(lambda settings: settings.breaker_recovery)
+    #: What parts its messages, such as a customer: a format over the arguments, or a function that is
+    #: called with them. None for one circuit for all.
+    dlq_breaker_key: str | Callable[..., Any] | None = None
     #: Rules of this task, asked before the app's.
     dlq_rules: Sequence[Rule] = ()
     #: Labels kept with this task's letters.
@@ -68,6 +100,8 @@ class DLQTask(Task):  # type: ignore[misc]
 
     #: Celery's tracer of this task, once a worker has made it.
     _trace: Tracer | None = None
+    #: What its retries may still be in this process, once a worker runs it; None where there is no limit.
+    _budget: RetryBudget | None = None
     #: Whether no class between this one and Task overrides ``__call__``.
     _runs_directly: ClassVar[bool] = True
     #: This task's classifier, and the options that it was made of.
@@ -79,7 +113,9 @@ class DLQTask(Task):  # type: ignore[misc]
         cls._runs_directly = next(base for base in after if "__call__" in vars(base)) is Task
 
     def _set_trace(self, tracer: Tracer | None) -> None:
-        self._trace = tracer and guarded(tracer)
+        # A lost connection makes the tracer anew; what was spent stays spent.
+        self._budget = self._budget or budget_of(self)
+        self._trace = tracer and guarded(counted(tracer, self._budget))
 
     def _del_trace(self) -> None:
         del self._trace
@@ -100,8 +136,21 @@ class DLQTask(Task):  # type: ignore[misc]
             # Neither the task nor the app's configuration says. It bears on acks_late tasks only, and
             # dlq_max_deliveries bounds what plain Celery would deliver without end.
             cls.reject_on_worker_lost = True
+        cls._check_options()
         cls.dlq = cls.wire(app)
         return bound
+
+    @classmethod
+    def _check_options(cls) -> None:
+        for option in _CHECKED_OPTIONS:
+            value = inspect.getattr_static(cls, option)
+            if not isinstance(value, _FromSettings):
+                check_option(str(cls.name), option, value)
+        check_key(cls)
+        try:
+            own_rules(cls)
+        except SettingsError as error:
+            raise SettingsError(f"Task {cls.name}: {error}") from None
 
     @property
     def _orig_run(self) -> Any:
@@ -147,21 +196,39 @@ class DLQTask(Task):  # type: ignore[misc]
     ) -> Any:
         """Celery's ``retry``; without ``eta`` or ``countdown`` the wait comes from the backoff,
         unless the task sets ``default_retry_delay``."""
-        request = self.request
+        request, waiting = self.request, None
         if not request.called_directly and not request.is_eager and not self._built_in:
+            judged = "_dlq_decision" in vars(request)
+            if not judged:  # the judge has asked already
+                spend_on_own_retry(self, request, exc, max_retries)
             if not eta and countdown is None and not self._declares("default_retry_delay"):
                 countdown = policy_of(self).backoff(request.retries + 1)
             countdown = sendable(self.app, countdown)
             options["headers"] = headers_of_retry(request, exc, countdown, options)
+            # Only what ends the run can be handed to the worker's parent with its end.
+            waiting = long_wait(self, eta, countdown) if throw or judged else None
+        if waiting is None:
+            return self._celerys_retry(
+                exc, args, kwargs, exc, throw, eta, countdown, max_retries, **options
+            )
+        options |= waiting.options
+        again = self._celerys_retry(exc, args, kwargs, exc, False, None, 0, max_retries, **options)
+        waiting.park(request, again, cause_of(exc))
+        if throw:
+            raise again
+        return again
+
+    def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
+        request = self.request
         try:
-            return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
+            return super().retry(*args, **options)
         except (Retry, Ignore):
             raise
         except Reject as rejected:
             request._dlq_unsent = unsent(request, cause_of(exc), ASKED_FOR, rejected)
             raise
         except Exception as exhausted:
-            request._dlq_exhausted = exhausted
+            request._dlq_refused = Refused(exhausted, Reason.EXHAUSTED)
             raise
 
     # Underscored names are read by the modules beside this one, too: a task's public names are the user's.

@@ -11,7 +11,10 @@ from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 
 if TYPE_CHECKING:
-    from celery_dlq.worker.deliveries import Deliveries
+    from celery_dlq.worker.admission.breaker import Breaker
+    from celery_dlq.worker.admission.deliveries import Deliveries
+    from celery_dlq.worker.body.hold import Hold
+    from celery_dlq.worker.recording.meter import Meter
 
 
 class Wiring(Protocol):
@@ -30,8 +33,20 @@ class Wiring(Protocol):
         """Makes display copies of arguments."""
 
     @property
+    def hold(self) -> Hold:
+        """For how long the broker may hold a retry."""
+
+    @property
+    def breaker(self) -> Breaker:
+        """Parks messages whose circuit is open."""
+
+    @property
     def deliveries(self) -> Deliveries:
         """Counts the deliveries that did not end."""
+
+    @property
+    def meter(self) -> Meter | None:
+        """Who counts; None when nobody does."""
 
     def record(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False

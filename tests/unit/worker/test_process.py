@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-from celery_dlq.worker.process import identity, lives, pid_of
+from celery_dlq.worker.process import identity, lives, pid_of, pid_of_run
 
 
 def test_this_process_lives_and_tells_its_id():
@@ -33,3 +33,12 @@ def test_of_another_machine_nothing_is_known():
     for nonsense in ("", ":", "::", "a:b:c"):
         assert not lives(nonsense)
         assert pid_of(nonsense) is None
+
+
+def test_a_run_was_in_the_process_that_its_pool_names():
+    assert pid_of_run(4711) == 4711
+
+
+def test_a_greenlet_or_a_run_that_never_began_was_in_this_one():
+    greenlet = object()
+    assert pid_of_run(id(greenlet)) == pid_of_run(None) == os.getpid()

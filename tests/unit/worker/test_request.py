@@ -1,11 +1,14 @@
 """DLQRequest as the worker's parent uses it, with a recorder that the test holds back."""
 
 import re
+import signal
+from types import SimpleNamespace
 
 import pytest
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
 from celery.app.task import Context
+from celery.concurrency.base import BasePool
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
 from celery.utils.collections import LimitedSet
 from parent_side import Message, charging_app, einfo, held_recorder, request_maker
@@ -13,7 +16,7 @@ from parent_side import Message, charging_app, einfo, held_recorder, request_mak
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.headers import LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.letter import Outcome
-from celery_dlq.worker.ending import died
+from celery_dlq.worker.body.ending import died
 from celery_dlq.worker.request import DLQRequest
 
 
@@ -338,10 +341,37 @@ class TestShutdown:
         assert request.done == ["ack"]
         assert recorder.records == []
 
-    def test_a_backend_that_cannot_say_so_costs_no_letter(self, make, recorder, app):
+    def test_a_backend_that_is_down_costs_no_letter_and_stops_no_shutdown(
+        self, make, recorder, app, caplog
+    ):
         request = make()
         request.acknowledge()
         app.tasks["shop.charge"].backend = BrokenBackend()
-        with pytest.raises(ConnectionError):
-            request._announce_cancelled()
+        request._announce_cancelled()
         assert [letter.reason for letter in recorder.records] == [Reason.CANCELLED]
+        assert "Celery failed to end shop.charge[4711], which was cancelled" in caplog.text
+
+    def test_a_greenlet_that_was_killed_is_not_acknowledged_as_a_success(
+        self, make, recorder, late
+    ):
+        request, killed = make(), []
+        pool = SimpleNamespace(is_green=True, terminate_job=lambda *job: killed.append(job))
+        request.on_accepted(5, 0.0)
+        request.cancel(pool)
+        request.on_success((False, None, None))
+        assert killed == [(5, signal.SIGTERM)]
+        assert (request.done, recorder.records) == ([], []), "it goes back to its queue"
+
+    def test_a_task_that_ended_as_it_was_cancelled_is_acknowledged(self, make, late):
+        request = make()
+        request.on_accepted(5, 0.0)
+        request.cancel(SimpleNamespace(terminate_job=lambda *job: None))
+        request.on_success((False, None, 0.1))
+        assert request.done == ["ack"]
+
+    def test_where_no_task_can_be_ended_it_goes_on(self, make, recorder, caplog):
+        request = make()
+        request.on_accepted(5, 0.0)
+        request.cancel(BasePool())
+        assert recorder.records == []
+        assert "shop.charge[4711] cannot be cancelled in this pool; it goes on" in caplog.text

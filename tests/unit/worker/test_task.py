@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import pickle
-import traceback
 from datetime import datetime, timedelta, timezone
 
 import gevent
@@ -23,11 +22,11 @@ from factories import attempt
 from pydantic import BaseModel
 from tracing import Run
 
-from celery_dlq import Decision, DLQTask, Reason, Rule, Verdict
+from celery_dlq import Decision, DLQTask, Reason, Rule, Terminal, Transient, Verdict
 from celery_dlq.errors import AsyncTaskError, SettingsError, TaskAborted
-from celery_dlq.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
-from celery_dlq.worker import retrying
-from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
+from celery_dlq.headers import ATTEMPTS_HEADER, FREE_HEADER, REDRIVE_HEADER
+from celery_dlq.worker.body import retrying
+from celery_dlq.worker.body.failure import read_attempts, type_name, write_attempts
 
 
 def test_a_success_is_a_success(app):
@@ -111,8 +110,9 @@ def test_what_goes_to_the_workers_parent_has_no_dead_weight(app):
     failed, retried = Run(charge, 1), Run(charge, 0)
     assert (failed.state, retried.state) == ("FAILURE", "RETRY")
     for run in (failed, retried):
-        assert len(pickle.dumps(run.einfo)) < 8_000
-        assert "in __call__" in "".join(traceback.format_tb(run.einfo.tb))
+        assert len(pickle.dumps(run.einfo)) < 5_000
+        assert run.einfo.tb is None
+        assert "in __call__" in run.einfo.traceback
 
 
 def test_a_transient_failure_is_retried_with_its_history(app):
@@ -128,6 +128,9 @@ def test_a_transient_failure_is_retried_with_its_history(app):
     [tried] = read_attempts(headers)
     assert (tried.number, tried.redrive, tried.exception_type) == (1, 2, "ConnectionError")
     assert 0 <= tried.delay_s <= 0.2
+    assert (tried.rule, tried.evidence, tried.path) == (
+        "os.network", "type=ConnectionError", "ConnectionError",
+    )  # fmt: skip
 
 
 def test_the_last_attempt_exhausts(app):
@@ -662,3 +665,168 @@ def test_the_history_header_is_plain_json_text(app):
     text = Run(call).message.headers[ATTEMPTS_HEADER]
     assert text.isascii()
     assert json.loads(text)[0]["number"] == 1
+
+
+class TestRaisedVerdicts:
+    def test_a_letter_is_about_what_was_wrapped(self, app):
+        @app.task(base=DLQTask, max_retries=0)
+        def charge(order):
+            try:
+                {}[order]
+            except KeyError as exc:
+                raise Transient(exc, retry_after=-1) from exc
+
+        failure = Run(charge, "o-1").failure
+        assert (failure.reason, failure.explanation.rule) == (Reason.EXHAUSTED, "raised.transient")
+        assert (failure.exception_type, failure.message) == ("KeyError", "'o-1'")
+        assert failure.attempts[-1].exception_type == "KeyError"
+        assert "celery_dlq.Transient" in failure.traceback
+        assert failure.traceback.index("KeyError: 'o-1'") < failure.traceback.index("direct cause")
+
+    def test_what_was_never_raised_is_grouped_by_where_it_was_wrapped(self, app):
+        @app.task(base=DLQTask)
+        def charge():
+            raise Terminal(KeyError("x"))
+
+        failure = Run(charge).failure
+        assert failure.exception_type == "KeyError"
+        assert failure.frames[-1].endswith(":charge")
+
+    def test_a_terminal_one_is_not_retried_by_a_list_of_everything(self, app):
+        @app.task(base=DLQTask, autoretry_for=(Exception,))
+        def charge():
+            raise Terminal("the account is closed")
+
+        failure = Run(charge).failure
+        assert (failure.reason, failure.exception_type) == (Reason.TERMINAL, "celery_dlq.Terminal")
+        assert failure.message == "the account is closed"
+
+    def test_the_tasks_own_classify_has_the_last_word(self, app):
+        class Strict(DLQTask):
+            abstract = True
+
+            def classify(self, exc):
+                return "terminal"
+
+        @app.task(base=Strict)
+        def charge():
+            raise Transient("busy")
+
+        assert Run(charge).failure.explanation.rule == "task.classify"
+
+    def test_the_wait_is_kept_and_uses_up_no_attempt(self, app):
+        @app.task(base=DLQTask, max_retries=1)
+        def charge():
+            raise Transient(ConnectionError("bank"), retry_after=20)
+
+        run = Run(charge, retries=3, headers={FREE_HEADER: 2})
+        assert run.state == "RETRY"
+        assert run.message.headers[FREE_HEADER] == 3
+        assert run.message.headers["retries"] == 4
+        [tried] = read_attempts(run.message.headers)
+        assert (tried.number, tried.exception_type) == (4, "ConnectionError")
+        assert 20 <= tried.delay_s <= 50
+
+
+class TestFreeRuns:
+    def test_a_run_that_counts_leaves_their_number(self, app):
+        @app.task(base=DLQTask, max_retries=4)
+        def charge():
+            raise ConnectionError("bank")
+
+        run = Run(charge, retries=5, headers={FREE_HEADER: 2})
+        assert (run.state, run.message.headers[FREE_HEADER]) == ("RETRY", 2)
+        end = Run(charge, retries=6, headers={FREE_HEADER: 2}).failure
+        assert (end.reason, end.attempts[-1].number) == (Reason.EXHAUSTED, 7)
+        assert end.explanation.evidence.endswith("5 of 5 attempts used")
+
+    @pytest.mark.parametrize("count", ["2", -1, 2.0, None, True, 10**12])
+    def test_what_is_no_count_is_none(self, app, count):
+        @app.task(base=DLQTask, max_retries=4)
+        def charge():
+            raise ConnectionError("bank")
+
+        assert (
+            Run(charge, retries=4, headers={FREE_HEADER: count}).failure.reason is Reason.EXHAUSTED
+        )
+
+    def test_an_explicit_retry_keeps_it(self, app):
+        @app.task(base=DLQTask, bind=True)
+        def charge(self):
+            raise self.retry(countdown=1)
+
+        assert Run(charge, retries=3, headers={FREE_HEADER: 2}).message.headers[FREE_HEADER] == 2
+
+    @pytest.mark.parametrize(("restart", "free"), [(True, 2), (False, None)])
+    def test_another_error_may_begin_the_schedule_anew(self, app, restart, free):
+        app.conf.dlq_restart_on_new_error = restart
+
+        @app.task(base=DLQTask, max_retries=4)
+        def charge():
+            raise ConnectionError("bank")
+
+        now = datetime.now(timezone.utc)
+        earlier = tuple(attempt(n, failed_at=now, exception_type="TimeoutError") for n in (1, 2))
+        headers = {ATTEMPTS_HEADER: write_attempts(earlier)}
+        run = Run(charge, retries=2, headers=headers)
+        assert run.message.headers.get(FREE_HEADER) == free
+        # The same error again goes on from there.
+        same = Run(charge, retries=3, headers=dict(run.message.headers))
+        assert same.message.headers.get(FREE_HEADER) == free
+
+
+class TestScheduleOfARule:
+    def test_its_attempts_are_instead_of_the_tasks(self, app):
+        @app.task(
+            base=DLQTask, max_retries=1, dlq_rules=(Rule(KeyError, "transient", max_attempts=9),)
+        )
+        def charge():
+            raise KeyError("x")
+
+        assert Run(charge, retries=7).state == "RETRY"
+        assert Run(charge, retries=8).failure.explanation.evidence.endswith("9 of 9 attempts used")
+
+    def test_so_are_its_waits(self, app):
+        rule = Rule(KeyError, "transient", retry_backoff=3, retry_backoff_max=7)
+
+        @app.task(base=DLQTask, default_retry_delay=50, retry_jitter=False, dlq_rules=(rule,))
+        def charge():
+            raise KeyError("x")
+
+        waits = [
+            read_attempts(Run(charge, retries=n).message.headers)[-1].delay_s for n in (0, 1, 2)
+        ]
+        assert waits == [3.0, 6.0, 7.0]
+
+
+class TestShortForms:
+    def test_they_are_the_tasks_own_and_asked_before_the_apps(self, app):
+        app.conf.dlq_terminal = ["KeyError"]
+        app.conf.dlq_transient = ["ValueError"]
+
+        @app.task(base=DLQTask, dlq_transient=["KeyError"], dlq_terminal=(ValueError,))
+        def charge(known):
+            raise ValueError("x") if known else KeyError("x")
+
+        assert Run(charge, False).state == "RETRY"
+        assert Run(charge, True).failure.explanation.rule == "task.dlq_terminal"
+
+
+class TestRefusedWhenTheTaskIsRegistered:
+    @pytest.mark.parametrize(
+        ("option", "value", "said"),
+        [
+            ("dlq_transient", ["Tiemout"], "task.dlq_transient: 'Tiemout' is no exception"),
+            ("dlq_terminal", 7, "task.dlq_terminal = 7 is no list"),
+            ("autoretry_for", (int,), "task.autoretry_for: .* is no exception"),
+            ("throws", None, "task.throws = None is no list"),
+            ("dlq_rules", ("transient",), "dlq_rules = .* is no list of celery_dlq.Rule objects"),
+            ("dlq_rules", None, "dlq_rules = None is no list of celery_dlq.Rule objects"),
+        ],
+    )
+    def test_options_that_make_no_rule(self, app, option, value, said):
+        with pytest.raises(SettingsError, match=f"Task shop.charge: {said}"):
+
+            @app.task(name="shop.charge", base=DLQTask, lazy=False, **{option: value})
+            def charge():
+                return None

@@ -1,0 +1,100 @@
+"""Which circuit a message belongs to: the task's, or that of one key, such as a customer or a host."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import string
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+from celery.utils.log import get_logger
+
+from celery_dlq.classify import foreign
+from celery_dlq.errors import SettingsError
+from celery_dlq.redact import safe_message, safe_text
+
+logger = get_logger(__name__)
+
+#: Characters of a key; a longer one is cut and marked with a hash.
+KEY_LIMIT = 200
+
+_OPTION = "dlq_breaker_key"
+
+_signature = lru_cache(maxsize=256)(inspect.signature)
+
+
+class KeyedTask(Protocol):
+    """What bears on the key of a message."""
+
+    name: Any
+    run: Callable[..., Any]
+
+
+def check_key(task: KeyedTask | type[KeyedTask]) -> None:
+    """Check the option ``dlq_breaker_key`` of ``task``.
+
+    :raises SettingsError: it is no format and cannot be called.
+    """
+    given = _given(task)
+    if given is None or callable(given):
+        return
+    try:
+        if not isinstance(given, str) or not given:
+            raise ValueError("it must be None, a format such as '{customer}', or a callable")  # noqa: TRY301
+        fields = [field for _, field, _, _ in string.Formatter().parse(given) if field is not None]
+        if not fields:
+            raise ValueError("it names no argument, so that all messages would have the same key")  # noqa: TRY301
+    except ValueError as error:
+        raise SettingsError(f"Task {task.name}: {_OPTION} = {given!r}: {error}.") from None
+
+
+def key_of(task: KeyedTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """The key of a message with these arguments: empty where the task has one circuit for all; None where
+    this message belongs to none, since the option says so or fails."""
+    given = _given(task)
+    if given is None:
+        return ""
+    if isinstance(given, str):
+        key, error = _answer(partial(_formatted, task, given), args, kwargs)
+    else:
+        foreign.begin()
+        find = partial(_answer, given, args, kwargs)
+        key, error = foreign.bounded(find, task, _OPTION) or (
+            None,
+            TimeoutError("it took too long"),
+        )
+    if error is not None:
+        logger.error("%s of %s failed: %s", _OPTION, task.name, safe_message(error))
+    return key
+
+
+def _given(task: Any) -> Any:
+    # A function in a class would become a method of the task.
+    given = inspect.getattr_static(task, _OPTION)
+    return given.__func__ if isinstance(given, staticmethod) else given
+
+
+def _answer(
+    find: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[str | None, BaseException | None]:
+    try:
+        found = find(*args, **kwargs)
+        return (None, None) if found is None else (_storable(str(found)), None)
+    except Exception as error:  # noqa: BLE001 - the user's, on arguments from anywhere
+        return None, error
+
+
+def _formatted(task: KeyedTask, form: str, /, *args: Any, **kwargs: Any) -> str:
+    bound = _signature(task.run).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return form.format(*bound.args, **{**bound.arguments, **kwargs})
+
+
+def _storable(key: str) -> str | None:
+    text = safe_text(key).strip()
+    if len(text) > KEY_LIMIT:
+        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        text = f"{text[: KEY_LIMIT - 17]}~{digest}"
+    return text or None

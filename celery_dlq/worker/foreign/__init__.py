@@ -1,0 +1,1 @@
+"""Messages that never become a request."""

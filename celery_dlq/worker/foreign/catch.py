@@ -1,0 +1,227 @@
+"""Messages that never become a request of a task: unknown, undecodable, or no task at all.
+
+Celery acknowledges or rejects them on the way, or dies of them. Here each is recorded first; Celery's
+own handling goes on when its letter is safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, TypeVar
+
+from celery.exceptions import InvalidTaskError, NotRegistered
+from celery.utils.log import get_logger
+from kombu.exceptions import ContentDisallowed
+
+from celery_dlq.headers import RAW_HEADERS_HEADER, redrive_of
+from celery_dlq.letter import Attempt, DeadLetter, Explanation, Failure
+from celery_dlq.redact import safe_message
+from celery_dlq.states import Reason, Verdict
+from celery_dlq.worker.body.failure import read_attempts, traceback_text, type_name
+from celery_dlq.worker.foreign.malformed import malformation
+from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
+from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.snapshot import envelope
+from celery_dlq.worker.wiring import Wiring
+
+logger = get_logger(__name__)
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class _Defect:
+    """Why a message is no request."""
+
+    reason: Reason
+    #: What stands in the place of a classifier's rule.
+    rule: str
+    error: Exception
+
+
+class Foreign:
+    """Stands between a consumer and its own handling of such messages."""
+
+    def __init__(self, consumer: Any, wiring: Wiring) -> None:
+        self._consumer, self._wiring = consumer, wiring
+
+    def join(self) -> None:
+        """Take the place of the consumer's handlers; before it starts, which is when it looks at them."""
+        consumer = self._consumer
+        self._decode_error = consumer.on_decode_error
+        self._unknown_task = consumer.on_unknown_task
+        self._unknown_message = consumer.on_unknown_message
+        self._invalid_task = consumer.on_invalid_task
+        self._make_handler = consumer.create_task_handler
+        consumer.on_decode_error = self._on_decode_error
+        consumer.on_unknown_task = self._on_unknown_task
+        consumer.on_unknown_message = self._on_unknown_message
+        consumer.on_invalid_task = self._on_invalid_task
+        consumer.create_task_handler = self._create_task_handler
+
+    def _on_decode_error(self, message: Any, exc: Exception) -> None:
+        finish = partial(self._decode_error, message, exc)
+        self._keep(message, lambda: _unreadable(exc, "message.undecodable"), exc, finish)
+
+    def _on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        finish = partial(self._unknown_task, body, message, exc)
+        self._keep(message, lambda: _unknown(message), exc, finish)
+
+    def _on_unknown_message(self, body: Any, message: Any) -> None:
+        finish = partial(self._unknown_message, body, message)
+        self._keep(message, lambda: _no_task(message), None, finish)
+
+    def _on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
+        finish = partial(self._invalid_task, body, message, exc)
+        self._keep(message, lambda: _unreadable(exc, "message.invalid"), exc, finish)
+
+    def _create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], object]:
+        handle = self._make_handler(*args, **kwargs)
+
+        def on_task_received(message: Any) -> object:
+            try:
+                return handle(message)
+            except Exception as exc:
+                # Out of here it would end the worker, and the next one to get the message; on Redis,
+                # a KeyError counts as a lost connection, again and again.
+                if not self._is_its_own_fault(message, exc):
+                    raise
+                return None
+
+        return on_task_received
+
+    def _is_its_own_fault(self, message: Any, exc: Exception) -> bool:
+        """Whether ``exc`` came of what the message is; then its letter is on the way."""
+        if message.acknowledged:
+            return False
+        why = self._guarded(message, lambda: malformation(message))
+        if why is None:
+            return False
+        invalid = InvalidTaskError(why)
+        invalid.__cause__ = exc
+        # As Celery does with the messages that it finds invalid by itself.
+        finish = partial(self._invalid_task, None, message, invalid)
+        return self._is_kept(message, lambda: _unreadable(invalid, "message.invalid"), exc, finish)
+
+    def _keep(
+        self,
+        message: Any,
+        describe: Callable[[], _Defect],
+        exc: Exception | None,
+        finish: Callable[[], object],
+    ) -> None:
+        """Record the letter of ``message``, then ``finish``; that at once when there can be no letter."""
+        if not self._is_kept(message, describe, exc, finish):
+            finish()
+
+    def _is_kept(
+        self,
+        message: Any,
+        describe: Callable[[], _Defect],
+        exc: Exception | None,
+        finish: Callable[[], object],
+    ) -> bool:
+        letter = self._guarded(message, lambda: self._letter(message, describe()))
+        if letter is None:
+            return False
+        self._wiring.record(letter, partial(self._finish, message, exc, finish), urgent=True)
+        return True
+
+    def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:
+        """Let Celery go on; a message that it cannot get rid of must not come back."""
+        try:
+            _while_handling(exc, finish)
+        except Exception as error:
+            if message.acknowledged or self._lost_connection(error):
+                raise
+            logger.exception("Celery could not finish a message that is a dead letter; rejected")
+            message.reject_log_error(logger, self._consumer.connection_errors)
+
+    def _lost_connection(self, exc: Exception) -> bool:
+        lost = isinstance(exc, tuple(self._consumer.connection_errors))
+        return lost and not isinstance(exc, KeyError)
+
+    def _guarded(self, message: Any, make: Callable[[], _Made | None]) -> _Made | None:
+        try:
+            return make()
+        except Exception:
+            # Celery's own handling must go on whatever happens here.
+            logger.critical(
+                "celery_dlq could not make a dead letter of a foreign message; body=%r headers=%r",
+                getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
+            )  # fmt: skip
+            return None
+
+    def _letter(self, message: Any, defect: _Defect) -> DeadLetter:
+        contents = read_contents(message)
+        return raw_letter(
+            letter_id(message, contents.fields.get("id")),
+            envelope(message, self._consumer.app),
+            contents,
+            self._failure(message, contents, defect),
+            self._wiring,
+        )
+
+    def _failure(self, message: Any, contents: Contents, defect: _Defect) -> Failure:
+        last = Attempt(
+            number=contents.attempt_number,
+            redrive=redrive_of(message.headers),
+            failed_at=datetime.now(timezone.utc),
+            exception_type=type_name(type(defect.error)),
+            message=_message_of(defect),
+            verdict=Verdict.TERMINAL,
+            rule=defect.rule,
+            worker=self._consumer.hostname or "",
+            pid=os.getpid(),
+        )
+        return Failure(
+            reason=defect.reason,
+            explanation=Explanation(verdict=Verdict.TERMINAL, rule=defect.rule),
+            exception_type=last.exception_type,
+            message=last.message,
+            traceback=traceback_text(defect.error),
+            frames=(defect.rule,),
+            failed_at=last.failed_at,
+            attempts=(*read_attempts(message.headers), last),
+            pid=last.pid,
+        )
+
+
+def _unreadable(exc: Exception, rule: str) -> _Defect:
+    if isinstance(exc, ContentDisallowed):
+        rule = "message.content_type"
+    return _Defect(Reason.MALFORMED, rule, exc)
+
+
+def _unknown(message: Any) -> _Defect:
+    error = NotRegistered(read_contents(message).task)
+    return _Defect(Reason.UNKNOWN_TASK, "message.unknown_task", error)
+
+
+def _no_task(message: Any) -> _Defect:
+    why = "neither headers nor body name a task"
+    if RAW_HEADERS_HEADER in message.headers:
+        why = "the headers are no table"
+    return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
+
+
+def _message_of(defect: _Defect) -> str:
+    text = safe_message(defect.error)
+    if defect.reason is Reason.UNKNOWN_TASK:
+        return f"the worker knows no task {text}"
+    return text
+
+
+def _while_handling(exc: Exception | None, finish: Callable[[], object]) -> None:
+    """Call ``finish`` as from an ``except`` clause: Celery logs the exception that is being handled."""
+    if exc is None:
+        finish()
+        return
+    try:
+        raise exc
+    except type(exc):
+        finish()

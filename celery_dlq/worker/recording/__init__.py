@@ -1,0 +1,1 @@
+"""From a letter to the store, or the spool: nothing is acknowledged before."""

@@ -1,0 +1,151 @@
+"""Between the requests and the writer: what follows a stored record runs where Celery expects it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from celery.utils.log import get_logger
+
+from celery_dlq.spool import Record
+from celery_dlq.store.base import Store
+from celery_dlq.worker.recording.writer import HELD_QUIET_S, QUIET_S, Writer
+
+logger = get_logger(__name__)
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+#: Seconds after which a record that must be safe now goes to the spool, whatever holds the writer up.
+NOW_S = 10.0
+
+
+class Recorder:
+    """Records, and calls back: in the event loop where the caller is its thread, else by waiting.
+
+    Broker channels are not thread-safe, so acknowledging from the writer's thread is no option; and
+    waiting in the event loop would put one commit between any two messages.
+    """
+
+    def __init__(self, writer: Writer, spool: Callable[[Record], object]) -> None:
+        """:param spool: keeps a record without the writer."""
+        self._writer, self._spool = writer, spool
+        self._safe: deque[Callable[[], object]] = deque()
+        self._loop_thread: int | None = None
+        self._bell = _Bell()
+
+    def record(self, what: Record, then: Callable[[], object], *, urgent: bool = False) -> None:
+        """Make ``what`` durable, then call ``then``.
+
+        :param urgent: the message keeps another one from being delivered until then.
+        """
+        if threading.get_ident() == self._loop_thread:
+            quiet_s = HELD_QUIET_S if urgent else QUIET_S
+            self._writer.submit(what, lambda: self._hand_over(then), quiet_s=quiet_s)
+            return
+        stored = threading.Event()
+        self._writer.submit(what, stored.set, quiet_s=0.0)
+        stored.wait()
+        then()
+
+    def record_now(self, what: Record) -> None:
+        """Make ``what`` durable before returning. For signal handlers: the code that the signal has
+        interrupted may hold a lock of the writer's, so another thread takes it there."""
+        stored = threading.Event()
+        threading.Thread(
+            target=self._writer.submit,
+            args=(what, stored.set),
+            kwargs={"quiet_s": 0.0},
+            daemon=True,
+        ).start()
+        if not stored.wait(NOW_S):
+            self._spool(what)
+
+    def ask(self, question: Callable[[Store], T], then: Callable[[T | None], object]) -> None:
+        """Put ``question`` to the store, then call ``then`` with the answer: None when the store gave
+        none. What was recorded before is stored, or spooled, by then."""
+        self._ask(partial(self._writer.ask, question), then)
+
+    def ask_together(
+        self,
+        question: Callable[[Store, Sequence[K]], Sequence[T]],
+        about: K,
+        then: Callable[[T | None], object],
+    ) -> None:
+        """Put ``question`` to the store in one call with others who put the same one: it gets all that they
+        ask about, and answers in that order. What was recorded before need not be stored."""
+        self._ask(partial(self._writer.ask_together, question, about), then)
+
+    def _ask(
+        self,
+        put: Callable[[Callable[[T | None], object]], None],
+        then: Callable[[T | None], object],
+    ) -> None:
+        if threading.get_ident() == self._loop_thread:
+            put(lambda answer: self._hand_over(partial(then, answer)))
+            return
+        answered, answers = threading.Event(), list[T | None]()
+
+        def keep(answer: T | None) -> None:
+            answers.append(answer)
+            answered.set()
+
+        put(keep)
+        answered.wait()
+        then(answers[0])
+
+    def join_loop(self, hub: Any) -> None:
+        """Call back in ``hub`` (the caller's thread runs it) until :meth:`leave_loop`."""
+        hub.add_reader(self._bell.read_fd, self._on_bell)
+        self._loop_thread = threading.get_ident()
+
+    def leave_loop(self) -> None:
+        """Finish what is under way; from now on every caller waits. The loop is about to end, and
+        results that come in while the pool is joined would never be called back."""
+        self._loop_thread = None
+        self._writer.flush()
+        self._run_safe()
+
+    def _hand_over(self, then: Callable[[], object]) -> None:
+        self._safe.append(then)
+        if len(self._safe) == 1:  # what came before has rung
+            self._bell.ring()
+
+    def _on_bell(self) -> None:
+        self._bell.silence()
+        self._run_safe()
+
+    def _run_safe(self) -> None:
+        while self._safe:
+            then = self._safe.popleft()
+            try:
+                then()
+            except Exception:
+                # As billiard treats a callback that raises; the loop must go on.
+                logger.exception("dead letter stored, but its message could not be finished")
+
+
+class _Bell:
+    """Wakes an event loop from another thread."""
+
+    def __init__(self) -> None:
+        self.read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        os.set_blocking(self._write_fd, False)
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it rings already
+            os.write(self._write_fd, b"!")
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.read_fd, 65_536)
+
+    def __del__(self) -> None:
+        os.close(self.read_fd)
+        os.close(self._write_fd)

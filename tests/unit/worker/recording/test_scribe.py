@@ -1,0 +1,217 @@
+import os
+import signal
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from celery_dlq.errors import RecordRefused, StoreUnavailable
+from celery_dlq.worker.recording import scribe as module
+from celery_dlq.worker.recording.scribe import STORM_RECORDS, Scribe, ScribeGone
+
+BATCH = tuple(range(STORM_RECORDS))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def open_saver(directory):
+    (directory / "pid").write_text(str(os.getpid()))
+    return partial(save, directory)
+
+
+def save(directory, records):
+    """Does what the first record says, in the process of the scribe."""
+    act = records[0]
+    if act == "refuse":
+        raise RecordRefused("too large")
+    if act == "fail":
+        raise ValueError("the driver chokes")
+    if act == "print":
+        print("a driver's chatter")
+    if act == "hang":
+        (directory / "hangs").touch()
+        time.sleep(600)
+    if act == "exit":
+        os._exit(3)
+    return os.getpid(), sum(item for item in records if isinstance(item, int))
+
+
+def open_nothing():
+    raise StoreUnavailable("no such driver")
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def answers():
+    """What the saver returned: its process, and the sum of the numbers."""
+    return []
+
+
+@pytest.fixture
+def scribe(tmp_path, clock, answers):
+    scribe = Scribe(partial(open_saver, tmp_path), answers.append, timeout=60.0, monotonic=clock)
+    yield scribe
+    scribe.stop()
+
+
+def wait_until(ready):
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def ready(scribe):
+    wait_until(lambda: scribe.takes(BATCH))
+    return scribe
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_batch_is_saved_in_another_process(scribe, answers, tmp_path):
+    ready(scribe).save(BATCH)
+    pid = int((tmp_path / "pid").read_text())
+    assert answers == [(pid, sum(BATCH))]
+    assert pid != os.getpid()
+
+
+def test_one_process_saves_them_all(scribe, answers):
+    ready(scribe)
+    for _ in range(5):
+        scribe.save(BATCH)
+    assert len(answers) == 5
+    assert len(set(answers)) == 1
+
+
+def test_a_few_records_start_nothing(scribe, tmp_path):
+    assert not scribe.takes(BATCH[1:])
+    assert scribe._process is None
+
+
+def test_until_it_is_ready_the_caller_saves(scribe):
+    assert not scribe.takes(BATCH)
+    ready(scribe)
+
+
+def test_the_savers_refusal_is_raised(scribe):
+    with pytest.raises(RecordRefused, match="too large"):
+        ready(scribe).save(("refuse",))
+    scribe.save(BATCH)
+
+
+def test_an_unexpected_error_leaves_it_to_the_caller(scribe):
+    with pytest.raises(ScribeGone, match="ValueError: the driver chokes"):
+        ready(scribe).save(("fail",))
+    assert scribe.takes(BATCH)
+
+
+def test_what_is_printed_is_no_answer(scribe, answers):
+    ready(scribe).save(("print", 7))
+    assert [total for _pid, total in answers] == [7]
+
+
+def test_one_that_ends_leaves_it_to_the_caller_and_rests_a_while(scribe, answers, clock):
+    with pytest.raises(ScribeGone):
+        ready(scribe).save(("exit",))
+    assert not scribe.takes(BATCH)
+    assert scribe._process is None
+    clock.now += module.IDLE_S
+    ready(scribe).save(BATCH)
+    assert len(answers) == 1
+
+
+def test_one_that_was_killed_is_missed(scribe):
+    os.kill(ready(scribe)._process.pid, signal.SIGKILL)
+    with pytest.raises(ScribeGone):
+        scribe.save(BATCH)
+
+
+def test_a_batch_that_takes_too_long_is_given_up_with_its_process(answers, tmp_path):
+    scribe = Scribe(partial(open_saver, tmp_path), answers.append, timeout=0.2)
+    pid = ready(scribe)._process.pid
+    with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+        scribe.save(("hang",))
+    assert not is_alive(pid)
+    assert scribe._process is None
+
+
+def test_one_that_cannot_open_the_store_is_told_once(answers, clock, caplog):
+    scribe = Scribe(open_nothing, answers.append, timeout=60.0, monotonic=clock)
+    scribe.takes(BATCH)
+    wait_until(lambda: not scribe.takes(BATCH) and scribe._process is None)
+    assert not scribe.takes(BATCH)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_without_an_interpreter_the_caller_saves(scribe, monkeypatch, caplog):
+    monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
+    assert not scribe.takes(BATCH)
+    assert not scribe.takes(BATCH)
+    assert len(caplog.records) == 1
+
+
+def test_when_it_is_stopped_it_ends(scribe, tmp_path):
+    pid = ready(scribe)._process.pid
+    scribe.stop()
+    assert not is_alive(pid)
+    scribe.stop()
+
+
+def test_the_signals_of_the_worker_do_not_end_it(scribe, answers):
+    process = ready(scribe)._process
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process.send_signal(number)
+    scribe.save(BATCH)
+    assert answers == [(process.pid, sum(BATCH))]
+
+
+def test_an_idle_one_ends_and_the_next_storm_starts_another(answers, tmp_path):
+    idle_at_once = partial(open_saver_that_is_idle_at_once, tmp_path)
+    scribe = Scribe(idle_at_once, answers.append, timeout=60.0)
+    process = ready(scribe)._process
+    assert process.wait(60) == 0
+    with pytest.raises(ScribeGone):
+        scribe.save(BATCH)
+    assert ready(scribe)._process is not process
+    scribe.stop()
+
+
+def open_saver_that_is_idle_at_once(directory):
+    module.IDLE_S = 0.0
+    return open_saver(directory)
+
+
+def worker_with_a_hanging_scribe(directory):
+    """A process that is killed while its scribe saves, with a child that holds the pipes open."""
+    if os.fork() == 0:
+        scribe = Scribe(partial(open_saver, directory), print, timeout=600.0)
+        ready(scribe)
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        threading.Thread(target=scribe.save, args=(("hang",),), daemon=True).start()
+        wait_until((directory / "hangs").exists)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.wait()
+
+
+def test_one_whose_worker_was_killed_ends_whatever_it_does(tmp_path):
+    worker_with_a_hanging_scribe(tmp_path)
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not is_alive(pid))
