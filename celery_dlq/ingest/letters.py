@@ -15,9 +15,9 @@ from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation, Failur
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter, Store
-from celery_dlq.worker.failure import read_attempts
+from celery_dlq.worker.body.failure import read_attempts
+from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.raw import Contents, raw_letter, read_contents
 from celery_dlq.worker.wiring import Wiring
 
 #: The rule that every ingested letter names: no exception was classified, the broker decided.

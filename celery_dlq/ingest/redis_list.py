@@ -14,7 +14,7 @@ from kombu.utils.json import loads
 from redis import Redis
 
 from celery_dlq.ingest.taken import BATCH_BYTES, Taken, as_delivered, size_of
-from celery_dlq.worker.redis_items import as_message, is_readable
+from celery_dlq.worker.foreign.redis_items import as_message, is_readable
 
 #: Items read in one step: few, because nobody knows how large they are.
 _STEP = 10
