@@ -1,27 +1,56 @@
 """A dead-letter queue for Celery: classified retries, a store that loses nothing, safe redrive."""
 
-from celery_dlq.classify import Classifier, Decision, Rule, decide
+from celery_dlq.classify import Classifier, Decision, Rule, Terminal, Transient, decide
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.letter import Attempt, DeadLetter
+from celery_dlq.operation import (
+    Checking,
+    Counts,
+    Guard,
+    OperationState,
+    Orders,
+    Pacing,
+    Repair,
+    Sending,
+    SendingState,
+)
 from celery_dlq.queue import DeadLetterQueue
 from celery_dlq.settings import Settings
 from celery_dlq.states import Reason, State, Verdict
-from celery_dlq.store.base import Filter
+from celery_dlq.store.filter import Filter
+from celery_dlq.store.redrives import Operation
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [
     "Attempt",
     "CeleryDLQError",
+    "Checking",
     "Classifier",
+    "Counts",
     "DLQTask",
     "DeadLetter",
     "DeadLetterQueue",
     "Decision",
     "Filter",
+    "Group",
+    "GroupFilter",
+    "GroupStatus",
+    "Guard",
+    "Mark",
+    "Operation",
+    "OperationState",
+    "Orders",
+    "Pacing",
     "Reason",
+    "Repair",
     "Rule",
+    "Sending",
+    "SendingState",
     "Settings",
     "State",
+    "Terminal",
+    "Transient",
     "Verdict",
     "decide",
 ]

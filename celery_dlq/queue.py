@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
-from celery_dlq.classify import Classifier
+from celery_dlq.classify import Classifier, Rejudged, misnamed, rejudge
+from celery_dlq.errors import RepairError, SettingsError, UnknownLetter
+from celery_dlq.hooks.api import HooksAPI
+from celery_dlq.hooks.event import EventKind
 from celery_dlq.letter import DeadLetter, Outcome
+from celery_dlq.metrics.api import MetricsAPI
+from celery_dlq.operation import DEFAULT_ORDERS, Orders
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive.api import RedriveAPI
 from celery_dlq.settings import Settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.store.api import GroupAPI
+from celery_dlq.worker.body.judge import classifier_of, own_rules
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
     from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
-    from celery_dlq.redrive.engine import OnProgress
-    from celery_dlq.redrive.plan import Plan, Report
+    from celery_dlq.redrive.dry_run import Tried
+    from celery_dlq.redrive.operations import Operations
     from celery_dlq.store.base import Filter, Store
-    from celery_dlq.worker.deliveries import Deliveries
-    from celery_dlq.worker.gate import Gate
-    from celery_dlq.worker.recorder import Recorder
-    from celery_dlq.worker.writer import Writer
+    from celery_dlq.store.listener import Notes
+    from celery_dlq.worker.admission.breaker import Breaker
+    from celery_dlq.worker.admission.copies import Copies
+    from celery_dlq.worker.admission.deliveries import Deliveries
+    from celery_dlq.worker.admission.gate import Gate
+    from celery_dlq.worker.body.hold import Hold
+    from celery_dlq.worker.recording.recorder import Recorder
+    from celery_dlq.worker.recording.scribe import Scribe
+    from celery_dlq.worker.recording.writer import Writer
 
 
-class DeadLetterQueue:
+class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is all the installation there is; make one yourself only to use the
@@ -44,6 +58,7 @@ class DeadLetterQueue:
         signals.worker_shutdown.connect(self._on_worker_shutdown, dispatch_uid=name)
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
         app.steps["worker"].add("celery_dlq.ingest.step:IngestStep")
+        app.steps["worker"].add("celery_dlq.upkeep.step:UpkeepStep")
 
     @classmethod
     def of(cls, app: Any) -> DeadLetterQueue:
@@ -53,7 +68,7 @@ class DeadLetterQueue:
         """
         queue = app.__dict__.get("dead_letter_queue") or cls(app)
         if app.finalized:
-            queue.settings  # noqa: B018 - validates, once the app's configuration is complete
+            queue.classifier  # noqa: B018 - validates, once the app's configuration is complete
         return queue
 
     @cached_property
@@ -65,6 +80,19 @@ class DeadLetterQueue:
     def classifier(self) -> Classifier:
         """The app's rules before the built-in ones."""
         return Classifier.from_settings(self.settings)
+
+    def check_rules(self) -> None:
+        """Check that every exception named in the rules of the app and its tasks is there. Imports
+        what is named; judging a failure never does.
+
+        :raises SettingsError: a name leads nowhere; its rule would never hold.
+        """
+        problems = [*misnamed(self.classifier.rules)]
+        for name, task in sorted(self.app.tasks.items()):
+            if isinstance(task, DLQTask):
+                problems += (f"task {name}: {problem}" for problem in misnamed(own_rules(task)))
+        if problems:
+            raise SettingsError(f"Rules that would never hold: {' '.join(problems)}")
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -80,7 +108,7 @@ class DeadLetterQueue:
         # Producers import tasks, and must not pay for SQLAlchemy.
         from celery_dlq.store.sql import SQLStore
 
-        store = SQLStore.from_settings(self.settings)
+        store = SQLStore.from_settings(self.settings, self.announcer())
         store.check_schema()
         return store
 
@@ -95,10 +123,10 @@ class DeadLetterQueue:
     @cached_property
     def writer(self) -> Writer:
         """The worker's writing thread."""
-        from celery_dlq.worker.writer import Writer
+        from celery_dlq.worker.recording.writer import Writer
 
         return Writer(
-            lambda: self.store,
+            self._store_to_write,
             self.spool,
             size=self.settings.queue_size,
             batch_size=self.settings.batch_size,
@@ -106,25 +134,56 @@ class DeadLetterQueue:
             patience=2 * self.settings.store_timeout,
         )
 
+    def _store_to_write(self) -> Store:
+        return self.store if self.meter is None else self.meter.timed(self.store)
+
+    @cached_property
+    def scribe(self) -> Scribe:
+        """The process that saves in a storm, where tasks run in processes of their own."""
+        from celery_dlq.worker.recording.scribe import Scribe
+
+        url, timeout = self.settings.store_url, self.settings.store_timeout
+        announcer = self.announcer()
+        scribe = Scribe(
+            _SaverOpener(url, timeout, lambda: self.hooks.wants(EventKind.DEAD_LETTER)),
+            lambda notes: notes.tell(announcer),
+            timeout=2 * timeout,
+        )
+        return scribe if self.meter is None else self.meter.timed(scribe)
+
     @cached_property
     def recorder(self) -> Recorder:
         """What requests hand their letters to."""
-        from celery_dlq.worker.recorder import Recorder
+        from celery_dlq.worker.recording.recorder import Recorder
 
         return Recorder(self.writer, self._spool_apart)
 
     @cached_property
+    def hold(self) -> Hold:
+        """For how long the broker may hold a retry."""
+        from celery_dlq.worker.body.hold import hold_of
+
+        return hold_of(self.app, self.settings.park_after)
+
+    @cached_property
     def deliveries(self) -> Deliveries:
         """Counts the deliveries of messages that do not end."""
-        from celery_dlq.worker.deliveries import Deliveries
+        from celery_dlq.worker.admission.deliveries import Deliveries
 
         return Deliveries(self.recorder, self.settings.max_deliveries)
 
     @cached_property
+    def copies(self) -> Copies:
+        """Lets one copy of each message run."""
+        from celery_dlq.worker.admission.copies import Copies
+
+        return Copies(self.recorder)
+
+    @cached_property
     def gate(self) -> Gate:
-        """What holds messages back in this worker: see :mod:`celery_dlq.worker.gate`."""
-        from celery_dlq.worker.brake import Brake, Limits
-        from celery_dlq.worker.gate import Gate, announce
+        """What holds messages back in this worker: see :mod:`celery_dlq.worker.admission.gate`."""
+        from celery_dlq.worker.admission.brake import Brake, Limits
+        from celery_dlq.worker.admission.gate import Gate, announce
 
         chosen = self.settings
         limits = Limits(
@@ -137,11 +196,21 @@ class DeadLetterQueue:
             hold_s=chosen.brake_hold_time,
         )
 
+    @cached_property
+    def breaker(self) -> Breaker:
+        """What parks messages whose circuit is open: see :mod:`celery_dlq.worker.admission.breaker`."""
+        from celery_dlq.worker.admission.breaker import Breaker
+        from celery_dlq.worker.admission.circuits import CircuitBoard
+
+        return Breaker(self, self.recorder, CircuitBoard(self.writer))
+
     def record(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
     ) -> None:
         """Make ``what`` durable, then call ``then``. What is urgent waits for no others to come."""
         self.gate.note(what)
+        if self.meter is not None and isinstance(what, DeadLetter):
+            then = self.meter.dead_lettered(what, then)
         self.recorder.record(what, then, urgent=urgent)
 
     def drain_spool(self) -> Iterator[Drained]:
@@ -161,7 +230,7 @@ class DeadLetterQueue:
         return hand_over(records, self._save)
 
     def _save(self, records: Sequence[Record]) -> None:
-        from celery_dlq.worker.writer import save
+        from celery_dlq.worker.recording.writer import save
 
         save(self.store, records)
 
@@ -170,7 +239,7 @@ class DeadLetterQueue:
         self.recorder.record_now(letter)
 
     def _spool_apart(self, what: DeadLetter | Outcome) -> None:
-        from celery_dlq.worker.writer import keep_in_spool
+        from celery_dlq.worker.recording.writer import keep_in_spool
 
         # The writer's own may be in the middle of a line.
         with contextlib.closing(self._new_spool()) as spool:
@@ -180,39 +249,98 @@ class DeadLetterQueue:
         # The pool is joined by now: no letter can come any more.
         if getattr(sender, "app", None) is self.app and "writer" in vars(self):
             self.writer.stop()
+            self.hooks.finish()
 
-    def plan(self, wanted: Filter, *, limit: int | None = None) -> Plan:
-        """What a redrive of ``wanted`` would do, without doing it. Frees claims whose lease has ended."""
-        from celery_dlq.redrive.plan import make_plan
+    def release(self, wanted: Filter, *, who: str) -> int:
+        """Let the parked retries of ``wanted`` run now instead of when they are due, on the broker of
+        this app; returns how many. A worker sends them. The states of ``wanted`` do not count.
 
-        self.app.loader.import_default_modules()
-        self.store.rescue(datetime.now(timezone.utc))
-        return make_plan(self.app, self.store, wanted, limit=limit)
-
-    def redrive(
-        self,
-        wanted: Filter,
-        *,
-        who: str,
-        limit: int | None = None,
-        rate: float | None = None,
-        on_progress: OnProgress | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Report:
-        """Send the original messages of ``wanted`` back to their queues.
-
-        :param limit: at most so many letters.
-        :param rate: at most so many messages per second.
-        :raises StoreError: the store failed; what was sent until then stays sent and marked.
+        :raises StoreError: the store failed; nothing was changed.
         """
-        from celery_dlq.redrive.engine import Redrive
+        now = datetime.now(timezone.utc)
+        return self.store.make_due(wanted, place=self.hold.place, who=who, now=now)
+
+    def rejudge(self, wanted: Filter) -> Iterator[Rejudged]:
+        """What today's rules, those of each letter's task first, say of the letters of ``wanted``.
+        Nothing is changed."""
+        self.app.loader.import_default_modules()
+        after = None
+        while True:
+            page = self.store.find(wanted, limit=self.settings.batch_size, after=after)
+            # Lists leave out what a judgement needs.
+            for found in filter(None, (self.store.get(item.task_id) for item in page.letters)):
+                yield self._rejudge(found)
+            after = page.next
+            if after is None:
+                return
+
+    def _rejudge(self, letter: DeadLetter) -> Rejudged:
+        task = self.app.tasks.get(letter.task)
+        if not isinstance(task, DLQTask):
+            return rejudge(letter, self.classifier)
+        if type(task).classify is not DLQTask.classify:
+            return Rejudged(letter, untold=f"{task.name}.classify() judges the exception itself")
+        return rejudge(letter, classifier_of(task))
+
+    @cached_property
+    def redrives(self) -> Operations:
+        """Makes and runs operations."""
+        from celery_dlq.redrive.operations import Operations
 
         # A letter is sent only to a task that this app knows.
         self.app.loader.import_default_modules()
-        return Redrive(self.app, self.store, self.settings).run(
-            wanted, who=who, limit=limit, rate=rate,
-            on_progress=on_progress, should_stop=should_stop,
+        return Operations(
+            self.app, self.store, self.settings,
+            redactor=self.redactor, reports=self._reports,
         )  # fmt: skip
+
+    def _reports(self, task: str) -> bool:
+        """Whether a worker says what becomes of the messages of ``task``."""
+        return isinstance(self.app.tasks.get(task), DLQTask)
+
+    def dry_run(self, wanted: Filter, orders: Orders = DEFAULT_ORDERS) -> Iterator[Tried]:
+        """What a redrive of ``wanted`` would do with each letter, the oldest failure first. Nothing is
+        sent or changed.
+
+        :raises RepairError: a change makes no sense, or cannot be imported.
+        :raises RedriveError: the result backend does not answer.
+        """
+        from celery_dlq.redrive.dry_run import dry_run
+
+        self.app.loader.import_default_modules()
+        now = datetime.now(timezone.utc)
+        return dry_run(self.app, self.store, wanted, orders, self.redactor, now=now)
+
+    def edit(
+        self,
+        task_id: str,
+        *,
+        who: str,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Change the message of a dead letter, which a redrive then sends; what it was stays in the
+        letter's history. Parts that are None stay as they are. Returns what was changed, as lines of a
+        diff, with secrets hidden.
+
+        :raises UnknownLetter: no letter has this id.
+        :raises RepairError: it is not dead, or it cannot be changed like this.
+        """
+        from celery_dlq.redrive.edit import make_edit
+
+        letter = self.store.get(task_id)
+        if letter is None:
+            raise UnknownLetter
+        given = {"args": args, "kwargs": kwargs, "headers": headers}
+        changes = {name: value for name, value in given.items() if value is not None}
+        now = datetime.now(timezone.utc)
+        edit = make_edit(self.app, letter, changes, self.redactor, who=who, at=now)
+        if not self.store.save_edit(edit):
+            raise RepairError(
+                "The letter has changed meanwhile, so nothing was done; look at it again."
+            )
+        return edit.diff
 
     def ingest(
         self,
@@ -252,6 +380,38 @@ class DeadLetterQueue:
                 source, self.store, maker,
                 batch_size=self.settings.batch_size, need_place=need_place,
             )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _SaverOpener:
+    """What the scribe's process is started with."""
+
+    url: str
+    timeout: float
+    wants_letters: Callable[[], bool]
+
+    def __call__(self) -> Callable[[Sequence[Record]], Notes]:
+        return _open_saver(self.url, self.timeout, self.wants_letters())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Asked when the process starts: hooks may have been registered since this was made. It would cost
+        # to send letters back that nobody wants.
+        return partial, (_open_saver, self.url, self.timeout, self.wants_letters())
+
+
+def _open_saver(url: str, timeout: float, letters: bool) -> Callable[[Sequence[Record]], Notes]:
+    """What the scribe's process saves by: returns what the worker's hooks are to be told."""
+    from celery_dlq.store.listener import Notes
+    from celery_dlq.store.sql import SQLStore
+    from celery_dlq.worker.recording.writer import save
+
+    def save_and_note(records: Sequence[Record]) -> Notes:
+        save(store, records)
+        return notes.take()
+
+    notes = Notes(letters=letters)
+    store = SQLStore(url, timeout=timeout, listener=notes)
+    return save_and_note
 
 
 DLQTask.wire = DeadLetterQueue.of

@@ -1,25 +1,31 @@
-"""The loop of a redrive: claim, check, reopen chords, pace, publish, confirm."""
+"""The loop of a redrive: claim, check, repair, reopen chords, pace, publish, confirm, mark."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from celery.utils.log import get_logger
 
+from celery_dlq.errors import RedriveError, StoreError
 from celery_dlq.letter import DeadLetter
+from celery_dlq.operation import Orders
+from celery_dlq.redact import Redactor
 from celery_dlq.redrive.canvas import reopen_chords
-from celery_dlq.redrive.checks import why_not
-from celery_dlq.redrive.pace import Pace
-from celery_dlq.redrive.plan import Progress, Report, Skipped, redrivable
-from celery_dlq.redrive.publish import Publisher, Sent, open_publisher
+from celery_dlq.redrive.checks import Checks, open_checks
+from celery_dlq.redrive.depth import Depths, open_depths
+from celery_dlq.redrive.ledger import Ledger, Settled, Taken
+from celery_dlq.redrive.pace import STEP_S
+from celery_dlq.redrive.plan import Progress
+from celery_dlq.redrive.publish import Publisher, open_publisher
+from celery_dlq.redrive.repair import Repaired, Repairs
 from celery_dlq.settings import Settings
-from celery_dlq.states import State
-from celery_dlq.store.base import Filter, Store
+from celery_dlq.store.base import Operation, Store
 
 logger = get_logger(__name__)
 
@@ -27,53 +33,48 @@ logger = get_logger(__name__)
 OnProgress = Callable[[Progress], object]
 
 
-@dataclass
-class _Run:
-    """One redrive under way."""
+@dataclass(frozen=True)
+class Clock:
+    """Time, and a wait."""
 
-    wanted: Filter
-    planned: int
-    pace: Pace
-    #: The letters still to be claimed, by id, where a filter would find those that were sent again.
-    named: list[str] | None = None
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    sent: int = 0
-    overtaken: int = 0
-    uncertain: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
-    #: Claimed but not sent. Released at the end, so that no later claim of this run finds them.
-    held: set[str] = field(default_factory=set)
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a run of an operation ended: where it stands, and what kept it from going on."""
+
+    operation: Operation
     error: str | None = None
 
-    @property
-    def left(self) -> int:
-        return self.planned - self.sent - self.uncertain - len(self.skipped)
 
-    def skip(self, letter: DeadLetter, why: str) -> None:
-        self.held.add(letter.task_id)
-        self.skipped.append(Skipped(task_id=letter.task_id, task=letter.task, why=why))
+@dataclass(kw_only=True)
+class _Way:
+    """One run under way."""
 
-    def progress(self) -> Progress:
-        return Progress(
-            total=self.planned, sent=self.sent,
-            skipped=len(self.skipped), overtaken=self.overtaken,
-        )  # fmt: skip
-
-    def report(self, *, interrupted: bool) -> Report:
-        return Report(
-            planned=self.planned,
-            sent=self.sent,
-            skipped=tuple(self.skipped),
-            unsent=max(0, self.left),
-            uncertain=self.uncertain,
-            interrupted=interrupted and self.left > 0,
-            error=self.error,
-        )
+    ledger: Ledger
+    repairs: Repairs
+    checks: Checks
+    publisher: Publisher
+    depths: Depths
+    on_progress: OnProgress
+    #: Claims, and marks, while this thread publishes.
+    beside: ThreadPoolExecutor
+    marking: ThreadPoolExecutor
+    #: What comes next, and whether the last batch is marked.
+    ahead: Future[Taken] | None = None
+    marked: Future[None] | None = None
+    error: str | None = None
 
 
 class Redrive:
-    """Sends letters back. Killed between any two steps, it loses nothing: a letter is claimed under
-    a lease before it is published, and marked only after the broker confirmed it."""
+    """Sends what is left of an operation. Killed between any two steps, it loses nothing: a letter is
+    claimed under a lease before it is published, and marked only after the broker confirmed it.
+
+    :param reports: whether a worker reports what becomes of a task's messages.
+    """
 
     def __init__(
         self,
@@ -81,125 +82,189 @@ class Redrive:
         store: Store,
         settings: Settings,
         *,
-        sleep: Callable[[float], object] = time.sleep,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+        redactor: Redactor,
+        reports: Callable[[str], bool],
+        clock: Clock | None = None,
     ) -> None:
         self._app, self._store, self._settings = app, store, settings
-        self._sleep, self._now = sleep, now
+        self._redactor, self._reports, self._clock = redactor, reports, clock or Clock()
 
     def run(
         self,
-        wanted: Filter,
+        operation: Operation,
         *,
-        who: str,
-        limit: int | None = None,
-        rate: float | None = None,
-        on_progress: OnProgress | None = None,
+        on_progress: OnProgress = lambda _progress: None,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> Report:
-        """Send what ``wanted`` finds now; letters that die later are not swept in.
+    ) -> Run:
+        """Send for ``operation``, which is running and nobody else's, until nothing is left, or it is
+        stopped.
 
-        :raises RedriveError: the broker does not answer; nothing was sent.
+        :raises StoreError: the store failed; what was sent until then stays sent and marked.
+        :raises RepairError: what is to be changed in the messages cannot be changed here.
         """
-        self._store.rescue(self._now())
-        wanted = self._cut_off(redrivable(wanted))
-        count = self._store.count(wanted)
-        planned = count if limit is None else min(count, limit)
-        pace = Pace(rate, monotonic=time.monotonic, sleep=self._sleep)
-        run = _Run(wanted, planned, pace, self._names(wanted, planned))
-        if planned:
-            self._send_all(run, who, on_progress or (lambda _progress: None), should_stop)
-        return run.report(interrupted=should_stop())
-
-    def _cut_off(self, wanted: Filter) -> Filter:
-        now = self._now()
-        return replace(wanted, until=min(wanted.until, now) if wanted.until else now)
-
-    def _send_all(
-        self, run: _Run, who: str, on_progress: OnProgress, should_stop: Callable[[], bool]
-    ) -> None:
+        self._store.rescue(self._clock.now())
+        self._store.free_claims(operation.id)
+        ledger = self._ledger(operation, should_stop)
+        if ledger.is_done:
+            return Run(ledger.close())
         try:
-            with open_publisher(self._app) as publisher:
-                self._store.record_act(
-                    who=who, act="redrive", detail={"planned": run.planned}, now=self._now()
-                )
-                while run.left > 0 and not run.error:
-                    size = run.pace.batch_size(min(self._settings.batch_size, run.left))
-                    # Waits before it claims, so that nothing is held meanwhile.
-                    run.pace.wait_before(size, should_stop)
-                    letters = () if should_stop() else self._claim(run, size)
-                    if not letters:
-                        return
-                    self._send(publisher, self._check(letters, run), run)
-                    on_progress(run.progress())
+            with self._opened(ledger, on_progress) as way:
+                self._send_all(way)
+            return Run(ledger.close(), way.error)
+        except RedriveError as error:
+            return Run(ledger.close(), str(error))
+
+    def _batch(self, orders: Orders) -> int:
+        most = orders.pacing.batch or self._settings.batch_size
+        if not orders.checking.validate:
+            return most
+        # Its claim must not end while they are tried one after the other.
+        longest_s = orders.checking.validate_timeout_s
+        return max(1, min(most, int(self._settings.claim_lease / 2 / longest_s)))
+
+    def _ledger(self, operation: Operation, should_stop: Callable[[], bool]) -> Ledger:
+        return Ledger(
+            self._store,
+            operation,
+            batch=self._batch(operation.orders),
+            lease_s=self._settings.claim_lease,
+            now=self._clock.now,
+            monotonic=self._clock.monotonic,
+            should_stop=should_stop,
+        )
+
+    @contextlib.contextmanager
+    def _opened(self, ledger: Ledger, on_progress: OnProgress) -> Iterator[_Way]:
+        orders = ledger.operation.orders
+        repairs = Repairs(self._app, orders.repair, self._redactor)
+        with (
+            open_publisher(self._app) as publisher,
+            open_depths(self._app, orders.pacing.max_queue_depth) as depths,
+            open_checks(self._app, orders) as checks,
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="dlq-claim") as beside,
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="dlq-mark") as marking,
+        ):
+            yield _Way(
+                ledger=ledger, repairs=repairs, checks=checks, publisher=publisher,
+                depths=depths, on_progress=on_progress, beside=beside, marking=marking,
+            )  # fmt: skip
+
+    def _send_all(self, way: _Way) -> None:
+        try:
+            while way.error is None and not (taken := self._next(way)).is_over:
+                self._step(way, taken)
         finally:
-            self._store.release(run.token, sorted(run.held))
+            self._give_back(way)
+        if way.marked is not None:
+            way.marked.result()
 
-    def _names(self, wanted: Filter, planned: int) -> list[str] | None:
-        """The oldest ``planned`` letters, listed beforehand when redriven ones are wanted: a letter
-        that was sent is redriven once more, and the next claim would take it again."""
-        if State.REDRIVEN not in wanted.states:
-            return None
-        newest_first, after = list[str](), None
-        while True:
-            page = self._store.find(wanted, limit=500, after=after)
-            newest_first += [letter.task_id for letter in page.letters]
-            after = page.next
-            if after is None:
-                return newest_first[::-1][:planned]
+    def _next(self, way: _Way) -> Taken:
+        way.ahead = way.ahead or way.beside.submit(way.ledger.take)
+        taken, way.ahead = way.ahead.result(), None
+        if way.marked is not None and way.marked.done():
+            # What is not marked counts as in hand, and would be waited for without end.
+            way.marked.result()
+        return taken
 
-    def _claim(self, run: _Run, size: int) -> Sequence[DeadLetter]:
-        if run.named is None:
-            return self._take(run, run.wanted, size)
-        while run.named:
-            chunk, run.named = run.named[:size], run.named[size:]
-            letters = self._take(run, replace(run.wanted, ids=tuple(chunk)), size)
-            if letters:
-                return letters
-        return ()
-
-    def _take(self, run: _Run, wanted: Filter, size: int) -> Sequence[DeadLetter]:
-        now = self._now()
-        return self._store.claim(
-            wanted,
-            token=run.token,
-            lease_until=now + timedelta(seconds=self._settings.claim_lease),
-            limit=size,
-            now=now,
-        ).letters
-
-    def _check(self, letters: Sequence[DeadLetter], run: _Run) -> list[DeadLetter]:
-        sendable = []
-        for letter in letters:
-            if letter.task_id in run.held:
-                continue  # its lease ended in a long run, and it was claimed once more
-            why = why_not(self._app, letter)
-            if why is None:
-                sendable.append(letter)
-            else:
-                run.skip(letter, why)
-        return sendable
-
-    def _send(self, publisher: Publisher, letters: Sequence[DeadLetter], run: _Run) -> None:
-        if not letters:
+    def _step(self, way: _Way, taken: Taken) -> None:
+        """Send a batch, while the next one is claimed and the last one marked; or wait."""
+        if not taken.letters:
+            if way.marked is not None:
+                way.marked.result()  # it may leave something to be taken
+            self._tell(way, taken.waits_for)
+            if taken.wait_s:
+                self._clock.sleep(min(taken.wait_s, STEP_S))
             return
+        if not way.depths.are_limited:
+            way.ahead = way.beside.submit(way.ledger.take)
+        self._mark(way, self._deliver(way, taken))
+        self._tell(way)
+        self._wait_for_queues(way)
+
+    def _mark(self, way: _Way, settled: Settled) -> None:
+        if way.marked is not None:
+            way.marked.result()
+        way.marked = way.marking.submit(way.ledger.settle, settled)
+
+    def _give_back(self, way: _Way) -> None:
+        """Free what was claimed ahead and is not sent any more."""
+        if way.ahead is None:
+            return
+        with contextlib.suppress(StoreError):  # its lease ends by itself
+            taken, way.ahead = way.ahead.result(), None
+            if taken.letters:
+                self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
+
+    def _wait_for_queues(self, way: _Way) -> None:
+        while way.error is None and (full := self._full_queues(way)):
+            if not way.beside.submit(way.ledger.goes_on).result():
+                return
+            self._tell(way, f"room in {', '.join(full)}")
+            self._clock.sleep(STEP_S)
+
+    def _full_queues(self, way: _Way) -> list[str]:
+        try:
+            return way.depths.full()
+        except RedriveError as error:
+            way.error = str(error)
+            return []
+
+    def _deliver(self, way: _Way, taken: Taken) -> Settled:
+        settled = Settled(token=taken.token)
+        try:
+            ready = self._prepare(way, taken.letters, settled)
+        except RedriveError as error:
+            way.error = str(error)
+            return Settled(token=taken.token, unsent=_ids(taken.letters))
+        if ready and self._reopen_chords(way, [item.letter for item in ready], settled):
+            self._publish(way, ready, settled)
+        return settled
+
+    def _prepare(
+        self, way: _Way, letters: Sequence[DeadLetter], settled: Settled
+    ) -> list[Repaired]:
+        """The letters as they are to be sent, as far as their queues take them."""
+        now, ready = self._clock.now(), list[Repaired]()
+        for letter in letters:
+            repaired = way.repairs.repaired(letter, now)
+            why = repaired.why_not or way.checks.why_not(repaired.letter, now)
+            if why is None:
+                ready.append(repaired)
+            else:
+                settled.skipped[letter.task_id] = why
+        fit, rest = way.depths.part([item.letter for item in ready])
+        settled.unsent = _ids(rest)
+        fitting = set(_ids(fit))
+        return [item for item in ready if item.letter.task_id in fitting]
+
+    def _reopen_chords(self, way: _Way, letters: Sequence[DeadLetter], settled: Settled) -> bool:
         try:
             reopen_chords(self._app, letters)
         except Exception as error:
             logger.exception("result backend failed while chords were reopened")
-            run.held.update(letter.task_id for letter in letters)
-            run.error = f"the result backend does not answer ({type(error).__name__}: {error})"
-            return
-        self._settle(publisher.send(letters), letters, run)
+            settled.unsent += _ids(letters)
+            way.error = f"the result backend does not answer ({type(error).__name__}: {error})"
+            return False
+        return True
 
-    def _settle(self, sent: Sent, letters: Sequence[DeadLetter], run: _Run) -> None:
-        marked = self._store.confirm(run.token, sent.confirmed)
-        run.sent += len(sent.confirmed)
-        run.overtaken += len(sent.confirmed) - marked
-        run.uncertain += len(sent.uncertain)
+    def _publish(self, way: _Way, ready: Sequence[Repaired], settled: Settled) -> None:
+        changes = {item.letter.task_id: item.change for item in ready}
+        sent = way.publisher.send([item.letter for item in ready])
+        settled.sent = {task_id: changes[task_id] for task_id in sent.confirmed}
+        settled.silent = {
+            item.letter.task_id for item in ready if not self._reports(item.letter.task)
+        }
+        settled.skipped |= sent.refused
+        settled.unsent += sent.unsent
         if sent.uncertain or sent.error:
-            run.error = sent.error or "the broker did not confirm in time"
-        run.held.update(sent.unsent)
-        for letter in letters:
-            if letter.task_id in sent.refused:
-                run.skip(letter, sent.refused[letter.task_id])
+            way.error = sent.error or "the broker did not confirm in time"
+
+    def _tell(self, way: _Way, waits_for: str = "") -> None:
+        ledger = way.ledger
+        way.on_progress(
+            Progress(operation=ledger.operation.id, counts=ledger.counts, waits_for=waits_for)
+        )
+
+
+def _ids(letters: Sequence[DeadLetter]) -> list[str]:
+    return [letter.task_id for letter in letters]

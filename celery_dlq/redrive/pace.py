@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 #: A paced redrive sends in steps of about this many seconds, so that the rate holds evenly.
-_STEP_S = 0.25
+STEP_S = 0.25
 
 
 class Pace:
     """Keeps a redrive at ``rate`` messages per second; None for as fast as it goes.
 
+    :param ramp_s: for so long the rate grows evenly up to ``rate``.
     :param monotonic: a clock that only goes forward, in seconds.
-    :param sleep: waits for so many seconds.
     """
 
     def __init__(
-        self,
-        rate: float | None,
-        *,
-        monotonic: Callable[[], float],
-        sleep: Callable[[float], object],
+        self, rate: float | None, ramp_s: float = 0.0, *, monotonic: Callable[[], float]
     ) -> None:
-        if rate is not None and not rate > 0:
-            raise ValueError(f"rate must be above zero, not {rate!r}")
-        self._rate, self._monotonic, self._sleep = rate, monotonic, sleep
+        self._rate, self._ramp_s, self._monotonic = rate, ramp_s, monotonic
         self._start = monotonic()
         self._sent = 0
 
     def batch_size(self, most: int) -> int:
         """How many messages to send in one step, at most ``most``."""
-        return most if self._rate is None else max(1, min(most, int(self._rate * _STEP_S)))
+        if self._rate is None:
+            return most
+        return max(1, min(most, int(self._rate * self._share() * STEP_S)))
 
-    def wait_before(self, count: int, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Wait until ``count`` more messages may go, or until ``should_stop``."""
-        if self._rate is not None:
-            due = self._start + self._sent / self._rate
-            while not should_stop() and (delay := due - self._monotonic()) > 0:
-                self._sleep(min(delay, _STEP_S))
+    def delay_s(self) -> float:
+        """Seconds until the next step may be sent; 0.0 when it may at once."""
+        if self._rate is None:
+            return 0.0
+        early_s = self._due_s(self._rate) - self._elapsed_s()
+        if early_s < -STEP_S:
+            # What it waited for was something else. It must not make up for that by a burst.
+            self._start -= early_s + STEP_S
+        return max(0.0, early_s)
+
+    def took(self, count: int) -> None:
+        """So many more are being sent."""
         self._sent += count
+
+    def _elapsed_s(self) -> float:
+        return self._monotonic() - self._start
+
+    def _share(self) -> float:
+        """Which part of the rate holds now."""
+        return min(1.0, self._elapsed_s() / self._ramp_s) if self._ramp_s else 1.0
+
+    def _due_s(self, rate: float) -> float:
+        """How long after the start as many may have been sent as were: while the rate grows, the square
+        of the time counts."""
+        on_ramp = rate * self._ramp_s / 2
+        if self._sent < on_ramp:
+            return math.sqrt(2 * self._ramp_s * self._sent / rate)
+        return self._ramp_s + (self._sent - on_ramp) / rate

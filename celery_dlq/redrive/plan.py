@@ -1,4 +1,4 @@
-"""What a redrive would do, what it is doing, and what it has done."""
+"""What a redrive would do, and where it stands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_dlq.errors import FilterError
+from celery_dlq.operation import Counts
 from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.states import Reason, State
 from celery_dlq.store.base import Filter, Store
@@ -52,36 +53,23 @@ class Plan:
 class Progress:
     """Where a running redrive stands."""
 
-    total: int
-    sent: int
-    skipped: int
-    #: Sent, but the worker's outcome came before the mark; nothing is wrong with them.
-    overtaken: int
+    #: Its id.
+    operation: str
+    counts: Counts
+    #: What has to happen before more is sent, in words; empty while it sends.
+    waits_for: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What a redrive did."""
+def make_plan(
+    app: Any, store: Store, wanted: Filter, *, limit: int | None = None, to_task: str | None = None
+) -> Plan:
+    """Count the letters of ``wanted`` as a redrive would take them.
 
-    planned: int
-    #: Confirmed by the broker.
-    sent: int
-    skipped: tuple[Skipped, ...]
-    #: Planned and not sent; they are as they were.
-    unsent: int
-    #: Handed to the broker without its confirmation. Their claim stands until its lease ends, and
-    #: the worker's outcome settles those that did arrive.
-    uncertain: int
-    #: Stopped on request.
-    interrupted: bool
-    error: str | None
-
-
-def make_plan(app: Any, store: Store, wanted: Filter, *, limit: int | None = None) -> Plan:
-    """Count the letters of ``wanted`` as a redrive would take them."""
+    :param to_task: what is run in place of each letter's own task.
+    """
     matched, counts = store.count(wanted), store.count_by_task(redrivable(wanted))
     set_apart = _set_apart(store, wanted)
-    refused = {task: why for task in counts if (why := why_no_task(app, task))}
+    refused = {task: why for task in counts if (why := why_no_task(app, to_task or task))}
     by_task = {task: count for task, count in counts.items() if task not in refused}
     unsendable = sum(counts[task] for task in refused)
     sendable = sum(by_task.values()) if limit is None else min(limit, sum(by_task.values()))

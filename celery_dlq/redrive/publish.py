@@ -4,44 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from kombu import Producer
 from kombu.exceptions import OperationalError
 
 from celery_dlq.errors import RedriveError
-from celery_dlq.headers import (
-    ATTEMPTS_HEADER,
-    COMPRESSED_HEADER,
-    DELIVERY_HEADERS,
-    LETTER_HEADER,
-    REDRIVE_HEADER,
-)
+from celery_dlq.headers import LETTER_HEADER, release_of
 from celery_dlq.letter import DeadLetter
+from celery_dlq.redrive.message import arguments_of
+from celery_dlq.redrive.pipeline import Pipelined, fits, numbered
+from celery_dlq.redrive.sent import Sent, reason
 
 #: Seconds to wait for the broker's confirmation of a batch.
 CONFIRM_TIMEOUT_S = 30.0
-
-_DROPPED = (ATTEMPTS_HEADER, COMPRESSED_HEADER, LETTER_HEADER)
-
-#: A first attempt, at once, that does not expire: the original deadline is long over.
-_RENEWED: Mapping[str, Any] = {"retries": 0, "eta": None, "expires": None}
-
-
-@dataclass
-class Sent:
-    """What became of a batch, by task id."""
-
-    confirmed: list[str] = field(default_factory=list)
-    #: Refused by the broker, with its reason.
-    refused: dict[str, str] = field(default_factory=dict)
-    #: Never handed to the broker, because the connection was lost before.
-    unsent: list[str] = field(default_factory=list)
-    #: Handed over, but the broker did not answer.
-    uncertain: list[str] = field(default_factory=list)
-    error: str | None = None
 
 
 class Publisher(Protocol):
@@ -74,7 +51,7 @@ def _connect(connection: Any) -> None:
         connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
     except OperationalError as error:
         raise RedriveError(
-            f"The broker does not answer ({_reason(error)}); nothing was sent. "
+            f"The broker does not answer ({reason(error)}); nothing was sent. "
             "Check broker_url, then run: celery -A <app> dlq doctor."
         ) from error
 
@@ -102,7 +79,7 @@ class _Confirming:
             position = len(letters)
             self._await_confirms()
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
-            self._sent.error = _reason(error)
+            self._sent.error = reason(error)
             self._sent.unsent = [letter.task_id for letter in letters[position + 1 :]]
         self._sent.uncertain.extend(self._waiting.values())
         return self._sent
@@ -124,7 +101,8 @@ class _Confirming:
     def _on_return(self, exc: Exception, exchange: str, routing_key: str, message: Any) -> None:
         # The broker confirms a returned message too, after returning it.
         headers = message.properties["application_headers"]
-        task_id = headers.get(LETTER_HEADER) or headers["id"]
+        release = release_of(headers)
+        task_id = release[0] if release else headers.get(LETTER_HEADER) or headers["id"]
         where = f"exchange {exchange!r}, routing key {routing_key!r}"
         self._sent.refused[task_id] = (
             f"no queue takes it any more ({where}); start its worker first"
@@ -140,8 +118,14 @@ class _Batching:
 
     def __init__(self, channel: Any) -> None:
         self._producer = Producer(channel, auto_declare=False)
+        if hasattr(channel, "_next_delivery_tag"):
+            # kombu draws a random number for each message, which takes a third of its publication.
+            channel._next_delivery_tag = numbered()
+        self._pipelined = Pipelined(self._producer) if self._is_batched and fits(channel) else None
 
     def send(self, letters: Sequence[DeadLetter]) -> Sent:
+        if self._pipelined is not None and all(letter.envelope.queue for letter in letters):
+            return self._pipelined.send(letters)
         sent = Sent()
         try:
             with self._batch(len(letters)) as batched:
@@ -151,16 +135,20 @@ class _Batching:
                     if not batched:
                         sent.confirmed.append(sent.uncertain.pop())
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
-            sent.error = _reason(error)
+            sent.error = reason(error)
             tried = {*sent.confirmed, *sent.uncertain}
             sent.unsent = [letter.task_id for letter in letters if letter.task_id not in tried]
             return sent
         sent.confirmed, sent.uncertain = [*sent.confirmed, *sent.uncertain], []
         return sent
 
+    @property
+    def _is_batched(self) -> bool:
+        return getattr(self._producer, "supports_batch_publish", False)
+
     @contextlib.contextmanager
     def _batch(self, size: int) -> Iterator[bool]:
-        if not getattr(self._producer, "supports_batch_publish", False):
+        if not self._is_batched:
             yield False
             return
         with self._producer.batch(max(1, size)):
@@ -168,42 +156,5 @@ class _Batching:
 
 
 def publish(producer: Producer, letter: DeadLetter, **options: Any) -> None:
-    """Publish the original message of ``letter``: same id, body bytes, headers, priority and place
-    in its canvas; on its queue, or where the queue is not known, through its exchange."""
-    envelope = letter.envelope
-    properties = {
-        name: value for name, value in envelope.properties.items() if name != "expiration"
-    }
-    producer.publish(
-        envelope.body,
-        exchange="" if envelope.queue else envelope.exchange,
-        routing_key=envelope.queue or envelope.routing_key,
-        content_type=envelope.content_type,
-        content_encoding=envelope.content_encoding,
-        headers=headers_to_send(letter),
-        **properties,
-        **options,
-    )
-
-
-def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
-    """The original headers, as of a first attempt, marked as this letter's next redrive."""
-    original = letter.envelope.headers
-    kept = {name: value for name, value in original.items() if not _is_dropped(name)}
-    if "task" in kept:
-        kept |= _RENEWED
-    if COMPRESSED_HEADER not in original:
-        # kombu has undone the compression when it hands a message over.
-        kept.pop("compression", None)
-    if kept.get("id") != letter.task_id:
-        # The outcome could not be told to this letter by the message's own id.
-        kept[LETTER_HEADER] = letter.task_id
-    return {**kept, REDRIVE_HEADER: letter.redrive_count + 1}
-
-
-def _is_dropped(name: object) -> bool:
-    return name in _DROPPED or (isinstance(name, str) and name.startswith(DELIVERY_HEADERS))
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    """Publish the message of ``letter`` by itself."""
+    producer.publish(**arguments_of(letter), **options)

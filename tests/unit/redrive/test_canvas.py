@@ -1,9 +1,16 @@
-"""Without Redis counts there is nothing to do; with them, see tests/integration/test_redrive.py."""
+"""What is asked of a result backend about the chords of letters, and what not."""
 
+import json
+
+import pytest
 from celery import Celery
-from factories import letter
+from celery.backends.database import DatabaseBackend
+from factories import T0, envelope, letter
 
-from celery_dlq.redrive.canvas import reopen_chords
+from celery_dlq.redrive.canvas import errbacks_of, reopen_chords, why_not_whole
+from celery_dlq.redrive.payload import accepted_by, read_payload
+
+BODY = {"task": "body", "options": {"task_id": "body"}}
 
 
 class Untouchable:
@@ -13,16 +20,52 @@ class Untouchable:
         raise AssertionError(f"{name} was asked for")
 
 
+def member(**embed):
+    body = json.dumps([[], {}, {"chord": BODY, **embed}]).encode()
+    headers = {"id": "a", "task": "t", "group": "g", "group_index": 0}
+    return letter("a", canvas="chord", envelope=envelope("a", body=body, headers=headers))
+
+
+def payload_of(made, app):
+    return read_payload(made.envelope, accepted_by(app))
+
+
 def test_letters_outside_chords_touch_no_backend():
     app = Celery("unit", set_as_current=False)
     app._local.backend = Untouchable()
-    reopen_chords(
-        app, [letter("a"), letter("b", canvas="chain", group_id="g"), letter("c", canvas="chord")]
-    )
+    plain = [letter("a"), letter("b", canvas="chain", group_id="g"), letter("c", canvas="chord")]
+    reopen_chords(app, plain)
+    assert [why_not_whole(app, made, payload_of(made, app), T0) for made in plain] == [None] * 3
 
 
-def test_a_backend_that_keeps_no_counts_is_left_alone():
-    app = Celery("unit", backend="cache+memory://", set_as_current=False)
+@pytest.mark.parametrize("backend", ["cache+memory://", "rpc://", "disabled://"])
+def test_where_no_member_can_be_counted_again(backend):
+    app = Celery("unit", broker="memory://", backend=backend, set_as_current=False)
+    made = member()
+    assert "cannot count again" in why_not_whole(app, made, payload_of(made, app), T0)
     before = dict(vars(app.backend))
-    reopen_chords(app, [letter("a", canvas="chord", group_id="g")])
+    reopen_chords(app, [made])
     assert dict(vars(app.backend)) == before
+
+
+def test_a_database_that_counts_by_itself(tmp_path):
+    class Counting(DatabaseBackend):
+        """As that of django-celery-results."""
+
+        def apply_chord(self, header_result_args, body, **kwargs): ...
+
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    app._local.backend = Counting(app=app, url=f"sqlite:///{tmp_path}/results.sqlite3")
+    made = member()
+    assert "cannot count again" in why_not_whole(app, made, payload_of(made, app), T0)
+
+
+def test_errbacks_are_named():
+    linked = member(errbacks=[{"task": "shop.alert"}, {"task": "shop.undo"}, 5])
+    assert errbacks_of(linked.envelope) == ("shop.alert", "shop.undo")
+    assert errbacks_of(member(errbacks=None).envelope) == ()
+
+
+def test_of_what_is_no_json_they_are_not_looked_for():
+    assert errbacks_of(envelope(body=b"{")) == ()
+    assert errbacks_of(envelope(content_type="application/x-python-serialize")) == ()

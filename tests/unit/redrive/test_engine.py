@@ -1,305 +1,335 @@
 """The redrive loop on a SQLite store and a publisher that fails as told."""
 
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from celery import Celery
-from factories import T0, envelope, letter
+from factories import T0, envelope
 
-from celery_dlq import Filter, Settings
-from celery_dlq.errors import FilterError
-from celery_dlq.letter import NO_TASK
+from celery_dlq import Filter
+from celery_dlq.errors import StoreUnavailable
+from celery_dlq.letter import NO_TASK, Outcome
+from celery_dlq.operation import Guard, OperationState, Orders, Pacing, SendingState
 from celery_dlq.redrive import engine as module
-from celery_dlq.redrive.engine import Redrive
-from celery_dlq.redrive.plan import NAMED_ONLY, make_plan, redrivable
-from celery_dlq.redrive.publish import Sent
+from celery_dlq.redrive.sent import Sent
 from celery_dlq.states import Reason, State
-from celery_dlq.store.sql import SQLStore
-
-NOW = T0 + timedelta(hours=1)
-EVERYTHING = Filter()
 
 
-class FakePublisher:
-    """Confirms everything, unless the test says otherwise for a batch."""
-
-    def __init__(self):
-        self.batches, self.answers = [], {}
-        self.before = lambda letters: None
-
-    def send(self, letters):
-        self.before(letters)
-        ids = [made.task_id for made in letters]
-        self.batches.append(ids)
-        return self.answers.get(len(self.batches), Sent(confirmed=list(ids)))
-
-    @property
-    def sent(self):
-        return [task_id for batch in self.batches for task_id in batch]
+def skipped(store, operation):
+    rows = store.sendings(operation.id, states=frozenset({SendingState.SKIPPED})).rows
+    return {row.task_id: row.why for row in rows}
 
 
-@pytest.fixture
-def app():
-    app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.task(_charge, name="shop.charge", shared=False)
-    app.finalize()
-    return app
-
-
-def _charge(): ...
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path}/store.sqlite3")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def publisher(monkeypatch):
-    publisher = FakePublisher()
-
-    @contextmanager
-    def opened(app):
-        yield publisher
-
-    monkeypatch.setattr(module, "open_publisher", opened)
-    return publisher
-
-
-@pytest.fixture
-def run(app, store, publisher):
-    """Redrive, with batches of two and without real waits."""
-
-    def run(wanted=EVERYTHING, now=NOW, batch_size=2, **options):
-        slept = options.pop("slept", [])
-        engine = Redrive(
-            app, store, Settings(batch_size=batch_size), sleep=slept.append, now=lambda: now
-        )
-        return engine.run(wanted, who="tester", **options)
-
-    return run
-
-
-def fill(store, *names, **changes):
-    store.save([letter(name, **changes) for name in names])
-
-
-def states(store):
-    page = store.find(Filter(states=frozenset(State)), limit=100)
-    return {made.task_id: made.state.value for made in page.letters}
-
-
-def test_everything_goes_in_batches_and_is_marked(store, publisher, run):
-    fill(store, *"abcde")
+def test_everything_goes_in_batches_and_is_marked(store, publisher, redrive, fill, states):
+    fill(*"abcde")
     told = []
-    report = run(on_progress=lambda progress: told.append((progress.sent, progress.total)))
-    assert sorted(publisher.sent) == list("abcde")
-    assert [len(batch) for batch in publisher.batches] == [2, 2, 1]
-    assert (report.planned, report.sent, report.unsent, report.skipped, report.error) == (
-        5,
-        5,
-        0,
-        (),
-        None,
-    )
-    assert told == [(2, 5), (4, 5), (5, 5)]
-    assert set(states(store).values()) == {"redriven"}
+    done = redrive(on_progress=lambda progress: told.append(progress.counts.planned))
+    assert publisher.batches == [["a", "b"], ["c", "d"], ["e"]]
+    assert (done.state, done.counts.out, done.counts.left) == (OperationState.DONE, 5, 0)
+    assert set(told) == {5}
+    assert set(states().values()) == {"redriven"}
     assert store.get("a").redrive_count == 1
 
 
-def test_nothing_to_do_opens_no_broker(run, monkeypatch):
+def test_each_claim_is_a_copy_of_its_own(publisher, redrive, fill):
+    tokens = []
+    publisher.before = lambda letters: tokens.append({one.claim_token for one in letters})
+    fill(*"abcd")
+    redrive()
+    [first], [second] = tokens
+    assert first != second
+
+
+def test_nothing_to_do_opens_no_broker(redrive, monkeypatch):
     monkeypatch.setattr(module, "open_publisher", lambda app: 1 / 0)
-    assert run().planned == 0
+    assert redrive().state is OperationState.DONE
 
 
-def test_a_limit_takes_the_oldest_failures(store, publisher, run):
+def test_a_limit_takes_the_oldest_failures(publisher, redrive, fill):
     for minutes, name in ((3, "young"), (1, "old"), (2, "middle")):
         moment = T0 + timedelta(minutes=minutes)
-        fill(store, name, first_failed_at=moment, last_failed_at=moment)
-    assert run(limit=2).planned == 2
+        fill(name, first_failed_at=moment, last_failed_at=moment)
+    assert redrive(limit=2).counts.planned == 2
     assert publisher.sent == ["old", "middle"]
 
 
-def test_letters_that_die_during_the_run_are_not_swept_in(store, publisher, run):
-    fill(store, *"abcd")
-    late = NOW + timedelta(seconds=1)
-    publisher.before = lambda letters: fill(store, "new", first_failed_at=late, last_failed_at=late)
-    assert run().sent == 4
-    assert states(store)["new"] == "dead"
+def test_batches_are_as_large_as_they_were_ordered(publisher, redrive, fill):
+    fill(*"abcde")
+    redrive(batch=4)
+    assert [len(batch) for batch in publisher.batches] == [4, 1]
 
 
-def test_unknown_tasks_are_skipped_once_and_free_afterwards(store, publisher, run):
-    fill(store, "x1", "x2", "x3", task="shop.gone")
-    fill(store, "a")
-    report = run()
+def test_letters_that_die_during_the_run_are_not_swept_in(publisher, redrive, fill, states, time):
+    fill(*"abcd")
+    late = time.now + timedelta(seconds=1)
+    publisher.before = lambda letters: fill("new", first_failed_at=late, last_failed_at=late)
+    assert redrive().counts.out == 4
+    assert states()["new"] == "dead"
+
+
+def test_unknown_tasks_are_skipped_once_and_free_afterwards(
+    store, publisher, redrive, fill, states
+):
+    fill("x1", "x2", "x3", task="shop.gone")
+    fill("a")
+    done = redrive()
     assert publisher.sent == ["a"]
-    assert sorted(item.task_id for item in report.skipped) == ["x1", "x2", "x3"]
-    assert report.unsent == 0
-    assert states(store) == {"a": "redriven", "x1": "dead", "x2": "dead", "x3": "dead"}
+    assert sorted(skipped(store, done)) == ["x1", "x2", "x3"]
+    assert (done.state, done.counts.left) == (OperationState.DONE, 0)
+    assert states() == {"a": "redriven", "x1": "dead", "x2": "dead", "x3": "dead"}
 
 
-def test_a_letter_without_a_way_back_is_skipped(store, publisher, run):
-    fill(store, "lost", envelope=envelope("lost", queue="", exchange=""))
-    [skipped] = run().skipped
-    assert "queue it came from is not known" in skipped.why
+def test_a_letter_without_a_way_back_is_skipped(store, redrive, fill):
+    fill("lost", envelope=envelope("lost", queue="", exchange=""))
+    assert "queue it came from is not known" in skipped(store, redrive())["lost"]
 
 
-def test_what_the_broker_refuses_stays_dead_and_the_rest_goes(store, publisher, run):
-    fill(store, *"abc")
+def test_what_the_broker_refuses_stays_dead_and_the_rest_goes(
+    store, publisher, redrive, fill, states
+):
+    fill(*"abc")
     publisher.answers[1] = Sent(confirmed=["b"], refused={"a": "no queue takes it"})
-    report = run()
-    assert (report.sent, report.unsent) == (2, 0)
-    assert [(item.task_id, item.why) for item in report.skipped] == [("a", "no queue takes it")]
-    assert states(store) == {"a": "dead", "b": "redriven", "c": "redriven"}
+    done = redrive()
+    assert (done.state, done.counts.out) == (OperationState.DONE, 2)
+    assert skipped(store, done) == {"a": "no queue takes it"}
+    assert states() == {"a": "dead", "b": "redriven", "c": "redriven"}
 
 
-def test_a_lost_connection_stops_the_run_and_tells_three_fates_apart(store, publisher, run):
-    fill(store, *"abcde")
+def test_a_lost_connection_pauses_and_tells_three_fates_apart(
+    store, publisher, redrive, fill, states
+):
+    fill(*"abcde")
     publisher.answers[1] = Sent(confirmed=["a"], uncertain=["b"], unsent=["c"], error="reset")
-    report = run(batch_size=3)
-    assert (report.sent, report.uncertain, report.unsent, report.error) == (1, 1, 3, "reset")
-    assert states(store) == {"a": "redriven", "b": "claimed", "c": "dead", "d": "dead", "e": "dead"}
+    paused = redrive(batch=3)
+    assert (paused.state, paused.cause) == (OperationState.PAUSED, "reset")
+    assert (paused.counts.out, paused.counts.sending, paused.counts.left) == (1, 1, 4)
+    assert states() == {"a": "redriven", "b": "claimed", "c": "dead", "d": "dead", "e": "dead"}
 
 
-def test_an_uncertain_letter_is_free_again_when_its_lease_ends(store, publisher, run):
-    fill(store, "a")
+def test_an_uncertain_letter_is_sent_as_another_copy_when_it_goes_on(
+    store, publisher, operations, redrive, fill
+):
+    fill("a")
     publisher.answers[1] = Sent(uncertain=["a"])
-    assert run().error == "the broker did not confirm in time"
-    assert run(now=NOW + timedelta(seconds=119)).planned == 0
-    assert run(now=NOW + timedelta(seconds=121)).sent == 1
+    paused = redrive()
+    assert paused.cause == "the broker did not confirm in time"
+    done = operations.run(
+        paused.id, who="tester", on_progress=lambda _: None, should_stop=lambda: False
+    )
+    assert (done.state, publisher.sent) == (OperationState.DONE, ["a", "a"])
     assert store.get("a").redrive_count == 1
 
 
-def test_an_outcome_that_comes_before_the_mark_stands(store, publisher, run):
-    from celery_dlq.letter import Outcome
+def test_an_uncertain_letter_is_free_for_others_when_its_lease_ends(publisher, redrive, fill, time):
+    fill("a")
+    publisher.answers[1] = Sent(uncertain=["a"])
+    redrive()
+    assert redrive().counts.planned == 0
+    time.pass_(121)
+    assert redrive().counts.out == 1
 
-    fill(store, "a")
-    done = Outcome(task_id="a", redrive=1, succeeded_at=NOW, worker="w")
+
+def test_an_outcome_that_comes_before_the_mark_stands(
+    store, publisher, redrive, fill, states, time
+):
+    fill("a")
+    done = Outcome(task_id="a", redrive=1, succeeded_at=time.now, worker="w")
     publisher.before = lambda letters: store.record_outcomes([done])
-    told = []
-    assert run(on_progress=told.append).sent == 1
-    assert told[0].overtaken == 1
-    assert states(store) == {"a": "resolved"}
+    assert redrive().counts.succeeded == 1
+    assert states() == {"a": "resolved"}
 
 
-def test_a_stop_is_heeded_between_batches(store, publisher, run):
-    fill(store, *"abcd")
-    report = run(should_stop=lambda: bool(publisher.batches))
-    assert (report.sent, report.unsent, report.interrupted) == (2, 2, True)
-    assert sorted(states(store).values()) == ["dead", "dead", "redriven", "redriven"]
+def test_a_stop_is_heeded_between_batches(publisher, redrive, fill, states):
+    fill(*"abcd")
+    paused = redrive(should_stop=lambda: bool(publisher.batches))
+    assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
+    assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
 
 
-def test_a_stop_is_heeded_while_waiting_for_the_pace(store, publisher, run):
-    fill(store, *"ab")
-    slept = []
-    report = run(rate=1.0, slept=slept, should_stop=lambda: len(slept) >= 3)
-    assert (report.sent, report.interrupted) == (1, True)
-    assert max(slept) <= 0.25
-    assert sorted(states(store).values()) == ["dead", "redriven"]
+def test_a_stop_is_heeded_while_waiting_for_the_pace(redrive, fill, states, time):
+    fill(*"ab")
+    paused = redrive(rate=1.0, should_stop=lambda: len(time.slept) >= 3)
+    assert (paused.state, paused.counts.out) == (OperationState.PAUSED, 1)
+    assert max(time.slept) <= 0.25
+    assert sorted(states().values()) == ["dead", "redriven"]
 
 
-def test_a_result_backend_that_is_away_sends_nothing(store, publisher, run, monkeypatch):
+def test_a_result_backend_that_is_away_sends_nothing(publisher, redrive, fill, states, monkeypatch):
     def refuse(app, letters):
         raise ConnectionError("redis is gone")
 
     monkeypatch.setattr(module, "reopen_chords", refuse)
-    fill(store, *"ab")
-    report = run()
-    assert (report.sent, report.unsent) == (0, 2)
-    assert "result backend does not answer" in report.error
-    assert set(states(store).values()) == {"dead"}
+    fill(*"ab")
+    paused = redrive()
+    assert (paused.state, paused.counts.out) == (OperationState.PAUSED, 0)
+    assert "result backend does not answer" in paused.cause
+    assert set(states().values()) == {"dead"}
 
 
-def test_a_publisher_that_raises_leaves_claims_to_their_lease(store, publisher, run):
-    fill(store, *"abc")
+def test_a_publisher_that_raises_leaves_its_claim_to_the_lease(
+    publisher, operations, redrive, fill, states
+):
+    fill(*"abc")
 
     def crash(letters):
         raise KeyboardInterrupt
 
     publisher.before = crash
     with pytest.raises(KeyboardInterrupt):
-        run()
-    assert sorted(states(store).values()) == ["claimed", "claimed", "dead"]
+        redrive()
+    assert sorted(states().values()) == ["claimed", "claimed", "dead"]
 
 
-def test_a_redriven_letter_is_taken_only_by_name(store, publisher, run):
-    fill(store, "a")
-    run()
-    assert run().planned == 0
-    assert run(Filter(states=frozenset({State.REDRIVEN}))).sent == 1
+def test_a_mark_that_fails_is_the_end_of_the_run(store, publisher, redrive, fill, monkeypatch):
+    def away(*_args, **_options):
+        raise StoreUnavailable
+
+    fill(*"ab")
+    monkeypatch.setattr(store, "end_claim", away)
+    with pytest.raises(StoreUnavailable):
+        redrive()
+    assert publisher.sent == ["a", "b"]
+
+
+def test_a_redriven_letter_is_taken_only_by_name(store, redrive, fill):
+    fill("a")
+    redrive()
+    assert redrive().counts.planned == 0
+    assert redrive(Filter(states=frozenset({State.REDRIVEN}))).counts.out == 1
     assert store.get("a").redrive_count == 2
 
 
-def test_redriven_letters_are_each_sent_once_more(store, publisher, run):
-    fill(store, *"abcde")
-    run()
+def test_redriven_letters_are_each_sent_once_more(publisher, redrive, fill):
+    fill(*"abcde")
+    redrive()
     publisher.batches.clear()
-    report = run(Filter(states=frozenset({State.REDRIVEN})), limit=4)
-    assert (report.sent, report.unsent) == (4, 0)
+    done = redrive(Filter(states=frozenset({State.REDRIVEN})), limit=4)
+    assert (done.counts.out, done.counts.left) == (4, 0)
     assert len(set(publisher.sent)) == 4
 
 
-def test_the_run_is_audited(store, run):
-    fill(store, "a")
-    run()
-    from sqlalchemy import select
-
-    from celery_dlq.store import tables
-
-    acts = store.database.read(lambda c: c.execute(select(tables.audit)).mappings().all())
-    assert [(act["who"], act["act"]) for act in acts] == [("tester", "redrive")]
-
-
-def test_the_plan_says_what_the_run_will_do(app, store, run):
-    fill(store, *"abc")
-    fill(store, "x", task="shop.gone")
-    run(Filter(ids=("c",)))
-    before = states(store)
-    plan = make_plan(app, store, Filter())
-    assert (plan.matched, plan.sendable, plan.in_flight) == (4, 2, 1)
-    assert plan.by_task == {"shop.charge": 2}
-    assert [item.task_id for item in plan.skipped] == ["x"]
-    assert any("awaited" in note for note in plan.notes)
-    assert states(store) == before
-    limited = make_plan(app, store, Filter(), limit=1)
-    assert limited.sendable == 1
-    assert any("oldest" in note for note in limited.notes)
-
-
-def test_closed_letters_cannot_be_asked_for():
-    with pytest.raises(FilterError, match="resolved cannot be redriven"):
-        redrivable(Filter(states=frozenset({State.RESOLVED})))
-    assert redrivable(Filter()).states == {State.DEAD}
-
-
-@pytest.mark.parametrize("reason", NAMED_ONLY)
+@pytest.mark.parametrize("reason", NAMED := [Reason.UNSTORED, Reason.MALFORMED])
 class TestLettersThatMustBeNamed:
-    def test_are_left_alone_by_a_redrive_of_everything(self, store, publisher, run, app, reason):
-        fill(store, "fine")
-        fill(store, "apart", reason=reason)
-        plan = make_plan(app, store, EVERYTHING)
+    def test_are_left_alone_by_a_redrive_of_everything(
+        self, publisher, operations, redrive, fill, reason
+    ):
+        fill("fine")
+        fill("apart", reason=reason)
+        plan = operations.plan(Filter(), Orders())
         assert (plan.matched, plan.sendable, plan.in_flight) == (2, 1, 0)
         assert f"--reason {reason.value}" in plan.notes[0]
-        assert run().sent == 1
+        assert redrive().counts.out == 1
         assert publisher.sent == ["fine"]
 
     @pytest.mark.parametrize("by", ["id", "reason"])
-    def test_are_sent_when_they_are(self, store, publisher, run, app, reason, by):
-        fill(store, "apart", reason=reason)
+    def test_are_sent_when_they_are(self, operations, redrive, fill, reason, by):
+        fill("apart", reason=reason)
         wanted = Filter(ids=("apart",)) if by == "id" else Filter(reason=reason)
-        assert (make_plan(app, store, wanted).sendable, make_plan(app, store, wanted).notes) == (
-            1,
-            (),
-        )
-        assert run(wanted).sent == 1
+        plan = operations.plan(wanted, Orders())
+        assert (plan.sendable, plan.notes) == (1, ())
+        assert redrive(wanted).counts.out == 1
 
 
-def test_what_names_no_task_is_sent_when_it_is_named(app, store, publisher, run):
-    store.save([letter("a", task=NO_TASK, reason=Reason.MALFORMED), letter("b", task="far.away")])
-    assert make_plan(app, store, Filter(reason=Reason.MALFORMED)).by_task == {NO_TASK: 1}
-    report = run(Filter(ids=("a", "b")))
+def test_what_names_no_task_is_sent_when_it_is_named(store, publisher, redrive, fill):
+    fill("a", task=NO_TASK, reason=Reason.MALFORMED)
+    fill("b", task="far.away")
+    done = redrive(Filter(ids=("a", "b")))
     assert publisher.sent == ["a"]
-    assert [skipped.task_id for skipped in report.skipped] == ["b"]
+    assert list(skipped(store, done)) == ["b"]
+
+
+class TestCanary:
+    def test_goes_first_and_the_others_when_it_has_succeeded(
+        self, publisher, worker, redrive, fill, time
+    ):
+        fill(*"abcdefg")
+        time.meanwhile = worker.run
+        done = redrive(canary=3)
+        assert done.state is OperationState.DONE
+        assert publisher.batches == [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
+
+    def test_that_fails_ends_the_operation(self, publisher, worker, redrive, fill, states, time):
+        fill(*"abcdefg")
+        time.meanwhile = lambda: worker.run(fails=lambda task_id: task_id == "b")
+        ended = redrive(canary=3)
+        assert (ended.state, ended.counts.left) == (OperationState.ABORTED, 4)
+        assert ended.cause.startswith("the canary failed: ValueError: bad currency")
+        assert ended.cause.endswith("letters b")
+        assert publisher.sent == ["a", "b", "c"]
+        assert states() == {
+            "a": "resolved", "b": "dead", "c": "resolved", **dict.fromkeys("defg", "dead"),
+        }  # fmt: skip
+
+    def test_waits_as_long_as_it_takes(self, worker, redrive, fill, time):
+        fill(*"abc")
+        told = []
+        time.meanwhile = lambda: worker.run() if len(time.slept) == 500 else None
+        done = redrive(canary=1, on_progress=lambda progress: told.append(progress.waits_for))
+        assert done.state is OperationState.DONE
+        assert told.count("the canary") >= 400
+
+
+class TestGuard:
+    def test_a_fix_that_cures_half_is_stopped(self, publisher, worker, redrive, fill, time):
+        fill(*(f"{number:03}" for number in range(300)))
+        time.meanwhile = lambda: worker.run(fails=lambda task_id: int(task_id) % 2)
+        orders = Orders(pacing=Pacing(canary=1, batch=10), guard=Guard(window=40))
+        ended = redrive(orders=orders)
+        assert ended.state is OperationState.ABORTED
+        assert "came back" in ended.cause
+        assert "ValueError: bad currency" in ended.cause
+        assert len(publisher.sent) <= 1 + 40
+        assert ended.counts.left == 300 - len(publisher.sent)
+
+    def test_a_fix_that_cures_nearly_all_goes_on(self, worker, redrive, fill, time):
+        fill(*(f"{number:03}" for number in range(300)))
+        time.meanwhile = lambda: worker.run(fails=lambda task_id: int(task_id) % 50 == 7)
+        orders = Orders(pacing=Pacing(batch=10), guard=Guard(window=40))
+        done = redrive(orders=orders)
+        assert (done.state, done.counts.left) == (OperationState.DONE, 0)
+
+    def test_one_that_is_off_waits_for_nothing(self, publisher, redrive, fill, time):
+        fill(*(f"{number:03}" for number in range(100)))
+        orders = Orders(pacing=Pacing(batch=50), guard=Guard(enabled=False, window=1))
+        assert redrive(orders=orders).counts.out == 100
+        assert not time.slept
+
+    def test_tasks_that_report_nothing_are_not_waited_for(self, publisher, redrive, fill, silent):
+        silent.add("shop.charge")
+        fill(*"abcde")
+        done = redrive(orders=Orders(guard=Guard(window=1)))
+        assert (done.state, done.counts.unknown, done.counts.sent) == (OperationState.DONE, 5, 0)
+
+
+def test_no_more_are_in_flight_than_was_ordered(store, publisher, worker, redrive, fill, time):
+    fill(*"abcdefg")
+    publisher.before = lambda letters: most.append(len(publisher.sent) + len(letters) - ended())
+    most, time.meanwhile = [], worker.run
+
+    def ended():
+        return store.count(Filter(states=frozenset({State.RESOLVED})))
+
+    assert redrive(max_in_flight=3).counts.out == 7
+    assert max(most) == 3
+
+
+class TestSomebodyElse:
+    @pytest.mark.parametrize(
+        ("act", "state"),
+        [("pause", OperationState.PAUSED), ("cancel", OperationState.CANCELLED)],
+    )
+    def test_stops_it_between_batches(
+        self, publisher, operations, redrive, fill, states, time, act, state
+    ):
+        fill(*"abcdefghij")
+
+        def after_the_first(letters):
+            if len(publisher.batches) == 1:
+                [operation] = operations.left()
+                getattr(operations, act)(operation.id, who="boss")
+            time.pass_(1.0)
+
+        publisher.before = after_the_first
+        ended = redrive()
+        assert (ended.state, ended.cause.split()[-1]) == (state, "boss")
+        assert ended.counts.left == 10 - len(publisher.sent) >= 2
+        assert set(states().values()) <= {"dead", "redriven"}

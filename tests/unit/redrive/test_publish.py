@@ -8,11 +8,13 @@ from celery_dlq.errors import RedriveError
 from celery_dlq.headers import (
     ATTEMPTS_HEADER,
     COMPRESSED_HEADER,
+    COPY_HEADER,
     LETTER_HEADER,
     REDRIVE_HEADER,
 )
 from celery_dlq.redrive import publish as module
-from celery_dlq.redrive.publish import _Batching, _Confirming, headers_to_send, open_publisher
+from celery_dlq.redrive.message import headers_to_send
+from celery_dlq.redrive.publish import _Batching, _Confirming, open_publisher
 
 
 def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
@@ -27,6 +29,12 @@ def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
         "id": "a", "task": "t", "retries": 0, "eta": None, "expires": None, "tenant": "acme",
         "group": "g", "group_index": 2, REDRIVE_HEADER: 2,
     }  # fmt: skip
+
+
+def test_what_is_sent_under_a_claim_is_marked_as_its_copy():
+    kept = envelope("a", headers={"id": "a", "task": "t", COPY_HEADER: "an older one"})
+    assert headers_to_send(letter("a", envelope=kept, claim_token="5c"))[COPY_HEADER] == "5c"
+    assert COPY_HEADER not in headers_to_send(letter("a", envelope=kept))
 
 
 @pytest.mark.parametrize("headers", [{}, {"id": 4711, "task": "t"}, {"id": "x" * 300, "task": "t"}])
@@ -79,6 +87,16 @@ def test_a_message_goes_to_its_queue_as_it_was(app):
         message.ack()
     assert (message.body, message.content_type) == (b"\x00\xff", "application/x-pickle")
     assert message.properties["correlation_id"] == "a"
+
+
+def test_each_message_has_a_delivery_tag_of_its_own(app):
+    for _ in range(2):
+        with open_publisher(app) as publisher:
+            publisher.send([letter("a"), letter("b")])
+    with app.connection_for_read() as connection:
+        queue = connection.SimpleQueue("celery")
+        tags = {queue.get_nowait().properties["delivery_tag"] for _ in range(4)}
+    assert len(tags) == 4
 
 
 def test_a_broker_that_is_away_is_one_line_with_the_next_step():

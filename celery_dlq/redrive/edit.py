@@ -1,0 +1,109 @@
+"""Changes the message of one letter by hand, for good: the text that is edited, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from kombu.utils import json
+
+from celery_dlq.errors import RepairError
+from celery_dlq.letter import DeadLetter
+from celery_dlq.redact import Redactor
+from celery_dlq.redrive.change import describe
+from celery_dlq.redrive.contents import (
+    COPIES,
+    Contents,
+    contents_of,
+    why_not_set,
+    with_contents,
+)
+from celery_dlq.redrive.payload import accepted_by
+from celery_dlq.states import State
+from celery_dlq.store.base import Edit
+
+_PARTS = ("args", "kwargs", "headers")
+
+
+def text_to_edit(app: Any, letter: DeadLetter) -> str:
+    """What may be changed in the message of ``letter``, as JSON; as Celery writes it, which has forms for
+    dates, decimals and bytes.
+
+    :raises RepairError: it cannot be read or written so, or ``letter`` is not dead.
+    """
+    _check_dead(letter)
+    contents = contents_of(letter, accepted_by(app))
+    contents["headers"] = {
+        name: value for name, value in contents["headers"].items() if not _stays(name)
+    }
+    try:
+        return f"{json.dumps(contents, indent=2, ensure_ascii=False)}\n"
+    except Exception as error:
+        raise RepairError(
+            f"its arguments cannot be written as JSON ({type(error).__name__}: {error}); "
+            "change them by redrive --transform"
+        ) from error
+
+
+def read_text(text: str) -> Contents:
+    """The contents that an edited text says.
+
+    :raises RepairError: it is no JSON, or not a table of args, kwargs and headers.
+    """
+    try:
+        contents = json.loads(text)
+    except Exception as error:
+        raise RepairError(f"It is no JSON: {error}; mend it, or leave it as it was") from error
+    if not isinstance(contents, dict) or set(contents) != set(_PARTS):
+        raise RepairError("It must be a JSON object of just args, kwargs and headers")
+    return contents
+
+
+def make_edit(
+    app: Any,
+    letter: DeadLetter,
+    changes: Mapping[str, Any],
+    redactor: Redactor,
+    *,
+    who: str,
+    at: datetime,
+) -> Edit:
+    """The message of ``letter`` with those of args, kwargs and headers that ``changes`` has. Headers that
+    stay as they are need not be among the new ones.
+
+    :raises RepairError: they change nothing or what has to stay, or ``letter`` is not dead.
+    """
+    _check_dead(letter)
+    accepted = accepted_by(app)
+    before = contents_of(letter, accepted)
+    wanted = {**contents_of(letter, accepted), **changes}
+    if isinstance(wanted["headers"], Mapping):
+        staying = {name: value for name, value in before["headers"].items() if _stays(name)}
+        wanted["headers"] = {**staying, **wanted["headers"]}
+    after = with_contents(letter, wanted, accepted)
+    diff = describe(before, contents_of(after, accepted), redactor)
+    if not diff:
+        raise RepairError("Nothing was changed, so the letter stays as it is")
+    return Edit(
+        task_id=letter.task_id,
+        before=letter.envelope,
+        after=after.envelope,
+        args=redactor.display(wanted["args"]),
+        kwargs=redactor.display(wanted["kwargs"]),
+        diff=diff,
+        how="edit",
+        who=who,
+        at=at,
+    )
+
+
+def _check_dead(letter: DeadLetter) -> None:
+    if letter.state is not State.DEAD:
+        raise RepairError(
+            f"{letter.task_id} is {letter.state.value}; only the message of a dead letter can be edited"
+        )
+
+
+def _stays(header: str) -> bool:
+    return header in COPIES or why_not_set(header) is not None

@@ -1,0 +1,226 @@
+"""Where an operation stands in the store: what may be claimed for it, and what became of that."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from celery_dlq.errors import OperationError
+from celery_dlq.letter import DeadLetter
+from celery_dlq.operation import OperationState
+from celery_dlq.redrive import guard
+from celery_dlq.redrive.pace import Pace
+from celery_dlq.redrive.room import room_of
+from celery_dlq.store.base import Operation, Store
+
+#: Seconds between looks at what others did to the operation, and what became of its letters.
+LOOK_S = 0.5
+#: The same while nothing may be sent before something has changed.
+WAIT_S = 0.1
+#: Who aborts, for the audit.
+GUARD = "refill guard"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What is to be done next: letters to send, or a wait, or nothing any more."""
+
+    letters: tuple[DeadLetter, ...] = ()
+    #: Of their claim.
+    token: str = ""
+    wait_s: float = 0.0
+    #: What it waits for, in words.
+    waits_for: str = ""
+    is_over: bool = False
+
+
+@dataclass(kw_only=True)
+class Settled:
+    """What became of the letters of one claim. Those that are nowhere here may have been sent: their
+    claim has to end first."""
+
+    token: str
+    #: Confirmed by the broker, with what was changed in each.
+    sent: dict[str, str] = field(default_factory=dict)
+    #: Of those, the ones of which nobody will report what became.
+    silent: set[str] = field(default_factory=set)
+    skipped: dict[str, str] = field(default_factory=dict)
+    unsent: list[str] = field(default_factory=list)
+
+    @property
+    def known(self) -> int:
+        """Letters of which it is known what became of them."""
+        return len({*self.sent, *self.skipped, *self.unsent})
+
+
+class Ledger:
+    """Claims for an operation as much as it may send, and marks what was sent. One thread may claim while
+    another one marks.
+
+    :param batch: letters of one claim.
+    :param lease_s: how long a claim holds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        operation: Operation,
+        *,
+        batch: int,
+        lease_s: float,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        pacing = operation.orders.pacing
+        self._store, self.operation = store, operation
+        self._batch, self._lease_s = batch, lease_s
+        self._now, self._monotonic, self._should_stop = now, monotonic, should_stop
+        self._pace = Pace(pacing.rate, pacing.ramp_s, monotonic=monotonic)
+        #: Letters that are claimed and not settled, by claim.
+        self._in_hand: dict[str, int] = {}
+        #: Held while what is in hand, or counted, changes: what the store counts as sent is not added once
+        #: more.
+        self._changing = threading.RLock()
+        self._look_at = monotonic()
+        self.counts = replace(operation.counts, sending=0)
+        #: Nothing is left to be sent.
+        self.is_done = not operation.counts.left
+
+    def take(self) -> Taken:
+        """The next letters, claimed; or why there are none.
+
+        :raises StoreError: the store failed.
+        """
+        if not self.goes_on():
+            return Taken(is_over=True)
+        # Asked first: what is given back while the store is asked for more is left, too.
+        is_last = not self._in_hand
+        room = room_of(self.operation.orders, self.counts)
+        if room.size:
+            delay_s = self._pace.delay_s()
+            return Taken(wait_s=delay_s) if delay_s else self._claim(room.size, is_last)
+        if self.counts.left <= self.counts.sending:
+            return self._nothing_left(is_last)
+        self._look_at = min(self._look_at, self._monotonic() + WAIT_S)
+        return Taken(wait_s=WAIT_S, waits_for=room.waits_for)
+
+    def goes_on(self) -> bool:
+        """Whether nobody has stopped it: neither a person nor its guard.
+
+        :raises StoreError: the store failed.
+        """
+        if self._monotonic() >= self._look_at:
+            self._look()
+        return not self._should_stop() and self.operation.state is OperationState.RUNNING
+
+    def settle(self, settled: Settled) -> None:
+        """Mark what became of a claim.
+
+        :raises StoreError: the store failed.
+        """
+        with self._changing:
+            unknown = self._in_hand[settled.token] - settled.known
+            self._settle(settled, is_all=not unknown)
+            silent = len(settled.silent & settled.sent.keys())
+            # Of what nothing is known stays in hand: this run is not done while its claim holds.
+            self._in_hand[settled.token] = unknown
+            if not unknown:
+                del self._in_hand[settled.token]
+            self._count(
+                sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped)
+            )
+
+    def _settle(self, settled: Settled, *, is_all: bool) -> None:
+        operation_id, token, now = self.operation.id, settled.token, self._now()
+        if settled.skipped:
+            self._store.skip_sendings(operation_id, token, settled.skipped, now=now)
+        if settled.unsent:
+            self._store.release_sendings(operation_id, token, settled.unsent)
+        # All else of a claim may be marked at once, but not when of some nothing is known.
+        confirm = self._store.end_claim if is_all else self._store.confirm_sendings
+        if settled.sent or is_all:
+            confirm(operation_id, token, settled.sent, silent=settled.silent, now=now)
+
+    def close(self) -> Operation:
+        """The operation as it is now, done when nothing is left to send."""
+        if self.is_done and self.operation.state is OperationState.RUNNING:
+            self._move(OperationState.DONE, who=self.operation.who)
+        self._refresh()
+        return self.operation
+
+    def _claim(self, most: int, is_last: bool) -> Taken:
+        now, token = self._now(), uuid.uuid4().hex
+        letters = self._store.claim_for(
+            self.operation,
+            # A copy of its own for each claim: two of one letter are never taken for one.
+            token=token,
+            lease_until=now + timedelta(seconds=self._lease_s),
+            limit=self._pace.batch_size(min(most, self._batch)),
+            now=now,
+        ).letters
+        if not letters:
+            return self._nothing_left(is_last)
+        self._pace.took(len(letters))
+        with self._changing:
+            self._in_hand[token] = len(letters)
+            self._count()
+        return Taken(letters=letters, token=token)
+
+    def _nothing_left(self, is_last: bool) -> Taken:
+        # What is in hand may come back unsent.
+        self.is_done = is_last
+        return Taken(is_over=self.is_done)
+
+    def _count(self, *, sent: int = 0, unknown: int = 0, skipped: int = 0) -> None:
+        known = self.counts
+        self.counts = replace(
+            known,
+            # Not the store's: what an earlier runner left behind is claimed once more.
+            sending=sum(self._in_hand.values()),
+            sent=known.sent + sent,
+            unknown=known.unknown + unknown,
+            skipped=known.skipped + skipped,
+        )
+
+    def _look(self) -> None:
+        began = self._monotonic()
+        self._refresh()
+        if self.operation.state is OperationState.RUNNING:
+            cause = self._why_abort()
+            if cause is not None:
+                self._move(OperationState.ABORTED, who=GUARD, cause=cause)
+        # The sendings of a large operation take time to count: at most a tenth of it all.
+        now = self._monotonic()
+        self._look_at = now + max(LOOK_S, 9 * (now - began))
+
+    def _refresh(self) -> None:
+        with self._changing:
+            found = self._store.operation(self.operation.id)
+            if found is None:
+                raise OperationError(f"Operation {self.operation.id} is gone from the store.")
+            self.operation, self.counts = found, found.counts
+            self._count()
+
+    def _why_abort(self) -> str | None:
+        orders, counts = self.operation.orders, self.counts
+        canary = orders.pacing.canary
+        if canary and guard.canary_is_out(canary, counts):
+            endings = self._store.recent_endings(self.operation.id, canary)
+            return guard.why_no_more(canary, counts, endings)
+        judged = guard.judged(orders.guard, counts, canary) if orders.guard.enabled else 0
+        if not judged:
+            return None
+        return guard.why_stop(orders.guard, self._store.recent_endings(self.operation.id, judged))
+
+    def _move(self, to: OperationState, *, who: str, cause: str = "") -> None:
+        try:
+            self.operation = self._store.move_operation(
+                self.operation.id, to, who=who, cause=cause, now=self._now()
+            )
+        except OperationError:
+            # Somebody was quicker, and has paused or cancelled it.
+            self._refresh()

@@ -1,0 +1,69 @@
+"""The message that a redrive sends: the original one, marked as this redrive's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from celery_dlq.headers import (
+    ATTEMPTS_HEADER,
+    COMPRESSED_HEADER,
+    COPY_HEADER,
+    DELIVERY_HEADERS,
+    FREE_HEADER,
+    LETTER_HEADER,
+    REDRIVE_HEADER,
+    RELEASE_HEADERS,
+)
+from celery_dlq.letter import DeadLetter
+from celery_dlq.states import State
+
+_DROPPED = (
+    ATTEMPTS_HEADER, COMPRESSED_HEADER, COPY_HEADER, FREE_HEADER, LETTER_HEADER, *RELEASE_HEADERS,
+)  # fmt: skip
+
+#: A first attempt that does not expire: the original deadline is long over.
+_RENEWED: Mapping[str, Any] = {"retries": 0, "expires": None}
+
+
+def arguments_of(letter: DeadLetter) -> dict[str, Any]:
+    """The message of ``letter`` as arguments of kombu's ``publish()``: same id, body bytes, headers, priority
+    and place in its canvas; for its queue, or where the queue is not known, its exchange."""
+    envelope = letter.envelope
+    arguments = dict(envelope.properties)
+    arguments.pop("expiration", None)
+    arguments.update(
+        body=envelope.body,
+        exchange="" if envelope.queue else envelope.exchange,
+        routing_key=envelope.queue or envelope.routing_key,
+        content_type=envelope.content_type,
+        content_encoding=envelope.content_encoding,
+        headers=headers_to_send(letter),
+    )
+    return arguments
+
+
+def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
+    """The original headers, as of a first attempt, marked as this letter's next redrive, and as the copy
+    of it that its claim sends; of a parked retry, those that it has."""
+    original = letter.envelope.headers
+    if letter.state is State.PARKED:
+        return {name: value for name, value in original.items() if name != COMPRESSED_HEADER}
+    kept = {name: value for name, value in original.items() if not _is_dropped(name)}
+    if "task" in kept:
+        kept |= {**_RENEWED, "eta": letter.due_at and letter.due_at.isoformat()}
+    if COMPRESSED_HEADER not in original:
+        # kombu has undone the compression when it hands a message over.
+        kept.pop("compression", None)
+    if kept.get("id") != letter.task_id:
+        # The outcome could not be told to this letter by the message's own id.
+        kept[LETTER_HEADER] = letter.task_id
+    if letter.claim_token:
+        kept[COPY_HEADER] = letter.claim_token
+    return {**kept, REDRIVE_HEADER: letter.redrive_count + 1}
+
+
+@functools.lru_cache(maxsize=1_024)  # the letters of a task have the same headers
+def _is_dropped(name: object) -> bool:
+    return name in _DROPPED or (isinstance(name, str) and name.startswith(DELIVERY_HEADERS))

@@ -1,0 +1,93 @@
+"""Whether orders make sense, alone and for the letters that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from celery_dlq.errors import OrdersError
+from celery_dlq.operation import Checking, Guard, Orders, Pacing, Repair
+from celery_dlq.redrive.plan import Plan
+
+#: Tasks that an error names.
+_NAMED = 5
+
+
+def check_orders(orders: Orders) -> None:
+    """Check what can be checked before any letter is looked for.
+
+    :raises OrdersError: a number that makes no sense, or orders that contradict each other.
+    """
+    problems = [
+        *_pacing_problems(orders.pacing),
+        *_guard_problems(orders.guard),
+        *_checking_problems(orders.checking),
+        *_repair_problems(orders.repair),
+    ]
+    if problems:
+        raise OrdersError(" ".join(problems))
+
+
+def check_canary(orders: Orders, plan: Plan, reports: Callable[[str], bool]) -> None:
+    """Check that the canary can be sent, and that something will be heard of it.
+
+    :param reports: whether a worker reports what becomes of a task's messages.
+    :raises OrdersError: it cannot, or will not.
+    """
+    canary = orders.pacing.canary
+    if not canary or not plan.sendable:
+        return
+    if canary > plan.sendable:
+        raise OrdersError(
+            f"A canary of {canary} is more than the {plan.sendable} letters that would be sent; "
+            "make it smaller."
+        )
+    run = [orders.repair.to_task] if orders.repair.to_task else plan.by_task
+    silent = [task for task in run if not reports(task)]
+    if silent:
+        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
+        raise OrdersError(
+            f"A canary waits for outcomes, and only tasks on DLQTask report them, which "
+            f"{', '.join(silent[:_NAMED])}{more} are not; leave the canary out, or filter by task."
+        )
+
+
+def _pacing_problems(pacing: Pacing) -> Iterator[str]:
+    if pacing.rate is not None and not 0 < pacing.rate < float("inf"):
+        yield f"The rate must be above zero, not {pacing.rate!r}."
+    if not 0 <= pacing.ramp_s < float("inf"):
+        yield f"The ramp must be a time, not {pacing.ramp_s!r} seconds."
+    if pacing.ramp_s and pacing.rate is None:
+        yield "A ramp leads up to a rate; give that, too."
+    if pacing.canary < 0:
+        yield f"The canary must be a number of letters, not {pacing.canary!r}."
+    for name in ("limit", "batch", "max_in_flight", "max_queue_depth"):
+        value = getattr(pacing, name)
+        if value is not None and value < 1:
+            yield f"{name} must be 1 or more, not {value!r}."
+
+
+def _guard_problems(guard: Guard) -> Iterator[str]:
+    if not 0 < guard.ratio <= 1:
+        yield f"The guard's ratio must be above 0 and at most 1, not {guard.ratio!r}."
+    for name in ("window", "least", "in_a_row"):
+        value = getattr(guard, name)
+        if value < 1:
+            yield f"The guard's {name} must be 1 or more, not {value!r}."
+
+
+def _checking_problems(checking: Checking) -> Iterator[str]:
+    if checking.max_redrives is not None and checking.max_redrives < 1:
+        yield f"max_redrives must be 1 or more, not {checking.max_redrives!r}."
+    for name in ("max_age_s", "validate_timeout_s"):
+        value = getattr(checking, name)
+        if value is not None and not value > 0:
+            yield f"{name} must be above zero, not {value!r}."
+
+
+def _repair_problems(repair: Repair) -> Iterator[str]:
+    if repair.countdown_s is not None and repair.eta is not None:
+        yield "A countdown and an eta contradict each other; leave one of them out."
+    if repair.countdown_s is not None and not 0 <= repair.countdown_s < float("inf"):
+        yield f"The countdown must be a time, not {repair.countdown_s!r} seconds."
+    if repair.eta is not None and repair.eta.tzinfo is None:
+        yield "The eta needs a time zone."

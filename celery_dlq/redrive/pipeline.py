@@ -1,0 +1,106 @@
+"""Redis: the messages of a batch in one write, each put together from parts that are encoded already."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kombu.utils.json import JSONEncoder, dumps
+
+from celery_dlq.letter import DeadLetter
+from celery_dlq.redrive.message import arguments_of
+from celery_dlq.redrive.sent import Sent, reason
+
+#: What a message begins with whose body is to be put in.
+_EMPTY = '{"body": ""'
+
+#: kombu makes one for each message, of the same options.
+_encoder = JSONEncoder()
+
+
+class Pipelined:
+    """Publishes as kombu's ``Producer.batch`` does, byte by byte, in a third of its time: one command a
+    list, which takes its messages all together. A transport that may repeat a write by itself is not for
+    this.
+
+    :param producer: of a channel of kombu's Redis transport.
+    """
+
+    def __init__(self, producer: Any) -> None:
+        self._producer, self._channel = producer, producer.channel
+        self._keys: dict[tuple[str, int], str] = {}
+
+    def send(self, letters: Sequence[DeadLetter]) -> Sent:
+        """Publish the original messages of letters whose queue is known; never raises."""
+        sent = Sent()
+        lists: dict[str, list[str]] = {}
+        for letter in letters:
+            self._add(lists, letter, sent)
+        try:
+            with self._channel.conn_or_acquire() as client, client.pipeline(False) as pipe:
+                for key, texts in lists.items():
+                    pipe.lpush(key, *texts)
+                sent.unsent, sent.uncertain = [], sent.unsent
+                pipe.execute()
+        except Exception as error:  # noqa: BLE001 - a connection can fail in any way
+            sent.error = reason(error)
+            return sent
+        sent.confirmed, sent.uncertain = sent.uncertain, []
+        return sent
+
+    def _add(self, lists: dict[str, list[str]], letter: DeadLetter, sent: Sent) -> None:
+        try:
+            key, text = self._command(letter)
+        except Exception as error:  # noqa: BLE001 - headers may be anything
+            sent.refused[letter.task_id] = f"it cannot be encoded: {reason(error)}"
+        else:
+            lists.setdefault(key, []).append(text)
+            sent.unsent.append(letter.task_id)
+
+    def _command(self, letter: DeadLetter) -> tuple[str, str]:
+        """The list that the message belongs on, and the message."""
+        producer, channel, arguments = self._producer, self._channel, arguments_of(letter)
+        queue, exchange = arguments.pop("routing_key"), arguments.pop("exchange")
+        _, mode = producer._delivery_details(exchange, arguments.pop("delivery_mode", None))
+        headers, priority = arguments.pop("headers"), arguments.pop("priority", 0)
+        body, content_type, encoding = producer._prepare(
+            arguments.pop("body"), None, arguments.pop("content_type"),
+            arguments.pop("content_encoding"), None, headers,
+        )  # fmt: skip
+        arguments["delivery_mode"] = mode
+        message = channel.prepare_message(
+            body, priority, content_type, encoding, headers, arguments
+        )
+        channel._inplace_augment_message(message, exchange, queue)
+        return self._key(queue, message), encode(message)
+
+    def _key(self, queue: str, message: Any) -> str:
+        place = queue, self._channel._get_message_priority(message, reverse=False)
+        if place not in self._keys:
+            self._keys[place] = self._channel._q_for_pri(*place)
+        return self._keys[place]
+
+
+def encode(message: dict[str, Any]) -> str:
+    """What kombu writes of ``message``. In base64 is nothing that JSON has to escape."""
+    body = message["body"]
+    if not isinstance(body, str) or message["properties"].get("body_encoding") != "base64":
+        return str(dumps(message))
+    rest = _encoder.encode({**message, "body": ""})
+    assert rest.startswith(_EMPTY), "kombu puts the body first"  # noqa: S101
+    return f'{_EMPTY[:-1]}{body}"{rest[len(_EMPTY) :]}'
+
+
+def numbered(name: str | None = None) -> Callable[[], str]:
+    """Gives names that nobody else gives."""
+    name, numbers = name or uuid.uuid4().hex, itertools.count(1)
+    return lambda: f"{name}-{next(numbers)}"
+
+
+def fits(channel: Any) -> bool:
+    """Whether ``channel`` is one that this can write to: kombu's own, on Redis, which says that nothing
+    repeats a write behind it, and has no queue that ends by itself."""
+    is_redis = type(channel).__module__ == "kombu.transport.redis"
+    return is_redis and not getattr(channel, "_expires", None)

@@ -1,0 +1,24 @@
+"""What became of messages that were published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Sent:
+    """What became of a batch, by task id."""
+
+    confirmed: list[str] = field(default_factory=list)
+    #: Refused by the broker, with its reason.
+    refused: dict[str, str] = field(default_factory=dict)
+    #: Never handed to the broker, because the connection was lost before.
+    unsent: list[str] = field(default_factory=list)
+    #: Handed over, but the broker did not answer.
+    uncertain: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+def reason(error: Exception) -> str:
+    """``error`` in one line."""
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

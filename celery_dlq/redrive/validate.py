@@ -1,0 +1,134 @@
+"""Runs a letter's task before it is sent, in a process of its own that may hang, die, or be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import IO, Any, cast
+
+from celery_dlq.errors import RedriveError
+from celery_dlq.letter import DeadLetter
+from celery_dlq.redrive.payload import task_of
+
+#: Seconds in which the process has to import the app.
+START_TIMEOUT_S = 60.0
+
+
+class Validator:
+    """Asks a process about one letter after the other. One that hangs or dies is replaced.
+
+    :param timeout_s: what one letter may take.
+    :raises RedriveError: no other process could find the app.
+    """
+
+    def __init__(self, app: Any, *, timeout_s: float) -> None:
+        self._where, self._timeout_s = where_is(app), timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Validator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kill()
+
+    def why_not(self, letter: DeadLetter) -> str | None:
+        """What the task's ``validate()`` raises for ``letter``, or its body where it has none; None
+        when it raises nothing.
+
+        :raises RedriveError: the process cannot import the app.
+        """
+        process = self._process = self._process or self._started()
+        self._tell(process, letter)
+        try:
+            answer = _read_line(process, self._timeout_s)
+        except TimeoutError:
+            self._kill()
+            return f"its validation took longer than {self._timeout_s:g} s (--validate-timeout)"
+        if not answer:
+            self._kill()
+            return f"its validation ended the process it ran in (exit status {process.returncode})"
+        return json.loads(answer)["why"] or None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(  # noqa: S603 - nothing in it comes from a message
+            [sys.executable, "-m", "celery_dlq.redrive.sandbox", self._where, str(self._timeout_s)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        self._process = process
+        with contextlib.suppress(TimeoutError):
+            why = json.loads(_read_line(process, START_TIMEOUT_S) or b'{"why": "it died"}')["why"]
+            if not why:
+                return process
+            raise RedriveError(f"{self._where} cannot be imported for --validate: {why}")
+        raise RedriveError(
+            f"{self._where} was not imported within {START_TIMEOUT_S:g} s for --validate"
+        )
+
+    def _tell(self, process: subprocess.Popen[bytes], letter: DeadLetter) -> None:
+        question = {
+            "task_id": letter.task_id,
+            "task": task_of(letter),
+            "envelope": letter.envelope.to_dict(),
+        }
+        with contextlib.suppress(BrokenPipeError):  # it has died; so it does not answer either
+            stdin = cast(IO[bytes], process.stdin)
+            stdin.write(json.dumps(question).encode() + b"\n")
+            stdin.flush()
+
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            # With all that the task has started.
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError), process:
+            pass  # closes its pipes and waits
+
+
+def where_is(app: Any) -> str:
+    """Where another process finds ``app``, as ``module:attribute``.
+
+    :raises RedriveError: no module that can be imported has it.
+    """
+    for name, module in sorted(sys.modules.items()):
+        held = dict(getattr(module, "__dict__", None) or {})
+        found = [attribute for attribute, value in held.items() if value is app]
+        if found and name != "__main__":
+            return f"{name}:{found[0]}"
+    raise RedriveError(
+        "--validate needs an app that another process can import; make it in a module of its own"
+    )
+
+
+def _read_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
+    """A line that ``process`` writes; empty when it ends instead.
+
+    :raises TimeoutError: it does neither.
+    """
+    stdout = cast(IO[bytes], process.stdout).fileno()
+    line, deadline = b"", time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(stdout, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            chunk = os.read(stdout, 65_536)
+            if not chunk:
+                return b""
+            line += chunk
+    return line

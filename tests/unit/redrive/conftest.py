@@ -1,0 +1,179 @@
+"""A redrive on a SQLite store, with a publisher that fails as told and a clock that only sleeping moves."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from celery import Celery
+from factories import T0, attempt, letter
+
+from celery_dlq import Filter, Settings
+from celery_dlq.letter import Outcome
+from celery_dlq.operation import Orders, Pacing
+from celery_dlq.redact import Redactor
+from celery_dlq.redrive import engine
+from celery_dlq.redrive.engine import Clock
+from celery_dlq.redrive.operations import Operations
+from celery_dlq.redrive.sent import Sent
+from celery_dlq.states import State
+from celery_dlq.store.sql import SQLStore
+
+EVERYTHING = Filter()
+
+
+class Time:
+    """Stands still but for sleeping; then the test may let something happen."""
+
+    def __init__(self):
+        self.now, self.slept = T0 + timedelta(hours=1), []
+        self.meanwhile = lambda: None
+
+    def sleep(self, seconds):
+        self.pass_(seconds)
+        self.slept.append(seconds)
+        assert len(self.slept) < 10_000, "it waits in vain"
+        self.meanwhile()
+
+    def pass_(self, seconds):
+        self.now += timedelta(seconds=seconds)
+
+    @property
+    def clock(self):
+        return Clock(now=lambda: self.now, monotonic=lambda: self.now.timestamp(), sleep=self.sleep)
+
+
+class FakePublisher:
+    """Confirms everything, unless the test says otherwise for a batch."""
+
+    def __init__(self):
+        self.batches, self.answers = [], {}
+        self.before = lambda letters: None
+
+    def send(self, letters):
+        self.before(letters)
+        ids = [made.task_id for made in letters]
+        self.batches.append(ids)
+        return self.answers.get(len(self.batches), Sent(confirmed=list(ids)))
+
+    @property
+    def sent(self):
+        return [task_id for batch in self.batches for task_id in batch]
+
+
+class Worker:
+    """Ends what was sent and has not ended yet, as the test says."""
+
+    def __init__(self, store, publisher, time):
+        self._store, self._publisher, self._time = store, publisher, time
+        self._ended = 0
+
+    def run(self, fails=lambda _task_id: False):
+        new = self._publisher.sent[self._ended :]
+        self._ended += len(new)
+        for task_id in new:
+            self._time.pass_(0.001)
+            redrive = 1
+            if fails(task_id):
+                moment = (self._time.now - T0).total_seconds() / 60
+                self._store.save([letter(task_id, attempt(redrive=redrive, minutes=moment))])
+            else:
+                done = Outcome(
+                    task_id=task_id, redrive=redrive, succeeded_at=self._time.now, worker="w"
+                )
+                self._store.record_outcomes([done])
+
+
+@pytest.fixture
+def app():
+    app = Celery("unit", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app.task(_charge, name="shop.charge", shared=False)
+    app.finalize()
+    return app
+
+
+def _charge(*args, **kwargs): ...
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SQLStore(f"sqlite:///{tmp_path}/store.sqlite3")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def publisher(monkeypatch):
+    publisher = FakePublisher()
+
+    @contextmanager
+    def opened(app):
+        yield publisher
+
+    monkeypatch.setattr(engine, "open_publisher", opened)
+    return publisher
+
+
+@pytest.fixture
+def worker(store, publisher, time):
+    return Worker(store, publisher, time)
+
+
+@pytest.fixture
+def silent():
+    """Names of tasks of which no outcome is reported."""
+    return set()
+
+
+@pytest.fixture
+def operations(app, store, publisher, time, silent):
+    """Operations with batches of two."""
+    settings = Settings(batch_size=2)
+    return Operations(
+        app, store, settings, redactor=Redactor(()),
+        reports=lambda task: task not in silent, clock=time.clock,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def redrive(operations):
+    """Make an operation and run it; returns it as it is in the end."""
+
+    def redrive(
+        wanted=EVERYTHING, *, orders=None, on_progress=lambda _: None,
+        should_stop=lambda: False, **pacing,
+    ):  # fmt: skip
+        orders = orders or Orders(pacing=Pacing(**pacing))
+        made = operations.make(wanted, orders, who="tester", detached=False)
+        return operations.run(
+            made.id, who="tester", on_progress=on_progress, should_stop=should_stop
+        )
+
+    return redrive
+
+
+@pytest.fixture
+def fill(store):
+    """Save letters of these names."""
+
+    def fill(*names, **changes):
+        store.save([letter(name, **changes) for name in names])
+
+    return fill
+
+
+@pytest.fixture
+def states(store):
+    """The state of each letter."""
+
+    def states():
+        page = store.find(Filter(states=frozenset(State)), limit=100)
+        return {made.task_id: made.state.value for made in page.letters}
+
+    return states

@@ -1,0 +1,141 @@
+"""A message as a text that a person edits, and what becomes of it."""
+
+import json
+import pickle
+from datetime import datetime, timezone
+from decimal import Decimal
+
+import pytest
+from celery import Celery
+from factories import T0, envelope, letter
+from kombu.utils import json as celery_json
+
+from celery_dlq.errors import PayloadError, RepairError
+from celery_dlq.redact import Redactor
+from celery_dlq.redrive.edit import make_edit, read_text, text_to_edit
+from celery_dlq.states import State
+
+HEADERS = {
+    "id": "0d3f", "task": "shop.charge", "retries": 2, "group": "g", "x-dlq-attempts": "[]",
+    "argsrepr": "(17,)", "tenant": "acme",
+}  # fmt: skip
+
+
+@pytest.fixture
+def app():
+    return Celery("unit", set_as_current=False)
+
+
+@pytest.fixture
+def edit(app):
+    def edit(made=None, **changes):
+        return make_edit(app, made or message(), changes, Redactor(), who="ann", at=T0)
+
+    return edit
+
+
+def message(args=(17,), kwargs=None, **changes):
+    body = celery_json.dumps([list(args), kwargs or {}, {"chord": None}]).encode()
+    return letter(envelope=envelope(body=body, headers=HEADERS), **changes)
+
+
+def test_the_text_is_what_may_be_changed(app):
+    text = text_to_edit(app, message((17,), {"password": "hunter2"}))
+    assert json.loads(text) == {
+        "args": [17], "kwargs": {"password": "hunter2"}, "headers": {"tenant": "acme"},
+    }  # fmt: skip
+    assert text.startswith('{\n  "args"')
+
+
+def test_what_json_does_not_know_comes_back_as_it_was(app, edit):
+    values = {"when": datetime(2026, 1, 2, tzinfo=timezone.utc), "price": Decimal("1.10")}
+    made = message((b"\xff",), values)
+    contents = read_text(text_to_edit(app, made))
+    assert (contents["args"], contents["kwargs"]) == ([b"\xff"], values)
+    with pytest.raises(RepairError, match="Nothing was changed"):
+        edit(made, **contents)
+
+
+def test_what_is_saved(edit):
+    made = message((17,), {"currency": "EUX", "token": "a"})
+    saved = edit(made, kwargs={"currency": "EUR", "token": "b"})
+    assert json.loads(saved.after.body) == [
+        [17],
+        {"currency": "EUR", "token": "b"},
+        {"chord": None},
+    ]
+    assert saved.before == made.envelope
+    assert saved.after.headers == HEADERS
+    assert saved.kwargs == {"currency": "EUR", "token": "[redacted]"}
+    assert (saved.who, saved.how, saved.at) == ("ann", "edit", T0)
+    assert saved.diff.splitlines() == [
+        '- kwargs.currency = "EUX"', '+ kwargs.currency = "EUR"',
+        "- kwargs.token = [redacted]", "+ kwargs.token = [redacted]",
+    ]  # fmt: skip
+
+
+def test_headers_that_are_left_out_are_removed_unless_they_stay(edit):
+    saved = edit(headers={"lang": "py"})
+    assert saved.after.headers == {
+        **{name: value for name, value in HEADERS.items() if name != "tenant"}, "lang": "py",
+    }  # fmt: skip
+    assert saved.diff == '- headers.tenant = "acme"\n+ headers.lang = "py"'
+
+
+@pytest.mark.parametrize("header", ["id", "task", "group", "eta", "x-dlq-letter"])
+def test_what_has_to_stay_stays(edit, header):
+    with pytest.raises(RepairError, match=f"headers.{header}"):
+        edit(headers={header: "other"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"args": {}}, "args are of type dict"),
+        ({"kwargs": []}, "kwargs must be a table"),
+        ({"headers": []}, "headers must be a table"),
+        ({"kwargs": {"x": object()}}, "json cannot say it"),
+        ({}, "Nothing was changed"),
+        ({"args": [17]}, "Nothing was changed"),
+    ],
+)
+def test_nonsense_is_refused(edit, changes, words):
+    with pytest.raises(RepairError, match=words):
+        edit(**changes)
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.DEAD])
+def test_only_dead_letters_are_edited(app, edit, state):
+    made = message(state=state)
+    with pytest.raises(RepairError, match=f"is {state.value}; only"):
+        text_to_edit(app, made)
+    with pytest.raises(RepairError, match=f"is {state.value}; only"):
+        edit(made, args=[5])
+
+
+def test_a_body_that_cannot_be_read(app):
+    with pytest.raises(PayloadError, match="cannot be decoded"):
+        text_to_edit(app, letter(envelope=envelope(body=b"{")))
+
+
+def test_what_json_cannot_say_is_changed_by_a_function(app):
+    app.conf.accept_content = ["pickle"]
+    sent = envelope(
+        body=pickle.dumps([[{1, 2}, slice(1)], {}, {}]),
+        content_type="application/x-python-serialize", content_encoding="binary",
+    )  # fmt: skip
+    with pytest.raises(RepairError, match="--transform"):
+        text_to_edit(app, letter(envelope=sent))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no JSON"), ("{", "is no JSON"), ("[]", "must be a JSON object"),
+        ('{"args": [], "kwargs": {}}', "must be a JSON object"),
+        ('{"args": [], "kwargs": {}, "headers": {}, "more": 1}', "must be a JSON object"),
+    ],
+)  # fmt: skip
+def test_a_text_that_makes_no_sense(text, words):
+    with pytest.raises(RepairError, match=words):
+        read_text(text)
