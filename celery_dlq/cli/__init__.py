@@ -18,13 +18,22 @@ from celery_dlq.cli.exits import GuardedGroup
 _COMMANDS = {
     "list": "inspect:list_letters",
     "show": "inspect:show",
-    "groups": "inspect:groups",
+    "groups": "groups:groups",
     "stats": "inspect:stats",
+    "watch": "watch:watch",
     "explain": "inspect:explain",
+    "policy": "policy:policy",
     "redrive": "redrive:redrive",
-    "discard": "redrive:discard",
-    "undiscard": "redrive:undiscard",
+    "edit": "edit:edit",
+    "operations": "operations:operations",
+    "release": "closing:release",
+    "discard": "closing:discard",
+    "undiscard": "closing:undiscard",
+    "audit": "audit:audit",
+    "reclassify": "reclassify:reclassify",
     "ingest": "ingest:ingest",
+    "check": "check:check",
+    "exporter": "exporter:exporter",
     "spool": "spool:spool",
     "db": "admin:db",
     "doctor": "admin:doctor",
@@ -37,9 +46,10 @@ A letter is named by its task id, or by a beginning of it that no other letter h
 \b
 Exit status:
   0    done; a list may be empty
-  1    failed, done only in part, or no letter has the id
+  1    failed, or no letter has the id
   2    the command line makes no sense, or lacks --yes
   3    the store does not answer, or its schema does not fit
+  4    done in part: letters were skipped, failed again, or left alone
   130  interrupted by Ctrl-C
 """
 
@@ -70,3 +80,6 @@ class _LazyGroup(GuardedGroup):
 
 
 dlq = _LazyGroup("dlq", help=_HELP, short_help="Look at dead letters, redrive or discard them.")
+
+# Flower has no plugins, and Celery imports this module before Flower's own command runs.
+import_module("celery_dlq.flower.attach").install()

@@ -15,7 +15,7 @@ from celery_dlq.cli.findings import (
     named,
 )
 from celery_dlq.cli.session import Session
-from celery_dlq.cli.times import duration
+from celery_dlq.view.times import duration
 
 _CHECK = "acks"
 

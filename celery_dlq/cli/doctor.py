@@ -10,16 +10,24 @@ from typing import Any
 
 from celery_dlq.cli import acknowledgement
 from celery_dlq.cli.exits import one_line
-from celery_dlq.cli.findings import Finding, Findings, Level, dlq_tasks, hold_limit, named
+from celery_dlq.cli.findings import Finding, Findings, Level, dlq_tasks, named
 from celery_dlq.cli.session import Session
-from celery_dlq.cli.text import counted
-from celery_dlq.cli.times import duration
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.spool import FileState, Spool, look
+from celery_dlq.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.view.text import counted
+from celery_dlq.view.times import duration
 
 #: Seconds to wait for the broker.
 _BROKER_TIMEOUT = 3
+
+#: Seconds after which a parked retry that is due is late: the lease of a worker that died, and the hold of
+#: a release that was under way, have ended twice over.
+_OVERDUE_S = 180
+
+#: Open circuits that are named.
+_NAMED_CIRCUITS = 10
 
 
 def examine(session: Session) -> Findings:
@@ -50,7 +58,7 @@ def _store(session: Session) -> Findings:
     shown = url.render_as_string(hide_password=True)
     depth = counted(session.store.count(Filter()), "open letter")
     # Nobody holds letters under this name: a write that changes nothing, and fails where none may be.
-    session.store.confirm("doctor", [""])
+    session.store.release_sendings("doctor", "doctor", [""])
     yield Finding("store", Level.OK, f"{shown} answers, schema {HEAD}, {depth}")
     path = url.database or ""
     if url.get_backend_name() == "sqlite" and not path.startswith(("/", "file:")):
@@ -149,6 +157,16 @@ def _tasks(session: Session) -> Findings:
         )
 
 
+def _rules(session: Session) -> Findings:
+    session.queue.check_rules()
+    yield Finding("rules", Level.OK, "every exception that a rule names is there")
+
+
+def _hooks(session: Session) -> Findings:
+    session.queue.hooks.check()
+    yield Finding("hooks", Level.OK, "every hook that a setting names is there")
+
+
 def _requests(session: Session) -> Findings:
     from kombu.utils.imports import symbol_by_name
 
@@ -169,30 +187,55 @@ def _requests(session: Session) -> Findings:
 
 
 def _waits(session: Session) -> Findings:
-    limit = hold_limit(session.cli.app)
-    if limit is None:
-        return
-    seconds, name = limit
+    held = session.queue.hold.at_most_s
     longest = {task.name: _longest_wait(task, session) for task in dlq_tasks(session.cli.app)}
-    beyond = [task for task, wait in longest.items() if wait >= seconds]
+    beyond = [task for task, wait in longest.items() if wait > held]
     if beyond:
         wait = duration(max(longest.values()))
+        text = f"{named(beyond)}: a retry may wait {wait}; beyond {duration(held)} it is parked"
+        yield Finding("waits", Level.OK, text)
+    elif longest:
         yield Finding(
-            "waits",
+            "waits", Level.OK, f"no retry waits longer than {duration(held)} or is parked"
+        )
+
+
+def _parked(session: Session) -> Findings:
+    waiting = session.store.count(Filter(states=frozenset({State.PARKED})))
+    late = session.store.overdue(_OVERDUE_S)
+    if late:
+        yield Finding(
+            "parked",
             Level.WARNING,
-            f"{named(beyond)}: a retry may wait {wait}, and the broker hands a held message out "
-            f"again after {duration(seconds)} ({name}); lower the retry cap and "
-            "dlq_retry_after_max, or raise that",
+            f"{counted(late, 'parked retry', 'parked retries')} should have run "
+            f"{duration(_OVERDUE_S)} ago or earlier: no worker runs on the broker on which they were "
+            f"parked, or it cannot send them; start one and read its log, or let a worker of this app "
+            f"send them: {session.command('release', '--all')}",
         )
     else:
-        yield Finding(
-            "waits", Level.OK, f"every retry waits less than {duration(seconds)} ({name})"
+        text = f"{counted(waiting, 'parked retry', 'parked retries')}, none overdue"
+        yield Finding("parked", Level.OK, text)
+
+
+def _circuits(session: Session) -> Findings:
+    seen = session.store.open_circuits()
+    for circuit in seen.circuits[:_NAMED_CIRCUITS]:
+        age = duration((seen.now - (circuit.opened_at or seen.now)).total_seconds())
+        text = (
+            f"the circuit of {circuit.name} is open for {age}: {circuit.failures} transient failures, "
+            f"{counted(circuit.probes, 'failed probe')}; its messages are parked until one runs well"
         )
+        yield Finding("circuits", Level.WARNING, text)
+    more = len(seen.circuits) - _NAMED_CIRCUITS
+    if more > 0:
+        yield Finding("circuits", Level.WARNING, f"{counted(more, 'further circuit')} not closed")
+    if not seen.circuits:
+        yield Finding("circuits", Level.OK, "none is open")
 
 
 def _longest_wait(task: Any, session: Session) -> float:
     """What backoff, or a fixed delay, and a server's Retry-After may add up to."""
-    from celery_dlq.worker.retrying import policy_of
+    from celery_dlq.worker.body.retrying import policy_of
 
     policy = policy_of(task)
     own = policy.cap if policy.fixed_delay is None else policy.fixed_delay
@@ -206,7 +249,11 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "broker": _broker,
     "ingest": _ingest,
     "tasks": _tasks,
+    "rules": _rules,
+    "hooks": _hooks,
     "requests": _requests,
     "waits": _waits,
+    "parked": _parked,
+    "circuits": _circuits,
     "acks": acknowledgement.check,
 }

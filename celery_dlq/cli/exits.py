@@ -9,24 +9,26 @@ from typing import Any, NoReturn
 
 import click
 
-from celery_dlq.cli.text import visible
-from celery_dlq.errors import CeleryDLQError, FilterError, StoreError
+from celery_dlq.errors import CeleryDLQError, FilterError, OrdersError, StoreError
+from celery_dlq.view.text import visible
 
 #: It was done; a list may be empty.
 DONE = 0
-#: It failed, or only a part of it was done, or no letter has the given id.
+#: It failed, or no letter has the given id.
 FAILED = 1
 #: The command line makes no sense, or lacks a confirmation.
 USAGE = 2
 #: The store does not answer, or its schema does not fit.
 STORE = 3
+#: A part was done: other letters were skipped, failed again, or left alone.
+PARTLY = 4
 #: Ctrl-C. What was done until then stays done.
 INTERRUPTED = 130
 
 
 def status_of(error: CeleryDLQError) -> int:
     """The exit status that stands for ``error``."""
-    if isinstance(error, FilterError):
+    if isinstance(error, (FilterError, OrdersError)):
         return USAGE
     return STORE if isinstance(error, StoreError) else FAILED
 

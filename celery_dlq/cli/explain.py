@@ -5,11 +5,33 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.cli.render import Facts, Part
+import click
+
+from celery_dlq.classify.written import Written, parse
+from celery_dlq.cli.render import Column, Facts, Part, Table
+from celery_dlq.errors import CeleryDLQError
 from celery_dlq.letter import DeadLetter
+from celery_dlq.view.records import attempt_record
+from celery_dlq.view.text import first_line
 
 if TYPE_CHECKING:
     from celery_dlq.classify import Classifier
+
+_OWN = "what the task raises or says itself: Transient, Terminal, classify(), its options"
+
+_ATTEMPT_FIELDS = ("number", "redrive", "verdict", "rule", "evidence", "path")
+
+_ATTEMPT_COLUMNS = (
+    Column("#", right=True, rigid=True),
+    Column("REDRIVE", right=True, from_width=100),
+    Column("VERDICT", rigid=True),
+    Column("RULE"),
+    Column("EVIDENCE", fold=True),
+    Column("PATH", fold=True, from_width=100),
+)
+
+#: Characters of a file that are read.
+_FILE_LIMIT = 8_388_608
 
 Explained = tuple[dict[str, Any], list[Part]]
 
@@ -29,6 +51,10 @@ def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
         "exception_type": letter.exception_type,
         **vars(decided),
         "verdict": decided.verdict.value,
+        "attempts": [
+            {name: record[name] for name in _ATTEMPT_FIELDS}
+            for record in map(attempt_record, letter.attempts)
+        ],
         "today": None,
     }
     facts = Facts(
@@ -43,10 +69,69 @@ def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
             ("Path", decided.path),
         ],
     )
+    decision = [facts, _attempts(letter)]
     if not _is_imported(letter.exception_type):
-        return record, [facts]
+        return record, decision
     today, parts = explain_type(letter.exception_type, classifier)
-    return {**record, "today": today}, [facts, *parts]
+    return {**record, "today": today}, [*decision, *parts]
+
+
+def _attempts(letter: DeadLetter) -> Part:
+    rows = [
+        (item.number, item.redrive, item.verdict.value, item.rule, item.evidence, item.path)
+        for item in letter.attempts
+    ]
+    return Table(_ATTEMPT_COLUMNS, rows, title="Each attempt")
+
+
+def read_traceback(name: str) -> Written:
+    """The exception that the file ``name`` (``-``: standard input) tells of.
+
+    :raises CeleryDLQError: it cannot be read, or holds no traceback.
+    """
+    try:
+        with click.open_file(name, encoding="utf-8", errors="replace") as file:
+            text = file.read(_FILE_LIMIT)
+    except OSError as error:
+        raise CeleryDLQError(f"{name} cannot be read: {error.strerror or error}.") from error
+    written = parse(text)
+    if written is None:
+        raise CeleryDLQError(
+            f"No Python traceback was found in {'standard input' if name == '-' else name}; it begins "
+            "with 'Traceback (most recent call last):' and ends with the exception."
+        )
+    return written
+
+
+def explain_traceback(written: Written, classifier: Classifier) -> Explained:
+    """What today's rules would decide of ``written``, and what no text tells."""
+    from celery_dlq.classify import judge_written
+
+    reading = judge_written(written, classifier)
+    decided, unknown = reading.decision, list(reading.unknown)
+    record = {
+        "exception_type": written.type_name,
+        "message": written.message,
+        "verdict": decided.verdict.value,
+        "rule": decided.rule,
+        "evidence": decided.evidence,
+        "path": decided.path,
+        "unknown": unknown,
+    }
+    facts = Facts(
+        "By today's rules, as far as the text tells",
+        [
+            ("Exception", written.type_name),
+            ("Message", first_line(written.message)),
+            ("Verdict", decided.verdict.value + (", unless:" if unknown else "")),
+            *(("Not told", item) for item in unknown),
+            ("Rule", decided.rule),
+            ("Evidence", decided.evidence),
+            ("Path", decided.path),
+            ("Asked before", _OWN),
+        ],
+    )
+    return record, [facts]
 
 
 def _is_imported(type_name: str) -> bool:
@@ -76,10 +161,7 @@ def explain_type(name: str, classifier: Classifier) -> Explained:
             ("Verdict", verdict or "depends"),
             ("Rules", ", ".join(found.rules)),
             ("Depends on", found.depends_on),
-            (
-                "Asked before",
-                "the task's own: classify(), dont_autoretry_for, throws, autoretry_for, dlq_rules",
-            ),
+            ("Asked before", _OWN),
         ],
     )
     return record, [facts]

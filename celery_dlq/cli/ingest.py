@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED
+from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY
 from celery_dlq.cli.options import limit_option
 from celery_dlq.cli.progress import Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session
-from celery_dlq.cli.text import counted
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.ingest.engine import IngestReport
@@ -101,7 +101,7 @@ def _tell(session: Session, queue: str, report: IngestReport) -> None:
         tell(f"Nothing was in {queue}.")
     if report.interrupted:
         click.get_current_context().exit(INTERRUPTED)
-    click.get_current_context().exit(FAILED if report.refused else DONE)
+    click.get_current_context().exit(PARTLY if report.refused else DONE)
 
 
 def _counts(report: IngestReport) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from celery_dlq.cli.records import attempts_of
 from celery_dlq.cli.render import Column, Part, Short, Table
-from celery_dlq.cli.text import first_line, last_part, short_ids
 from celery_dlq.letter import DeadLetter
+from celery_dlq.view.records import attempts_of
+from celery_dlq.view.text import first_line, last_part, short_ids
 
 _COLUMNS = (
     Column("ID", rigid=True),

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from celery_dlq.cli.raw_body import has_unread_body, shown_body
 from celery_dlq.cli.render import Block, Column, Facts, Part, Table
-from celery_dlq.cli.text import counted
-from celery_dlq.cli.times import duration
 from celery_dlq.letter import DeadLetter
-from celery_dlq.states import Reason, State
+from celery_dlq.operation import Sending
+from celery_dlq.redrive.canvas import errbacks_of
+from celery_dlq.states import State
+from celery_dlq.store.base import Change
+from celery_dlq.view.raw_body import has_unread_body, shown_body
+from celery_dlq.view.reasons import MEANINGS, first_step
+from celery_dlq.view.text import counted
+from celery_dlq.view.times import duration, iso
 
 #: Makes a command line of words, for the app at hand.
 Command = Callable[..., str]
-
-_REASONS = {
-    Reason.TERMINAL: "would fail again the same way",
-    Reason.EXHAUSTED: "its attempts or its retry window were used up",
-    Reason.TIMEOUT: "the hard time limit killed it",
-    Reason.POISON: "its worker process died under it",
-    Reason.REJECTED: "it was rejected, or its retry could not be published",
-    Reason.UNSTORED: "it ran to its end, but its outcome could not be stored",
-    Reason.CANCELLED: "its worker was shut down under it",
-    Reason.UNKNOWN_TASK: "the worker knows no task of that name",
-    Reason.MALFORMED: "it cannot be decoded, or is no task message",
-    Reason.INGESTED: "it came from a dead-letter queue of the broker's",
-}
-
-#: What is to be done before the letter is sent back.
-_FIRST = {
-    Reason.EXHAUSTED: "",
-    Reason.UNKNOWN_TASK: "deploy the task, then: ",
-    Reason.MALFORMED: "discard it; or, once a worker can read it: ",
-}
 
 #: Headers of Celery's messages that say how a task was sent.
 _HEADERS = ("eta", "expires", "retries", "timelimit", "origin", "ignore_result", "stamps")
@@ -51,8 +35,22 @@ _ATTEMPT_COLUMNS = (
     Column("THEN WAITED", right=True, rigid=True),
 )
 
+_REDRIVE_COLUMNS = (
+    Column("#", right=True, rigid=True),
+    Column("OPERATION", rigid=True),
+    Column("STATE", rigid=True),
+    Column("WHY", fold=True),
+    Column("SENT", rigid=True),
+    Column("ENDED", from_width=80),
+)
 
-def letter_parts(letter: DeadLetter, command: Command) -> list[Part]:
+
+def letter_parts(
+    letter: DeadLetter,
+    redrives: Sequence[Sending],
+    changes: Sequence[Change],
+    command: Command,
+) -> list[Part]:
     """The parts of a letter's screen.
 
     :param command: makes the command lines that are named, such as ``celery -A shop dlq list``.
@@ -60,6 +58,9 @@ def letter_parts(letter: DeadLetter, command: Command) -> list[Part]:
     parts: list[Part] = [_why(letter), Block("Error", _error(letter))]
     if letter.attempts:
         parts.append(_attempts(letter))
+    if redrives:
+        parts.append(_redrives(redrives))
+    parts += _changed(redrives, changes)
     parts += [*_contents(letter), _message(letter)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
@@ -68,17 +69,18 @@ def letter_parts(letter: DeadLetter, command: Command) -> list[Part]:
 
 def _why(letter: DeadLetter) -> Facts:
     return Facts(
-        "Why it died",
+        "Why it waits" if letter.state is State.PARKED else "Why it died",
         [
             ("Task", letter.task),
             ("Id", letter.task_id),
             ("State", letter.state.value),
-            ("Reason", f"{letter.reason.value}: {_REASONS[letter.reason]}"),
+            ("Reason", f"{letter.reason.value}: {MEANINGS[letter.reason]}"),
             ("Verdict", letter.verdict.value),
             ("Rule", letter.rule),
             ("Evidence", letter.explanation.evidence),
             ("Path", letter.explanation.path),
             ("Failed last", letter.last_failed_at),
+            ("Next attempt", letter.due_at),
         ],
     )
 
@@ -103,6 +105,30 @@ def _attempts(letter: DeadLetter) -> Table:
         for attempt in letter.attempts
     ]
     return Table(_ATTEMPT_COLUMNS, rows, title="Attempts")
+
+
+def _redrives(redrives: Sequence[Sending]) -> Table:
+    rows = [
+        (
+            sending.redrive,
+            sending.operation,
+            sending.state.value,
+            sending.why,
+            sending.sent_at,
+            sending.ended_at,
+        )
+        for sending in redrives
+    ]
+    return Table(_REDRIVE_COLUMNS, rows, title="Redrives")
+
+
+def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
+    for change in changes:
+        yield Block(f"Changed by {change.who} on {iso(change.at)} ({change.how})", change.diff)
+    for sending in redrives:
+        if sending.change:
+            title = f"Changed in redrive {sending.redrive} only (operation {sending.operation})"
+            yield Block(title, sending.change)
 
 
 def _contents(letter: DeadLetter) -> list[Part]:
@@ -130,6 +156,7 @@ def _message(letter: DeadLetter) -> Facts:
             ("Priority", _as_json(envelope.properties.get("priority"))),
             ("Content", f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"),
             ("Part of", letter.canvas),
+            ("Ran when it died", ", ".join(errbacks_of(envelope))),
             ("Root", letter.root_id),
             ("Parent", letter.parent_id),
             ("Group", letter.group_id),
@@ -159,11 +186,13 @@ def _history(letter: DeadLetter) -> Facts:
 def _next_step(letter: DeadLetter, command: Command) -> str:
     redrive = command("redrive", letter.task_id)
     if letter.state is State.DEAD:
-        return f"{_FIRST.get(letter.reason, 'mend the cause, then: ')}{redrive}"
+        return f"{first_step(letter.reason)}{redrive}"
     if letter.state is State.CLAIMED:
         return f"a redrive holds it; look again: {command('show', letter.task_id)}"
     if letter.state is State.REDRIVEN:
         return f"its outcome is awaited; if none comes: {redrive} --state redriven"
+    if letter.state is State.PARKED:
+        return f"none, it runs when it is due; to run it now: {command('release', letter.task_id)}"
     if letter.state is State.DISCARDED:
         return f"to open it again: {command('undiscard', letter.task_id)}"
     return f"nothing, it ran successfully; the others: {command('list')}"

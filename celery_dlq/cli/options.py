@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, TypeVar
 
 import click
 
-from celery_dlq.cli import times
 from celery_dlq.cli.exits import one_line
 from celery_dlq.states import Reason, State
 from celery_dlq.store.base import Filter
+from celery_dlq.view import times
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value")
@@ -21,6 +22,9 @@ FORMATS = ("table", "json", "jsonl", "csv")
 
 #: The filters that groups have, which are counted and not looked up letter by letter.
 GROUP_FILTERS = ("task", "exception", "group", "since", "until")
+
+#: The states that a redrive and a discard can take letters from; ``REDRIVEN`` only when named.
+TAKEABLE = (State.DEAD, State.REDRIVEN)
 
 _TEXTS = ("task", "exception", "queue", "group", "worker", "search")
 
@@ -97,10 +101,10 @@ def _filter_options(states: Sequence[State]) -> dict[str, Callable[[Any], Any]]:
     return {
         "task": text("--task", help="Task name, whole or its last part."),
         "exception": text("--exception", help="Exception type, dotted or its last part."),
-        "reason": click.option("--reason", type=_choice(Reason), help="Why it died."),
+        "reason": click.option("--reason", type=choice(Reason), help="Why it died."),
         "queue": text("--queue", help="Queue the message came from."),
         "states": click.option(
-            "--state", "states", type=_choice(states), multiple=True,
+            "--state", "states", type=choice(states), multiple=True,
             help=f"May be given several times. Default: {default}.",
         ),
         "group": text("--group", help="Fingerprint, or its beginning; `groups` shows them."),
@@ -113,7 +117,8 @@ def _filter_options(states: Sequence[State]) -> dict[str, Callable[[Any], Any]]:
     }  # fmt: skip
 
 
-def _choice(values: Iterable[Reason | State]) -> click.Choice[str]:
+def choice(values: Iterable[Enum]) -> click.Choice[str]:
+    """What takes one of the words that ``values`` stand for."""
     return click.Choice([value.value for value in values], case_sensitive=False)
 
 

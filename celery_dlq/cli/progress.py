@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ class Step(NamedTuple):
     #: Text for a bar, and a longer one for a line.
     short: str
     long: str
+    #: What it waits for; empty while it works.
+    waits_for: str = ""
 
 
 OnStep = Callable[[Step], None]
@@ -59,24 +62,34 @@ def _bar(cli: Any, title: str) -> Iterator[OnStep]:
         row = bars.add_task("", total=None, note="")
 
         def update(step: Step) -> None:
-            bars.update(row, total=step.total, completed=step.done, note=step.short)
+            note = f"waits for {step.waits_for}" if step.waits_for else step.short
+            bars.update(row, total=step.total, completed=step.done, note=note)
 
         yield update
 
 
 def _lines(cli: Any) -> OnStep:
-    shown = 0
+    shown, waited_for = 0, set[str]()
 
     def update(step: Step) -> None:
         nonlocal shown
         tenths = 10 * step.done // max(1, step.total)
+        # Each kind of wait once, whatever the number in it is.
+        kind = re.sub(r"\d+", "", step.waits_for)
+        if kind and kind not in waited_for:
+            waited_for.add(kind)
+            _say(cli, f"{step.done} of {step.total}: waits for {step.waits_for}")
         if tenths > shown:
             shown = tenths
-            # A reader of stderr that went away must not stop a command half-way.
-            with contextlib.suppress(OSError):
-                cli.error(f"{step.done} of {step.total}: {step.long}")
+            _say(cli, f"{step.done} of {step.total}: {step.long}")
 
     return update
+
+
+def _say(cli: Any, line: str) -> None:
+    # A reader of stderr that went away must not stop a command half-way.
+    with contextlib.suppress(OSError):
+        cli.error(line)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from celery_dlq.cli import times
-from celery_dlq.cli.text import visible, visible_lines
 from celery_dlq.codec import dump_json
+from celery_dlq.view import times
+from celery_dlq.view.text import visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -28,6 +28,9 @@ _STYLES = {
     "poison": "red", "rejected": "red", "unstored": "red", "cancelled": "red", "unknown_task": "red",
     "malformed": "red", "ingested": "red", "dead": "red", "claimed": "yellow", "redriven": "yellow",
     "waiting": "yellow", "newer": "red", "torn": "red", "refused": "red",
+    "running": "yellow", "paused": "yellow", "aborted": "red", "failed": "red", "unknown": "yellow",
+    "done": "green", "succeeded": "green", "skipped": "dim",
+    "new": "yellow", "regressed": "red", "ignored": "dim",
     "resolved": "green", "discarded": "dim", "ok": "green", "warning": "yellow", "error": "red",
 }  # fmt: skip
 
@@ -112,7 +115,7 @@ class Screen:
     def show(self, *parts: Part) -> None:
         """Put out ``parts``, an empty line between them."""
         if self.drawn:
-            self._write(self._draw(parts))
+            self._write(self.draw(*parts))
         else:
             self._write("\n\n".join("\n".join(_plain(part)) for part in parts))
 
@@ -133,7 +136,8 @@ class Screen:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         self.cli.echo(text.encode(encoding, "backslashreplace").decode(encoding))
 
-    def _draw(self, parts: Sequence[Part]) -> str:
+    def draw(self, *parts: Part) -> str:
+        """``parts`` as a terminal shows them, an empty line between them."""
         from rich.console import Console
 
         paper = io.StringIO()

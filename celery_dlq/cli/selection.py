@@ -11,7 +11,6 @@ import click
 from celery_dlq.cli.exits import FAILED
 from celery_dlq.cli.render import is_terminal
 from celery_dlq.cli.session import Session
-from celery_dlq.errors import AmbiguousId
 from celery_dlq.states import State
 from celery_dlq.store.base import Filter
 
@@ -35,12 +34,8 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
 
 def _check_group(session: Session, beginning: str) -> None:
     # A list may well show several groups; an act is about the one that was meant.
-    found = {group.fingerprint for group in session.store.groups(Filter(group=beginning), limit=10)}
-    if len(found) > 1 and beginning not in found:
-        raise AmbiguousId(
-            f"More than one group begins with {beginning!r}: {', '.join(sorted(found))}; "
-            "give more characters."
-        )
+    if session.store.match_groups(beginning, limit=1):
+        session.fingerprint(beginning)
 
 
 def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import getpass
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,21 @@ import click
 from celery import _state as celery_state
 
 from celery_dlq.cli.render import Screen
-from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownLetter
+from celery_dlq.errors import (
+    AmbiguousId,
+    CeleryDLQError,
+    UnknownGroup,
+    UnknownLetter,
+    UnknownOperation,
+)
 from celery_dlq.letter import DeadLetter
-from celery_dlq.settings import STORE_URL_VARIABLE
+from celery_dlq.settings import is_configured
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
+    from celery_dlq.group import Group
     from celery_dlq.queue import DeadLetterQueue
-    from celery_dlq.store.base import Store
+    from celery_dlq.store.base import Operation, Store
 
 #: Ids that are named when a prefix fits more than one.
 _CANDIDATES = 10
@@ -98,19 +105,50 @@ class Session:
         :raises AmbiguousId: there are several, and none is ``prefix`` itself.
         """
         found = self.store.match_ids(prefix, limit=_CANDIDATES + 1) if prefix else []
-        if prefix in found:
-            return prefix
         if not found:
             raise UnknownLetter(
                 f"No dead letter has an id that begins with {prefix!r}; see: {self.command('list')}"
             )
-        if len(found) > 1:
-            more = " and more" if len(found) > _CANDIDATES else ""
-            raise AmbiguousId(
-                f"More than one id begins with {prefix!r}: {', '.join(found[:_CANDIDATES])}{more}; "
-                "give more characters."
+        return _only(prefix, found)
+
+    def operation(self, prefix: str) -> Operation:
+        """The operation whose id begins with ``prefix``.
+
+        :raises UnknownOperation: there is none.
+        :raises AmbiguousId: there are several.
+        """
+        found = self.store.match_operations(prefix, limit=_CANDIDATES + 1) if prefix else []
+        operation = self.store.operation(_only(prefix, found)) if found else None
+        if operation is None:
+            see = self.command("operations", "list")
+            raise UnknownOperation(
+                f"No operation has an id that begins with {prefix!r}; see: {see}"
             )
-        return found[0]
+        return operation
+
+    def fingerprint(self, prefix: str) -> str:
+        """The fingerprint of the group that begins with ``prefix``.
+
+        :raises UnknownGroup: there is none.
+        :raises AmbiguousId: there are several.
+        """
+        found = self.store.match_groups(prefix, limit=_CANDIDATES + 1) if prefix else []
+        if not found:
+            raise UnknownGroup(
+                f"No group has a fingerprint that begins with {prefix!r}; see: {self.command('groups')}"
+            )
+        return _only(prefix, found, "group")
+
+    def group(self, prefix: str) -> Group:
+        """The group whose fingerprint begins with ``prefix``.
+
+        :raises UnknownGroup: there is none.
+        :raises AmbiguousId: there are several.
+        """
+        found = self.store.group(self.fingerprint(prefix), now=self.screen.now)
+        if found is None:
+            raise UnknownGroup
+        return found
 
     def letter(self, prefix: str) -> DeadLetter:
         """The whole letter whose id begins with ``prefix``.
@@ -134,13 +172,26 @@ class Session:
                 return
 
 
+def _only(prefix: str, found: Sequence[str], what: str = "id") -> str:
+    """The one of ``found`` that ``prefix`` means.
+
+    :raises AmbiguousId: it may mean several.
+    """
+    if prefix in found or len(found) == 1:
+        return prefix if prefix in found else found[0]
+    more = " and more" if len(found) > _CANDIDATES else ""
+    raise AmbiguousId(
+        f"More than one {what} begins with {prefix!r}: {', '.join(found[:_CANDIDATES])}{more}; "
+        "give more characters."
+    )
+
+
 def _check_named(app: Any) -> None:
     """Refuse Celery's stand-in for an app that was not named: its store would be a new, empty file
     in the working directory."""
     # Celery's Django fixup makes the project's own app the default one; the stand-in has this name.
     stands_in = app is celery_state.default_app and app.main == "default"
-    configured = STORE_URL_VARIABLE in os.environ or any(key.startswith("dlq_") for key in app.conf)
-    if stands_in and not configured:
+    if stands_in and not is_configured(app):
         raise click.UsageError("No app is named; write: celery -A <app> dlq …")
 
 

@@ -9,14 +9,14 @@ from typing import IO, Any
 
 import click
 
-from celery_dlq.cli.exits import FAILED
+from celery_dlq.cli.exits import PARTLY
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.records import spool_file_record
 from celery_dlq.cli.render import Column, Part, Table
 from celery_dlq.cli.session import Session
-from celery_dlq.cli.text import byte_size, counted
 from celery_dlq.errors import StoreError
 from celery_dlq.spool import Drained, Record, SpoolFile, find_record, look
+from celery_dlq.view.records import spool_file_record
+from celery_dlq.view.text import byte_size, counted
 
 _COLUMNS = (
     Column("FILE", fold=True),
@@ -69,7 +69,7 @@ def _file_table(found: list[SpoolFile], directory: str) -> Part:
 def drain(ctx: click.Context) -> None:
     """Bring the letters of the spool into the store, and remove the files.
 
-    Files that a living worker writes to are left to it. Exit status 1 when something stays or is set
+    Files that a living worker writes to are left to it. Exit status 4 when something stays or is set
     aside that needs a hand.
     """
     session, total = Session(ctx.obj), Drained()
@@ -88,7 +88,7 @@ def drain(ctx: click.Context) -> None:
     for remark in remarks:
         session.say(remark)
     if remarks:
-        ctx.exit(FAILED)
+        ctx.exit(PARTLY)
 
 
 def _needs_a_hand(total: Drained, session: Session) -> Iterator[str]:
@@ -132,7 +132,7 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
     if refused:
         session.say(f"Refused by the store: {_shortened('record', refused)}")
     if found.unreadable or refused:
-        ctx.exit(FAILED)
+        ctx.exit(PARTLY)
 
 
 @dataclass

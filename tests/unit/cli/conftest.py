@@ -12,13 +12,60 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from factories import T0, attempt, envelope, letter
 
-from celery_dlq.cli import dlq, progress, render, selection, times
+from celery_dlq.cli import dlq, progress, render, selection
+from celery_dlq.operation import Counts, OperationState, Orders
 from celery_dlq.queue import DeadLetterQueue
-from celery_dlq.store.sql import SQLStore
+from celery_dlq.states import State
+from celery_dlq.store.base import Filter, Operation
+from celery_dlq.view import times
 from celery_dlq.worker.task import DLQTask
 
 #: The present, as the commands see it.
 NOW = T0 + timedelta(hours=1)
+
+
+def operation(
+    operation_id="3fa91111aaaa",
+    state=OperationState.DONE,
+    *,
+    planned=3,
+    sent=0,
+    succeeded=0,
+    failed=0,
+    unknown=0,
+    skipped=0,
+    sending=0,
+    **changes,
+):
+    """An operation with so many letters in each state; ``sent`` ones await their outcome."""
+    counts = Counts(
+        planned=planned, sending=sending, sent=sent, succeeded=succeeded, failed=failed,
+        unknown=unknown, skipped=skipped,
+    )  # fmt: skip
+    values = {
+        "wanted": Filter(states=frozenset({State.DEAD}), until=NOW), "orders": Orders(), "who": "ada",
+        "host": "desk:7", "created_at": T0, **changes,
+    }  # fmt: skip
+    return Operation(id=operation_id, state=state, counts=counts, **values)
+
+
+@pytest.fixture(name="operation")
+def operation_maker():
+    return operation
+
+
+@pytest.fixture
+def held(store):
+    """Lets another operator's redrive hold so many letters until a moment; returns it."""
+
+    def held(limit, until=T0 + timedelta(days=9_999)):
+        other = operation("77aa00000000", OperationState.PLANNED, planned=limit, who="bob")
+        store.create_operation(other)
+        running = store.move_operation(other.id, OperationState.RUNNING, who="bob", now=T0)
+        store.claim_for(running, token="other", lease_until=until, limit=limit, now=T0)
+        return running
+
+    return held
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +73,6 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("COLUMNS", raising=False)
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    """An SQLite file with the schema: copying it is faster than migrating for each test."""
-    path = tmp_path_factory.mktemp("store") / "empty.sqlite3"
-    store = SQLStore(f"sqlite:///{path}")
-    store.check_schema()
-    store.close()
-    return path
 
 
 @pytest.fixture

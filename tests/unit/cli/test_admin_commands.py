@@ -195,55 +195,36 @@ def test_a_request_class_of_the_users_own(run, app):
 
 
 @pytest.mark.parametrize(
-    ("broker", "conf", "options", "warns"),
+    ("conf", "options", "parked"),
     [
-        ("memory://", {"dlq_retry_cap": 86_400.0}, {}, None),
-        ("redis://127.0.0.1:1/0", {}, {}, False),
-        ("redis://127.0.0.1:1/0", {"dlq_retry_cap": 7200.0}, {}, True),
-        ("redis://127.0.0.1:1/0", {"dlq_retry_after_max": 3600.0}, {}, True),
+        ({}, {}, "5m"),
+        ({"dlq_retry_after_max": 10.0}, {}, None),
+        ({"dlq_retry_after_max": 10.0, "dlq_retry_cap": 7200.0}, {}, "2h"),
         (
-            "redis://127.0.0.1:1/0",
-            {"dlq_retry_cap": 7200.0, "broker_transport_options": {"visibility_timeout": 9000}},
-            {},
-            False,
+            {"dlq_retry_after_max": 10.0},
+            {"retry_backoff": False, "default_retry_delay": 90},
+            "100s",
         ),
+        ({"dlq_retry_after_max": 0.0, "dlq_park_after": 30.0}, {}, None),
         (
-            "redis://127.0.0.1:1/0",
-            {"broker_transport_options": {"visibility_timeout": 60}},
+            {"dlq_retry_after_max": 0.0, "broker_transport_options": {"visibility_timeout": 58}},
             {},
-            True,
+            "30s",
         ),
-        ("redis://127.0.0.1:1/0", {}, {"retry_backoff_max": 4000}, True),
-        ("redis://127.0.0.1:1/0", {}, {"retry_backoff": False, "default_retry_delay": 4000}, True),
-        ("redis://127.0.0.1:1/0", {}, {"default_retry_delay": 4000}, True),
-        (
-            "redis://127.0.0.1:1/0",
-            {},
-            {"retry_backoff": 1, "retry_kwargs": {"countdown": 4000}},
-            False,
-        ),
-        (
-            "redis://127.0.0.1:1/0",
-            {},
-            {"retry_kwargs": {"countdown": 10}, "retry_backoff_max": 4000},
-            False,
-        ),
-        ("amqp://127.0.0.1:1//", {"dlq_retry_cap": 1750.0}, {}, True),
-        ("amqp://127.0.0.1:1//", {}, {}, False),
     ],
 )
-def test_waits_that_the_broker_does_not_hold(app, broker, conf, options, warns):
+def test_which_retries_may_be_parked(app, conf, options, parked):
     from celery.bin.base import CLIContext
 
     from celery_dlq.cli.session import Session
 
-    app.conf.broker_url = broker
+    app.conf.broker_url = "redis://127.0.0.1:1/0"
     app.conf.update(conf)
     app.task(name="shop.slow", base=DLQTask, shared=False, **options)(do_nothing)
-    found = list(doctor._waits(Session(CLIContext(app=app, no_color=True, workdir=None))))
-    levels = {None: [], False: ["ok"], True: ["warning"]}
-    assert [item.level.value for item in found] == levels[warns]
-    assert not warns or "shop.slow" in found[0].text
+    [found] = doctor._waits(Session(CLIContext(app=app, no_color=True, workdir=None)))
+    assert found.level.value == "ok"
+    assert ("shop.slow" in found.text) == bool(parked)
+    assert parked is None or f"may wait {parked}; beyond" in found.text
 
 
 def test_long_lists_of_tasks_are_cut():

@@ -10,6 +10,7 @@ from celery_dlq.cli import _COMMANDS, dlq, exits
 from celery_dlq.errors import (
     CeleryDLQError,
     FilterError,
+    OrdersError,
     SchemaError,
     SettingsError,
     StoreUnavailable,
@@ -24,7 +25,10 @@ def test_help_names_every_command_in_a_whole_sentence(run):
     assert "130  interrupted" in out
 
 
-@pytest.mark.parametrize("name", [*_COMMANDS, "db upgrade", "db current", "db sql"])
+@pytest.mark.parametrize(
+    "name",
+    [*_COMMANDS, "db upgrade", "db current", "db sql", "operations list", "operations resume"],
+)
 def test_every_command_has_help_for_itself_and_its_options(run, name):
     result = run(*name.split(), "--help")
     assert result.exit_code == 0
@@ -107,6 +111,7 @@ def test_a_projects_own_default_app_is_no_stand_in(tmp_path):
         (CeleryDLQError("x"), 1),
         (SettingsError("x"), 1),
         (FilterError("x"), 2),
+        (OrdersError("x"), 2),
         (SchemaError("x"), 3),
         (StoreUnavailable("x"), 3),
     ],

@@ -97,7 +97,7 @@ def test_a_letter_that_is_closed_already_is_named(run, orders, store):
     assert result.exit_code == 1
     assert "a1 is discarded and left alone" in result.stderr
     result = run("discard", "a1", "b1", "--why", "x")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert discarded(store) == {"a1", "b1"}
 
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from factories import letter
+from factories import attempt, letter
 
 from celery_dlq import Rule
 from celery_dlq.letter import Explanation
@@ -15,7 +15,7 @@ from celery_dlq.states import Verdict
 API_FIELDS = [
     "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message",
     "fingerprint", "queue", "attempts", "first_failed_at", "last_failed_at", "worker", "release",
-    "redrive_count", "tags", "args", "kwargs",
+    "redrive_count", "due_at", "tags", "args", "kwargs",
 ]  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def test_the_json_fields_are_the_api(read, three):
         "last_failed_at": "2026-11-21T12:10:00+00:00",
         "queue": "celery",
         "redrive_count": 0,
+        "due_at": None,
         "tags": [],
         "args": [17],
         "kwargs": {"currency": "EUX"},
@@ -231,6 +232,61 @@ def test_explain_a_letter(run, read, store):
     out = run("explain", "0d3f").stdout
     assert "A <- B" in out
     assert "By today's rules" in out
+
+
+def test_explain_a_letter_says_what_each_attempt_was_judged_by(run, read, store):
+    runs = attempt(1, rule="os.network", evidence="type=OSError"), attempt(2, minutes=1)
+    store.save([letter("0d3f", *runs)])
+    tried = read("explain", "0d3f")["attempts"]
+    assert [(item["number"], item["rule"], item["evidence"]) for item in tried] == [
+        (1, "os.network", "type=OSError"),
+        (2, "python.bug", "type=ValueError"),
+    ]
+    assert "type=OSError" in run("explain", "0d3f").stdout
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "shop.py", line 1, in charge
+ConnectionResetError: [Errno 104] Connection reset by peer
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "shop.py", line 2, in charge
+shop_of_text.Busy: bank
+"""
+
+
+def test_explain_a_traceback_in_a_file(run, read, app, tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text(TRACEBACK)
+    found = read("explain", path)
+    assert (found["exception_type"], found["message"]) == ("shop_of_text.Busy", "bank")
+    assert (found["verdict"], found["rule"]) == ("transient", "os.network")
+    assert found["path"] == "shop_of_text.Busy <- ConnectionResetError"
+    assert any("base classes" in item for item in found["unknown"])
+    out = run("explain", path).stdout
+    assert "transient, unless:" in out
+    assert "Not told" in out
+
+
+def test_explain_a_traceback_from_standard_input_by_the_apps_rules(run, app):
+    app.conf.dlq_terminal = ["shop_of_text.Busy"]
+    result = run("explain", "-", "--format", "json", answer=TRACEBACK)
+    found = json.loads(result.stdout)
+    assert (found["verdict"], found["rule"], found["unknown"]) == ("terminal", "dlq_terminal", [])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no traceback\n", b"\x00\xff\xfe", b"Traceback (most recent"]
+)
+def test_explain_a_file_without_a_traceback(run, app, tmp_path, content):
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    result = run("explain", path)
+    assert result.exit_code == 1
+    assert "No Python traceback was found in" in result.stderr
+    assert "most recent call last" in result.stderr
 
 
 def test_explain_imports_nothing_that_a_letter_names(read, store):

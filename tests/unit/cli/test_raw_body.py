@@ -5,8 +5,8 @@ import base64
 import pytest
 from factories import envelope, letter
 
-from celery_dlq.cli.raw_body import SHOWN_LIMIT, shown_body
 from celery_dlq.states import Reason
+from celery_dlq.view.raw_body import SHOWN_LIMIT, shown_body
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
-from factories import T0, attempt, envelope, letter
+from factories import T0, attempt, envelope, letter, parking
 
 from celery_dlq.letter import Explanation, Outcome
 from celery_dlq.states import Reason, Verdict
+from celery_dlq.store.base import Edit
 
 
 @pytest.fixture
@@ -119,16 +122,42 @@ def test_the_next_step_depends_on_the_state(run, store, queue):
     assert next_line(run, "b") == "Next: nothing, it ran successfully; the others: celery dlq list"
 
 
-def test_the_next_step_of_a_letter_that_is_under_way(run, store):
-    from datetime import timedelta
-
-    from celery_dlq.store.base import Filter
-
+def test_the_next_step_of_a_letter_that_is_under_way(run, store, held):
     store.save([letter("a")])
-    store.claim(Filter(), token="t", lease_until=T0 + timedelta(hours=2), limit=1, now=T0)
+    other = held(1)
     assert next_line(run, "a") == "Next: a redrive holds it; look again: celery dlq show a"
-    store.confirm("t", ["a"])
+    store.confirm_sendings(other.id, "other", {"a": ""}, now=T0)
     assert next_line(run, "a").endswith("if none comes: celery dlq redrive a --state redriven")
+
+
+def test_redrives_and_changes_are_shown(run, read, store, held):
+    before = letter("a")
+    store.save([before])
+    store.save_edit(an_edit(before))
+    other = held(1)
+    diff = "- kwargs.currency = 'EURO'\n+ kwargs.currency = 'EUR'"
+    store.confirm_sendings(other.id, "other", {"a": diff}, now=T0)
+    out = run("show", "a").stdout
+    assert re.search(r"^Redrives\n#  OPERATION +STATE", out, re.MULTILINE)
+    assert re.search(r"^1  77aa00000000  sent", out, re.MULTILINE)
+    assert (
+        "Changed by ada on 2026-11-21T12:00:00+00:00 (edit)\n  - args.0 = 1\n  + args.0 = 2" in out
+    )
+    assert f"Changed in redrive 1 only (operation 77aa00000000)\n  {diff.splitlines()[0]}" in out
+    found = read("show", "a")
+    assert (found["redrives"][0]["state"], found["redrives"][0]["change"]) == ("sent", diff)
+    assert found["changes"][0] == {
+        "at": "2026-11-21T12:00:00+00:00", "who": "ada", "how": "edit",
+        "diff": "- args.0 = 1\n+ args.0 = 2",
+    }  # fmt: skip
+
+
+def an_edit(before):
+    return Edit(
+        task_id=before.task_id, before=before.envelope,
+        after=replace(before.envelope, body=b"[[2], {}, {}]"), args=[2], kwargs={},
+        diff="- args.0 = 1\n+ args.0 = 2", how="edit", who="ada", at=T0,
+    )  # fmt: skip
 
 
 def test_a_hostile_letter_shows_as_text(run, store, terminal):
@@ -180,3 +209,15 @@ def test_an_unknown_id_points_to_the_list(run, three, task_id):
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: No dead letter has an id that begins with")
     assert result.stderr.endswith("see: celery dlq list\n")
+
+
+def test_a_message_that_a_breaker_has_parked_is_shown_with_its_reason(run, read, store):
+    why = Explanation(
+        verdict=Verdict.TRANSIENT, rule="breaker.open", evidence="the circuit of charge is open"
+    )
+    waiting = parking("0d3f-waits", 90, attempts=(), explanation=why, traceback="")
+    store.park([waiting], now=datetime.now(timezone.utc))
+    out = run("show", "0d3f").stdout
+    assert "breaker.open" in out
+    assert "the circuit of charge is open" in out
+    assert read("show", "0d3f", "--format", "json")["attempt_history"] == []

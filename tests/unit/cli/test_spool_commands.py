@@ -5,11 +5,12 @@ import pytest
 from factories import letter
 
 from celery_dlq.errors import RecordRefused
+from celery_dlq.letter import FORMAT
 from celery_dlq.spool import Spool, encode
 from celery_dlq.store.base import Filter
 
 LINE = encode(letter("a"))
-NEWER = LINE.replace(b'"format": 2', b'"format": 9')
+NEWER = LINE.replace(b'"format": %d' % FORMAT, b'"format": 9')
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_what_needs_a_hand_is_said_and_has_its_status(run, refuse, queue, direct
     (directory / "2.jsonl").write_bytes(NEWER)
     refuse("bad")
     result = run("spool", "drain")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert "1 record drained" in result.stdout
     said = result.stderr
     assert "2.jsonl; run: pip install --upgrade celery-dlq" in said
@@ -164,7 +165,7 @@ def test_what_cannot_be_read_or_stored_is_named(run, refuse, queue, tmp_path):
     path.write_bytes(b"".join(lines))
     refuse("bad")
     result = run("spool", "import", path)
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert result.stdout == "1 record stored.\n"
     assert "Cut off, or of a newer release: lines 2, 4" in result.stderr
     assert "Refused by the store: record bad" in result.stderr

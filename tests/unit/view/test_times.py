@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.cli import times
+from celery_dlq.view import times
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
 
@@ -109,3 +109,46 @@ def test_ages():
 def test_a_moment_for_machines_is_in_utc():
     moment = datetime(2026, 11, 21, 14, 0, tzinfo=timezone(timedelta(hours=1)))
     assert times.iso(moment) == "2026-11-21T13:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("2m", 120), ("1.5h", 5_400), ("7d", 604_800), ("1w", 604_800), (" 90 ", 90)],
+)
+def test_so_long(text, seconds):
+    assert times.parse_span(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1m", "soon", "m", "2m30s", "999999999999w"])
+def test_no_length_of_time(text):
+    with pytest.raises(ValueError, match="write 30s, 2m, 1h or 7d"):
+        times.parse_span(text)
+
+
+def test_a_point_in_time():
+    expected = datetime(2026, 11, 21, 8, tzinfo=timezone.utc)
+    assert times.parse_point("2026-11-21T09:00+01:00") == expected
+
+
+@pytest.mark.parametrize("text", ["", "2h", "tomorrow", "0001-01-01T00:00:00+14:00"])
+def test_no_point_in_time(text):
+    with pytest.raises(ValueError, match="write ISO 8601"):
+        times.parse_point(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2h", NOW + timedelta(hours=2)),
+        (" 3D ", NOW + timedelta(days=3)),
+        ("2026-12-01T08:00:00Z", datetime(2026, 12, 1, 8, tzinfo=timezone.utc)),
+    ],
+)
+def test_moments_ahead(text, expected):
+    assert times.parse_ahead(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0h", "2020-01-01", "tomorrow", "99999999999w"])
+def test_no_moments_ahead(text):
+    with pytest.raises(ValueError, match=r"write|over already"):
+        times.parse_ahead(text, NOW)

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from celery_dlq.cli.raw_body import has_unread_body, shown_body
-from celery_dlq.cli.times import iso
+from celery_dlq.group import Group
 from celery_dlq.letter import Attempt, DeadLetter
+from celery_dlq.operation import Sending
 from celery_dlq.redact import REDACTED
+from celery_dlq.redrive.canvas import errbacks_of
 from celery_dlq.spool import SpoolFile
-from celery_dlq.store.base import Group, Stats
+from celery_dlq.store.base import AuditRow, Change, Operation, Stats
+from celery_dlq.view.raw_body import has_unread_body, shown_body
+from celery_dlq.view.times import iso
 
 
 def attempts_of(letter: DeadLetter) -> int:
@@ -41,13 +44,16 @@ def letter_record(letter: DeadLetter) -> dict[str, Any]:
         "worker": letter.worker,
         "release": letter.release,
         "redrive_count": letter.redrive_count,
+        "due_at": _maybe_iso(letter.due_at),
         "tags": list(letter.tags),
         "args": letter.args,
         "kwargs": letter.kwargs,
     }
 
 
-def whole_letter_record(letter: DeadLetter) -> dict[str, Any]:
+def whole_letter_record(
+    letter: DeadLetter, redrives: Sequence[Sending], changes: Sequence[Change]
+) -> dict[str, Any]:
     """A letter with everything that is stored of it; the body in base64."""
     envelope = letter.envelope
     return {
@@ -56,7 +62,9 @@ def whole_letter_record(letter: DeadLetter) -> dict[str, Any]:
             **vars(letter.explanation),
             "verdict": letter.verdict.value,
         },
-        "attempt_history": [_attempt_record(attempt) for attempt in letter.attempts],
+        "attempt_history": [attempt_record(attempt) for attempt in letter.attempts],
+        "redrives": [sending_record(sending) for sending in redrives],
+        "changes": [change_record(change) for change in changes],
         "traceback": letter.traceback,
         "pid": letter.pid,
         "root_id": letter.root_id,
@@ -64,6 +72,7 @@ def whole_letter_record(letter: DeadLetter) -> dict[str, Any]:
         "group_id": letter.group_id,
         "correlation_id": letter.correlation_id,
         "canvas": letter.canvas,
+        "errbacks": list(errbacks_of(envelope)),
         "lease_expires_at": _maybe_iso(letter.lease_expires_at),
         "closed_at": _maybe_iso(letter.closed_at),
         "closed_by": letter.closed_by,
@@ -85,7 +94,8 @@ def _hidden_copies(headers: Mapping[str, Any]) -> dict[str, str]:
     return {name: REDACTED for name in ("argsrepr", "kwargsrepr") if headers.get(name)}
 
 
-def _attempt_record(attempt: Attempt) -> dict[str, Any]:
+def attempt_record(attempt: Attempt) -> dict[str, Any]:
+    """One run of a letter's task."""
     return {
         **vars(attempt),
         "failed_at": iso(attempt.failed_at),
@@ -93,12 +103,14 @@ def _attempt_record(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def group_record(group: Group) -> dict[str, Any]:
-    """A group of letters with the same fingerprint."""
+def group_record(group: Group, now: datetime) -> dict[str, Any]:
+    """A group of letters with the same fingerprint, and its marks at ``now``."""
+    moments = ("first_seen_at", "last_seen_at", "status_at", "ignored_until", "regressed_at")
     return {
         **vars(group),
-        "first_seen_at": iso(group.first_seen_at),
-        "last_seen_at": iso(group.last_seen_at),
+        **{name: _maybe_iso(getattr(group, name)) for name in moments},
+        "status": group.status.value,
+        "marks": [mark.value for mark in group.marks(now)],
     }
 
 
@@ -150,6 +162,54 @@ def spool_file_record(file: SpoolFile) -> dict[str, Any]:
         "size": file.size,
         "written_at": iso(file.written_at),
     }
+
+
+def operation_record(operation: Operation) -> dict[str, Any]:
+    """An operation, with what became of its letters."""
+    return {
+        "id": operation.id,
+        "state": operation.state.value,
+        "cause": operation.cause,
+        "who": operation.who,
+        "host": operation.host,
+        "app": operation.home.app,
+        "broker": operation.home.broker,
+        "detached": operation.detached,
+        "created_at": iso(operation.created_at),
+        "started_at": _maybe_iso(operation.started_at),
+        "ended_at": _maybe_iso(operation.ended_at),
+        **operation.counts.to_dict(),
+        "wanted": operation.wanted.to_dict(),
+        "orders": operation.orders.to_dict(),
+    }
+
+
+def whole_operation_record(operation: Operation, sendings: Sequence[Sending]) -> dict[str, Any]:
+    """An operation with letters of it."""
+    return {
+        **operation_record(operation),
+        "sendings": [sending_record(sending) for sending in sendings],
+    }
+
+
+def sending_record(sending: Sending) -> dict[str, Any]:
+    """What became of one letter in an operation."""
+    return {
+        **vars(sending),
+        "state": sending.state.value,
+        "sent_at": _maybe_iso(sending.sent_at),
+        "ended_at": _maybe_iso(sending.ended_at),
+    }
+
+
+def change_record(change: Change) -> dict[str, Any]:
+    """A change of a letter's message by hand."""
+    return {"at": iso(change.at), "who": change.who, "how": change.how, "diff": change.diff}
+
+
+def audit_record(row: AuditRow) -> dict[str, Any]:
+    """What an operator did."""
+    return {**vars(row), "at": iso(row.at)}
 
 
 def _row(measure: str, name: str, value: Any) -> dict[str, Any]:

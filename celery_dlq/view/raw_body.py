@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from celery_dlq.cli.text import counted, visible_lines
 from celery_dlq.letter import DeadLetter
+from celery_dlq.view.text import counted, visible_lines
 
 #: Bytes that are shown, and bytes to a line of a dump.
 SHOWN_LIMIT, _LINE = 1_024, 16

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.cli import text
+from celery_dlq.view import text
 
 
 @pytest.mark.parametrize(

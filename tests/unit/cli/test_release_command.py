@@ -1,0 +1,74 @@
+from datetime import datetime, timezone
+
+import pytest
+from factories import letter, parking
+
+from celery_dlq.states import State
+from celery_dlq.store.base import Filter
+
+PARKED = Filter(states=frozenset({State.PARKED}))
+
+
+@pytest.fixture
+def parked(store):
+    """Two parked retries, due in hours, and a dead letter."""
+    retries = [parking("a1", 9_000), parking("b1", 9_000, task="shop.mail")]
+    store.park(retries, now=datetime.now(timezone.utc))
+    store.save([letter("c1")])
+
+
+def test_one_is_due_at_once_on_the_broker_of_the_app(run, parked, queue, store):
+    result = run("release", "a1")
+    assert (result.exit_code, result.stdout) == (
+        0, "A worker sends 1 parked retry now. The others: celery dlq list --state parked\n",
+    )  # fmt: skip
+    assert store.next_due(queue.hold.place) <= 0
+    assert store.next_due("here") > 8_000
+
+
+def test_all_are_shown_before_and_need_a_yes(run, parked, store):
+    assert run("release", "--all").exit_code == 2
+    result = run("release", "--all", "--yes")
+    assert "A worker sends 2 parked retries now." in result.stdout
+
+
+def test_a_letter_that_is_not_parked_is_named_and_left_alone(run, parked):
+    result = run("release", "c1")
+    assert result.exit_code == 1
+    assert "c1 is dead and left alone" in result.stderr
+
+
+def test_nothing_is_parked(run, store):
+    result = run("release", "--all", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "No parked retries match.\n")
+
+
+def test_they_are_listed_shown_and_counted_apart(run, read, parked):
+    assert "a1" not in run("list").stdout
+    listed = read("list", "--state", "parked")
+    assert [one["state"] for one in listed] == ["parked", "parked"]
+    assert all(one["due_at"] for one in listed)
+    shown = run("show", "a1").stdout
+    assert "Why it waits" in shown
+    assert "Next attempt" in shown
+    assert "to run it now: celery dlq release a1" in shown
+    assert "2 parked" in run("stats").stdout
+
+
+def test_a_redrive_does_not_take_them(run, parked, store):
+    assert run("redrive", "a1").exit_code == 1
+    assert store.count(PARKED) == 2
+
+
+def test_discarded_by_name_only(run, parked, store):
+    run("discard", "--all", "--yes", "--why", "x")
+    assert store.count(PARKED) == 2
+    result = run("discard", "--state", "parked", "--task", "mail", "--why", "cancelled")
+    assert "Discarded 1 dead letter" in result.stdout
+    assert store.get("b1").state is State.DISCARDED
+
+
+def test_the_doctor_warns_of_what_should_have_run(run, store):
+    assert "0 parked retries, none overdue" in run("doctor").stdout
+    store.park([parking("a1", -500)], now=datetime.now(timezone.utc))
+    assert "release --all" in run("doctor").stdout
