@@ -1,0 +1,119 @@
+"""The hooks of an app: those of its settings, and those that were registered."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.hooks.caller import Caller, Waiting
+from celery_dlq.hooks.event import EventKind, Hook
+from celery_dlq.hooks.lookup import find_hook, problem_of
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that the end of a process waits for hooks.
+FINISH_S = 10.0
+
+
+class Hooks:
+    """Tells each event to the hooks for it.
+
+    :param settings: what is set for each kind; asked once, when it is first needed.
+    :param make_caller: makes what calls a hook.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Mapping[EventKind, Sequence[Any]]],
+        *,
+        make_caller: Callable[[Hook], Caller] = Caller,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._make_caller, self._monotonic = settings, make_caller, monotonic
+        self._registered: list[tuple[EventKind, Hook]] = []
+        #: None until they are needed.
+        self._by_kind: Mapping[EventKind, tuple[Caller, ...]] | None = None
+        self._callers: list[Caller] = []
+        self._lock = threading.Lock()
+
+    def register(self, kind: EventKind, hook: Hook) -> None:
+        """Tell ``hook`` events of ``kind``, too.
+
+        :raises SettingsError: it cannot be a hook.
+        """
+        found = find_hook(hook)
+        with self._lock:
+            self._registered.append((kind, found))
+            self._by_kind = None
+
+    def wants(self, kind: EventKind) -> bool:
+        """Whether anybody wants to be told."""
+        return bool(self._for(kind))
+
+    def tell(self, event: Waiting) -> None:
+        """Have ``event`` told to all who want it. Returns at once."""
+        for caller in self._for(event.kind):
+            caller.put(event)
+
+    def check(self) -> None:
+        """Check that every hook in the settings is there. Imports what is named.
+
+        :raises SettingsError: one is not, or cannot be called.
+        """
+        wrong = [
+            f"dlq_{kind.setting}: {problem}"
+            for kind, hooks in self._settings().items()
+            for problem in filter(None, map(problem_of, hooks))
+        ]
+        if wrong:
+            raise SettingsError(f"Hooks that could never be called: {' '.join(wrong)}")
+
+    def finish(self, within_s: float = FINISH_S) -> None:
+        """Return when all that waits is told, or after so many seconds; what waits then is given up."""
+        until = self._monotonic() + within_s
+        for caller in self._callers:
+            caller.finish(until)
+
+    def status(self) -> dict[str, dict[str, int]]:
+        """How many events wait for each hook, were dropped, and made it raise."""
+        return {
+            caller.name: {
+                "waiting": caller.waiting, "dropped": caller.dropped, "failed": caller.failed
+            }
+            for caller in self._callers
+        }  # fmt: skip
+
+    def _for(self, kind: EventKind) -> Sequence[Caller]:
+        found = self._by_kind
+        if found is None:
+            with self._lock:
+                found = self._by_kind = {
+                    each: tuple(map(self._caller, self._hooks(each))) for each in EventKind
+                }
+        return found[kind]
+
+    def _hooks(self, kind: EventKind) -> Iterator[Hook]:
+        for given in self._settings().get(kind, ()):
+            problem = problem_of(given)
+            if problem:
+                logger.error("dlq_%s: %s", kind.setting, problem)
+            else:
+                yield find_hook(given)
+        yield from (hook for wanted, hook in self._registered if wanted is kind)
+
+    def _caller(self, hook: Hook) -> Caller:
+        """A hook for two kinds has one thread."""
+        for caller in self._callers:
+            if caller.hook == hook:
+                return caller
+        if not self._callers:
+            # Their threads do not keep a process alive.
+            atexit.register(self.finish)
+        caller = self._make_caller(hook)
+        self._callers.append(caller)
+        return caller

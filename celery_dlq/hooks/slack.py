@@ -1,0 +1,97 @@
+"""Messages for Slack, and for what takes the same format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from celery_dlq.group import Group
+from celery_dlq.hooks.event import Event, EventHook, Told
+from celery_dlq.hooks.post import Poster
+from celery_dlq.hooks.words import LINE_LIMIT, flat, headline, line
+from celery_dlq.letter import DeadLetter
+from celery_dlq.redact import clip
+
+#: Characters of a field; Slack refuses more than 2,000.
+_FIELD_LIMIT = 500
+
+
+class Slack(EventHook):
+    """Posts a message to an incoming webhook (https://api.slack.com/messaging/webhooks).
+
+    :param url: that of the incoming webhook; whoever has it can write to the channel.
+    :param flower: where Flower is, such as ``https://flower.example.com``; messages link to its pages.
+    :param timeout: seconds that connecting, and each wait for bytes, may take.
+    :param attempts: tries in all, the first included, with full jitter between them.
+    :raises SettingsError: one of the arguments is not as described here.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        flower: str = "",
+        timeout: float = 10.0,
+        attempts: int = 5,
+        make_poster: Callable[..., Poster] = Poster,
+    ) -> None:
+        self._poster = make_poster(url, timeout_s=timeout, attempts=attempts)
+        self._flower = flower.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"<Slack {self._poster.place}>"
+
+    def __call__(self, event: Event) -> None:
+        """:raises HookError: it could not be posted."""
+        self._poster.post(json.dumps(self._message(event)).encode(), dict)
+
+    def _message(self, event: Event) -> dict[str, Any]:
+        title = headline(event).capitalize()
+        fields = [
+            {"type": "mrkdwn", "text": f"*{name}*\n{_escaped(flat(clip(text, _FIELD_LIMIT)))}"}
+            for name, text in _fields(event.value)
+        ]
+        section: dict[str, Any] = {
+            "type": "section",
+            "text": {"type": "mrkdwn", "text": f"*{self._linked(title, event.value)}*"},
+            "fields": fields,
+        }
+        return {"text": _escaped(line(event)), "blocks": [section]}
+
+    def _linked(self, title: str, value: Told) -> str:
+        if not self._flower:
+            return title
+        return f"<{_escaped(self._flower)}/dead-letters{_path(value)}|{title}>"
+
+
+def _path(value: Told) -> str:
+    if isinstance(value, DeadLetter):
+        return f"/letters/{quote(value.task_id, safe='')}"
+    if isinstance(value, Group):
+        return f"/groups/{quote(value.fingerprint, safe='')}"
+    return f"/operations/{quote(value.id, safe='')}"
+
+
+def _fields(value: Told) -> Iterator[tuple[str, str]]:
+    if isinstance(value, (DeadLetter, Group)):
+        yield "Task", value.task
+        yield "Error", f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
+        yield "Group", value.fingerprint
+    if isinstance(value, DeadLetter):
+        yield "Letter", value.task_id
+        yield "Reason", value.reason.value
+    elif isinstance(value, Group):
+        yield "Open", f"{value.open_count:,} of {value.total_count:,}"
+        if value.owner:
+            yield "Owner", value.owner
+    else:
+        yield "Operation", value.id
+        yield "Cause", value.cause
+        yield "Sent", f"{value.counts.out:,} of {value.counts.planned:,}"
+
+
+def _escaped(text: str) -> str:
+    # https://api.slack.com/reference/surfaces/formatting#escaping: these three, and no others.
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,81 @@
+"""Signed webhooks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.hooks.event import Event, EventHook
+from celery_dlq.hooks.post import Poster
+from celery_dlq.hooks.words import data
+
+_PREFIX = "whsec_"
+#: Bytes of a secret, by the specification.
+_LEAST, _MOST = 24, 64
+
+
+class Webhook(EventHook):
+    """Posts every event as JSON, signed as in Standard Webhooks 1.0
+    (https://github.com/standard-webhooks/standard-webhooks), for which there are libraries to check it with.
+
+    :param secret: ``whsec_`` and 24 to 64 bytes in base64; the receiver has the same.
+    :param timeout: seconds that connecting, and each wait for bytes, may take.
+    :param attempts: tries in all, the first included, with full jitter between them.
+    :raises SettingsError: one of the arguments is not as described here.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        *,
+        timeout: float = 10.0,
+        attempts: int = 5,
+        clock: Callable[[], float] = time.time,
+        make_poster: Callable[..., Poster] = Poster,
+    ) -> None:
+        self._key, self._clock = _key(secret), clock
+        self._poster = make_poster(url, timeout_s=timeout, attempts=attempts)
+
+    def __repr__(self) -> str:
+        return f"<Webhook {self._poster.place}>"
+
+    def __call__(self, event: Event) -> None:
+        """:raises HookError: it could not be posted."""
+        told = {
+            "type": event.kind.value,
+            "timestamp": event.at.isoformat(),
+            "data": data(event.value),
+        }
+        body = json.dumps(told).encode()
+        self._poster.post(body, lambda: self._headers(f"dlq_{event.id}", body))
+
+    def _headers(self, message_id: str, body: bytes) -> Mapping[str, str]:
+        timestamp = str(int(self._clock()))
+        signed = b".".join((message_id.encode(), timestamp.encode(), body))
+        digest = hmac.new(self._key, signed, hashlib.sha256).digest()
+        return {
+            "Webhook-Id": message_id,
+            "Webhook-Timestamp": timestamp,
+            "Webhook-Signature": f"v1,{base64.b64encode(digest).decode()}",
+            "User-Agent": "celery-dlq",
+        }
+
+
+def _key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError, AttributeError):
+        key = b""
+    if not _LEAST <= len(key) <= _MOST:
+        raise SettingsError(
+            f"The secret of a webhook is {_PREFIX!r} and {_LEAST} to {_MOST} bytes in base64; make one: "
+            f"echo {_PREFIX}$(openssl rand -base64 32)"
+        )
+    return key

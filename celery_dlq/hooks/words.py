@@ -1,0 +1,90 @@
+"""Events in words, and as JSON. What is in them leaves the house: no arguments, no tracebacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any
+
+from celery_dlq.group import Group
+from celery_dlq.hooks.event import Event, EventKind, Told
+from celery_dlq.letter import DeadLetter
+from celery_dlq.redact import clip, safe_text
+
+#: Characters of an exception's message: in a line for people, and in JSON.
+LINE_LIMIT, DATA_LIMIT = 300, 2_000
+
+_LETTER_FIELDS = (
+    "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message", "fingerprint",
+    "queue", "first_failed_at", "last_failed_at", "worker", "release", "redrive_count", "root_id",
+    "parent_id", "group_id", "correlation_id", "canvas", "tags", "closed_at", "closed_by",
+    "closed_reason",
+)  # fmt: skip
+_OPERATION_FIELDS = (
+    "id", "state", "cause", "who", "host", "detached", "created_at", "started_at", "ended_at",
+)  # fmt: skip
+
+
+def headline(event: Event) -> str:
+    """What has happened, in two or three words."""
+    return _HEADLINES[event.kind]
+
+
+def line(event: Event) -> str:
+    """One line of text for people, whatever a letter holds."""
+    return f"{headline(event)}: {flat(subject(event.value))}"
+
+
+def subject(value: Told) -> str:
+    """What it is about, as text that may have any characters."""
+    if isinstance(value, DeadLetter):
+        failed = f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
+        return f"{value.task}[{value.task_id}] {value.reason.value}, {failed} (group {value.fingerprint})"
+    if isinstance(value, Group):
+        failed = f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
+        return f"{value.fingerprint}, {value.task}, {failed} ({value.open_count} open)"
+    counts = value.counts
+    return f"{value.id}, {counts.out} of {counts.planned} sent: {clip(value.cause, LINE_LIMIT)}"
+
+
+def flat(text: str) -> str:
+    """``text`` on one line, without characters that are not to be seen."""
+    words = " ".join(text.split())
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in words)
+
+
+def data(value: Told) -> dict[str, Any]:
+    """``value`` as JSON takes it, bounded; the names are those of ``--format json``."""
+    if isinstance(value, DeadLetter):
+        found = {name: getattr(value, name) for name in _LETTER_FIELDS}
+        return _plain(found | {"attempts": value.attempt_count or len(value.attempts)})
+    if isinstance(value, Group):
+        return _plain({item.name: getattr(value, item.name) for item in fields(value)})
+    found = {name: getattr(value, name) for name in _OPERATION_FIELDS}
+    return _plain(found) | value.counts.to_dict()
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return clip(safe_text(value), DATA_LIMIT)
+    return list(value) if isinstance(value, tuple) else value
+
+
+_HEADLINES = {
+    EventKind.DEAD_LETTER: "dead letter",
+    EventKind.NEW_GROUP: "new group of dead letters",
+    EventKind.REGRESSION: "group of dead letters is back",
+    EventKind.OPERATION_ABORTED: "redrive aborted",
+    EventKind.REDRIVEN: "redriven",
+    EventKind.RESOLVED: "resolved",
+}

@@ -1,0 +1,133 @@
+"""The store's numbers as Prometheus wants them: on any registry, and without making a scrape wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from celery_dlq.metrics import families
+from celery_dlq.metrics.families import COUNTER, Family
+from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
+from celery_dlq.metrics.reading import Reading
+from celery_dlq.metrics.snapshot import Snapshot, Snapshots
+from celery_dlq.store.base import Cell, Measures
+
+Registry: TypeAlias = CollectorRegistry
+
+#: Seconds for which a scrape waits for a fresh answer. In an event loop, such as Flower's, everything else
+#: waits along.
+LOOP_WAIT_S, SERVER_WAIT_S = 0.05, 2.0
+
+
+class StoreCollector(Collector):
+    """Gives a registry the numbers of one store.
+
+    :param wait_s: seconds for which a scrape waits for a fresh answer.
+    """
+
+    def __init__(self, snapshots: Snapshots[Reading], *, wait_s: float) -> None:
+        self._snapshots, self._wait_s = snapshots, wait_s
+
+    def describe(self) -> Iterable[Metric]:
+        """The metrics without samples; without it, registering would ask the store."""
+        return [family_of(family) for family in families.STORE_FAMILIES]
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are known now."""
+        look = self._snapshots.look(self._wait_s)
+        if look.up is not None:
+            yield single(families.UP, look.up)
+        if look.snapshot is not None:
+            yield from _samples_of(look.snapshot, self._snapshots.now())
+
+
+#: The collector on each registry.
+_registered: WeakKeyDictionary[Registry, StoreCollector] = WeakKeyDictionary()
+
+
+def register(
+    snapshots: Snapshots[Reading],
+    registry: Registry | None = None,
+    *,
+    wait_s: float = LOOP_WAIT_S,
+) -> StoreCollector:
+    """Show the numbers on ``registry`` (None: the default one), in the place of those of another store."""
+    registry = REGISTRY if registry is None else registry
+    before = _registered.pop(registry, None)
+    if before is not None:
+        registry.unregister(before)
+    collector = StoreCollector(snapshots, wait_s=wait_s)
+    registry.register(collector)
+    _registered[registry] = collector
+    return collector
+
+
+def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
+    found, spool = snapshot.value.measures, snapshot.value.spool
+    yield single(families.SNAPSHOT_AT, snapshot.taken_at)
+    yield single(families.SNAPSHOT_TOOK, snapshot.took_s)
+    yield from _letters(found)
+    oldest = found.oldest_open_at
+    yield single(families.OLDEST, 0 if oldest is None else max(0.0, now - oldest.timestamp()))
+    yield from _redrives(found)
+    yield single(families.PARKED, found.parked)
+    yield single(families.OVERDUE, found.overdue)
+    yield single(families.POISON, found.deaths)
+    circuits: dict[Labels, float] = {
+        (task, state.value): count for (task, state), count in found.circuits.items()
+    }
+    yield _many(families.CIRCUITS, circuits)
+    if spool is not None:
+        yield single(families.SPOOL, spool)
+
+
+def _letters(found: Measures) -> Iterator[Metric]:
+    depth = _by(
+        found.cells, lambda one: (one.task, one.queue, one.reason.value), lambda one: one.open
+    )
+    yield _many(families.DEPTH, by_size(depth))
+    yield _many(families.LETTERS, {(state.value,): n for state, n in found.open.items()})
+    arrivals = _by(
+        found.cells,
+        lambda one: (one.task, one.exception_type, one.reason.value),
+        lambda one: one.arrived,
+    )
+    yield _many(families.ARRIVALS, by_age(arrivals))
+
+
+def _redrives(found: Measures) -> Iterator[Metric]:
+    succeeded = _by(found.cells, lambda one: (one.task, "succeeded"), lambda one: one.succeeded)
+    failed = _by(found.cells, lambda one: (one.task, "failed"), lambda one: one.failed)
+    yield _many(families.REDRIVES, by_age([*succeeded, *failed]))
+    yield _many(families.OPERATIONS, {(state.value,): n for state, n in found.operations.items()})
+    if found.aborted_at is not None:
+        yield single(families.ABORTED_AT, found.aborted_at.timestamp())
+
+
+def _by(
+    cells: Iterable[Cell], labels: Callable[[Cell], Labels], value: Callable[[Cell], int]
+) -> list[Sample]:
+    return [Sample(labels(one), value(one), one.first_seen_at) for one in cells]
+
+
+def single(family: Family, value: float) -> Metric:
+    """``family`` with its one sample."""
+    return _many(family, {(): value})
+
+
+def _many(family: Family, values: Mapping[Labels, float]) -> Metric:
+    metric = family_of(family)
+    for labels, value in sorted(values.items()):
+        metric.add_metric(labels, float(value))
+    return metric
+
+
+def family_of(family: Family) -> CounterMetricFamily | GaugeMetricFamily:
+    """``family`` without samples."""
+    make = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
+    return make(family.name, family.text, labels=family.labels)

@@ -1,0 +1,125 @@
+"""Every metric of the store: its name, its labels and its meaning. Nothing here is imported from elsewhere,
+so that documentation and alert rules can be checked against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Samples of one name."""
+
+    #: As it is exposed; that of a counter ends with ``_total``.
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+UP = Family(
+    "celery_dlq_up",
+    GAUGE,
+    "1 when the store answered the last time that it was asked, 0 when it did not, or not in time.",
+)
+SNAPSHOT_AT = Family(
+    "celery_dlq_snapshot_timestamp_seconds",
+    GAUGE,
+    "When the store gave the numbers that are shown, in seconds since 1970.",
+)
+SNAPSHOT_TOOK = Family(
+    "celery_dlq_snapshot_seconds", GAUGE, "How long the store took to give them."
+)
+DEPTH = Family("celery_dlq_depth", GAUGE, "Open dead letters.", ("task", "queue", "reason"))
+LETTERS = Family(
+    "celery_dlq_letters", GAUGE, "Open dead letters by state: dead, claimed, redriven.", ("state",)
+)
+OLDEST = Family(
+    "celery_dlq_oldest_age_seconds",
+    GAUGE,
+    "Age of the open dead letter that waits longest, by its last failure; 0 when none is open.",
+)
+ARRIVALS = Family(
+    "celery_dlq_arrivals_total",
+    COUNTER,
+    "Letters that died, for the first time or again.",
+    ("task", "exception", "reason"),
+)
+REDRIVES = Family(
+    "celery_dlq_redrives_total",
+    COUNTER,
+    "Redriven letters whose outcome a worker has reported: succeeded, or failed again.",
+    ("task", "outcome"),
+)
+OPERATIONS = Family("celery_dlq_operations", GAUGE, "Redrive operations by state.", ("state",))
+ABORTED_AT = Family(
+    "celery_dlq_operation_aborted_timestamp_seconds",
+    GAUGE,
+    "When an operation last ended by its guard or by an error, in seconds since 1970; "
+    "missing when none has.",
+)
+PARKED = Family("celery_dlq_parked", GAUGE, "Retries and messages that wait in the store.")
+OVERDUE = Family(
+    "celery_dlq_parked_overdue",
+    GAUGE,
+    "Those that were due five minutes ago and that no worker has released.",
+)
+POISON = Family(
+    "celery_dlq_poison_deliveries",
+    GAUGE,
+    "Runs that took their worker process along, of messages that may be delivered again.",
+)
+CIRCUITS = Family(
+    "celery_dlq_circuits",
+    GAUGE,
+    "Circuits that are not closed: open, or half_open while a probe runs.",
+    ("task", "state"),
+)
+SPOOL = Family(
+    "celery_dlq_spool_bytes",
+    GAUGE,
+    "Bytes in dlq_spool_dir of the machine that this is measured on; missing when it cannot be read.",
+)
+
+#: Those of the store.
+STORE_FAMILIES = (
+    UP, SNAPSHOT_AT, SNAPSHOT_TOOK, DEPTH, LETTERS, OLDEST, ARRIVALS, REDRIVES, OPERATIONS, ABORTED_AT,
+    PARKED, OVERDUE, POISON, CIRCUITS, SPOOL,
+)  # fmt: skip
+
+DEAD_LETTERS = Family(
+    "celery_dlq_worker_dead_letters_total",
+    COUNTER,
+    "Dead letters that this worker has made. What a cold shutdown cuts off is not counted.",
+    ("task", "exception", "reason"),
+)
+RETRIES = Family(
+    "celery_dlq_worker_retries_total",
+    COUNTER,
+    "Automatic retries that this worker's tasks asked for, by the rule that decided; "
+    "task.retry is a retry() of the task's own.",
+    ("task", "rule"),
+)
+CAPTURE = Family(
+    "celery_dlq_worker_capture_seconds",
+    HISTOGRAM,
+    "From the moment at which the worker hears of a failure until its letter is in the store or spool.",
+)
+STORE = Family(
+    "celery_dlq_worker_store_seconds",
+    HISTOGRAM,
+    "How long a write to the store takes, failed ones too: save (letters), park (retries) or "
+    "record_outcomes (of redrives).",
+    ("call",),
+)
+WORKER_SPOOL = Family(
+    "celery_dlq_worker_spool_bytes",
+    GAUGE,
+    "Bytes in dlq_spool_dir of the worker's machine; missing when it cannot be read, "
+    "and with PROMETHEUS_MULTIPROC_DIR.",
+)
+
+#: Those of a worker.
+WORKER_FAMILIES = (DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL)

@@ -1,0 +1,160 @@
+"""What a worker's parent counts on the default registry of ``prometheus_client``, which the worker serves."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from prometheus_client import REGISTRY, Counter, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from celery_dlq.letter import DeadLetter
+from celery_dlq.metrics import families
+from celery_dlq.metrics.collector import Registry, family_of, single
+from celery_dlq.metrics.families import Family
+from celery_dlq.metrics.labels import MOST_SETS, NONE, OTHER, Labels
+from celery_dlq.redact import safe_text
+from celery_dlq.states import State
+
+T = TypeVar("T")
+
+#: The calls of a store that are measured.
+WRITES = frozenset({"save", "park", "record_outcomes"})
+
+logger = logging.getLogger(__name__)
+
+#: Bounds in seconds: a commit takes milliseconds; what takes longer than twice ``dlq_store_timeout`` goes to
+#: the spool.
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
+
+
+class WorkerMeter:
+    """See :class:`~celery_dlq.worker.recording.meter.Meter`.
+
+    :param spool_size: bytes in the spool; None when it cannot be read.
+    """
+
+    def __init__(
+        self,
+        spool_size: Callable[[], int | None],
+        registry: Registry = REGISTRY,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._letters = _Counted(Counter, families.DEAD_LETTERS, registry)
+        self._retries = _Counted(Counter, families.RETRIES, registry)
+        self._capture = _histogram(families.CAPTURE, registry)
+        self._store = _histogram(families.STORE, registry)
+        registry.register(_SpoolCollector(spool_size))
+
+    def dead_lettered(self, letter: DeadLetter, safe: Callable[[], object]) -> Callable[[], object]:
+        """Count ``letter``, unless it only waits for its next attempt."""
+        if letter.state is State.PARKED:
+            return safe
+        began = self._monotonic()
+
+        def counted() -> object:
+            self._note(lambda: self._capture.observe(self._monotonic() - began))
+            return safe()
+
+        self._note(
+            lambda: self._letters.add(letter.task, letter.exception_type, letter.reason.value)
+        )
+        return counted
+
+    def retried(self, task: str, rule: str) -> None:
+        """Count a retry."""
+        self._note(lambda: self._retries.add(task, rule))
+
+    def timed(self, writes: T) -> T:
+        """``writes`` (a store, or a scribe), with each write measured."""
+        return cast(T, _Timed(writes, self._observe_store))
+
+    def _observe_store(self, call: str, seconds: float) -> None:
+        self._note(lambda: self._store.labels(call).observe(seconds))
+
+    def _note(self, count: Callable[[], object]) -> None:
+        try:
+            count()
+        except Exception:
+            # With PROMETHEUS_MULTIPROC_DIR on a full disk, for example.
+            logger.exception("a metric could not be counted")
+
+
+class _SpoolCollector(Collector):
+    """Looks at the spool when somebody scrapes. A gauge with a function would say 0 where the numbers of
+    several processes are put together."""
+
+    def __init__(self, spool_size: Callable[[], int | None]) -> None:
+        self._spool_size = spool_size
+
+    def describe(self) -> Iterable[Metric]:
+        return [family_of(families.WORKER_SPOOL)]
+
+    def collect(self) -> Iterator[Metric]:
+        size = self._spool_size()
+        if size is not None:
+            yield single(families.WORKER_SPOOL, size)
+
+
+class _Counted:
+    """A counter whose sets of labels are bounded: those that come first keep theirs."""
+
+    def __init__(self, make: type[Counter], family: Family, registry: Registry) -> None:
+        self._counter = make(family.name, family.text, family.labels, registry=registry)
+        self._known: set[Labels] = set()
+        self._rest = (OTHER,) * len(family.labels)
+        self._adding = threading.Lock()
+
+    def add(self, *labels: str) -> None:
+        key = tuple(safe_text(label) or NONE for label in labels)
+        with self._adding:
+            if key not in self._known:
+                key = self._admit(key)
+        self._counter.labels(*key).inc()
+
+    def _admit(self, key: Labels) -> Labels:
+        if len(self._known) >= MOST_SETS:
+            return self._rest
+        self._known.add(key)
+        return key
+
+
+class _Timed:
+    """A store, or a scribe, whose writes are measured."""
+
+    def __init__(self, writes: Any, observe: Callable[[str, float], None]) -> None:
+        self._writes, self._observe = writes, observe
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._writes, name)
+        return functools.partial(self._measured, name, value) if name in WRITES else value
+
+    def _measured(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._observe(name, time.monotonic() - began)
+
+
+def _histogram(family: Family, registry: Registry) -> Histogram:
+    return Histogram(family.name, family.text, family.labels, registry=registry, buckets=BUCKETS)
+
+
+#: The meter on each registry: a process has one, however many apps it has.
+_meters: WeakKeyDictionary[Registry, WorkerMeter] = WeakKeyDictionary()
+
+
+def meter_on(spool_size: Callable[[], int | None], registry: Registry = REGISTRY) -> WorkerMeter:
+    """What counts on ``registry``, made on first use."""
+    meter = _meters.get(registry)
+    if meter is None:
+        meter = _meters[registry] = WorkerMeter(spool_size, registry)
+    return meter

@@ -1,0 +1,87 @@
+import logging
+from dataclasses import replace
+
+import pytest
+from factories import T0, letter, operation
+
+from celery_dlq.hooks import EventKind
+from celery_dlq.hooks.announcer import Announcer
+from celery_dlq.hooks.registry import Hooks
+from celery_dlq.operation import OperationState
+from celery_dlq.store.base import Saved
+
+
+class Side:
+    """An announcer with hooks that keep what they are told."""
+
+    def __init__(self):
+        self.hooks, self.told, self.stored = Hooks(dict), [], {}
+        self.announcer = Announcer(self.hooks, self.stored.get, lambda: T0)
+
+    def listen(self, *kinds):
+        for kind in kinds:
+            self.hooks.register(kind, lambda value, kind=kind: self.told.append((kind, value)))
+
+    def done(self):
+        self.hooks.finish()
+        return self.told
+
+
+@pytest.fixture
+def side():
+    return Side()
+
+
+def test_letters_that_arrived_are_told(side):
+    side.listen(EventKind.DEAD_LETTER, EventKind.RESOLVED)
+    arrived = (letter("a"), letter("b"))
+    side.announcer.saved(Saved(arrived=2, known=1, letters=arrived))
+    assert side.done() == [(EventKind.DEAD_LETTER, item) for item in arrived]
+
+
+def test_groups_that_are_new_or_back_are_told(side, group):
+    side.listen(EventKind.NEW_GROUP, EventKind.REGRESSION)
+    back = replace(group, fingerprint="back")
+    side.announcer.saved(Saved(arrived=2, known=0, new_groups=(group,), regressed_groups=(back,)))
+    assert sorted(side.done(), key=lambda told: told[0].value) == [
+        (EventKind.NEW_GROUP, group),
+        (EventKind.REGRESSION, back),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [("resolved", EventKind.RESOLVED), ("redriven", EventKind.REDRIVEN)]
+)
+def test_letters_that_are_known_by_their_id_are_read_whole(side, method, kind):
+    side.listen(kind)
+    side.stored["a"] = letter("a")
+    getattr(side.announcer, method)(["a", "gone"])
+    assert side.done() == [(kind, letter("a"))]
+
+
+def test_of_an_operations_moves_only_the_abort_is_told(side):
+    side.listen(EventKind.OPERATION_ABORTED)
+    for state in OperationState:
+        side.announcer.moved(operation(state=state))
+    [(_, told)] = side.done()
+    assert told.state is OperationState.ABORTED
+
+
+def test_nothing_is_read_for_nobody(side):
+    side.announcer.resolved(["a"])
+    side.announcer.redriven(["a"])
+    side.announcer.saved(Saved(arrived=1, known=0, letters=(letter(),)))
+    assert side.done() == []
+    assert side.hooks.status() == {}
+
+
+def test_a_store_never_hears_of_trouble(side, caplog):
+    def broken():
+        raise RuntimeError("settings are broken")
+
+    announcer = Announcer(Hooks(broken), side.stored.get, lambda: T0)
+    announcer.saved(Saved(arrived=1, known=0, letters=(letter(),)))
+    announcer.resolved(["a"])
+    announcer.redriven(["a"])
+    announcer.moved(operation(state=OperationState.ABORTED))
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 4

@@ -1,0 +1,214 @@
+"""Webhooks and Slack against a real server."""
+
+import http.server
+import json
+import socket
+import threading
+from functools import partial
+
+import pytest
+import standardwebhooks
+
+from celery_dlq.errors import HookError, SettingsError
+from celery_dlq.hooks import EventKind, Slack, Webhook
+from celery_dlq.hooks.post import CAP_S, Poster
+
+SECRET = "whsec_" + "c2VjcmV0" * 4
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Keeps what is posted, and answers as told: a status, and headers."""
+
+    daemon_threads = True
+
+    def __init__(self, answers):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.got, self.answers = [], list(answers)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/hook?key=s3cret"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.path, dict(self.headers), body))
+        status, headers = self.server.answers.pop(0) if self.server.answers else (200, {})
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"said\nthe server")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def receiver():
+    """Starts a server with these answers; 200 after them."""
+    servers = []
+
+    def start(*answers):
+        server = Receiver(answers)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def pauses():
+    return []
+
+
+@pytest.fixture
+def poster(pauses):
+    return partial(Poster, sleep=pauses.append, draw=lambda _low, high: high)
+
+
+@pytest.fixture
+def webhook(poster):
+    return partial(Webhook, secret=SECRET, make_poster=poster)
+
+
+def test_a_webhook_is_signed_as_the_standards_own_library_wants(receiver, webhook, event):
+    server, told = receiver(), event()
+    webhook(server.url)(told)
+    [(path, headers, body)] = server.got
+    assert path == "/hook?key=s3cret"
+    assert headers["Content-Type"] == "application/json"
+    said = standardwebhooks.Webhook(SECRET).verify(body, headers)
+    assert said["type"] == "dead_letter"
+    assert said["timestamp"] == told.at.isoformat()
+    assert said["data"]["task_id"] == "0d3f"
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(SECRET).verify(body + b" ", headers)
+
+
+def test_it_is_tried_again_with_full_jitter_and_signed_anew(receiver, poster, pauses, event):
+    server, times = receiver((503, {}), (500, {}), (429, {})), iter([10.0, 20.0, 30.0, 40.0])
+    Webhook(server.url, SECRET, make_poster=poster, clock=lambda: next(times))(event())
+    assert pauses == [0.5, 1.0, 2.0]
+    headers = [headers for _, headers, _ in server.got]
+    assert [each["Webhook-Timestamp"] for each in headers] == ["10", "20", "30", "40"]
+    assert len({each["Webhook-Id"] for each in headers}) == 1
+    assert len({each["Webhook-Signature"] for each in headers}) == 4
+
+
+@pytest.mark.parametrize(("wished", "pause"), [("7", 7.0), ("3600", CAP_S), ("0", 0.5)])
+def test_the_servers_wish_is_heard_and_bounded(receiver, webhook, pauses, event, wished, pause):
+    webhook(receiver((429, {"Retry-After": wished})).url)(event())
+    assert pauses == [pause]
+
+
+def test_after_the_last_attempt_it_is_an_error_without_the_secret(receiver, webhook, event):
+    server = receiver(*[(503, {})] * 3)
+    with pytest.raises(HookError, match=r"answered 503: said the server \(attempt 3\)") as raised:
+        webhook(server.url, attempts=3)(event())
+    assert len(server.got) == 3
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 410])
+def test_a_refusal_is_final(receiver, webhook, pauses, event, status):
+    with pytest.raises(HookError, match=f"answered {status}.*attempt 1"):
+        webhook(receiver((status, {})).url)(event())
+    assert pauses == []
+
+
+def test_a_redirect_is_not_followed(receiver, webhook, event):
+    target = receiver()
+    with pytest.raises(HookError, match="wants another URL"):
+        webhook(receiver((302, {"Location": target.url})).url)(event())
+    assert target.got == []
+
+
+def test_a_server_that_is_away_is_tried_again(webhook, pauses, event):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(HookError, match=r"does not answer: URLError.*attempt 2"):
+        webhook(f"http://127.0.0.1:{port}/", attempts=2)(event())
+    assert pauses == [0.5]
+
+
+def test_a_server_that_says_nothing_is_given_up(webhook, event):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        with pytest.raises(HookError, match=r"does not answer: (TimeoutError|URLError)"):
+            webhook(url, attempts=1, timeout=0.05)(event())
+
+
+@pytest.mark.parametrize(
+    "url", ["", "example.com/hook", "ftp://example.com", "file:///etc/passwd", "http://", "http://[", None]
+)  # fmt: skip
+def test_a_url_that_is_none_is_refused(url):
+    with pytest.raises(SettingsError, match="https://"):
+        Webhook(url, SECRET)
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "not base64!", None, "A" * 200])
+def test_a_secret_that_is_none_is_refused(secret):
+    with pytest.raises(SettingsError, match="24 to 64 bytes in base64; make one"):
+        Webhook("https://example.com", secret)
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"attempts": 0}])
+def test_numbers_are_checked(wrong):
+    with pytest.raises(SettingsError, match="at least one attempt"):
+        Slack("https://hooks.slack.com/services/s3cret", **wrong)
+
+
+def test_what_they_are_called_tells_no_secret():
+    hooks = [
+        Slack("https://hooks.slack.com/s3cret"),
+        Webhook("https://a.example:8443/s3cret", SECRET),
+    ]
+    assert [*map(repr, hooks)] == [
+        "<Slack https://hooks.slack.com>",
+        "<Webhook https://a.example:8443>",
+    ]
+
+
+class TestSlack:
+    @pytest.fixture
+    def said(self, receiver, poster, event):
+        def say(kind, value=None, **options):
+            server = receiver()
+            Slack(server.url, make_poster=poster, **options)(event(kind, value))
+            [(_, _, body)] = server.got
+            return json.loads(body)
+
+        return say
+
+    def test_a_group(self, said, group):
+        message = said(EventKind.NEW_GROUP, group, flower="https://flower.example.com/")
+        [block] = message["blocks"]
+        assert block["text"]["text"] == (
+            "*<https://flower.example.com/dead-letters/groups/9c1e0000deadbeef|"
+            "New group of dead letters>*"
+        )
+        assert [field["text"] for field in block["fields"]] == [
+            "*Task*\nshop.charge",
+            "*Error*\nValueError: bad &lt;currency&gt; &amp; more",
+            "*Group*\n9c1e0000deadbeef",
+            "*Open*\n3 of 17",
+            "*Owner*\nann",
+        ]
+        assert "&lt;currency&gt;" in message["text"]
+
+    def test_a_letter(self, said):
+        [block] = said(EventKind.DEAD_LETTER)["blocks"]
+        assert block["text"]["text"] == "*Dead letter*"
+        assert "*Letter*\n0d3f" in [field["text"] for field in block["fields"]]
+
+    def test_an_operation(self, said, aborted):
+        message = said(EventKind.OPERATION_ABORTED, aborted, flower="https://f.example")
+        [block] = message["blocks"]
+        assert "/dead-letters/operations/0a1b2c3d4e5f|" in block["text"]["text"]
+        assert "*Cause*\n3 in a row came back" in [field["text"] for field in block["fields"]]

@@ -1,0 +1,119 @@
+import asyncio
+import sys
+import types
+
+import pytest
+from factories import T0
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.hooks import EventKind, Log
+from celery_dlq.hooks.caller import Waiting
+from celery_dlq.hooks.registry import Hooks
+
+
+class Pager:
+    def page(self, value): ...
+
+
+@pytest.fixture
+def alerts(monkeypatch):
+    """A module of the user's."""
+    module = types.ModuleType("shop_alerts")
+    module.seen = []
+    module.page = lambda value: module.seen.append(value)
+    module.pager = Pager()
+    module.Pager = Pager
+    module.number = 17
+
+    async def later(value): ...
+
+    module.later = later
+    monkeypatch.setitem(sys.modules, "shop_alerts", module)
+    return module
+
+
+def hooks_of(**given):
+    return Hooks(lambda: {EventKind(name): hooks for name, hooks in given.items()})
+
+
+def tell(hooks, kind, value):
+    hooks.tell(Waiting(kind, T0, lambda: value))
+    hooks.finish()
+
+
+def test_each_kind_has_its_own_hooks(alerts):
+    hooks = hooks_of(new_group=["shop_alerts.page"])
+    tell(hooks, EventKind.NEW_GROUP, "group")
+    tell(hooks, EventKind.DEAD_LETTER, "letter")
+    assert alerts.seen == ["group"]
+    assert hooks.wants(EventKind.NEW_GROUP)
+    assert not hooks.wants(EventKind.DEAD_LETTER)
+
+
+def test_registered_hooks_join_those_of_the_settings(alerts):
+    hooks, seen = hooks_of(new_group=["shop_alerts.page"]), []
+    tell(hooks, EventKind.NEW_GROUP, 1)
+    hooks.register(EventKind.NEW_GROUP, seen.append)
+    tell(hooks, EventKind.NEW_GROUP, 2)
+    assert (alerts.seen, seen) == ([1, 2], [2])
+
+
+def test_a_hook_for_two_kinds_has_one_thread(alerts):
+    hooks = hooks_of(new_group=["shop_alerts.pager.page"], regression=[alerts.pager.page])
+    tell(hooks, EventKind.NEW_GROUP, 1)
+    tell(hooks, EventKind.REGRESSION, 2)
+    assert len(hooks.status()) == 1
+
+
+def test_the_settings_are_not_read_before_they_are_needed():
+    def settings():
+        raise AssertionError
+
+    Hooks(settings).register(EventKind.RESOLVED, print)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("shop_alerts.pge", "cannot be imported: AttributeError"),
+        ("shop_alters.page", "cannot be imported: ModuleNotFoundError"),
+        ("shop alerts", "cannot be imported: ValueError"),
+        ("shop_alerts.number", "'shop_alerts.number' cannot be called"),
+        ("shop_alerts.Pager", "is a class; give an object"),
+        (Log, "celery_dlq.hooks.log.Log is a class"),
+        ("shop_alerts.later", "is a coroutine function"),
+        (asyncio.sleep, "asyncio.tasks.sleep is a coroutine function"),
+        (17, "builtins.int cannot be called"),
+    ],
+)
+def test_what_cannot_be_a_hook_is_refused(alerts, given, why):
+    with pytest.raises(SettingsError, match="dlq_on_regression: .*" + why):
+        hooks_of(regression=[given], resolved=[print]).check()
+
+
+def test_every_wrong_hook_is_named(alerts):
+    hooks = hooks_of(regression=["shop_alerts.no"], resolved=[print, "shop_alerts.neither"])
+    with pytest.raises(SettingsError, match=r"dlq_on_regression: .*dlq_on_resolved: .*neither"):
+        hooks.check()
+
+
+def test_what_cannot_be_a_hook_is_not_registered():
+    with pytest.raises(SettingsError, match="is a class"):
+        hooks_of().register(EventKind.RESOLVED, Log)
+
+
+def test_where_nobody_checked_a_wrong_hook_is_logged_and_the_others_are_told(alerts, caplog):
+    hooks = hooks_of(regression=["shop_alerts.no", "shop_alerts.page"])
+    tell(hooks, EventKind.REGRESSION, 1)
+    tell(hooks, EventKind.REGRESSION, 2)
+    assert alerts.seen == [1, 2]
+    [record] = caplog.records
+    assert "dlq_on_regression: 'shop_alerts.no' cannot be imported" in record.getMessage()
+
+
+def test_the_status_counts_by_hook(alerts):
+    hooks = hooks_of(regression=["shop_alerts.pager.page", lambda _value: 1 / 0])
+    tell(hooks, EventKind.REGRESSION, 1)
+    good, bad = hooks.status().values()
+    assert good == {"waiting": 0, "dropped": 0, "failed": 0}
+    assert bad == {"waiting": 0, "dropped": 0, "failed": 1}

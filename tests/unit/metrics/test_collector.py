@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from factories import T0
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from celery_dlq.circuit import CircuitState
+from celery_dlq.errors import StoreUnavailable
+from celery_dlq.metrics import families
+from celery_dlq.metrics.collector import register
+from celery_dlq.metrics.labels import MOST_SETS
+from celery_dlq.metrics.reading import Reading
+from celery_dlq.metrics.snapshot import Snapshots
+from celery_dlq.operation import OperationState
+from celery_dlq.states import Reason, State
+from celery_dlq.store.base import Cell, Measures
+
+SOON_S = 60
+NOW = T0.timestamp() + 600
+
+
+def cell(**changes) -> Cell:
+    values = {
+        "task": "shop.charge", "queue": "celery", "reason": Reason.TERMINAL,
+        "exception_type": "ValueError", "open": 3, "arrived": 7, "succeeded": 2, "failed": 1,
+        "first_seen_at": T0,
+    }  # fmt: skip
+    return Cell(**{**values, **changes})
+
+
+MEASURES = Measures(
+    cells=(cell(), cell(queue="mail", open=1), cell(task="shop.ship", reason=Reason.TIMEOUT)),
+    open={State.DEAD: 6, State.CLAIMED: 1, State.REDRIVEN: 0},
+    oldest_open_at=T0,
+    parked=4,
+    overdue=1,
+    operations=dict.fromkeys(OperationState, 0) | {OperationState.ABORTED: 2},
+    aborted_at=T0 + timedelta(seconds=5),
+    deaths=3,
+    circuits={("shop.ship", CircuitState.OPEN): 2},
+)
+
+
+def scrape(read, wait_s=SOON_S, registry=None):
+    registry = registry or CollectorRegistry()
+    register(Snapshots(read, patience_s=5, clock=lambda: NOW), registry, wait_s=wait_s)
+    return samples(registry)
+
+
+def samples(registry) -> dict[str, float]:
+    """The scraped values, by name and labels."""
+    return {
+        sample.name
+        + "".join(f" {value}" for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+
+
+def test_every_number_of_the_store_is_there():
+    found = scrape(lambda: Reading(MEASURES, spool=17))
+    assert {name: value for name, value in found.items() if "snapshot_seconds" not in name} == {
+        "celery_dlq_up": 1,
+        "celery_dlq_snapshot_timestamp_seconds": NOW,
+        "celery_dlq_depth celery terminal shop.charge": 3,
+        "celery_dlq_depth mail terminal shop.charge": 1,
+        "celery_dlq_depth celery timeout shop.ship": 3,
+        "celery_dlq_letters dead": 6,
+        "celery_dlq_letters claimed": 1,
+        "celery_dlq_letters redriven": 0,
+        "celery_dlq_oldest_age_seconds": 600,
+        "celery_dlq_arrivals_total ValueError terminal shop.charge": 14,
+        "celery_dlq_arrivals_total ValueError timeout shop.ship": 7,
+        "celery_dlq_redrives_total succeeded shop.charge": 4,
+        "celery_dlq_redrives_total succeeded shop.ship": 2,
+        "celery_dlq_redrives_total failed shop.charge": 2,
+        "celery_dlq_redrives_total failed shop.ship": 1,
+        **{f"celery_dlq_operations {state.value}": 0 for state in OperationState},
+        "celery_dlq_operations aborted": 2,
+        "celery_dlq_operation_aborted_timestamp_seconds": T0.timestamp() + 5,
+        "celery_dlq_parked": 4,
+        "celery_dlq_parked_overdue": 1,
+        "celery_dlq_poison_deliveries": 3,
+        "celery_dlq_circuits open shop.ship": 2,
+        "celery_dlq_spool_bytes": 17,
+    }
+
+
+def test_what_is_exposed_is_what_is_described():
+    registry = CollectorRegistry()
+    register(Snapshots(lambda: Reading(MEASURES, 0), patience_s=5), registry, wait_s=SOON_S)
+    exposed = {
+        (sample.name, family.type, frozenset(sample.labels))
+        for family in registry.collect()
+        for sample in family.samples
+    }
+    assert exposed == {
+        (one.name, one.kind, frozenset(one.labels)) for one in families.STORE_FAMILIES
+    }
+
+
+def test_what_there_is_none_of_is_left_out_and_no_letter_has_no_age():
+    found = scrape(
+        lambda: Reading(replace(MEASURES, aborted_at=None, oldest_open_at=None), spool=None)
+    )
+    assert found["celery_dlq_oldest_age_seconds"] == 0
+    assert "celery_dlq_operation_aborted_timestamp_seconds" not in found
+    assert "celery_dlq_spool_bytes" not in found
+
+
+def test_a_worker_whose_clock_is_ahead_makes_no_negative_age():
+    ahead = replace(MEASURES, oldest_open_at=T0 + timedelta(days=1))
+    assert scrape(lambda: Reading(ahead, 0))["celery_dlq_oldest_age_seconds"] == 0
+
+
+def test_a_dead_store_is_down_and_nothing_else_is_known():
+    def read():
+        raise StoreUnavailable
+
+    assert scrape(read) == {"celery_dlq_up": 0}
+
+
+def test_registering_asks_nothing_and_a_scrape_does_not_wait():
+    registry, let = CollectorRegistry(), threading.Event()
+    asked: list[int] = []
+
+    def read():
+        asked.append(1)
+        assert let.wait(SOON_S)
+        return Reading(MEASURES, 0)
+
+    try:
+        register(Snapshots(read, patience_s=5), registry, wait_s=0)
+        assert asked == []
+        assert samples(registry) == {}
+    finally:
+        let.set()
+
+
+def test_another_store_takes_the_place_of_the_first():
+    registry = CollectorRegistry()
+    scrape(lambda: Reading(MEASURES, spool=1), registry=registry)
+    assert (
+        scrape(lambda: Reading(MEASURES, spool=2), registry=registry)["celery_dlq_spool_bytes"] == 2
+    )
+
+
+def test_however_many_names_there_are_the_series_are_bounded():
+    cells = tuple(cell(task=f"t{number}") for number in range(3 * MOST_SETS))
+    found = scrape(lambda: Reading(replace(MEASURES, cells=cells), 0))
+    for name, total in (("depth", 3), ("arrivals_total", 7)):
+        values = [value for key, value in found.items() if key.startswith(f"celery_dlq_{name} ")]
+        assert len(values) == MOST_SETS + 1
+        assert sum(values) == total * len(cells)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\nb", "a\\b", "\u202eabc", "\U0001f600", "a\ud800b"])
+def test_hostile_names_are_values_of_labels_and_nothing_else(name):
+    found = scrape(lambda: Reading(replace(MEASURES, cells=(cell(task=name),)), 0))
+    assert len([key for key in found if key.startswith("celery_dlq_depth")]) == 1
