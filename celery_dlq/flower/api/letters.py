@@ -1,0 +1,82 @@
+"""Looking, by REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery_dlq.flower.api.paging import limit_of
+from celery_dlq.flower.filters import Given, read_filter, words_of
+from celery_dlq.flower.handler import Api
+from celery_dlq.flower.pages.letter import Known, look_up
+from celery_dlq.flower.request import asked, first
+from celery_dlq.group import NOT_IGNORED, GroupFilter, GroupStatus, Mark
+from celery_dlq.view import records, times
+
+#: Filters that groups have.
+_OF_GROUPS = ("task", "exception", "group", "since", "until")
+_OF_TRIAGE = ("status", "mark", "owner")
+
+
+class Letters(Api):
+    """``GET /api/dead-letters``"""
+
+    async def get(self) -> None:
+        """A page of letters, newest failure first."""
+        given = asked(self.request)
+        wanted = read_filter(given, times.utc_now(), beside=("limit", "after"))
+        limit, after = limit_of(given), first(given, "after") or None
+        page = await self.site.ask(lambda store: store.find(wanted, limit=limit, after=after))
+        letters = [records.letter_record(letter) for letter in page.letters]
+        self.reply({"letters": letters, "next": page.next})
+
+
+class Letter(Api):
+    """``GET /api/dead-letters/letters/{id}``"""
+
+    async def get(self, beginning: str) -> None:
+        """One letter whole, but for its body."""
+        known = await self.site.ask(lambda store: look_up(store, beginning))
+        self.reply(_without_body(known))
+
+
+def _without_body(known: Known) -> dict[str, Any]:
+    """The record of ``dlq show --format json``. Nothing in a body is redacted, and who may look into
+    Flower may not be who may look into the database."""
+    record = records.whole_letter_record(known.letter, known.redrives, known.changes)
+    del record["body"]
+    return record
+
+
+class Groups(Api):
+    """``GET /api/dead-letters/groups``"""
+
+    async def get(self) -> None:
+        """Groups, most open letters first."""
+        given, now = asked(self.request), times.utc_now()
+        wanted = read_filter(given, now, beside=("limit", *_OF_TRIAGE), names=_OF_GROUPS)
+        which, limit = _which(given), limit_of(given)
+        found = await self.site.ask(
+            lambda store: store.groups(wanted, now=now, limit=limit, which=which)
+        )
+        self.reply({"groups": [records.group_record(group, now) for group in found]})
+
+
+def _which(given: Given) -> GroupFilter:
+    """As on the command line: ignored groups are there for those who ask for them."""
+    statuses = words_of(GroupStatus, "status", given)
+    return GroupFilter(
+        statuses=statuses or NOT_IGNORED.statuses,
+        emptied=bool(statuses),
+        marks=words_of(Mark, "mark", given),
+        owner=first(given, "owner"),
+    )
+
+
+class Statistics(Api):
+    """``GET /api/dead-letters/stats``"""
+
+    async def get(self) -> None:
+        """Depth, arrivals, ages; at most ten seconds old."""
+        read_filter(asked(self.request), times.utc_now(), names=())
+        found = await self.site.recall("stats", lambda store: store.stats(times.utc_now()))
+        self.reply(records.stats_record(found))

@@ -1,0 +1,146 @@
+"""What fails, by cause: the list of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeVar
+
+from celery_dlq.errors import FilterError
+from celery_dlq.flower import charts
+from celery_dlq.flower.filters import Given, read_filter
+from celery_dlq.flower.handler import Page
+from celery_dlq.flower.request import asked, first
+from celery_dlq.group import NOT_IGNORED, Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.store.base import Filter, Store
+from celery_dlq.view import times
+from celery_dlq.view.groups import ends_of, standing
+from celery_dlq.view.text import counted, short_ids
+
+#: Groups that are shown.
+_LIMIT = 50
+
+#: What groups are narrowed by, beside those words of theirs.
+TEXTS = ("task", "exception", "group", "since", "until")
+_BESIDE = ("status", "mark", "owner")
+
+_Word = TypeVar("_Word", GroupStatus, Mark)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRow:
+    """A group in the list."""
+
+    group: Group
+    short_id: str
+    trend: Sequence[int]
+    now: datetime
+
+    @property
+    def standing(self) -> str:
+        """Its status or mark; empty when it is merely open."""
+        return standing(self.group, self.now)
+
+    @property
+    def ends(self) -> str:
+        """What ends its being ignored."""
+        return ends_of(self.group)
+
+    @property
+    def chart(self) -> str:
+        """Its last day."""
+        total = counted(sum(self.trend), "letter")
+        return charts.sparkline(self.trend, f"{total} in the last 24 hours")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupsView:
+    """What the page shows."""
+
+    given: Given
+    rows: Sequence[GroupRow] = ()
+    problem: str = ""
+
+    limit: int = _LIMIT
+    statuses: Sequence[str] = tuple(status.value for status in GroupStatus)
+    marks: Sequence[str] = tuple(mark.value for mark in Mark)
+
+    def value(self, name: str) -> str:
+        """What a field holds."""
+        return first(self.given, name)
+
+    def has(self, name: str, value: str) -> bool:
+        """Whether a choice is made."""
+        return value in self.given.get(name, ())
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether anything is filtered by."""
+        return any(value.strip() for values in self.given.values() for value in values)
+
+
+class GroupsPage(Page):
+    """``/dead-letters/groups?task=…&status=…&mark=…&owner=…``: as ``dlq groups``."""
+
+    tab = "groups"
+
+    async def get(self) -> None:
+        """Show the largest groups."""
+        given: Given = {}
+        try:
+            given, now = asked(self.request), times.utc_now()
+            wanted, which = read_wanted(given, now)
+            key = ("groups", *sorted((name, *values) for name, values in given.items()))
+            found, trends = await self.site.recall(
+                key, lambda store: look(store, wanted, which, now)
+            )
+        except FilterError as error:
+            self.page("groups", GroupsView(given=given, problem=str(error)), 400)
+            return
+        self.page("groups", GroupsView(given=given, rows=_rows(found, trends, now)))
+
+
+def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
+    """Which groups are asked for.
+
+    :raises FilterError: a name or a value makes no sense.
+    """
+    wanted = read_filter(given, now, beside=_BESIDE)
+    statuses = _words(given, "status", GroupStatus)
+    owners = [owner.strip() for owner in given.get("owner", ()) if owner.strip()]
+    if len(owners) > 1:
+        raise FilterError("owner is given more than once; leave one of them.")
+    which = GroupFilter(
+        statuses=statuses,
+        emptied=bool(statuses),
+        marks=_words(given, "mark", Mark),
+        owner=owners[0] if owners else "",
+    )
+    return wanted, which if statuses else replace(which, statuses=NOT_IGNORED.statuses)
+
+
+def look(
+    store: Store, wanted: Filter, which: GroupFilter, now: datetime
+) -> tuple[list[Group], Mapping[str, Sequence[int]]]:
+    """The groups, and the last day of each."""
+    found = store.groups(wanted, now=now, limit=_LIMIT, which=which)
+    return found, store.group_trends([group.fingerprint for group in found], now=now)
+
+
+def _rows(
+    found: Sequence[Group], trends: Mapping[str, Sequence[int]], now: datetime
+) -> list[GroupRow]:
+    ids = short_ids([group.fingerprint for group in found])
+    return [
+        GroupRow(group=group, short_id=short, trend=trends[group.fingerprint], now=now)
+        for short, group in zip(ids, found, strict=True)
+    ]
+
+
+def _words(given: Given, name: str, kind: type[_Word]) -> frozenset[_Word]:
+    try:
+        return frozenset(kind(word) for word in given.get(name, ()) if word)
+    except ValueError:
+        known = ", ".join(item.value for item in kind)
+        raise FilterError(f"{name} is one of {known}.") from None

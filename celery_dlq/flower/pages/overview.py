@@ -1,0 +1,198 @@
+"""The store at a glance: how much waits, since when, what fails, and what is being done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from celery_dlq.flower import charts
+from celery_dlq.flower.handler import Page
+from celery_dlq.flower.links import Links
+from celery_dlq.flower.pages.letters import Row, rows_of
+from celery_dlq.flower.pages.operations import OperationRow, operation_rows
+from celery_dlq.group import GroupFilter, GroupStatus, Mark
+from celery_dlq.letter import DeadLetter
+from celery_dlq.operation import OperationState
+from celery_dlq.states import OPEN_STATES, State
+from celery_dlq.store.base import Filter, Group, Operation, Stats, Store
+from celery_dlq.view import times
+from celery_dlq.view.groups import standing
+from celery_dlq.view.text import last_part
+
+#: Rows of each short list.
+_TOP = 8
+
+_UNDER_WAY = frozenset({OperationState.PLANNED, OperationState.RUNNING, OperationState.PAUSED})
+
+_MARKED = GroupFilter(
+    statuses=frozenset({GroupStatus.OPEN}), marks=frozenset({Mark.NEW, Mark.REGRESSED})
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the store was asked, at one moment."""
+
+    at: datetime
+    stats: Stats
+    marked: Sequence[Group]
+    recent: Sequence[DeadLetter]
+    operations: Sequence[Operation]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A name with its number, as a bar that leads to its letters."""
+
+    name: str
+    whole: str
+    count: int
+    chart: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """What the page shows."""
+
+    known: Known
+    links: Links
+
+    @property
+    def stats(self) -> Stats:
+        """The numbers."""
+        return self.known.stats
+
+    @property
+    def depth(self) -> str:
+        """The open letters by state, as a chart."""
+        parts = [
+            charts.Part(state.value, self.stats.by_state.get(state, 0), state.value)
+            for state in State
+            if state in OPEN_STATES
+        ]
+        return charts.stack(parts, "Open letters by state")
+
+    @property
+    def states(self) -> list[tuple[State, int]]:
+        """Letters in each state that has some."""
+        return [(state, count) for state, count in self.stats.by_state.items() if count]
+
+    @property
+    def arrivals(self) -> str:
+        """The last day as a chart."""
+        return charts.columns(self._bins(), "Arrivals in the last 24 hours")
+
+    @property
+    def busiest(self) -> int:
+        """The most arrivals of an hour."""
+        return max(self.stats.arrivals, default=0)
+
+    @property
+    def hours(self) -> list[str]:
+        """What stands under the chart of arrivals."""
+        bins = self._bins()
+        return [bins[0].label[:5], bins[len(bins) // 2].label[:5], "now"]
+
+    @property
+    def reasons(self) -> list[Bar]:
+        """Why open letters died."""
+        by_reason = {reason.value: count for reason, count in self.stats.by_reason.items()}
+        return self._bars(by_reason, "reason")
+
+    @property
+    def exceptions(self) -> list[Bar]:
+        """Of what open letters died."""
+        return self._bars(self.stats.by_exception, "exception")
+
+    @property
+    def tasks(self) -> list[Bar]:
+        """Whose open letters they are."""
+        return self._bars(self.stats.by_task, "task")
+
+    @property
+    def ages(self) -> list[Bar]:
+        """Open letters by the time since their last failure."""
+        names, bounds = times.age_names(self.stats.ages), [0.0, *self.stats.ages]
+        top = max(names.values(), default=0)
+        return [
+            Bar(
+                name=name, whole=name, count=count,
+                chart=charts.bar(count, top, f"{name}: {count:,}"),
+                address=self.links.letters(**_between(youngest, oldest)),
+            )
+            for (name, count), (youngest, oldest) in zip(
+                names.items(), pairwise(bounds), strict=True
+            )
+        ]  # fmt: skip
+
+    @property
+    def marked(self) -> list[tuple[Group, str]]:
+        """Groups that are new or have regressed, each with its mark."""
+        return [(group, standing(group, self.known.at)) for group in self.known.marked]
+
+    @property
+    def recent(self) -> list[Row]:
+        """The newest letters."""
+        return rows_of(self.known.recent)
+
+    @property
+    def operations(self) -> list[OperationRow]:
+        """What is under way."""
+        return operation_rows(self.known.operations)
+
+    def _bins(self) -> list[charts.Bin]:
+        hours = len(self.stats.arrivals)
+        edges = [self.known.at - timedelta(hours=hours - place) for place in range(hours + 1)]
+        spans = [f"{since:%H:%M} to {until:%H:%M} UTC" for since, until in pairwise(edges)]
+        return list(map(charts.Bin, spans, self.stats.arrivals))
+
+    def _bars(self, counts: Mapping[str, int], filtered_by: str) -> list[Bar]:
+        top = max(counts.values(), default=0)
+        return [
+            Bar(
+                name=last_part(name), whole=name, count=count,
+                chart=charts.bar(count, top, f"{name}: {count:,}"),
+                address=self.links.letters(**{filtered_by: name}),
+            )
+            for name, count in _first(counts.items(), _TOP)
+        ]  # fmt: skip
+
+
+class OverviewPage(Page):
+    """``/dead-letters``"""
+
+    tab = "overview"
+
+    async def get(self) -> None:
+        """Show the numbers, which may be a few seconds old."""
+        now = times.utc_now()
+        known = await self.site.recall("overview", lambda store: look(store, now))
+        self.page("overview", Overview(known=known, links=self.links))
+
+
+def look(store: Store, now: datetime) -> Known:
+    """Ask the store; it answers from counts that are kept, and from indexes."""
+    return Known(
+        at=now,
+        stats=store.stats(now),
+        marked=store.groups(Filter(), now=now, limit=_TOP, which=_MARKED),
+        recent=store.find(Filter(), limit=_TOP).letters,
+        operations=store.operations(states=_UNDER_WAY, limit=_TOP),
+    )
+
+
+def _between(youngest: float, oldest: float) -> dict[str, str]:
+    """The filter of the letters whose ages, in seconds, are between these."""
+    found = {}
+    if oldest != float("inf"):
+        found["since"] = f"{oldest:g}s"
+    if youngest:
+        found["until"] = f"{youngest:g}s"
+    return found
+
+
+def _first(counts: Iterable[tuple[str, int]], limit: int) -> list[tuple[str, int]]:
+    return list(counts)[:limit]

@@ -1,0 +1,115 @@
+"""What an error is to the person who asked: a status, a title, and a sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+
+from tornado.web import HTTPError
+
+from celery_dlq.errors import (
+    AmbiguousId,
+    CeleryDLQError,
+    FilterError,
+    OperationError,
+    OrdersError,
+    RepairError,
+    SettingsError,
+    StoreError,
+    TriageError,
+    UnknownGroup,
+    UnknownLetter,
+    UnknownOperation,
+)
+from celery_dlq.view.text import visible
+
+
+class Refused(HTTPError):
+    """A request that is not carried out, and why, in words that are shown.
+
+    :param status: of the answer.
+    :param facts: what a program may want to know beside them.
+    """
+
+    def __init__(self, status: int, why: str, **facts: object) -> None:
+        super().__init__(status)
+        self.why, self.facts = why, facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """An error as it is shown."""
+
+    status: int
+    title: str
+    text: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+_TITLES = {
+    400: "That makes no sense",
+    401: "Who are you?",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not any more",
+    503: "The dead-letter store does not answer",
+}
+
+_STATUS: tuple[tuple[type[CeleryDLQError], int], ...] = (
+    (UnknownLetter, 404),
+    (UnknownOperation, 404),
+    (UnknownGroup, 404),
+    (AmbiguousId, 400),
+    (FilterError, 400),
+    (TriageError, 400),
+    (OrdersError, 400),
+    (RepairError, 400),
+    (OperationError, 409),
+    (SettingsError, 503),
+    (StoreError, 503),
+)
+
+_TEXTS = {
+    400: "The request cannot be read; its address must be UTF-8, written with percent signs.",
+    401: "Flower wants a name and a password; log in with one that it knows.",
+    404: "There is no such page. Go back to the overview.",
+    405: "This address does not take such a request.",
+}
+
+_BUG = "Something went wrong, and nothing more is known here. The log of Flower has the details."
+
+
+def problem_of(error: BaseException | None, status: int) -> Problem:
+    """How ``error`` is shown.
+
+    :param status: what Tornado would answer.
+    """
+    if isinstance(error, CeleryDLQError):
+        return _made(status_of(error), _sentence(str(error)))
+    if isinstance(error, Refused):
+        return replace(_made(error.status_code, error.why), facts=error.facts)
+    if isinstance(error, HTTPError):
+        return _made(status, _TEXTS.get(status) or f"{_phrase(status)}.")
+    return _made(status, _TEXTS.get(status) or _BUG)
+
+
+def status_of(error: CeleryDLQError) -> int:
+    """The status that stands for ``error``."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def _made(status: int, text: str) -> Problem:
+    return Problem(status=status, title=_TITLES.get(status) or _phrase(status), text=text)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def _sentence(text: str) -> str:
+    said = visible(" ".join(text.split()))
+    return said if said.endswith((".", "!", "?")) else f"{said}."

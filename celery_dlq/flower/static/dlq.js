@@ -1,0 +1,64 @@
+// What makes the pages handier; all of them work without it.
+(function () {
+  "use strict";
+
+  // One box that ticks them all.
+  var list = document.getElementById("dlq-letters");
+  var head = list && list.querySelector("thead .dlq-tick");
+  if (head) {
+    var all = document.createElement("input");
+    all.type = "checkbox";
+    all.setAttribute("aria-label", "Select all on this page");
+    all.addEventListener("change", function () {
+      list.querySelectorAll("tbody .dlq-tick input").forEach(function (box) { box.checked = all.checked; });
+    });
+    head.replaceChildren(all);
+  }
+
+  // On a phone, the filters would hide the letters.
+  document.querySelectorAll("form.dlq-filters").forEach(function (form) {
+    var more = document.createElement("button");
+    more.type = "button";
+    more.className = "btn btn-outline-secondary dlq-unfold";
+    more.textContent = "More filters";
+    more.addEventListener("click", function () { form.classList.remove("dlq-folded"); });
+    if (form.querySelector(".dlq-further")) {
+      form.classList.add("dlq-folded");
+      form.querySelector(".dlq-buttons").append(more);
+    }
+  });
+
+  // Empty fields would only make the address longer.
+  document.querySelectorAll("form.dlq-filters").forEach(function (form) {
+    form.addEventListener("submit", function () {
+      form.querySelectorAll("input, select").forEach(function (field) {
+        if (!field.value) { field.disabled = true; }
+      });
+    });
+  });
+  window.addEventListener("pageshow", function () {
+    document.querySelectorAll("form.dlq-filters :disabled").forEach(function (field) { field.disabled = false; });
+  });
+
+  // Progress, brought up to date while somebody looks.
+  function refresh() {
+    var first = document.querySelector(".dlq-live[data-refresh]");
+    var seconds = first && Number(first.getAttribute("data-refresh"));
+    if (!seconds) { return; }
+    window.setTimeout(function () {
+      if (document.hidden) { refresh(); return; }
+      fetch(window.location.href, { credentials: "same-origin" }).then(function (answer) {
+        if (!answer.ok || answer.redirected) { throw new Error("not now"); }
+        return answer.text();
+      }).then(function (html) {
+        var page = new DOMParser().parseFromString(html, "text/html");
+        document.querySelectorAll(".dlq-live").forEach(function (live) {
+          var next = page.getElementById(live.id);
+          // Whoever is about to press a button keeps it.
+          if (next && !live.contains(document.activeElement)) { live.replaceWith(next); }
+        });
+      }).catch(function () { /* the next one may do */ }).then(refresh);
+    }, seconds * 1000);
+  }
+  refresh();
+})();

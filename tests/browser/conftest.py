@@ -1,0 +1,205 @@
+"""A real Chromium before a real Flower, with a real worker, on Redis and PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Response,
+    expect,
+    sync_playwright,
+)
+from project import Project, stop, wait_for
+from sqlalchemy import Connection, delete
+
+from celery_dlq.states import State
+from celery_dlq.store import tables
+from celery_dlq.store.base import AuditRow
+
+HERE = Path(__file__).parent
+
+#: Debian's; Playwright's own downloads are not needed.
+CHROMIUM = os.environ.get("CELERY_DLQ_TEST_CHROMIUM", "/usr/bin/chromium")
+ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+#: Milliseconds that a test waits for something on a page.
+PATIENCE_MS = 60_000
+
+#: Who is logged in.
+USER, PASSWORD = "ann", "secret"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The browser. Not for longer than a module: its event loop counts as running, so that other tests
+    could run none of theirs."""
+    if not shutil.which(CHROMIUM):
+        message = f"no browser at {CHROMIUM}: apt-get install chromium"
+        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
+    with sync_playwright() as playwright:
+        expect.set_options(timeout=PATIENCE_MS)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE_MS
+        )
+        yield browser
+        browser.close()
+
+
+class Shop(Project):
+    """An app with workers, and a Flower over it."""
+
+    RESOLVED = State.RESOLVED
+
+    def die(self, task: str, *args: object, **kwargs: object) -> str:
+        """Have a message die; returns its id."""
+        task_id: str = self.app.send_task(task, args, kwargs).id
+        self.sent.append(task_id)
+        self.wait_for_letter(task_id)
+        return task_id
+
+    def audited(self, act: str) -> AuditRow:
+        """The latest act of this name."""
+        [row, *_] = self.dlq.store.audit(act=act).rows
+        return row
+
+    def start_flower(self, *options: str, **environ: str) -> Flower:
+        """A Flower that answers."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        log = self.directory / f"flower-{port}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                self.command("flower", "--address=127.0.0.1", f"--port={port}", *options),
+                env={**self.environment, **environ}, cwd=self.directory,
+                stdout=file, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        flower = Flower(process, log, f"http://127.0.0.1:{port}")
+        wait_for(f"Flower ({log})", flower.answers)
+        return flower
+
+
+class Flower:
+    """A Flower under way."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, url: str) -> None:
+        self.process, self.log, self.url = process, log, url
+
+    def answers(self) -> bool:
+        """Whether somebody listens."""
+        assert self.process.poll() is None, self.log.read_text()
+        host, port = self.url.removeprefix("http://").split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End it."""
+        stop(self.process, self.log)
+
+
+@pytest.fixture(scope="module")
+def shop(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, own_postgres_url: str
+) -> Iterator[Shop]:
+    """The app, with a worker."""
+    project = Shop(
+        tmp_path_factory.mktemp("shop"), f"{redis_url}/9", own_postgres_url,
+        backend=f"{redis_url}/9", module="shopfront", also=(HERE,),
+    )  # fmt: skip
+    project.app.task(name="shop.charge", shared=False)(lambda *_args, **_kwargs: None)
+    done = project.run("dlq", "db", "upgrade")
+    assert done.returncode == 0, done.stderr
+    with project.worker("-c", "2", "-E"):
+        yield project
+    project.close()
+
+
+@pytest.fixture(autouse=True)
+def _empty_store(request: pytest.FixtureRequest) -> None:
+    """Each test begins with no letters."""
+    shop: Shop = request.getfixturevalue("shop")
+
+    def delete_rows(connection: Connection) -> None:
+        for table in tables.metadata.tables.values():
+            connection.execute(delete(table))
+
+    shop.dlq.store.database.write(delete_rows)
+
+
+@pytest.fixture(scope="module")
+def flower(shop: Shop) -> Iterator[Flower]:
+    """A Flower that asks who somebody is."""
+    flower = shop.start_flower(f"--basic_auth={USER}:{PASSWORD}")
+    yield flower
+    flower.stop()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens pages, each in a browser of its own as it were."""
+    contexts: list[BrowserContext] = []
+
+    def open_page(url: str, **options: object) -> Page:
+        contexts.append(chromium.new_context(base_url=url, **options))
+        contexts[-1].set_default_timeout(PATIENCE_MS)
+        return contexts[-1].new_page()
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def logged_in() -> dict[str, object]:
+    """How a browser is opened that has logged in."""
+    return {"http_credentials": {"username": USER, "password": PASSWORD}}
+
+
+@pytest.fixture
+def page(
+    open_page: Callable[..., Page], flower: Flower, logged_in: dict[str, object]
+) -> Iterator[Page]:
+    """A page of somebody who has logged in. What goes wrong on it, or goes elsewhere, fails the test."""
+    page = open_page(flower.url, **logged_in)
+    troubles = watch(page, flower.url)
+    yield page
+    assert troubles == []
+
+
+def _is_trouble(said: ConsoleMessage) -> bool:
+    # That a page has the status of an error is noted there, too.
+    return said.type == "error" and not said.text.startswith("Failed to load resource")
+
+
+def _is_missing(answer: Response) -> bool:
+    return answer.status >= 400 and not answer.request.is_navigation_request()
+
+
+def watch(page: Page, home: str) -> list[str]:
+    """What goes wrong in ``page`` from now on."""
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(f"script: {error}"))
+    page.on("console", lambda said: _is_trouble(said) and troubles.append(said.text))
+    page.on("response", lambda answer: _is_missing(answer) and troubles.append(answer.url))
+    page.on(
+        "request",
+        lambda request: (
+            request.url.startswith((home, "data:")) or troubles.append(f"left home: {request.url}")
+        ),
+    )
+    return troubles

@@ -1,0 +1,55 @@
+"""Looking at pages: screenshots for people, and what has to hold of every page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+from project import wait_for
+
+#: Where screenshots go.
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+
+#: How a page is looked at: colours, and the size of the window.
+LOOKS = {
+    "light": ("light", {"width": 1280, "height": 800}),
+    "dark": ("dark", {"width": 1280, "height": 800}),
+    "phone": ("light", {"width": 390, "height": 844}),
+}
+
+
+def look_at(page: Page, name: str) -> None:
+    """Take screenshots of a page, light, dark and on a phone. None of it may be wider than the window."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for look, (colours, size) in LOOKS.items():
+        page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+        page.set_viewport_size(size)
+        expect(page.locator("html")).to_have_attribute("data-bs-theme", colours)
+        page.screenshot(path=SCREENSHOTS / f"{name}-{look}.png", full_page=True)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= size["width"], (
+            f"{name} is {width} pixels wide in a window of {size['width']}"
+        )
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(LOOKS["light"][1])
+
+
+def reload_until(page: Page, found: Locator, count: int = 1) -> None:
+    """Load a page again until so many are there: Flower shows what it read a moment ago."""
+
+    def is_so() -> bool:
+        page.reload()
+        return found.count() == count
+
+    wait_for(f"{count} of {found} on {page.url}", is_so)
+
+
+def appears(page: Page, selector: str, text: str) -> None:
+    """Load a page again until this text is there."""
+    reload_until(page, page.locator(selector, has_text=text))
+
+
+def is_locked(page: Page) -> bool:
+    """Whether the page says that nothing can be changed here, and offers nothing to do so."""
+    expect(page.locator("#dlq-locked")).to_be_visible()
+    return not page.locator(".dlq form[method=post], .dlq button[formaction]").count()

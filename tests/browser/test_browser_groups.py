@@ -1,0 +1,92 @@
+"""What an operator does with groups, in a real browser."""
+
+import pytest
+from looking import appears, look_at, reload_until
+from playwright.sync_api import Page, expect
+
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
+
+
+def groups(page: Page, **attributes: str):
+    return page.locator("#dlq-groups tbody tr").filter(**attributes)
+
+
+def open_group(page: Page, task: str) -> str:
+    """Go from the list to the group of ``task``; returns its fingerprint."""
+    page.goto(f"/dead-letters/groups?task={task}")
+    reload_until(page, groups(page))
+    groups(page).get_by_role("link").first.click()
+    return page.locator("#dlq-id").inner_text()
+
+
+def expect_status(page: Page, status: str) -> None:
+    expect(page.locator("#dlq-state")).to_have_text(status)
+
+
+def test_a_group_is_ignored_until_it_is_back(shop, page):
+    for number in range(3):
+        shop.die("shop.ship", number)
+    shop.die("shop.charge", 3, currency="EUX")
+    page.goto("/dead-letters/groups")
+    reload_until(page, groups(page), 2)
+    expect(groups(page, has_text="the warehouse does not answer")).to_contain_text("new")
+    look_at(page, "groups")
+
+    fingerprint = open_group(page, "ship")
+    expect_status(page, "new")
+    look_at(page, "group")
+    page.get_by_label("Letters more").fill("2")
+    page.locator("#dlq-ignore").click()
+    expect_status(page, "ignored")
+    page.goto("/dead-letters/groups")
+    reload_until(page, groups(page))
+    page.get_by_label("ignored").check()
+    page.get_by_role("button", name="Filter").click()
+    expect(groups(page)).to_contain_text("the warehouse does not answer")
+
+    shop.die("shop.ship", 4)
+    page.goto(f"/dead-letters/groups/{fingerprint}")
+    expect_status(page, "ignored")
+    shop.die("shop.ship", 5)
+    appears(page, "#dlq-state", "regressed")
+    look_at(page, "group-regressed")
+    assert shop.audited("ignore").who == "ann (flower)"
+
+
+def test_a_resolved_group_is_back_with_the_next_letter(shop, page):
+    shop.die("shop.charge", 6, currency="EUX")
+    fingerprint = open_group(page, "charge")
+    page.locator("#dlq-resolve").click()
+    expect_status(page, "resolved")
+    page.goto(f"/dead-letters/groups/{fingerprint}")
+    shop.die("shop.charge", 7, currency="EUX")
+    appears(page, "#dlq-state", "regressed")
+
+
+def test_a_group_has_an_owner_and_a_note(shop, page):
+    shop.die("shop.invoice", 8)
+    fingerprint = open_group(page, "invoice")
+    page.get_by_label("Owner", exact=True).fill("bob")
+    page.locator("#dlq-assign").click()
+    expect(page.locator("#dlq-owner")).to_have_text("bob")
+    page.get_by_label("Note", exact=True).fill("see <b>ticket 17</b>")
+    page.locator("#dlq-write").click()
+    expect(page.locator("#dlq-note")).to_have_text("see <b>ticket 17</b>")
+    look_at(page, "group-owned")
+    page.goto("/dead-letters/groups?owner=bob")
+    reload_until(page, groups(page))
+    assert shop.dlq.group(fingerprint).owner == "bob"
+
+
+def test_a_group_is_redriven(shop, page):
+    ids = [shop.die("shop.charge", number, currency="GBX") for number in (9, 10)]
+    fingerprint = shop.letter(ids[0]).fingerprint
+    page.goto(f"/dead-letters/groups/{fingerprint}")
+    page.locator("#dlq-redrive").click()
+    count = shop.dlq.group(fingerprint).open_count
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Redrive {count} letters")
+    look_at(page, "redrive")
+    page.locator("#dlq-number").fill(str(count))
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-state")).to_have_text("done")
+    expect(page.locator("#dlq-progress")).to_contain_text(f"failed again {count}")

@@ -1,0 +1,127 @@
+"""What an operator does with letters, in a real browser."""
+
+import re
+
+import pytest
+from looking import is_locked, look_at
+from playwright.sync_api import Page, expect
+
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
+
+
+def rows(page: Page):
+    return page.locator("#dlq-letters tbody tr")
+
+
+def test_a_letter_is_found_mended_sent_back_and_seen_to_succeed(shop, page):
+    bad = shop.die("shop.charge", 17, currency="EUX", card_number="4242-s3cret")
+    shop.die("shop.ship", 18)
+    page.goto("/dead-letters/letters")
+    expect(page.get_by_role("link", name="Dead letters")).to_have_attribute("aria-current", "page")
+
+    page.get_by_role("textbox", name="Task").fill("charge")
+    page.get_by_role("textbox", name="Exception").fill("UnknownCurrency")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile(r"/letters\?task=charge&exception=UnknownCurrency$"))
+    expect(rows(page)).to_have_count(1)
+    look_at(page, "letters")
+
+    page.get_by_role("link", name=bad[:8]).click()
+    expect(page.locator("#dlq-id")).to_have_text(bad)
+    expect(page.locator("#dlq-why")).to_contain_text("order 17: no currency 'EUX'")
+    assert "s3cret" not in page.content()
+    look_at(page, "letter")
+
+    page.get_by_role("link", name="Edit").click()
+    text = page.locator("textarea[name=text]")
+    look_at(page, "edit")
+    text.fill(text.input_value().replace("EUX", "EUR"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#dlq-history")).to_contain_text("ann (flower)")
+
+    page.get_by_role("button", name="Redrive").click()
+    expect(page.locator("#dlq-done")).to_be_visible()
+    shop.wait_for_letter(bad, shop.RESOLVED)
+    page.goto(f"/dead-letters/letters/{bad}")
+    expect(page.locator("#dlq-state")).to_have_text("resolved")
+    expect(page.locator("#dlq-history")).to_contain_text("succeeded")
+    look_at(page, "letter-resolved")
+    assert shop.letter(bad).closed_reason == "redrive 1 succeeded"
+
+
+def test_letters_that_are_ticked_are_discarded_when_their_number_is_typed(shop, page):
+    ids = [shop.die("shop.invoice", number) for number in range(3)]
+    page.goto("/dead-letters/letters?task=invoice")
+    for task_id in ids[:2]:
+        page.get_by_label(f"Select {task_id[:8]}").check()
+    page.get_by_role("button", name="Discard selected").click()
+    expect(page.get_by_role("heading", name="Discard 2 letters")).to_be_visible()
+    look_at(page, "discard")
+
+    page.get_by_label("Why nobody needs them").fill("test orders")
+    page.locator("#dlq-number").fill("3")
+    page.locator("#dlq-confirm").click()
+    expect(page.get_by_role("alert")).to_contain_text("you typed 3. Nothing was changed")
+    assert [shop.letter(task_id).state.value for task_id in ids] == ["dead"] * 3
+
+    page.locator("#dlq-number").fill("2")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-done")).to_have_text("2 letters discarded.")
+    assert [shop.letter(task_id).state.value for task_id in ids] == [
+        "discarded",
+        "discarded",
+        "dead",
+    ]
+    act = shop.audited("discard")
+    assert (act.who, act.count, act.why) == ("ann (flower)", 2, "test orders")
+
+
+def test_a_hostile_letter_is_text(shop, page):
+    shown = '<script>document.title = "caught"</script>\u202e\x1b[31m<img src=//evil.example/x>'
+    task_id = shop.die("shop.charge", 19, currency=shown)
+    for address in ("/dead-letters/letters", f"/dead-letters/letters/{task_id}"):
+        page.goto(address)
+        expect(page.locator(".dlq")).to_contain_text("<script>document.title")
+        expect(page.locator(".dlq")).to_contain_text("\\u202e")
+        expect(page).to_have_title("Dead letters · Flower")
+    look_at(page, "letter-hostile")
+
+
+def test_filters_that_make_no_sense_say_what_does(page):
+    page.goto("/dead-letters/letters?since=nonsense")
+    expect(page.get_by_role("alert")).to_contain_text("nonsense")
+    look_at(page, "letters-nonsense")
+
+
+def test_what_can_be_read_can_be_read_without_scripts(shop, flower, open_page, logged_in):
+    task_id = shop.die("shop.ship", 20)
+    page = open_page(flower.url, java_script_enabled=False, **logged_in)
+    page.goto("/dead-letters/letters?task=ship")
+    page.get_by_role("link", name=task_id[:8]).click()
+    expect(page.locator("#dlq-traceback")).to_contain_text("the warehouse does not answer")
+
+
+def test_without_a_password_nothing_is_shown(flower, open_page):
+    page = open_page(flower.url)
+    for address in ("/dead-letters", "/dead-letters/letters", "/api/dead-letters"):
+        assert page.request.get(address).status == 401
+
+
+def test_a_flower_that_asks_nobody_who_they_are_changes_nothing(shop, open_page):
+    task_id = shop.die("shop.ship", 21)
+    open_to_all = shop.start_flower()
+    try:
+        page = open_page(open_to_all.url)
+        page.goto(f"/dead-letters/letters/{task_id}")
+        assert is_locked(page)
+        look_at(page, "letter-locked")
+        page.goto("/dead-letters/letters")
+        assert is_locked(page)
+        answer = page.evaluate(
+            "path => fetch(path, {method: 'POST', body: new URLSearchParams()}).then(r => r.status)",
+            f"/dead-letters/letters/{task_id}/redrive",
+        )
+        assert answer == 403
+    finally:
+        open_to_all.stop()
+    assert shop.letter(task_id).state.value == "dead"

@@ -1,0 +1,101 @@
+"""What an operator does with redrives under way, and the overview of it all, in a real browser."""
+
+import re
+
+import pytest
+from looking import appears, is_locked, look_at, reload_until
+from playwright.sync_api import expect
+from project import wait_for
+
+from celery_dlq import Filter, State
+
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
+
+#: Letters of a redrive, and a rate at which it takes longer than the slowest machine needs to look at it.
+LETTERS, RATE = 60, "20/m"
+
+
+@pytest.fixture
+def many(shop):
+    """Letters that would succeed now."""
+    shop.sent += [shop.app.send_task("shop.invoice", (n,)).id for n in range(LETTERS)]
+    dead = Filter(task="invoice", states=frozenset({State.DEAD}))
+    wait_for("the letters", lambda: shop.dlq.store.count(dead) == LETTERS)
+    shop.fixed.touch()
+    yield dead
+    shop.fixed.unlink()
+
+
+def test_a_redrive_is_paused_and_goes_on(shop, page, many):
+    page.goto("/dead-letters/letters?task=invoice")
+    page.get_by_role("link", name="Redrive all that match").click()
+    page.locator("input[name=rate]").fill(RATE)
+    page.locator("#dlq-number").fill(str(LETTERS))
+    page.locator("#dlq-confirm").click()
+    progress, state = page.locator("#dlq-progress"), page.locator("#dlq-state")
+    # The page follows by itself.
+    expect(state).to_have_text("running")
+    expect(progress).to_contain_text(re.compile(r"\b[1-9]\d* of 60 sent"))
+    look_at(page, "operation-running")
+
+    page.locator("#dlq-pause").click()
+    expect(state).to_have_text("paused")
+    expect(page.locator("#dlq-cause")).to_contain_text("paused by ann (flower)")
+    address = page.url
+    operation = page.locator("#dlq-id").inner_text()
+    look_at(page, "operation-paused")
+    page.goto("/dead-letters")
+    appears(page, "#dlq-running", operation)
+    look_at(page, "overview")
+
+    page.goto(address)
+    sent = shop.dlq.operation(operation).counts.out
+    page.locator("#dlq-resume").click()
+    expect(state).to_have_text("running")
+    wait_for("it to go on", lambda: shop.dlq.operation(operation).counts.out > sent)
+
+    page.locator("#dlq-cancel").click()
+    expect(state).to_have_text("cancelled")
+    page.get_by_role("link", name="Operations").click()
+    reload_until(page, page.locator("#dlq-operations tbody tr", has_text="cancelled"))
+    look_at(page, "operations")
+    left = shop.dlq.operation(operation).counts.left
+    assert 0 < left == shop.dlq.store.count(many)
+
+
+def test_a_redrive_whose_letters_come_back_is_aborted_and_says_why(shop, page):
+    for number in range(30):
+        shop.sent.append(shop.app.send_task("shop.charge", (number, "XXX")).id)
+    dead = Filter(task="charge", states=frozenset({State.DEAD}))
+    wait_for("the letters", lambda: shop.dlq.store.count(dead) == 30)
+    page.goto("/dead-letters/redrive?task=charge")
+    page.locator("input[name=canary]").fill("3")
+    page.locator("#dlq-number").fill("30")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-state")).to_have_text("aborted")
+    expect(page.locator("#dlq-cause")).to_contain_text("the canary failed")
+    # The list of its letters follows, too.
+    expect(page.locator("#dlq-sendings tbody tr")).to_have_count(3)
+    look_at(page, "operation-aborted")
+
+
+def test_the_overview_shows_what_there_is(shop, page):
+    shop.die("shop.ship", 1)
+    page.goto("/dead-letters")
+    appears(page, "#dlq-depth .dlq-big", "1")
+    appears(page, "#dlq-recent", "the warehouse does not answer")
+    expect(page.locator("#dlq-reasons")).to_contain_text("exhausted")
+    look_at(page, "overview-quiet")
+
+
+def test_without_authentication_every_page_is_locked(shop, open_page):
+    fingerprint = shop.letter(shop.die("shop.ship", 2)).fingerprint
+    open_to_all = shop.start_flower()
+    try:
+        page = open_page(open_to_all.url)
+        for address in ("", "/groups", f"/groups/{fingerprint}", "/operations"):
+            page.goto(f"/dead-letters{address}")
+            assert is_locked(page)
+        look_at(page, "operations-locked")
+    finally:
+        open_to_all.stop()

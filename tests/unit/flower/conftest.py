@@ -1,0 +1,272 @@
+"""Flower with the tab, over a real store, asked by a client that sends what a browser or a program would."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import shutil
+from dataclasses import dataclass, field
+from datetime import timedelta
+from html.parser import HTMLParser
+from urllib.parse import urlencode
+
+import pytest
+from celery import Celery
+from factories import T0, attempt, envelope, letter, operation
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.options import options
+from tornado.testing import bind_unused_port
+from tornado.web import create_signed_value
+
+from celery_dlq.flower.attach import SITE, install
+from celery_dlq.flower.pages import letters
+from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.view import times
+from celery_dlq.worker.task import DLQTask
+
+NOW = T0 + timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch):
+    monkeypatch.setattr(times, "utc_now", lambda: NOW)
+    monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
+    monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
+    monkeypatch.delenv("CELERY_DLQ_STORE_URL", raising=False)
+
+
+@pytest.fixture
+def app(tmp_path, empty_store):
+    shutil.copy(empty_store, tmp_path / "letters.sqlite3")
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/letters.sqlite3"
+
+    @app.task(name="shop.charge", base=DLQTask, shared=False)
+    def charge(order_id, currency="EUR"):
+        return order_id
+
+    yield app
+    queue = app.__dict__.get("dead_letter_queue")
+    if queue is not None and "store" in vars(queue):
+        queue.store.close()
+    app.close()
+
+
+@pytest.fixture(name="operation")
+def operation_maker():
+    return operation
+
+
+@pytest.fixture
+def store(app):
+    return DeadLetterQueue.of(app).store
+
+
+@pytest.fixture
+def three(store):
+    """Three open letters of two causes, the newest last; returns their ids."""
+    timeout = attempt(minutes=30, exception_type="requests.exceptions.Timeout", message="too slow")
+    late = letter(
+        "77e1", timeout, exception_type="requests.exceptions.Timeout", message="too slow",
+        fingerprint="aaaa000000000000", task="shop.mail",
+        envelope=envelope("77e1", queue="mail", routing_key="mail"),
+    )  # fmt: skip
+    store.save(
+        [
+            letter("0d3f1111-aaaa", attempt(1, delay_s=0.4), attempt(2, minutes=10)),
+            letter("0d3f2222-bbbb", attempt(minutes=20)),
+            late,
+        ]
+    )
+    return ["0d3f1111-aaaa", "0d3f2222-bbbb", "77e1"]
+
+
+class _Reader(HTMLParser):
+    """The elements of a page: their names, attributes and texts."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self._open = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append([tag, dict(attrs), ""])
+        self._open.append(self.elements[-1])
+
+    def handle_endtag(self, tag):
+        if tag in [element[0] for element in self._open]:
+            while self._open.pop()[0] != tag:
+                pass
+
+    def handle_data(self, data):
+        for element in self._open:
+            element[2] += data
+
+
+@dataclass
+class Answer:
+    """A response, its page taken apart."""
+
+    status: int
+    headers: dict
+    body: str
+    elements: list = field(default_factory=list)
+
+    def find(self, tag, **attrs):
+        """The elements with this name and these attributes."""
+        wanted = {name.rstrip("_"): value for name, value in attrs.items()}
+        return [
+            (found, text)
+            for name, found, text in self.elements
+            if name == tag and all(found.get(key) == value for key, value in wanted.items())
+        ]
+
+    @property
+    def text(self):
+        """All that is written on the page."""
+        [(_, text)] = self.find("body")
+        return " ".join(text.split())
+
+    def elements_and_names(self):
+        """Which elements there are, each with the names of its attributes."""
+        return [(tag, *sorted(found)) for tag, found, _ in self.elements]
+
+    def form(self, action):
+        """The named values of the form that leads to ``action``."""
+        after = self.body.partition(f'action="{action}"')[2].partition("</form>")[0]
+        assert after, f"no form leads to {action}"
+        fields = [found for tag, found, _ in _Reader(after).elements if tag == "input"]
+        return [
+            (found["name"], found.get("value", ""))
+            for found in fields
+            if "name" in found and (found.get("type") != "checkbox" or "checked" in found)
+        ]
+
+
+class Visitor:
+    """Asks a Flower over HTTP; keeps cookies as a browser does."""
+
+    def __init__(self, flower_app, loop):
+        self.flower, self._loop = flower_app, loop
+        self.cookies = {}
+        self.headers = {}
+        socket, self.port = bind_unused_port()
+        self.host = f"127.0.0.1:{self.port}"
+
+        async def serve():
+            self._server = HTTPServer(flower_app)
+            self._server.add_socket(socket)
+            self._client = AsyncHTTPClient(force_instance=True)
+
+        loop.run_until_complete(serve())
+
+    def close(self):
+        async def end():
+            self._client.close()
+            self._server.stop()
+            await self._server.close_all_connections()
+
+        self._loop.run_until_complete(end())
+
+    def log_in(self, name, password):
+        """By basic authentication."""
+        given = base64.b64encode(f"{name}:{password}".encode()).decode()
+        self.headers["Authorization"] = f"Basic {given}"
+
+    def log_in_as(self, address):
+        """As if OAuth had sent somebody back."""
+        secret = self.flower.settings["cookie_secret"]
+        self.cookies["user"] = create_signed_value(secret, "user", address).decode()
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, path, data=(), **headers):
+        """Send a form as a browser sends it from a page of the same site."""
+        given = {"Origin": f"http://{self.host}", "Sec-Fetch-Site": "same-origin", **headers}
+        given["Content-Type"] = "application/x-www-form-urlencoded"
+        pairs = data.items() if isinstance(data, dict) else data
+        return self.ask("POST", path, urlencode(list(pairs)), given)
+
+    def ask(self, method, path, body=None, headers=()):
+        return self._loop.run_until_complete(self.answer(method, path, body, headers))
+
+    async def answer(self, method, path, body=None, headers=()):
+        sent = {**self.headers, **dict(headers)}
+        if self.cookies:
+            sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        got: HTTPResponse = await self._client.fetch(
+            f"http://{self.host}{path}", method=method, body=body, headers=sent,
+            follow_redirects=False, raise_error=False, allow_nonstandard_methods=True,
+            request_timeout=60,
+        )  # fmt: skip
+        for cookie in got.headers.get_list("Set-Cookie"):
+            name, value = re.match(r"([^=]+)=([^;]*)", cookie).groups()
+            self.cookies[name] = value
+        html = got.body.decode() if got.body else ""
+        is_page = "text/html" in got.headers.get("Content-Type", "")
+        return Answer(got.code, got.headers, html, _Reader(html).elements if is_page else [])
+
+
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    loop.run_until_complete(loop.shutdown_default_executor())
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.fixture
+def flower_options(monkeypatch):
+    """Sets options of Flower for one test."""
+
+    def set_options(**values):
+        for name, value in values.items():
+            monkeypatch.setattr(options.mockable(), name, value)
+
+    return set_options
+
+
+@pytest.fixture
+def visit(app, loop, flower_options):
+    """Starts a Flower with options, and gives a visitor of it."""
+    from flower import command, urls  # noqa: F401 - defines the options
+    from flower.app import Flower
+
+    install()
+    visitors = []
+
+    def visit(capp=app, **given):
+        flower_options(**given)
+        prefix = f"/{given['url_prefix'].strip('/')}" if given.get("url_prefix") else ""
+        settings = {
+            **urls.settings,
+            "login_url": f"{prefix}/login",
+            "static_url_prefix": f"{prefix}/static/",
+        }
+        made = Flower(capp=capp, options=options, io_loop=IOLoop.current(), **settings)
+        visitors.append(Visitor(made, loop))
+        return visitors[-1]
+
+    yield visit
+    for visitor in visitors:
+        visitor.close()
+
+
+@pytest.fixture
+def ann(visit, three):
+    """Ann, who has logged in; there are three letters."""
+    visitor = visit(basic_auth=["ann:secret"])
+    visitor.log_in("ann", "secret")
+    return visitor
+
+
+@pytest.fixture
+def site_of():
+    """What the pages of a visitor's Flower share."""
+    return lambda visitor: visitor.flower.settings[SITE]

@@ -1,0 +1,270 @@
+"""The REST interface, and its description."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from celery import Celery
+from factories import T0, envelope, letter
+
+from celery_dlq.flower.routes import API
+from celery_dlq.group import GroupStatus, Mark
+from celery_dlq.operation import OperationState, SendingState
+from celery_dlq.states import Reason, State
+
+ROOT = Path(__file__).parents[3]
+DESCRIPTION = yaml.safe_load((ROOT / "docs" / "reference" / "openapi.yaml").read_text())
+SCHEMAS = DESCRIPTION["components"]["schemas"]
+
+API_ROOT = "/api/dead-letters"
+
+
+def read(visitor, path, status=200):
+    answer = visitor.get(f"{API_ROOT}{path}")
+    assert answer.status == status, answer.body
+    assert answer.headers["Content-Type"].startswith("application/json")
+    return json.loads(answer.body)
+
+
+def send(visitor, path, body=None, **headers):
+    """As a program sends it, which no browser does."""
+    sent = json.dumps(body) if body is not None else ""
+    given = {"Content-Type": "application/json", **headers}
+    answer = visitor.ask("POST", f"{API_ROOT}{path}", sent, given)
+    return answer.status, json.loads(answer.body)
+
+
+def ids(found):
+    return [one["task_id"] for one in found["letters"]]
+
+
+def test_letters_page_by_page(ann, three):
+    first = read(ann, "?limit=2")
+    assert ids(first) == ["77e1", "0d3f2222-bbbb"]
+    second = read(ann, f"?limit=2&after={first['next']}")
+    assert (ids(second), second["next"]) == (["0d3f1111-aaaa"], None)
+    assert ids(read(ann, "?task=mail")) == ["77e1"]
+
+
+def test_a_letter_whole_without_its_body(ann):
+    found = read(ann, "/letters/77")
+    assert (found["task_id"], found["kwargs"]) == ("77e1", {"currency": "EUX"})
+    assert "body" not in found
+    assert found["traceback"].startswith("Traceback")
+
+
+def test_groups_and_stats(ann):
+    assert [one["open_count"] for one in read(ann, "/groups")["groups"]] == [2, 1]
+    assert [one["task"] for one in read(ann, "/groups?task=mail")["groups"]] == ["shop.mail"]
+    assert read(ann, "/groups?status=ignored")["groups"] == []
+    assert read(ann, "/stats")["depth"] == 3
+
+
+def test_a_redrive_by_ids_is_made_and_can_be_followed(ann, store):
+    status, made = send(ann, "/redrive", {"id": ["77e1"], "rate": 5, "again": True})
+    assert (status, made["state"], made["planned"], made["who"]) == (
+        202, "planned", 1, "ann (flower)",
+    )  # fmt: skip
+    assert made["orders"]["pacing"]["rate"] == 5.0
+    assert made["orders"]["checking"]["max_redrives"] is None
+    assert [one["id"] for one in read(ann, "/operations")["operations"]] == [made["id"]]
+    assert read(ann, "/operations?state=done")["operations"] == []
+    assert read(ann, f"/operations/{made['id'][:6]}")["sendings"] == []
+
+
+def test_a_flower_without_the_projects_code_leaves_a_redrive_to_any_worker(
+    visit, app, three, store, monkeypatch
+):
+    monkeypatch.setenv("CELERY_DLQ_STORE_URL", app.conf.dlq_store_url)
+    stand_in = Celery("default", broker="memory://", set_as_current=False)
+    visitor = visit(stand_in, basic_auth=["ann:secret"])
+    visitor.log_in("ann", "secret")
+    status, made = send(visitor, "/redrive", {"id": three})
+    assert (status, made["planned"], made["app"]) == (202, 3, "")
+    vars(stand_in)["dead_letter_queue"].store.close()
+    stand_in.close()
+
+
+def test_operations_are_paused_resumed_and_cancelled(ann, store):
+    _, made = send(ann, "/redrive", {"id": "77e1"})
+    moves = [send(ann, f"/operations/{made['id']}/{act}") for act in ("pause", "resume", "cancel")]
+    assert [(status, one["state"]) for status, one in moves] == [
+        (200, "paused"), (200, "running"), (200, "cancelled"),
+    ]  # fmt: skip
+    status, told = send(ann, f"/operations/{made['id']}/resume")
+    assert (status, told["error"]["title"]) == (409, "Not any more")
+    assert {row.who for row in store.audit().rows} == {"ann (flower)"}
+
+
+def test_a_filter_needs_the_number_of_its_letters(ann, store, three):
+    for path, more in (("/redrive", {}), ("/discard", {"why": "x"})):
+        status, told = send(ann, path, {"task": "charge", **more})
+        assert (status, told["error"]["number"]) == (409, 2)
+        status, told = send(ann, path, {"task": "charge", "number": 3, **more})
+        assert (status, told["error"]["number"]) == (409, 2)
+        assert send(ann, path, more)[0] == 409
+    assert store.operations() == []
+    assert {store.get(task_id).state for task_id in three} == {State.DEAD}
+    assert send(ann, "/discard", {"task": "charge", "number": 2, "why": "x"}) == (
+        200, {"discarded": 2},
+    )  # fmt: skip
+
+
+def test_what_is_gone_is_told(ann):
+    assert send(ann, "/discard", {"id": "77e1", "why": "x"})[0] == 200
+    status, told = send(ann, "/discard", {"id": "77e1", "why": "x"})
+    assert (status, told["error"]["number"]) == (409, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("?tsk=a", 400), ("?state=undead", 400), ("?limit=0", 400), ("?limit=501", 400),
+        ("?limit=many", 400), ("?limit=%C2%B2", 400), ("?after=x", 400), ("?since=soon", 400),
+        ("?id=", 400), ("?search=%FF", 400), ("/letters/none", 404), ("/letters/0d3f", 400),
+        ("/letters/%00", 404), ("/letters/%FF", 400), ("/groups?queue=a", 400),
+        ("/groups?status=shut", 400), ("/stats?task=a", 400), ("/operations?state=x", 400),
+        ("/operations/none", 404), ("/operations/%F0%9F%90%B0", 404), ("/redrive", 405),
+        ("/operations/none/pause", 405),
+    ],
+)  # fmt: skip
+def test_nonsense_is_told(ann, path, status):
+    told = read(ann, path, status)["error"]
+    assert told["status"] == status
+    assert told["text"].endswith((".", "!", "?"))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/redrive", [], 400), ("/redrive", "77e1", 400), ("/redrive", {"id": {"a": 1}}, 400),
+        ("/redrive", {"id": "77e1", "rate": "fast"}, 400), ("/redrive", {"id": ""}, 400),
+        ("/redrive", {"ids": "77e1"}, 400), ("/redrive", {"id": "77e1", "canary": -1}, 400),
+        ("/redrive", {"id": "77e1", "canary": 2}, 400), ("/redrive", {"id": "none"}, 409),
+        ("/redrive", {"id": "77e1", "state": "resolved"}, 400),
+        ("/redrive", {"id": ["x"] * 1_001 + [str(n) for n in range(1_001)]}, 400),
+        ("/discard", {"id": "77e1"}, 400), ("/discard", {"id": "77e1", "why": " "}, 400),
+        ("/discard", {"id": "77e1", "why": "x", "rate": "5/s"}, 400),
+        ("/operations/none/pause", {}, 404), ("/operations/none/cancel", {"why": "x"}, 400),
+        ("/stats", {}, 405),
+    ],
+)  # fmt: skip
+def test_nonsense_changes_nothing(ann, store, path, body, status):
+    found, told = send(ann, path, body)
+    assert (found, told["error"]["status"]) == (status, status)
+    assert store.operations() == []
+    assert store.get("77e1").state is State.DEAD
+
+
+def test_a_body_that_is_no_json_is_told(ann, store):
+    for body in ("{", "\xff", "[" * 100_000, "{}" + " " * 2_000_000):
+        answer = ann.ask("POST", f"{API_ROOT}/redrive", body, {"Content-Type": "application/json"})
+        assert answer.status == 400, body[:10]
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = ann.ask("POST", f"{API_ROOT}/redrive", '{"id": "77e1"}', form)
+    assert (answer.status, "Content-Type" in answer.body) == (400, True)
+    assert store.operations() == []
+
+
+class TestRules:
+    def test_without_authentication_it_answers_nobody(self, visit, three, store):
+        visitor = visit()
+        told = read(visitor, "", 401)["error"]
+        assert "--basic_auth" in told["text"]
+        assert send(visitor, "/redrive", {"id": "77e1"})[0] == 401
+        assert store.operations() == []
+
+    def test_a_session_that_has_ended_is_told(self, visit, three):
+        visitor = visit(auth=".*@example.com")
+        assert "Log in" in read(visitor, "", 401)["error"]["text"]
+
+    def test_a_browser_needs_its_token(self, visit, three, store):
+        visitor = visit(auth=".*@example.com")
+        visitor.log_in_as("bob@example.com")
+        assert send(visitor, "/redrive", {"id": "77e1"})[0] == 403
+        visitor.get("/dead-letters/letters")
+        token = visitor.cookies["_xsrf"]
+        status, made = send(visitor, "/redrive", {"id": "77e1"}, **{"X-XSRFToken": token})
+        assert (status, made["who"]) == (202, "bob@example.com")
+
+    def test_another_site_cannot_use_what_a_browser_keeps(self, ann, store):
+        for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            status, told = send(ann, "/redrive", {"id": "77e1"}, **headers)
+            assert (status, "another site" in told["error"]["text"]) == (403, True)
+        assert store.operations() == []
+
+    def test_a_flower_that_only_shows_changes_nothing(self, visit, three, store):
+        visitor = visit(basic_auth=["ann:secret"], read_only=True)
+        visitor.log_in("ann", "secret")
+        assert send(visitor, "/redrive", {"id": "77e1"})[0] == 403
+        assert len(ids(read(visitor, ""))) == 3
+        assert store.operations() == []
+
+
+def properties(name):
+    """The names of a schema, those that it includes too."""
+    schema = SCHEMAS[name]
+    parts = schema.get("allOf", [schema])
+    return {
+        key
+        for part in parts
+        for key in (
+            properties(part["$ref"].rpartition("/")[2]) if "$ref" in part else part["properties"]
+        )
+    }
+
+
+def enums(node):
+    """All lists of words in the description, by the name they stand under."""
+    if isinstance(node, dict):
+        for value in node.values():
+            yield from enums(value)
+        if "enum" in node:
+            yield tuple(node["enum"])
+    if isinstance(node, list):
+        for value in node:
+            yield from enums(value)
+
+
+class TestDescription:
+    def test_every_route_is_in_it_and_every_path_is_a_route(self):
+        served = {
+            (route.path, method)
+            for route in API
+            for method in ("get", "post")
+            if method in {name for kind in route.handler.__mro__[:-4] for name in vars(kind)}
+        }
+        written = {(path, method) for path, item in DESCRIPTION["paths"].items() for method in item}
+        assert served == written
+
+    def test_records_have_the_fields_that_it_names(self, ann):
+        send(ann, "/redrive", {"id": "77e1"})
+        [operation] = read(ann, "/operations")["operations"]
+        found = {
+            "Letter": read(ann, "")["letters"][0],
+            "WholeLetter": read(ann, "/letters/77e1"),
+            "Group": read(ann, "/groups")["groups"][0],
+            "Stats": read(ann, "/stats"),
+            "Operation": operation,
+        }
+        assert {name: set(record) for name, record in found.items()} == {
+            name: properties(name) for name in found
+        }
+
+    def test_words_are_those_of_the_code(self):
+        kinds = (Reason, State, OperationState, SendingState, GroupStatus, Mark)
+        known = {tuple(item.value for item in kind) for kind in kinds}
+        assert {frozenset(one) for one in enums(DESCRIPTION)} - {
+            frozenset({"transient", "terminal"})
+        } == {frozenset(one) for one in known}
+
+
+def test_what_json_cannot_say_is_sent_as_text(ann, store):
+    headers = {"nan": float("nan"), "bytes": b"\x00\xff", "deep": {"when": T0}}
+    odd = envelope("odd", headers=headers, properties={"inf": float("inf")})
+    store.save([letter("odd", args=["\ud800\x00"], message="\u202e\ud800", envelope=odd)])
+    found = read(ann, "/letters/odd")
+    assert found["args"] == ["\ud800\x00"]
+    assert "NaN" not in ann.get(f"{API_ROOT}/letters/odd").body
+    assert ann.get("/dead-letters/letters/odd").status == 200

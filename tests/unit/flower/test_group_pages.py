@@ -1,0 +1,286 @@
+"""Groups in Flower: the list, one of them, and what is decided about it."""
+
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+from factories import T0, attempt, letter
+
+from celery_dlq.group import Annotate, Assign, GroupStatus, Ignore, Resolve
+from celery_dlq.states import State
+from celery_dlq.store.base import Filter
+
+GROUPS = "/dead-letters/groups"
+CHARGE = "9c1e0000deadbeef"
+PAGE = f"{GROUPS}/{CHARGE}"
+NOW = T0 + timedelta(hours=1)
+
+
+@pytest.fixture
+def charge(store):
+    """Reads the group of the letters about ``charge``."""
+    return lambda: store.group(CHARGE, now=NOW)
+
+
+@pytest.fixture
+def decide(store):
+    """Decides about the group of ``charge``, half an hour after its last letter."""
+
+    def decide(act):
+        store.triage(CHARGE, act, who="bob", now=T0 + timedelta(minutes=50))
+
+    return decide
+
+
+def act(visitor, name, page=PAGE, **fields):
+    """Send a form of the group's page."""
+    action = f"{page}/{name}"
+    form = [pair for pair in visitor.get(page).form(action) if pair[0] not in fields]
+    return visitor.post(action, [*form, *fields.items()])
+
+
+def listed(visitor, query=""):
+    page = visitor.get(f"{GROUPS}?{query}")
+    assert page.status == 200, page.text
+    return [
+        found["href"].rpartition("/")[2]
+        for found, text in page.find("a")
+        if found.get("title") == found["href"].rpartition("/")[2]
+    ]
+
+
+class TestList:
+    def test_what_fails_most_comes_first(self, ann):
+        page = ann.get(GROUPS)
+        assert listed(ann) == [CHARGE, "aaaa000000000000"]
+        assert "2 groups, most open letters first." in page.text
+        assert "ValueError in charge bad currency" in page.text
+        assert page.find("a", href=f"/dead-letters/letters?group={CHARGE}")[0][1] == "2"
+
+    def test_the_last_day_is_drawn(self, ann):
+        charts = ann.get(GROUPS).find("svg", role="img")
+        assert [found["aria-label"] for found, _ in charts] == [
+            "2 letters in the last 24 hours",
+            "1 letter in the last 24 hours",
+        ]
+
+    def test_marks_status_owner_and_note(self, ann, store, decide):
+        decide(Assign(owner="carol"))
+        decide(Annotate(note="a comma\nsecond"))
+        decide(Ignore(count=5))
+        text = ann.get(f"{GROUPS}?status=ignored").text
+        for said in ("carol", "a comma", "ends after 5 letters more"):
+            assert said in text
+        assert "second" not in text
+        decide(Resolve(release="1.5"))
+        assert "in 1.5" in ann.get(f"{GROUPS}?owner=carol").text
+        assert "new" in ann.get(f"{GROUPS}?task=mail").text
+
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ("task=charge", [CHARGE]),
+            ("exception=Timeout", ["aaaa000000000000"]),
+            ("group=9c1e", [CHARGE]),
+            ("since=35m", ["aaaa000000000000"]),
+            ("until=35m", [CHARGE]),
+            ("mark=new", [CHARGE, "aaaa000000000000"]),
+            ("mark=regressed", []),
+            ("status=ignored", []),
+            ("status=", [CHARGE, "aaaa000000000000"]),
+            ("owner=ann", []),
+            ("owner=+", [CHARGE, "aaaa000000000000"]),
+        ],
+    )
+    def test_filters(self, ann, query, expected):
+        assert listed(ann, query) == expected
+
+    def test_what_is_ignored_is_left_out_unless_asked_for(self, ann, decide):
+        decide(Ignore())
+        assert listed(ann) == ["aaaa000000000000"]
+        assert listed(ann, "status=ignored") == [CHARGE]
+        assert listed(ann, "status=ignored&status=open") == [CHARGE, "aaaa000000000000"]
+
+    @pytest.mark.parametrize(
+        ("query", "said"),
+        [
+            ("status=gone", "status is one of open, ignored, resolved"),
+            ("mark=old", "mark is one of new, regressed"),
+            ("queue=mail", "not kept by queue"),
+            ("owner=a&owner=b", "more than once"),
+            ("since=never", "is no time"),
+            ("stats=open", "did you mean 'status'"),
+        ],
+    )
+    def test_nonsense_is_said_in_its_place(self, ann, query, said):
+        page = ann.get(f"{GROUPS}?{query}")
+        assert page.status == 400
+        assert said in page.find("p", role="alert")[0][1]
+
+    def test_none(self, visit, store):
+        visitor = visit()
+        assert "No group has open letters" in visitor.get(GROUPS).text
+        assert "No groups match." in visitor.get(f"{GROUPS}?task=x").text
+
+
+class TestPage:
+    def test_one_whole(self, ann, decide):
+        decide(Annotate(note="a comma\nsecond line"))
+        page = ann.get(PAGE)
+        assert page.status == 200
+        for said in (
+            "ValueError in shop.charge",
+            "new",
+            "2 open, 2 in all",
+            "second line",
+            "2 letters",
+        ):
+            assert said in page.text
+        [(found, _)] = [
+            item for item in page.find("svg") if "7 days" in item[0].get("aria-label", "")
+        ]
+        assert "2 in all, at most 2 (21 Nov 12:00 UTC)" in found["aria-label"]
+        assert page.find("a", href="/dead-letters/letters/0d3f2222-bbbb")
+
+    def test_a_beginning_leads_to_the_whole(self, ann):
+        answer = ann.get(f"{GROUPS}/9c1e")
+        assert (answer.status, answer.headers["Location"]) == (302, PAGE)
+
+    def test_a_beginning_of_several_does_not(self, ann, store):
+        store.save([letter("other", fingerprint="9c1f000000000000")])
+        answer = ann.get(f"{GROUPS}/9c1")
+        assert (answer.status, "give more characters" in answer.text) == (400, True)
+
+    @pytest.mark.parametrize("name", ["77", "%00", "..%2F..", "x" * 3_000, "%F0%9F%92%A5"])
+    def test_one_that_is_not_there(self, ann, name):
+        answer = ann.get(f"{GROUPS}/{name}")
+        assert answer.status == 404
+        assert answer.find("section", role="alert")
+
+    def test_redrive_and_discard_ask_for_the_number(self, ann):
+        page = ann.get(PAGE)
+        for name in ("redrive", "discard"):
+            [(found, _)] = page.find("a", id=f"dlq-{name}")
+            asking = ann.get(found["href"])
+            assert f"{name.capitalize()} 2 letters" in asking.text
+            assert asking.find("input", name="number")
+
+    def test_a_group_without_open_letters_offers_none(self, ann, store):
+        store.discard(Filter(group=CHARGE), who="ann", why="", now=NOW)
+        page = ann.get(PAGE)
+        assert page.find("a", id="dlq-redrive") == []
+        assert "None is open." in page.text
+
+    def test_hostile_groups_stay_text(self, ann, store):
+        evil = '"><script>alert(1)</script>\u202e'
+        store.save(
+            [letter("e", fingerprint="e<b>/ ?", task=evil, exception_type=evil, message=evil)]
+        )
+        store.triage("e<b>/ ?", Annotate(note="</textarea><script>x</script>"), who="x", now=NOW)
+        store.triage("e<b>/ ?", Assign(owner='" onfocus="x'), who="x", now=NOW)
+        for path in (f"{GROUPS}/{quote('e<b>/ ?', safe='')}", GROUPS):
+            page = ann.get(path)
+            assert page.status == 200
+            assert "<script>alert" not in page.body
+            assert "<script>x" not in page.body
+            assert "\u202e" not in page.body
+            assert page.find("input", onfocus="x") == []
+
+
+class TestActs:
+    def test_ignore(self, ann, charge):
+        answer = act(ann, "ignore", until="2d", rate="100/h", count="7")
+        assert answer.headers["Location"] == f"{PAGE}?done=ignore"
+        group = charge()
+        assert (group.status, group.status_by) == (GroupStatus.IGNORED, "ann (flower)")
+        assert group.ignored_until == NOW + timedelta(days=2)
+        assert (group.ignored_rate, group.ignored_total) == (100, 9)
+        said = ann.get(f"{PAGE}?done=ignore").text
+        assert "The group is ignored" in said
+        assert "or after 7 letters more" in said
+
+    def test_resolve_and_regress_and_reopen(self, ann, store, charge):
+        assert act(ann, "resolve", release=" 1.5 ").status == 303
+        assert (charge().status, charge().resolved_in) == (GroupStatus.RESOLVED, "1.5")
+        store.save([letter("back", attempt(minutes=70), release="1.6")])
+        assert charge().status is GroupStatus.OPEN
+        page = ann.get(PAGE)
+        assert "regressed" in page.find("span", id="dlq-state")[0][1]
+        assert act(ann, "reopen").status == 303
+        assert charge().regressed_at is None
+
+    def test_reopen_is_not_offered_for_what_is_open(self, ann):
+        assert ann.get(PAGE).find("button", id="dlq-reopen") == []
+
+    def test_note_and_owner(self, ann, charge):
+        assert act(ann, "note", note=" see\r\nticket 7 ").status == 303
+        assert act(ann, "assign", owner="carol").status == 303
+        assert (charge().note.split(), charge().owner) == (["see", "ticket", "7"], "carol")
+        assert act(ann, "note", note="").status == 303
+        assert act(ann, "assign", owner="").status == 303
+        assert (charge().note, charge().owner) == ("", "")
+
+    def test_each_is_audited_and_touches_no_letter(self, ann, store, three):
+        act(ann, "resolve")
+        [row] = store.audit().rows
+        assert (row.act, row.who, row.detail["group"]) == ("resolve", "ann (flower)", CHARGE)
+        assert {store.get(task_id).state for task_id in three} == {State.DEAD}
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"until": "yesterday"}, "is no point in time"),
+            ({"until": "2020-01-01"}, "is over already"),
+            ({"rate": "many"}, "is no rate"),
+            ({"count": "0"}, "ends nothing"),
+            ({"count": "-3"}, "whole number above zero"),
+            ({"count": "²"}, "whole number above zero"),
+        ],
+    )
+    def test_nonsense_changes_nothing_and_the_form_may_be_sent_again(
+        self, ann, charge, fields, said
+    ):
+        action = f"{PAGE}/ignore"
+        form = [pair for pair in ann.get(PAGE).form(action) if pair[0] not in fields]
+        answer = ann.post(action, [*form, *fields.items()])
+        assert (answer.status, said in answer.text) == (400, True)
+        assert charge().status is GroupStatus.OPEN
+        assert ann.post(action, form).status == 303
+
+    def test_a_note_that_is_too_long_is_refused(self, ann, charge):
+        answer = act(ann, "note", note="x" * 4_001)
+        assert (answer.status, "4,000 are kept" in answer.text) == (400, True)
+        assert charge().note == ""
+
+    def test_a_form_is_carried_out_once_and_for_its_group_only(self, ann, store, charge):
+        action = f"{PAGE}/resolve"
+        form = ann.get(PAGE).form(action)
+        assert ann.post(f"{GROUPS}/aaaa000000000000/resolve", form).status == 409
+        assert ann.post(f"{PAGE}/ignore", form).status == 409
+        assert ann.post(action, form).status == 303
+        assert ann.post(action, form).status == 409
+        assert len(store.audit().rows) == 1
+
+    def test_an_act_that_there_is_none_of(self, ann):
+        form = ann.get(PAGE).form(f"{PAGE}/resolve")
+        assert ann.post(f"{PAGE}/burn", form).status == 404
+
+    def test_a_group_that_went_away(self, ann, site_of):
+        mark = site_of(ann).forms.mark("resolve 77", "ann (flower)")
+        form = [
+            ("mark", mark),
+            *(pair for pair in ann.get(PAGE).form(f"{PAGE}/resolve") if pair[0] == "_xsrf"),
+        ]
+        assert ann.post(f"{GROUPS}/77/resolve", form).status == 404
+
+    def test_without_a_token_nothing_is_changed(self, ann, charge):
+        form = [pair for pair in ann.get(PAGE).form(f"{PAGE}/resolve") if pair[0] != "_xsrf"]
+        assert ann.post(f"{PAGE}/resolve", form).status == 403
+        assert charge().status is GroupStatus.OPEN
+
+    def test_without_authentication_it_can_be_read_only(self, visit, three, charge):
+        visitor = visit()
+        page = visitor.get(PAGE)
+        assert (page.status, page.find("form")) == (200, [])
+        assert visitor.post(f"{PAGE}/resolve", {}).status == 403
+        assert charge().status is GroupStatus.OPEN

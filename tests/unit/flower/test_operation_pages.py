@@ -1,0 +1,174 @@
+"""Redrives in Flower: the list, one of them, and how it is stopped and goes on."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from factories import T0
+
+from celery_dlq.operation import OperationState, Orders, Pacing
+
+OPERATIONS = "/dead-letters/operations"
+ID = "0a1b2c3d4e5f"
+PAGE = f"{OPERATIONS}/{ID}"
+
+
+@pytest.fixture
+def planned(store, operation, three):
+    """A redrive of three letters that nobody has begun with."""
+    orders = Orders(pacing=Pacing(rate=50.0, canary=2))
+    store.create_operation(operation(detached=True, orders=orders))
+    return ID
+
+
+@pytest.fixture
+def running(store, planned):
+    """The same with one letter sent, one skipped, and one that came back."""
+    begun = store.move_operation(planned, OperationState.RUNNING, who="ann", now=T0)
+    until = T0 + timedelta(days=9)
+    held = store.claim_for(begun, token="t", lease_until=until, limit=3, now=T0)
+    first, second, third = (item.task_id for item in held.letters)
+    store.confirm_sendings(planned, "t", {first: "", second: ""}, now=T0)
+    store.skip_sendings(planned, "t", {third: "no <b>queue</b>"}, now=T0)
+    back = store.get(second)
+    run = replace(back.attempts[-1], redrive=1, failed_at=T0 + timedelta(minutes=59))
+    store.save([back.with_(attempts=(run,), last_failed_at=run.failed_at, redrive_count=1)])
+    return {"sent": first, "failed": second, "skipped": third}
+
+
+def state(store):
+    return store.operation(ID).state
+
+
+def act(visitor, name):
+    action = f"{PAGE}/{name}"
+    return visitor.post(action, visitor.get(PAGE).form(action))
+
+
+class TestList:
+    def test_how_far_each_is(self, ann, running, store):
+        page = ann.get(OPERATIONS)
+        for said in (
+            ID,
+            "running",
+            "1 operation, newest first.",
+            "1 failed again, 1 awaited, 1 skipped",
+        ):
+            assert said in page.text
+        [(chart, _)] = page.find("svg", role="img")
+        assert chart["aria-label"] == "Letters: failed again 1, awaited 1, skipped 1"
+
+    def test_states_are_chosen(self, ann, planned):
+        assert ID in ann.get(f"{OPERATIONS}?state=planned").text
+        page = ann.get(f"{OPERATIONS}?state=done&state=aborted")
+        assert ID not in page.text
+        assert "No operations match." in page.text
+
+    def test_what_runs_is_kept_up_to_date_and_what_ended_is_not(self, ann, planned, store, site_of):
+        [(live, _)] = ann.get(OPERATIONS).find("div", id="dlq-live")
+        assert live["data-refresh"] == "3"
+        store.move_operation(ID, OperationState.CANCELLED, who="ann", now=T0)
+        site_of(ann).snapshots.forget()
+        [(live, _)] = ann.get(OPERATIONS).find("div", id="dlq-live")
+        assert "data-refresh" not in live
+
+    @pytest.mark.parametrize("query", ["state=gone", "task=x"])
+    def test_nonsense(self, ann, query):
+        answer = ann.get(f"{OPERATIONS}?{query}")
+        assert answer.status == 400
+        assert "there " in answer.text
+
+    def test_none(self, ann):
+        assert "Nothing was redriven yet." in ann.get(OPERATIONS).text
+
+
+class TestPage:
+    def test_one_whole(self, ann, running):
+        page = ann.get(PAGE)
+        for said in (
+            "Redrive of 3 letters", "2 of 3 sent", "failed again 1", "awaited 1", "skipped 1",
+            "rate50", "canary2", "a worker", "no <b>queue</b>",
+        ):  # fmt: skip
+            assert said in page.text
+        assert page.find("a", href=f"/dead-letters/letters/{running['failed']}")
+        assert page.find("a", href=f"/dead-letters/letters/{running['sent']}") == []
+
+    def test_letters_by_state(self, ann, running):
+        page = ann.get(f"{PAGE}?state=sent")
+        assert page.find("a", href=f"/dead-letters/letters/{running['sent']}")
+        assert page.find("a", href=f"/dead-letters/letters/{running['failed']}") == []
+
+    def test_pages_follow_each_other(self, ann, running, monkeypatch):
+        monkeypatch.setattr("celery_dlq.flower.pages.operations._LETTERS", 1)
+        page = ann.get(PAGE)
+        [(following, _)] = page.find("a", rel="next")
+        second = ann.get(following["href"])
+        assert second.find("a", rel="next") == []
+        shown = [bool(page.find("a", href=f"/dead-letters/letters/{running['failed']}"))]
+        shown += [bool(second.find("a", href=f"/dead-letters/letters/{running['failed']}"))]
+        assert sorted(shown) == [False, True]
+
+    def test_a_beginning_leads_to_the_whole(self, ann, planned):
+        assert ann.get(f"{OPERATIONS}/0a1b").headers["Location"] == PAGE
+
+    def test_a_beginning_of_several_does_not(self, ann, planned, store, operation):
+        store.create_operation(operation("0a1b99999999"))
+        assert ann.get(f"{OPERATIONS}/0a1b").status == 400
+
+    @pytest.mark.parametrize("name", ["77", "%00", "x" * 3_000])
+    def test_one_that_is_not_there(self, ann, planned, name):
+        assert ann.get(f"{OPERATIONS}/{name}").status == 404
+
+    def test_why_it_stopped_is_said(self, ann, planned, store):
+        store.move_operation(planned, OperationState.RUNNING, who="ann", now=T0)
+        cause = "<i>10</i> letters in a row came back"
+        store.move_operation(planned, OperationState.ABORTED, who="ann", cause=cause, now=T0)
+        page = ann.get(PAGE)
+        assert cause in page.find("p", id="dlq-cause")[0][1]
+        assert page.find("button", id="dlq-pause") == []
+
+
+class TestActs:
+    def test_pause_resume_cancel(self, ann, planned, store):
+        assert act(ann, "pause").headers["Location"] == f"{PAGE}?done=pause"
+        assert state(store) is OperationState.PAUSED
+        page = ann.get(f"{PAGE}?done=pause")
+        assert "stops after the batch" in page.text
+        assert page.find("button", id="dlq-pause") == []
+        assert act(ann, "resume").status == 303
+        assert state(store) is OperationState.RUNNING
+        assert store.operation(ID).detached
+        assert act(ann, "cancel").status == 303
+        assert state(store) is OperationState.CANCELLED
+        assert [row.who for row in store.audit().rows][:3] == ["ann (flower)"] * 3
+        assert ann.get(PAGE).find("section", **{"aria-label": "What can be done"}) == []
+
+    def test_what_has_ended_meanwhile_is_said(self, ann, planned, store):
+        form = ann.get(PAGE).form(f"{PAGE}/pause")
+        store.move_operation(planned, OperationState.CANCELLED, who="bob", now=T0)
+        answer = ann.post(f"{PAGE}/pause", form)
+        assert answer.status == 409
+        assert state(store) is OperationState.CANCELLED
+
+    def test_a_form_is_carried_out_once(self, ann, planned, store):
+        form = ann.get(PAGE).form(f"{PAGE}/pause")
+        assert ann.post(f"{PAGE}/pause", form).status == 303
+        store.move_operation(planned, OperationState.RUNNING, who="bob", now=T0)
+        assert ann.post(f"{PAGE}/pause", form).status == 409
+        assert ann.post(f"{PAGE}/cancel", form).status == 409
+        assert state(store) is OperationState.RUNNING
+
+    def test_an_act_that_there_is_none_of(self, ann, planned):
+        form = ann.get(PAGE).form(f"{PAGE}/pause")
+        assert ann.post(f"{PAGE}/burn", form).status == 404
+
+    def test_without_a_token_nothing_is_changed(self, ann, planned, store):
+        form = [pair for pair in ann.get(PAGE).form(f"{PAGE}/pause") if pair[0] != "_xsrf"]
+        assert ann.post(f"{PAGE}/pause", form).status == 403
+        assert state(store) is OperationState.PLANNED
+
+    def test_without_authentication_it_can_be_read_only(self, visit, planned, store):
+        visitor = visit()
+        assert visitor.get(PAGE).find("button", id="dlq-pause") == []
+        assert visitor.post(f"{PAGE}/pause", {}).status == 403
+        assert state(store) is OperationState.PLANNED

@@ -1,0 +1,204 @@
+"""Who may do what. The same on each version of Flower is in tests/integration/test_flower_versions.py."""
+
+import pytest
+from factories import T0
+
+from celery_dlq.flower import permission
+from celery_dlq.flower.forms import VALID_S, Forms
+from celery_dlq.states import State
+from celery_dlq.store.base import Filter
+
+LETTER = "/dead-letters/letters/77e1"
+DISCARD = f"{LETTER}/discard"
+
+
+def form(visitor, action=DISCARD):
+    return {**dict(visitor.get(LETTER).form(action)), "why": "test"}
+
+
+def is_open(store):
+    return store.get("77e1").state is State.DEAD
+
+
+def test_without_authentication_it_can_be_read_and_says_why_no_more(visit, three, store):
+    visitor = visit()
+    page = visitor.get(LETTER)
+    assert page.status == 200
+    [(_, note)] = page.find("p", id="dlq-locked")
+    assert "--basic_auth" in note
+    assert page.find("form") == []
+    answer = visitor.post(DISCARD, {"why": "x"})
+    assert (answer.status, "--basic_auth" in answer.text) == (403, True)
+    for path in (f"{LETTER}/edit", "/dead-letters/redrive?task=mail"):
+        assert visitor.get(path).status == 403
+    assert is_open(store)
+
+
+def test_who_opens_it_to_everybody_is_taken_at_their_word(visit, three, store, monkeypatch):
+    monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
+    visitor = visit()
+    assert visitor.post(DISCARD, form(visitor)).status == 303
+    assert store.get("77e1").closed_by == "anonymous at 127.0.0.1 (flower)"
+
+
+def test_a_flower_that_only_shows_changes_nothing(visit, three, store):
+    visitor = visit(basic_auth=["ann:secret"], read_only=True)
+    visitor.log_in("ann", "secret")
+    [(_, note)] = visitor.get(LETTER).find("p", id="dlq-locked")
+    assert "--read_only" in note
+    assert visitor.post(DISCARD, {"why": "x"}).status == 403
+    assert visitor.get(f"{LETTER}/edit").status == 403
+    assert is_open(store)
+
+
+def test_basic_authentication_is_asked_for(visit, three, store):
+    visitor = visit(basic_auth=["ann:secret"])
+    for answer in (visitor.get(LETTER), visitor.post(DISCARD, {"why": "x"})):
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"].startswith("Basic")
+        assert "77e1" not in answer.body
+    visitor.log_in("ann", "wrong")
+    assert visitor.get(LETTER).status == 401
+    assert is_open(store)
+
+
+def test_a_page_that_nobody_is_logged_in_for_leads_to_the_login_and_back(visit, three, store):
+    visitor = visit(auth=".*@example.com", url_prefix="ops/flower")
+    answer = visitor.get(f"/ops/flower{LETTER}?a=b")
+    assert answer.status == 302
+    assert answer.headers["Location"] == (
+        "/ops/flower/login?next=%2Fops%2Fflower%2Fdead-letters%2Fletters%2F77e1%3Fa%3Db"
+    )
+    visitor.log_in_as("eve@elsewhere.org")
+    assert visitor.get(f"/ops/flower{LETTER}").status == 302
+
+
+def test_under_a_prefix_all_addresses_have_it(visit, three, store):
+    visitor = visit(auth=".*@example.com", url_prefix="/ops/flower/")
+    visitor.log_in_as("bob@example.com")
+    page = visitor.get(f"/ops/flower{LETTER}")
+    assert page.status == 200
+    addresses = [found.get("href") or found.get("action") or found.get("src") or "/ops/flower"
+                 for tag in ("a", "form", "link", "script") for found, _ in page.find(tag)]  # fmt: skip
+    assert [one for one in addresses if not one.startswith(("/ops/flower", "https://", "#"))] == []
+    action = f"/ops/flower{DISCARD}"
+    given = {**dict(page.form(action)), "why": "test"}
+    assert visitor.post(action, given).headers["Location"] == f"/ops/flower{LETTER}?done=discarded"
+    assert store.get("77e1").closed_by == "bob@example.com"
+
+
+def test_a_session_that_has_ended_is_told_and_nothing_is_changed(visit, three, store):
+    visitor = visit(auth=".*@example.com")
+    visitor.log_in_as("bob@example.com")
+    given = form(visitor)
+    del visitor.cookies["user"]
+    answer = visitor.post(DISCARD, given)
+    assert (answer.status, "Log in" in answer.text) == (403, True)
+    assert is_open(store)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://evil.example", "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+    ids=str,
+)
+def test_a_request_from_elsewhere_changes_nothing(ann, store, headers):
+    answer = ann.post(DISCARD, form(ann), **headers)
+    assert (answer.status, "another site" in answer.text) == (403, True)
+    assert is_open(store)
+
+
+def test_a_request_without_the_token_of_this_browser_changes_nothing(ann, store):
+    given = form(ann)
+    token = given.pop("_xsrf")
+    for attempt in ({}, {"_xsrf": ""}, {"_xsrf": "2|00000000|nonsense|1"}, {"_xsrf": token[::-1]}):
+        answer = ann.post(DISCARD, {**given, **attempt})
+        assert (answer.status, "Load the page again" in answer.text) == (403, True)
+    ann.cookies["_xsrf"] = "another"
+    assert ann.post(DISCARD, {**given, "_xsrf": token}).status == 403
+    del ann.cookies["_xsrf"]
+    assert ann.post(DISCARD, {**given, "_xsrf": token}).status == 403
+    assert is_open(store)
+
+
+def test_the_form_of_somebody_else_is_refused(visit, three, store):
+    visitor = visit(basic_auth=["ann:secret", "bob:secret"])
+    visitor.log_in("ann", "secret")
+    given = form(visitor)
+    visitor.log_in("bob", "secret")
+    assert visitor.post(DISCARD, given).status == 409
+    assert is_open(store)
+
+
+@pytest.mark.parametrize("path", ["/dead-letters/letters", LETTER, "/dead-letters/of-task/77e1",
+                                  "/dead-letters/letters/none", "/dead-letters/static/dlq.css"])  # fmt: skip
+def test_no_other_site_may_read(visit, three, path, monkeypatch):
+    monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
+    visitor = visit()
+    for method in ("GET", "OPTIONS"):
+        headers = visitor.ask(method, path, headers={"Origin": "https://evil.example"}).headers
+        assert [name for name in headers if name.lower().startswith("access-control")] == []
+
+
+@pytest.mark.parametrize("path", ["/dead-letters/letters", LETTER, "/dead-letters/letters/none"])
+def test_pages_load_nothing_from_elsewhere_and_nothing_inline(ann, path):
+    page = ann.get(path)
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["X-Frame-Options"] == "DENY"
+    assert page.headers["Cache-Control"] == "no-store"
+    assert page.find("style") == []
+    assert [text for _, text in page.find("script") if text.strip()] == []
+    assert [found for _tag, found, _ in page.elements if "style" in found] == []
+    assert [
+        name for _tag, found, _ in page.elements for name in found if name.startswith("on")
+    ] == []
+
+
+class TestForms:
+    def test_a_mark_is_taken_once(self):
+        forms = Forms()
+        mark = forms.mark("discard", "ann")
+        assert forms.take(mark, "discard", "ann")
+        assert not forms.take(mark, "discard", "ann")
+
+    def test_it_is_for_one_act_of_one_actor_in_one_flower(self):
+        forms = Forms()
+        mark = forms.mark("discard", "ann")
+        assert not forms.take(mark, "redrive", "ann")
+        assert not forms.take(mark, "discard", "bob")
+        assert not Forms().take(mark, "discard", "ann")
+        assert forms.take(mark, "discard", "ann")
+
+    def test_it_gets_old(self):
+        now = [1_000_000.0]
+        forms = Forms(lambda: now[0])
+        old, used = forms.mark("discard", "ann"), forms.mark("discard", "ann")
+        assert forms.take(used, "discard", "ann")
+        now[0] += VALID_S + 1
+        assert not forms.take(old, "discard", "ann")
+        assert not forms.take(used, "discard", "ann")
+
+
+class Options:
+    basic_auth, auth = ["x"], None
+
+
+@pytest.mark.parametrize("header", ["", "Basic", "Basic ???", "Basic /w==", "Basic Og=="])
+def test_an_actor_whose_name_cannot_be_read_is_unknown(header):
+    actor = permission.actor_of(True, {"Authorization": header}, "::1", Options())
+    assert actor == "unknown (flower)"
+
+
+def test_the_audit_is_written_by_the_act_itself(ann, store):
+    store.discard(Filter(ids=("0d3f1111-aaaa",)), who="cli", why="x", now=T0)
+    ann.post(DISCARD, form(ann))
+    assert [row.who for row in store.audit().rows] == ["ann (flower)", "cli"]

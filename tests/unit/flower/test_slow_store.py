@@ -1,0 +1,175 @@
+"""A store that is slow, away, or wrong: pages say so, and Flower itself does not wait."""
+
+import asyncio
+import threading
+
+import pytest
+
+from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
+from celery_dlq.flower.calls import THREADS, Calls, NotYet, Snapshots
+from celery_dlq.queue import DeadLetterQueue
+
+LETTERS = "/dead-letters/letters"
+
+
+@pytest.fixture
+def never():
+    """Work that ends with the test."""
+    ended = threading.Event()
+    yield ended.wait
+    ended.set()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, SchemaError, RecordRefused])
+def test_a_store_that_fails_is_a_page_that_says_what_to_do(ann, store, monkeypatch, error):
+    def find(*_args, **_kwargs):
+        raise error
+
+    monkeypatch.setattr(store, "find", find)
+    page = ann.get(LETTERS)
+    assert page.status == 503
+    assert page.headers["Retry-After"]
+    assert " ".join(str(error()).split()) in page.text
+    [(_, text)] = page.find("section", role="alert")
+    assert "does not answer" in text
+    assert ann.get("/healthcheck").status == 200
+    assert ann.get("/tasks").status == 200
+
+
+def test_a_store_that_cannot_be_reached_is_asked_again(visit, app, tmp_path, empty_store):
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/missing/letters.sqlite3"
+    visitor = visit()
+    page = visitor.get(LETTERS)
+    assert (page.status, "does not exist" in page.text) == (503, True)
+    (tmp_path / "missing").mkdir()
+    assert visitor.get(LETTERS).status == 200
+
+
+def test_a_setting_that_is_wrong_is_told_on_the_page(visit, app, monkeypatch):
+    monkeypatch.delitem(vars(app), "dead_letter_queue", raising=False)
+    app.conf.dlq_store_timeout = "soon"
+    page = visit().get(LETTERS)
+    assert (page.status, "dlq_store_timeout" in page.text) == (503, True)
+
+
+def test_a_store_that_never_answers_holds_up_nothing_else(
+    ann, store, monkeypatch, never, site_of, loop
+):
+    monkeypatch.setattr(store, "find", lambda *_args, **_kwargs: never())
+    site_of(ann).calls.patience_s = 0.05
+
+    async def ask_many():
+        pages = [ann.answer("GET", LETTERS) for _ in range(3 * THREADS)]
+        health = [ann.answer("GET", "/healthcheck") for _ in range(3)]
+        return await asyncio.gather(*pages, *health)
+
+    answers = loop.run_until_complete(ask_many())
+    assert {answer.status for answer in answers[: 3 * THREADS]} == {503}
+    assert "has not answered" in answers[0].text
+    assert {answer.status for answer in answers[3 * THREADS :]} == {200}
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("dlq-flower") <= THREADS
+
+
+def test_after_an_act_that_was_not_answered_the_form_is_not_sent_again(
+    ann, store, monkeypatch, never, site_of
+):
+    action = "/dead-letters/letters/77e1/discard"
+    form = {**dict(ann.get("/dead-letters/letters/77e1").form(action)), "why": "x"}
+    monkeypatch.setattr(store, "discard", lambda *_args, **_kwargs: never())
+    site_of(ann).calls.patience_s = 0.05
+    assert ann.post(action, form).status == 503
+    assert ann.post(action, form).status == 409
+
+
+class TestCalls:
+    def test_results_and_errors_are_the_works(self, loop):
+        calls = Calls(60)
+        assert loop.run_until_complete(calls.run(lambda: 7)) == 7
+        with pytest.raises(KeyError):
+            loop.run_until_complete(calls.run(lambda: {}["x"]))
+
+    def test_no_more_threads_than_agreed(self, loop, never):
+        calls = Calls(0.05, threads=2)
+
+        async def ask():
+            return await asyncio.gather(
+                *(calls.run(never) for _ in range(5)), return_exceptions=True
+            )
+
+        assert [type(error) for error in loop.run_until_complete(ask())] == [NotYet] * 5
+        assert [thread.name for thread in threading.enumerate()].count("dlq-flower") == 2
+
+    def test_a_thread_that_ends_late_is_free_again(self, loop):
+        calls, ended = Calls(0.05, threads=1), threading.Event()
+        with pytest.raises(NotYet):
+            loop.run_until_complete(calls.run(ended.wait))
+        calls.patience_s = 60
+        ended.set()
+        assert loop.run_until_complete(calls.run(lambda: 7)) == 7
+
+    def test_threads_do_not_keep_flower_from_ending(self, loop, never):
+        with pytest.raises(NotYet):
+            loop.run_until_complete(Calls(0.05).run(never))
+        assert all(thread.daemon for thread in threading.enumerate() if thread.name == "dlq-flower")
+
+
+class TestSnapshots:
+    def test_all_who_ask_at_a_time_share_one_answer(self, loop):
+        asked = []
+        snapshots = Snapshots(Calls(60))
+
+        async def ask():
+            return await asyncio.gather(
+                *(snapshots.get("key", 10, lambda: asked.append(1) or 7) for _ in range(5))
+            )
+
+        assert loop.run_until_complete(ask()) == [7] * 5
+        assert len(asked) == 1
+
+    def test_an_answer_is_kept_for_its_time(self, loop):
+        now, asked = [100.0], []
+        snapshots = Snapshots(Calls(60), lambda: now[0])
+
+        def get(key="key"):
+            return loop.run_until_complete(
+                snapshots.get(key, 10, lambda: asked.append(key) or len(asked))
+            )
+
+        assert [get(), get(), get("other")] == [1, 1, 2]
+        now[0] += 10
+        assert get() == 3
+        snapshots.forget()
+        assert get() == 4
+
+    def test_an_error_is_not_kept(self, loop):
+        snapshots, answers = Snapshots(Calls(60)), [7]
+        with pytest.raises(KeyError):
+            loop.run_until_complete(snapshots.get("key", 10, lambda: {}["x"]))
+        assert loop.run_until_complete(snapshots.get("key", 10, answers.pop)) == 7
+
+    def test_an_answer_that_comes_late_is_there_for_the_next(self, loop):
+        calls, ended = Calls(0.05), threading.Event()
+        snapshots = Snapshots(calls)
+        with pytest.raises(NotYet):
+            loop.run_until_complete(snapshots.get("key", 1_000, lambda: ended.wait() and 7))
+        calls.patience_s = 60
+        ended.set()
+        assert loop.run_until_complete(snapshots.get("key", 1_000, lambda: 8)) == 7
+
+    def test_they_do_not_grow_without_end(self, loop):
+        snapshots = Snapshots(Calls(60))
+        for number in range(200):
+            loop.run_until_complete(snapshots.get(number, 10, lambda: 1))
+        assert len(snapshots._kept) <= 64
+
+
+def test_the_store_is_made_once(app, visit, three, monkeypatch):
+    made = []
+    visitor = visit()
+    monkeypatch.delitem(vars(DeadLetterQueue.of(app)), "store")
+    real = DeadLetterQueue.store.func
+    monkeypatch.setattr(DeadLetterQueue.store, "func", lambda self: made.append(1) or real(self))
+    for _ in range(3):
+        assert visitor.get(LETTERS).status == 200
+    assert made == [1]
