@@ -2,13 +2,17 @@
 
 import sys
 
-from benchmarks import capture, redrive, success, tracer
+from benchmarks import budget, capture, decide, pages, parking, redrive, success, tracer
 
 RUNS = {
     "tracer": tracer.run,
+    "decide": decide.run,
     "success": success.run,
     "capture": capture.run,
     "redrive": redrive.run,
+    "budget": budget.run,
+    "parking": parking.run,
+    "pages": pages.run,
 }
 
 for name in sys.argv[1:] or RUNS:

@@ -1,5 +1,6 @@
 """The app that the benchmarks' workers run, with or without the dead-letter queue."""
 
+import json
 import os
 
 import redis
@@ -18,7 +19,15 @@ if os.environ["BENCH_STORE"]:
     app.conf.update(
         dlq_store_url=os.environ["BENCH_STORE"],
         dlq_brake_failures=int(os.environ["BENCH_BRAKE"]),
+        dlq_retry_budget=json.loads(os.environ["BENCH_BUDGET"]),
+        dlq_breaker_failures=int(os.environ["BENCH_BREAKER"]),
     )
+
+if os.environ["BENCH_VISIBILITY"]:
+    app.conf.broker_transport_options = {
+        "visibility_timeout": int(os.environ["BENCH_VISIBILITY"]),
+        "unacked_restore_throttle": 1,
+    }
 
 BASE = DLQTask if os.environ["BENCH_STORE"] else Task
 
@@ -33,3 +42,20 @@ def succeed(number: int) -> None: ...
 def fail(number: int, order: dict[str, object]) -> None:
     _counter.incr(os.environ["BENCH_QUEUE"] + "-done")
     raise ValueError(f"order {number} has no currency")
+
+
+@app.task(base=BASE, name="bench.call", bind=True)
+def call(self: Task, number: int) -> None:
+    queue = os.environ["BENCH_QUEUE"]
+    if _counter.exists(f"{queue}-away"):
+        _counter.incr(f"{queue}-retried" if self.request.retries else f"{queue}-offered")
+        raise ConnectionError("the service is away")
+    _counter.incr(f"{queue}-done")
+
+
+@app.task(base=BASE, name="bench.back_off", bind=True)
+def back_off(self: Task, number: int, seconds: int, kind: str = "") -> None:
+    run = f"{kind}{number}.{self.request.retries}"
+    _counter.hincrby(os.environ["BENCH_QUEUE"] + "-runs", run, 1)
+    if not self.request.retries:
+        raise self.retry(exc=ConnectionError("the service is away"), countdown=seconds)

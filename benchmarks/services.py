@@ -13,6 +13,7 @@ from celery_dlq.store import schema
 from celery_dlq.store.engine import Database
 
 BROKER = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379") + "/8"
+RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
 POSTGRES = os.environ.get("CELERY_DLQ_TEST_POSTGRES", "postgresql+psycopg://root@127.0.0.1:5432")
 
 

@@ -39,11 +39,20 @@ def _tracers() -> dict[str, Callable[..., Any]]:
             noop, name="auto", shared=False, base=Task, autoretry_for=(KeyError,)
         ),
         "DLQTask": app.task(noop, name="dlq", shared=False, base=DLQTask),
+        "DLQTask with a retry budget": app.task(
+            noop, name="thrifty", shared=False, base=DLQTask, dlq_retry_budget=0.2
+        ),
     }
     app.finalize()
     setup_worker_optimizations(app)
-    registered = {name: app.tasks[task.name] for name, task in tasks.items()}
-    return {name: build_tracer(task.name, task, app=app) for name, task in registered.items()}
+    return {name: _tracer(app, app.tasks[task.name]) for name, task in tasks.items()}
+
+
+def _tracer(app: Celery, task: Any) -> Callable[..., Any]:
+    # As a worker does, which runs what the task makes of its tracer.
+    task.__trace__ = build_tracer(task.name, task, app=app)
+    tracer: Callable[..., Any] = task.__trace__
+    return tracer
 
 
 def _time(tracer: Callable[..., Any]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -27,15 +28,20 @@ class Way:
     store_url: str = ""
     acks_late: bool = False
     brake_failures: int = 0
+    retry_budget: float | None = None
+    breaker_failures: int = 0
+    visibility_s: int | None = None
 
 
 @contextlib.contextmanager
-def running(way: Way, queue: str, directory: str) -> Iterator[None]:
-    """A worker on ``queue``, with two processes."""
+def running(way: Way, queue: str, directory: str) -> Iterator[int]:
+    """A worker on ``queue``, with two processes; its process id."""
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "BENCH_BROKER": BROKER, "BENCH_QUEUE": queue,
         "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
-        "BENCH_BRAKE": str(way.brake_failures),
+        "BENCH_BRAKE": str(way.brake_failures), "BENCH_BUDGET": json.dumps(way.retry_budget),
+        "BENCH_BREAKER": str(way.breaker_failures),
+        "BENCH_VISIBILITY": str(way.visibility_s or ""),
     }  # fmt: skip
     worker = subprocess.Popen(
         [sys.executable, "-m", "celery", "-A", "benchmarks.app", "worker", "-c", "2",
@@ -43,7 +49,7 @@ def running(way: Way, queue: str, directory: str) -> Iterator[None]:
         env=environment, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        yield
+        yield worker.pid
     finally:
         worker.terminate()
         worker.wait()
@@ -65,7 +71,7 @@ def send(task: str, count: int, queue: str, *args: object) -> None:
     app.close()
 
 
-def wait(ready: Callable[[], object]) -> None:
+def wait(ready: Callable[[], object], every_s: float = 0.005) -> None:
     """Return when ``ready`` is true."""
     while not ready():
-        time.sleep(0.005)
+        time.sleep(every_s)

@@ -1,0 +1,158 @@
+"""How long the pages of the tab in Flower take over a large store, and whether Flower answers meanwhile.
+
+No ratio: what a page may take is said in milliseconds, since somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from sqlalchemy import create_engine, text
+
+from benchmarks.redrive import letter_for
+from benchmarks.services import BROKER, fresh_postgres
+from benchmarks.worker import ROOT, wait
+from celery_dlq import DeadLetter, Filter, Reason
+from celery_dlq.store.sql import SQLStore
+
+LETTERS = int(os.environ.get("BENCH_LETTERS", "1000000"))
+ROUNDS, BATCH = 7, 2_000
+TASKS, QUEUES, GROUPS, DAYS = 40, 5, 400, 30
+#: Seconds between two rounds: what Flower keeps of the store is then too old to be shown.
+REST_S = 11.0
+
+_CREDENTIALS = "ann:secret"
+
+
+def run() -> dict[str, float]:
+    """Median milliseconds of each page, and the longest that Flower's health check took meanwhile."""
+    with fresh_postgres() as store_url, _flower(store_url) as flower:
+        some = _fill(store_url)
+        found, slowest = _measure(flower, _pages(some))
+    print(
+        f"pages over {LETTERS:,} letters in PostgreSQL, {ROUNDS} rounds, nothing kept from the last"
+    )
+    for page, taken in found.items():
+        print(f"  {page:50} {taken:7.0f} ms")
+    print(f"  {'health check meanwhile, at worst':50} {slowest:7.0f} ms")
+    return {**found, "healthcheck": slowest}
+
+
+def _pages(some: DeadLetter) -> dict[str, str]:
+    since = quote(f"{DAYS // 2}d")
+    return {
+        "overview": "/dead-letters",
+        "groups": "/dead-letters/groups",
+        "one group": f"/dead-letters/groups/{some.fingerprint}",
+        "letters": "/dead-letters/letters",
+        "letters of a task": f"/dead-letters/letters?task={some.task}",
+        "letters of an exception, by time": f"/dead-letters/letters?exception=ValueError&since={since}",
+        "letters by text": f"/dead-letters/letters?search={some.message}",
+        "one letter": f"/dead-letters/letters/{some.task_id}",
+        "operations": "/dead-letters/operations",
+    }
+
+
+def _measure(flower: str, pages: dict[str, str]) -> tuple[dict[str, float], float]:
+    taken: dict[str, list[float]] = {page: [] for page in pages}
+    checks: list[float] = []
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(flower, checks, over))
+    watch.start()
+    for _ in range(ROUNDS):
+        for page, path in random.sample(list(pages.items()), len(pages)):
+            taken[page].append(_get(flower + path))
+        time.sleep(REST_S)
+    over.set()
+    watch.join()
+    return {page: statistics.median(times) for page, times in taken.items()}, max(checks)
+
+
+def _watch(flower: str, checks: list[float], over: threading.Event) -> None:
+    while not over.wait(0.02):
+        checks.append(_get(f"{flower}/healthcheck"))
+
+
+def _get(url: str) -> float:
+    """Milliseconds until the whole answer is there."""
+    secret = base64.b64encode(_CREDENTIALS.encode()).decode()
+    began = time.perf_counter()
+    with urlopen(Request(url, headers={"Authorization": f"Basic {secret}"}), timeout=60) as answer:
+        answer.read()
+    return (time.perf_counter() - began) * 1_000
+
+
+@contextlib.contextmanager
+def _flower(store_url: str) -> Iterator[str]:
+    """The address of a Flower that knows the store."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CELERY_DLQ_STORE_URL": store_url}
+    with tempfile.TemporaryDirectory() as directory:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-b", BROKER, "flower", "--address=127.0.0.1",
+             f"--port={port}", f"--basic_auth={_CREDENTIALS}"],
+            cwd=directory, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            wait(lambda: _listens(port), 0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _fill(store_url: str) -> DeadLetter:
+    """Fill the store; returns one of its letters."""
+    drawn, store = random.Random(2026), SQLStore(store_url, timeout=60)
+    made: list[DeadLetter] = []
+    for first in range(0, LETTERS, BATCH):
+        made = [_letter(drawn) for _ in range(min(BATCH, LETTERS - first))]
+        store.save(made)
+    assert store.count(Filter()) == LETTERS
+    store.close()
+    engine = create_engine(store_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        # As autovacuum does by and by; this server's may be off.
+        connection.execute(text("VACUUM ANALYZE"))
+    engine.dispose()
+    return made[-1]
+
+
+def _letter(drawn: random.Random) -> DeadLetter:
+    group = min(int(drawn.expovariate(8 / GROUPS)), GROUPS - 1)
+    at = datetime.now(timezone.utc) - timedelta(days=DAYS * drawn.random() ** 3)
+    made = letter_for(f"queue-{group % QUEUES}")
+    return made.with_(
+        task=f"shop.task_{group % TASKS}",
+        reason=drawn.choice([Reason.TERMINAL, Reason.TERMINAL, Reason.EXHAUSTED, Reason.TIMEOUT]),
+        exception_type="ValueError" if group % 3 else "shop.errors.Declined",
+        message=f"declined-{group}",
+        fingerprint=f"{group:016x}",
+        first_failed_at=at,
+        last_failed_at=at,
+        attempts=tuple(replace(attempt, failed_at=at) for attempt in made.attempts),
+    )
