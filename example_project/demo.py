@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import NoReturn
 from urllib.request import Request, urlopen
 
 from rich import box
@@ -25,7 +24,7 @@ from celery_dlq.store import Store
 from example_project import checks, release, tax, tax_server
 from example_project.celery_app import DIRECTORY, app
 from example_project.day import Placed, place_orders
-from example_project.processes import DemoError, dlq, log_tail, worker
+from example_project.processes import DemoError, dlq, interruption, log_tail, worker
 
 #: Seconds that anything may take before the demo gives up.
 PATIENCE_S = 60.0
@@ -36,7 +35,8 @@ console = Console(highlight=False)
 
 def main() -> int:
     """Run the demo; returns the exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interruption.ask)
     try:
         start_afresh()
         with tax_server.serving() as url:
@@ -78,7 +78,9 @@ def run(tax_url: str) -> None:
     say("The fix: release 2 is deployed, and the tax office of Greece is told to work again.")
     set_mood(tax_url, "GR", "fine")
     with worker(console, {release.VARIABLE: "2"}) as process:
-        dlq(console, "redrive", "--all", "--yes", "--rate", "6/s")
+        dlq(
+            console, "redrive", "--all", "--yes", "--canary", "1", "--rate", "6/s", "--wait", "1m"
+        )  # fmt: skip
         wait_for(lambda: checks.unresolved(placed, store), process)
     dlq(console, "stats")
     summarise(placed, store, checks.unexpected(placed, store, began))
@@ -117,6 +119,7 @@ def wait_for(problems: Callable[[], list[str]], process: subprocess.Popen[bytes]
     """
     deadline = time.monotonic() + PATIENCE_S
     while left := problems():
+        interruption.check()
         if process.poll() is not None or time.monotonic() > deadline:
             ended = "The worker ended." if process.poll() is not None else "Waited in vain."
             raise DemoError("\n  ".join([ended, *left]) + f"\nIts log ends with:\n{log_tail()}")
@@ -159,11 +162,8 @@ def _by_reason(letters: Sequence[DeadLetter]) -> dict[str, int]:
 
 def say(text: str) -> None:
     """A heading."""
+    interruption.check()
     console.print(f"\n{text}", style="bold", markup=False, soft_wrap=True)
-
-
-def _interrupt(_number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

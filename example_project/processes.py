@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,10 +18,34 @@ LOG = DIRECTORY / "worker.log"
 
 _APP = ("-A", "example_project.celery_app")
 _STOP_PATIENCE_S = 30
+_LOOK_AGAIN_S = 0.05
 
 
 class DemoError(Exception):
     """The demo cannot go on, or did not end as it should."""
+
+
+class Interruption:
+    """Whether somebody wants the demo to end.
+
+    The signal's handler only notes it: an exception that is raised while Python clears away an
+    object goes no further than there.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def ask(self, _number: int, _frame: object) -> None:
+        """The handler of the signals."""
+        self._asked = True
+
+    def check(self) -> None:
+        """:raises KeyboardInterrupt: the demo is to end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+interruption = Interruption()
 
 
 def dlq(console: Console, *words: str) -> None:
@@ -29,9 +54,16 @@ def dlq(console: Console, *words: str) -> None:
     :raises DemoError: its exit status is not 0.
     """
     _show(console, "dlq", *words)
-    status = subprocess.run(_command("dlq", *words), check=False).returncode
-    if status:
-        raise DemoError(f"The command ended with exit status {status}.")
+    with subprocess.Popen(_command("dlq", *words)) as process:
+        try:
+            while process.poll() is None:
+                interruption.check()
+                time.sleep(_LOOK_AGAIN_S)
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
+    if process.returncode:
+        raise DemoError(f"The command ended with exit status {process.returncode}.")
 
 
 @contextlib.contextmanager
