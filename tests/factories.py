@@ -7,7 +7,9 @@ from typing import Any
 
 from celery_dlq.delivery import Delivery
 from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation
-from celery_dlq.states import Reason, Verdict
+from celery_dlq.operation import Counts, Orders
+from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.store.base import Filter, Operation
 
 T0 = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 
@@ -23,6 +25,8 @@ def attempt(number: int = 1, redrive: int = 0, minutes: float = 0, **changes: An
         "rule": "python.bug",
         "worker": "celery@host",
         "pid": 4711,
+        "evidence": "type=ValueError",
+        "path": "RuntimeError <- ValueError",
     }
     return Attempt(**{**values, **changes})
 
@@ -87,3 +91,28 @@ def delivery(task_id: str = "0d3f", *, minutes: float = 0, **changes: Any) -> De
         "process": "b00t-1:4711:99",
     }
     return Delivery(task_id=task_id, **{**values, **changes})
+
+
+def parking(task_id: str, due_in_s: float, place: str = "here", **changes: Any) -> DeadLetter:
+    """A retry that is due so many seconds from now."""
+    values = {
+        "state": State.PARKED,
+        "reason": Reason.PARKED,
+        "parking": f"{place}.{task_id}",
+        "due_at": datetime.now(timezone.utc) + timedelta(seconds=due_in_s),
+        **changes,
+    }
+    return letter(task_id, attempt(verdict=Verdict.TRANSIENT, delay_s=90.0), **values)
+
+
+def operation(operation_id: str = "0a1b2c3d4e5f", **changes: Any) -> Operation:
+    """A redrive of everything that failed before a year from :data:`T0`."""
+    values = {
+        "wanted": Filter(until=T0 + timedelta(days=365)),
+        "orders": Orders(),
+        "counts": Counts(planned=3),
+        "who": "ann",
+        "host": "box:17",
+        "created_at": T0,
+    }
+    return Operation(id=operation_id, **{**values, **changes})

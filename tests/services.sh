@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Finds the services that the tests need, and starts those that are installed but stopped.
+# Finds the services that the tests need, and starts those that are installed but stopped. The browser is
+# installed, too, where this runs as root on Debian.
 # What cannot be had is left to the tests: they skip without it, and fail when CI=true.
 set -u
 
@@ -23,6 +24,34 @@ start_mariadb() { start-stop-daemon --start --oknodo --background --exec /usr/sb
 start_redis() { redis-server --daemonize yes --bind 127.0.0.1 --save "" --appendonly no; }
 start_rabbitmq() { rabbitmq-server -detached; }
 
+have_chromium() {
+    command -v "${CELERY_DLQ_TEST_CHROMIUM:-chromium}" >/dev/null && return
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return
+    echo "installing chromium"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq >/dev/null 2>&1
+    apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1 ||
+        echo "chromium could not be installed" >&2
+}
+
+# Of Debian's package only the tool: its server would be started.
+have_promtool() {
+    local cache
+    cache="$(dirname "$0")/../.cache"
+    command -v promtool >/dev/null || [ -x "$cache/promtool" ] && return
+    command -v apt-get >/dev/null || return
+    echo "fetching promtool"
+    mkdir -p "$cache/debian"
+    (cd "$cache/debian" && apt-get download -qq prometheus) >/dev/null 2>&1 ||
+        (apt-get update -qq && cd "$cache/debian" && apt-get download -qq prometheus) >/dev/null 2>&1
+    dpkg-deb --fsys-tarfile "$cache"/debian/prometheus_*.deb 2>/dev/null |
+        tar --extract --directory "$cache" --strip-components 3 ./usr/bin/promtool 2>/dev/null ||
+        echo "promtool could not be fetched" >&2
+    rm -rf "$cache/debian"
+}
+
+have_chromium
+have_promtool
 ensure PostgreSQL 5432 start_postgresql
 ensure MariaDB 3306 start_mariadb
 ensure Redis 6379 start_redis

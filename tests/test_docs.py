@@ -22,13 +22,16 @@ from matrix.table import MODES
 
 import celery_dlq
 from celery_dlq.classify.rules import DEFAULT_RULE
-from celery_dlq.cli import dlq, doctor, exits, records
+from celery_dlq.cli import dlq, doctor, exits
+from celery_dlq.group import Group
+from celery_dlq.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.redact import SENSITIVE
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.spool import FileState, SpoolFile
 from celery_dlq.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
 from celery_dlq.store import schema, tables
-from celery_dlq.store.base import Group, Stats
+from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
+from celery_dlq.view import records
 from celery_dlq.worker.task import DLQTask
 
 ROOT = Path(__file__).parents[1]
@@ -125,7 +128,7 @@ def commands(group: click.Group = dlq, path: str = "dlq") -> Iterator[tuple[str,
         assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, f"{path} {name}")
-        else:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield f"{path} {name}", command
 
 
@@ -160,7 +163,7 @@ class TestCommandLine:
     ) -> None:
         command: click.Command | None = dlq
         rest = words[1:]
-        while isinstance(command, click.Group) and rest:
+        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
             command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
         assert command is not None, f"{source}: there is no such command"
         # Raises a usage error for an option that the command does not have.
@@ -172,10 +175,13 @@ class TestCommandLine:
         assert listed == values
 
     def test_every_json_field_is_named(self) -> None:
-        letter = records.whole_letter_record(factories.letter())
+        letter = records.whole_letter_record(factories.letter(), [_SENDING], [_CHANGE])
         given = [
             *(letter, letter["explanation"], *letter["attempt_history"]),
-            records.group_record(Group(**{item.name: factories.T0 for item in fields(Group)})),
+            *(*letter["redrives"], *letter["changes"]),
+            records.whole_operation_record(_OPERATION, [_SENDING]),
+            records.audit_record(_ACT),
+            records.group_record(_GROUP, factories.T0),
             records.stats_record(Stats(**_EMPTY_STATS)),
             records.spool_file_record(_SPOOL_FILE),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
@@ -186,7 +192,7 @@ class TestCommandLine:
     def test_what_only_show_puts_out_is_marked_so(self) -> None:
         letter = factories.letter()
         listed = set(records.letter_record(letter))
-        only_shown = set(records.whole_letter_record(letter)) - listed
+        only_shown = set(records.whole_letter_record(letter, [], [])) - listed
         where = {
             name: row[1]
             for row in rows(read(REFERENCE / "cli.md"))
@@ -205,7 +211,27 @@ _SPOOL_FILE = SpoolFile(
     name="", state=FileState.WAITING, records=0, size=0, written_at=factories.T0
 )
 
+_SENDING = Sending(operation="", task_id="", task="", redrive=1, state=SendingState.SENT)
+
+_CHANGE = Change(task_id="", at=factories.T0, who="", how="", diff="", before=factories.envelope())
+
+_OPERATION = Operation(
+    id="",
+    wanted=Filter(),
+    orders=Orders(),
+    counts=Counts(),
+    who="",
+    host="",
+    created_at=factories.T0,
+)
+
+_ACT = AuditRow(id=1, at=factories.T0, who="", host="", act="", count=0, why="", detail={})
+
 #: Enough of a Stats to see the names of its fields.
+_GROUP = Group(
+    fingerprint="9c1e", task="charge", exception_type="ValueError", message="", open_count=1,
+    total_count=1, first_seen_at=factories.T0, last_seen_at=factories.T0,
+)  # fmt: skip
 _EMPTY_STATS: dict[str, Any] = {
     **{item.name: {} for item in fields(Stats)},
     "oldest_open_at": None,
@@ -231,6 +257,12 @@ class TestStates:
     def test_every_word_is_explained(self, word: State | Reason | Verdict) -> None:
         assert word.value in [row[0] for row in rows(self.text)]
         assert re.search(rf"^\*\*{word.value}\*\*|`{word.value}`", read("docs/glossary.md"), re.M)
+
+    @pytest.mark.parametrize("word", [*OperationState, *SendingState])
+    def test_every_word_of_an_operation_is_explained(
+        self, word: OperationState | SendingState
+    ) -> None:
+        assert word.value in [row[0] for row in rows(self.text)]
 
     def test_the_open_states_are_named(self) -> None:
         (sentence,) = re.findall(r"\*\*Open\*\* are (.*?);", self.text)

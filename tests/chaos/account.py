@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from celery_dlq.store.base import Store
 SWALLOWED = "swallowed by the transport"
 #: What the writer says when neither store nor spool took a letter; the letter follows.
 _LAST_RESORT = "dead letter neither stored nor spooled"
+#: How a letter of poison names each delivery that did not end.
+_DELIVERY = re.compile(r"delivery (\d+) started")
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,16 @@ def _excused(case: Case, deliveries: int) -> bool:
     if letter is None:
         return False
     if letter.reason is Reason.POISON:
-        # Its process was killed under it that often, though not by itself.
-        return case.deliveries >= deliveries
+        # Its process was killed under it that often, though not by itself. Once that may have been after
+        # it was handed the task and before the body's first line: then only the letter tells of it.
+        return case.deliveries >= deliveries - (_told(letter) >= deliveries)
     refused = "the retry could not be published" in letter.explanation.evidence
     return letter.reason is Reason.REJECTED and case.sent.kind.retries and refused
+
+
+def _told(letter: DeadLetter) -> int:
+    """The number of the last delivery that the letter tells of."""
+    return max(map(int, _DELIVERY.findall(letter.explanation.evidence)), default=0)
 
 
 def cases(

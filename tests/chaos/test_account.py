@@ -18,6 +18,11 @@ DELIVERIES = 3
 UNSENT = Explanation(
     verdict=Verdict.TRANSIENT, rule="r", evidence="the retry could not be published: refused"
 )
+THIRD = Explanation(
+    verdict=Verdict.TERMINAL,
+    rule="r",
+    evidence="delivery 2 started 12:00 on a: died; delivery 3 started 12:01 on b: died",
+)
 
 
 def case(kind, *whats, reason=None, tries=1, redelivered=False, **changes):
@@ -42,6 +47,9 @@ RIGHT = {
     "killed three times, though innocent": case("slow", *[STARTED] * 3, reason=Reason.POISON),
     "killed three times, the first before it began": case(
         "slow", *[STARTED] * 2, reason=Reason.POISON, redelivered=True
+    ),
+    "killed three times, the last before its first line": case(
+        "slow", *[STARTED] * 2, reason=Reason.POISON, explanation=THIRD
     ),
     "done, and killed when it was delivered again": case(
         "slow", STARTED, FINISHED, *[STARTED] * 2, reason=Reason.POISON, redelivered=True
@@ -70,6 +78,10 @@ WRONG = {
     ),
     "condemned after two deliveries": (
         case("slow", STARTED, STARTED, reason=Reason.POISON),
+        "ended as poison, not as done",
+    ),
+    "condemned after one delivery, whatever the letter says": (
+        case("slow", STARTED, reason=Reason.POISON, explanation=THIRD),
         "ended as poison, not as done",
     ),
     "rejected with the broker there": (

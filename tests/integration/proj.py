@@ -150,6 +150,27 @@ def add(numbers, more=0):
 
 
 @app.task(base=DLQTask)
+def total(numbers):
+    """The body of a chord, whose runs are counted."""
+    count("total")
+    return sum(numbers)
+
+
+@app.task(base=DLQTask)
+def tell(task_id):
+    """Linked to a task's failure."""
+    say("told", task_id)
+
+
+@app.task(base=DLQTask)
+def waits_for(x, name):
+    """Until there is a file of that name."""
+    while not FIXED.with_name(name).exists():
+        time.sleep(0.02)
+    return x
+
+
+@app.task(base=DLQTask)
 def member(x):
     unless_fixed(KeyError(x))
     return x

@@ -24,6 +24,8 @@ from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.states import State
 
 HERE = Path(__file__).parent
+#: Workers run the code beside these tests, whatever is installed.
+ROOT = HERE.parents[1]
 PATIENCE_S = 60.0
 WORKER_OPTIONS = ("-l", "INFO", "--without-gossip", "--without-mingle")
 
@@ -52,6 +54,8 @@ class Project:
     sent: list[str] = field(default_factory=list)
     module: str = "proj"
     queue_type: str = "classic"
+    #: Further directories with modules of theirs.
+    also: tuple[Path, ...] = ()
     #: Further environment variables of the workers.
     environ: dict[str, str] = field(default_factory=dict)
     #: Settings of the workers' app, over those of proj.py.
@@ -60,7 +64,8 @@ class Project:
     nodes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.app = Celery("tester", broker=self.broker, backend=self.backend, set_as_current=False)
+        # Of the name that the workers' has: they carry on no other app's operations.
+        self.app = Celery("proj", broker=self.broker, backend=self.backend, set_as_current=False)
         self.app.conf.update(
             **queue_settings(self.queue, self.queue_type),
             dlq_store_url=self.store_url,
@@ -86,7 +91,7 @@ class Project:
             "PROJ_SPOOL": str(self.directory / "spool"),
             "PROJ_FIXED": str(self.fixed),
             "PROJ_SETTINGS": json.dumps(self.settings),
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(self.directory)]),
+            "PYTHONPATH": os.pathsep.join(map(str, (HERE, ROOT, self.directory, *self.also))),
             **self.environ,
         }
 
@@ -137,6 +142,12 @@ class Project:
         own: dict[str, Any] = answers[node]["dlq"]
         return own
 
+    def active(self) -> dict[str, dict[str, Any]]:
+        """What the latest worker's parent knows of the tasks that run, by their ids."""
+        [node] = self.nodes[-1:]
+        answers = self.app.control.inspect([node], timeout=5, limit=1).active() or {}
+        return {task["id"]: task for task in answers.get(node, ())}
+
     def letter(self, task_id: str) -> DeadLetter | None:
         return self.dlq.store.get(task_id)
 
@@ -156,11 +167,12 @@ class Project:
         if self.backend:
             for task_id in self.sent:
                 self.app.AsyncResult(task_id).forget()
-            # A result that goes later would unsubscribe, and connect anew to do so.
-            gc.collect()
-            self.app.backend.result_consumer.cancel_for = _nothing_to_cancel
-            # Celery leaves them to the garbage collector, which warns in some other test.
-            self.app.backend.client.connection_pool.disconnect()
+            if self.backend.startswith("redis"):
+                # A result that goes later would unsubscribe, and connect anew to do so.
+                gc.collect()
+                self.app.backend.result_consumer.cancel_for = _nothing_to_cancel
+                # Celery leaves them to the garbage collector, which warns in some other test.
+                self.app.backend.client.connection_pool.disconnect()
         with self.app.connection_for_write(self.broker) as connection:
             channel = connection.default_channel
             channel.queue_delete(self.queue)
@@ -173,7 +185,9 @@ class Project:
 TASKS = (
     "succeed", "terminal", "exhausted", "recovers", "retries_itself", "rejects", "ignores",
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
-    "member", "late", "innocent", "segfaults", "kills_its_worker",
+    "member", "late", "innocent", "segfaults", "kills_its_worker", "waits", "waits_late",
+    "total", "tell", "waits_for",
+    "calls", "calls_late", "calls_once", "calls_one_of",
 )  # fmt: skip
 
 

@@ -115,3 +115,16 @@ def test_a_warm_shutdown_loses_no_letter_that_is_under_way(project):
     with project.app.connection_for_write() as connection:
         waiting = connection.default_channel._size(project.queue)
     assert in_store + waiting == len(sent)
+
+
+@pytest.mark.parametrize("store", ["postgres", "mysql"])
+def test_a_letter_of_a_greenlet_names_the_process_that_it_ran_in(
+    store, make_project, redis_url, request
+):
+    url = request.getfixturevalue(f"{store}_url")
+    project = make_project(f"{redis_url}/9", url, backend=f"{redis_url}/9")
+    assert project.run("dlq", "db", "upgrade").returncode == 0
+    with project.worker("-P", "gevent", "-c", "2") as worker:
+        letter = project.wait_for_letter(project.send("hangs"))
+    assert letter.reason is Reason.TIMEOUT
+    assert (letter.pid, letter.attempts[-1].pid) == (worker.pid, worker.pid)

@@ -91,7 +91,7 @@ def test_the_demo_ends_with_every_letter_resolved(tmp_path: Path) -> None:
     assert "KeyError" in said
     assert "5 of 5 attempts used" in said
     assert "tok_" not in said, "a card token was shown"
-    assert "10 of 10: 10 sent, 0 skipped" in said
+    assert "Sent 10 of 10 dead letters: 10 succeeded." in said
     assert processes_in(tmp_path) == []
     log = (tmp_path / ".demo" / "worker.log").read_text()
     assert "<HTTPError 503" in log
@@ -217,8 +217,15 @@ class TestCompose:
     def services(self) -> Mapping[str, Mapping[str, object]]:
         return yaml.safe_load(COMPOSE.read_text())["services"]
 
-    def test_it_brings_up_broker_database_worker_and_flower(self, services) -> None:
-        assert {"broker", "database", "migrate", "tax", "worker", "flower"} == set(services)
+    def test_it_brings_up_all_that_the_shop_and_who_watches_it_need(self, services) -> None:
+        shop = {"broker", "database", "migrate", "tax", "worker"}
+        assert set(services) == shop | {"flower", "exporter", "prometheus", "grafana"}
+
+    def test_what_is_mounted_from_here_is_here(self, services) -> None:
+        mounts = [mount for service in services.values() for mount in service.get("volumes", ())]
+        own = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
+        assert own
+        assert all((ROOT / path).is_dir() for path in own)
 
     def test_all_that_stay_up_say_how_they_are(self, services) -> None:
         silent = {name for name, service in services.items() if "healthcheck" not in service}
@@ -240,7 +247,7 @@ class TestCompose:
         dockerfile = (ROOT / services["worker"]["build"]["dockerfile"]).read_text()
         extras = re.search(r"'\.\[(.+)\]'", dockerfile)
         assert extras
-        assert set(extras[1].split(",")) == {"postgres", "redis", "flower"}
+        assert set(extras[1].split(",")) == {"postgres", "redis", "flower", "prometheus"}
         for source in re.findall(r"^COPY (.+) \S+$", dockerfile, flags=re.MULTILINE):
             assert all((ROOT / name).exists() for name in source.split())
 

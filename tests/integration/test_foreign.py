@@ -11,6 +11,7 @@ from project import Project, wait_for
 
 from celery_dlq import Filter, Reason
 from celery_dlq.letter import NO_TASK
+from celery_dlq.operation import SendingState
 from celery_dlq.states import State
 from celery_dlq.store.rows import stored_id
 
@@ -45,7 +46,7 @@ def project(request, make_project, redis_url):
     return make_project(rabbitmq, backend=f"{redis_url}/9", queue_type=request.param)
 
 
-def not_here(): ...
+def not_here(*args, **kwargs): ...
 
 
 def send_all(project, kinds=tuple(MESSAGES)):
@@ -98,7 +99,8 @@ def test_each_is_one_letter_and_the_worker_runs_the_next_task(pool, project):
     assert found["unknown task"].kwargs == {"token": "[redacted]"}
 
 
-def test_what_is_sent_back_unmended_comes_back_to_its_letter(project):
+def test_what_is_sent_back_unmended_comes_back_and_what_cannot_be_read_is_not_sent(project):
+    skipped = set()
     with project.worker("-c", "1") as worker:
         send_all(project)
         wait_for("all letters", lambda: project.count() >= len(MESSAGES))
@@ -106,8 +108,9 @@ def test_what_is_sent_back_unmended_comes_back_to_its_letter(project):
             project.app.task(name=name, shared=False)(not_here)
         for reason in (Reason.UNKNOWN_TASK, Reason.MALFORMED):
             wanted = Filter(queue=project.queue, reason=reason)
-            report = project.dlq.redrive(wanted, who="tester")
-            assert (report.unsent, report.skipped, report.error) == (0, (), None)
+            done = project.dlq.redrive(wanted, who="tester")
+            assert (done.counts.left, done.cause) == (0, "")
+            skipped |= skipped_in(project, done)
         wait_for("all to come to an end", lambda: not states(project) & {"claimed", "redriven"})
         assert is_alive(project, worker)
     found = letters(project)
@@ -115,10 +118,19 @@ def test_what_is_sent_back_unmended_comes_back_to_its_letter(project):
     for kind, letter in found.items():
         if kind in RENEWED:
             assert letter.state is State.RESOLVED, kind
+        elif letter.task_id in skipped:
+            assert (letter.state, letter.redrive_count) == (State.DEAD, 0), kind
+            assert MESSAGES[kind].reason is Reason.MALFORMED, kind
         else:
             assert (letter.state, letter.redrive_count) == (State.DEAD, 1), kind
             assert [attempt.redrive for attempt in letter.attempts] == [0, 1], kind
             assert letter.explanation.rule == MESSAGES[kind].rule, kind
+
+
+def skipped_in(project, operation):
+    states = frozenset({SendingState.SKIPPED})
+    rows = project.dlq.store.sendings(operation.id, states=states, limit=100).rows
+    return {row.task_id for row in rows}
 
 
 def test_an_unknown_task_runs_after_it_has_been_deployed(project):
@@ -221,10 +233,10 @@ def test_items_of_a_redis_list_that_are_no_messages(pool, make_project, redis_ur
         assert listed.envelope.headers == {"x-dlq-headers": ["task", "proj.succeed"]}
         assert listed.message == "the headers are no table"
 
-        report = project.dlq.redrive(
+        done = project.dlq.redrive(
             Filter(queue=project.queue, reason=Reason.MALFORMED), who="tester"
         )
-        assert (report.sent, report.skipped) == (len(RAW_ITEMS), ())
+        assert (done.counts.out, done.counts.skipped) == (len(RAW_ITEMS), 0)
         wait_for("all to come back", lambda: all(
             (one.redrive_count, one.state) == (1, State.DEAD) for one in letters_of(project, NO_TASK)
         ))  # fmt: skip

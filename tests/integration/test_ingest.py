@@ -14,11 +14,11 @@ from kombu import Queue
 from project import wait_for
 
 from celery_dlq import Filter, Reason
-from celery_dlq.cli.times import utc_now
 from celery_dlq.errors import IngestError
 from celery_dlq.ingest.redis_list import RedisList
 from celery_dlq.ingest.source import AMQPQueue
 from celery_dlq.states import State
+from celery_dlq.view.times import utc_now
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -210,8 +210,8 @@ def test_a_redrive_sends_an_ingested_letter_where_it_died_and_resolves_it(either
     either.fixed.touch()
     assert either.dlq.ingest(either.dead).arrived == 5
     with either.worker("-P", "solo"):
-        report = either.dlq.redrive(Filter(), who="tester")
-        assert (report.sent, report.error) == (5, None)
+        done = either.dlq.redrive(Filter(), who="tester")
+        assert (done.counts.out, done.cause) == (5, "")
         for task_id in ids:
             assert either.wait_for_letter(task_id, State.RESOLVED).queue == either.queue
     assert either.depth(either.dead) == 0

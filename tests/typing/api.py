@@ -12,19 +12,33 @@ from typing_extensions import assert_type
 from celery_dlq import (
     Attempt,
     CeleryDLQError,
+    Checking,
     Classifier,
     DeadLetter,
     DeadLetterQueue,
     Decision,
     DLQTask,
     Filter,
+    Group,
+    GroupFilter,
+    GroupStatus,
+    Guard,
+    Mark,
+    Operation,
+    OperationState,
+    Orders,
+    Pacing,
     Reason,
+    Repair,
     Rule,
     Settings,
     State,
+    Terminal,
+    Transient,
     Verdict,
     decide,
 )
+from celery_dlq.hooks import Event, EventHook, EventKind, Log, Slack
 
 
 class GatewayError(Exception):
@@ -36,7 +50,8 @@ app.conf.dlq_rules = [
     Rule(GatewayError, "transient", when=lambda exc: getattr(exc, "code", "") == "BUSY"),
     Rule(("requests.Timeout", "shop.errors.*"), Verdict.TRANSIENT, name="network", retry_after=5),
     Rule([KeyError, ValueError], Verdict.TERMINAL),
-    Rule("httpx.HTTPStatusError", "transient", status={500, 503}),
+    Rule("httpx.HTTPStatusError", "transient", status={500, 503}, max_attempts=9, retry_backoff=1),
+    Rule("sqlalchemy.exc.DBAPIError", "transient", sqlstate=["40001"], matching="deadlock"),
 ]
 
 
@@ -61,6 +76,10 @@ class Charging(DLQTask):
 def charge(self: DLQTask, order_id: int) -> str:
     if order_id < 0:
         raise self.retry(countdown=1.5, max_retries=2)
+    if order_id == 0:
+        raise Terminal("order 0 is a test")
+    if order_id == 1:
+        raise Transient(KeyError("bank"), retry_after=timedelta(minutes=1))
     return f"charged {order_id}"
 
 
@@ -91,15 +110,60 @@ def look(queue: DeadLetterQueue) -> list[str]:
 
 def redrive(queue: DeadLetterQueue) -> int:
     wanted = Filter(group="9c1e")
-    if queue.plan(wanted, limit=100).sendable == 0:
+    orders = Orders(
+        pacing=Pacing(limit=100, rate=50, ramp_s=120, canary=5),
+        guard=Guard(ratio=0.1),
+        checking=Checking(max_redrives=None),
+        repair=Repair(to_queue="slow"),
+    )
+    if queue.plan(wanted, orders).sendable == 0:
         return 0
     try:
-        report = queue.redrive(
-            wanted, who="deploy", rate=50, on_progress=lambda progress: print(progress.sent)
+        operation = queue.redrive(
+            wanted,
+            who="deploy",
+            orders=orders,
+            on_progress=lambda progress: print(progress.counts.out, progress.waits_for),
         )
     except CeleryDLQError as error:
         raise SystemExit(str(error)) from error
-    return report.sent
+    assert_type(operation, Operation)
+    if operation.state is OperationState.PAUSED:
+        operation = queue.resume(operation.id, who="deploy", detach=True)
+    assert_type(queue.operations(states={OperationState.RUNNING}), list[Operation])
+    return operation.counts.succeeded
+
+
+def triage(queue: DeadLetterQueue) -> None:
+    regressed = GroupFilter(marks=frozenset({Mark.REGRESSED}))
+    assert_type(queue.groups(Filter(task="charge"), which=regressed, limit=5), list[Group])
+    group = queue.resolve_group("9c1e0000deadbeef", who="deploy", release="1.4.3")
+    assert_type(group.status, GroupStatus)
+    assert_type(queue.store.save([]).regressed_groups, tuple[Group, ...])
+    tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+    queue.ignore_group(group.fingerprint, who="ann", until=tomorrow, count=50)
+
+
+queue = DeadLetterQueue.of(app)
+
+
+@queue.on_dead_letter
+def count(letter: DeadLetter) -> None:
+    print(letter.task)
+
+
+@queue.on_operation_aborted
+def page(operation: Operation) -> None:
+    print(operation.cause)
+
+
+class Keep(EventHook):
+    def __call__(self, event: Event) -> None:
+        print(event.id, event.kind is EventKind.RESOLVED)
+
+
+assert_type(queue.on_resolved(Keep()), Keep)
+app.conf.dlq_on_new_group = [Slack("https://hooks.slack.com/x", flower="https://flower"), Log()]
 
 
 def mistakes() -> None:
@@ -110,6 +174,7 @@ def mistakes() -> None:
     decide("KeyError")  # type: ignore[arg-type]
     Settings(max_attempts="3")  # type: ignore[arg-type]
     DeadLetterQueue.of(app).redrive(Filter())  # type: ignore[call-arg]
+    DeadLetterQueue.of(app).on_operation_aborted(count)  # type: ignore[type-var]
     decide(KeyError()).verdict = Verdict.TRANSIENT  # type: ignore[misc]
 
 

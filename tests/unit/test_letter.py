@@ -54,6 +54,12 @@ def test_an_attempt_travels_with_a_short_message():
     assert attempt_from_dict(data).failed_at == T0
 
 
+def test_an_attempt_of_an_earlier_release_has_no_evidence():
+    data = through_json(attempt_to_dict(attempt()))
+    del data["evidence"], data["path"]
+    assert attempt_from_dict(data) == attempt(evidence="", path="")
+
+
 def test_a_letter_answers_for_its_parts():
     made = letter(envelope=envelope(queue="slow"))
     assert (made.queue, made.verdict, made.rule) == ("slow", made.explanation.verdict, "python.bug")

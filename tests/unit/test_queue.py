@@ -1,11 +1,17 @@
+import pickle
 import sys
 
 import pytest
 from celery import Celery
 from factories import letter
+from prometheus_client import CollectorRegistry
 
-from celery_dlq import DeadLetterQueue, DLQTask, Filter
-from celery_dlq.errors import SettingsError, StoreError
+from celery_dlq import DeadLetterQueue, DLQTask, Filter, Rule
+from celery_dlq.errors import MissingExtra, SettingsError, StoreError
+from celery_dlq.metrics import extra
+from celery_dlq.operation import OperationState
+from celery_dlq.queue import _SaverOpener
+from celery_dlq.store.listener import Nobody
 
 
 @pytest.fixture
@@ -69,13 +75,27 @@ def test_what_is_recorded_is_in_the_store_when_it_returns(app):
 
 
 def test_the_python_api_plans_and_redrives(app):
-    def charge(): ...
+    def charge(*args, **kwargs): ...
 
     app.task(charge, name="shop.charge", shared=False)
     queue = DeadLetterQueue.of(app)
     queue.store.save([letter("a")])
     assert queue.plan(Filter(task="charge")).sendable == 1
-    assert queue.redrive(Filter(task="charge"), who="tester").sent == 1
+    done = queue.redrive(Filter(task="charge"), who="tester")
+    assert (done.state, done.counts.out) == (OperationState.DONE, 1)
+    assert queue.operation(done.id) == done == queue.operations()[0]
+    queue.store.close()
+
+
+def test_the_python_api_leaves_an_operation_to_a_worker_and_takes_it_back(app):
+    queue = DeadLetterQueue.of(app)
+    queue.store.save([letter("a")])
+    made = queue.redrive(Filter(), who="tester", detach=True)
+    assert (made.state, made.detached) == (OperationState.PLANNED, True)
+    assert queue.pause(made.id, who="boss").cause == "paused by boss"
+    assert queue.operations(states={OperationState.PAUSED}) == [queue.operation(made.id)]
+    assert queue.resume(made.id, who="boss", detach=True).state is OperationState.RUNNING
+    assert queue.cancel(made.id, who="boss").state is OperationState.CANCELLED
     queue.store.close()
 
 
@@ -105,3 +125,64 @@ def test_producers_do_not_pay_for_the_store():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_rules_whose_names_lead_nowhere_are_refused_all_at_once(app):
+    app.conf.dlq_transient = ["KeyError", "celery_dlq.errors.Bussy"]
+    app.conf.dlq_rules = [Rule("no_such_shop.Busy", "transient", name="mine")]
+
+    @app.task(name="shop.charge", base=DLQTask, shared=False, dlq_terminal=["celery_dlq.eror.X"])
+    def charge():
+        return None
+
+    with pytest.raises(SettingsError) as caught:
+        DeadLetterQueue.of(app).check_rules()
+    said = str(caught.value)
+    for part in (
+        "dlq_transient: 'celery_dlq.errors.Bussy'",
+        "dlq_rules, mine: 'no_such_shop.Busy'",
+        "task shop.charge: task.dlq_terminal: 'celery_dlq.eror.X'",
+    ):
+        assert part in said
+
+
+def test_rules_whose_names_lead_somewhere_are_taken(app):
+    app.conf.dlq_transient = ["KeyError", "celery_dlq.errors.StoreError", "celery_dlq.*"]
+    DeadLetterQueue.of(app).check_rules()
+
+
+def test_the_stores_numbers_go_on_a_registry(app):
+    registry = CollectorRegistry()
+    queue = DeadLetterQueue.of(app)
+    queue.store.save([letter()])
+    queue.register_metrics(registry)
+    assert queue.snapshots.look(60).up is True
+    labels = {"task": "shop.charge", "queue": "celery", "reason": "terminal"}
+    assert registry.get_sample_value("celery_dlq_depth", labels) == 1
+    assert registry.get_sample_value("celery_dlq_spool_bytes") == 0
+    queue.store.close()
+
+
+def test_without_the_extra_metrics_say_what_to_install(app, monkeypatch):
+    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'celery-dlq\[prometheus\]'"):
+        DeadLetterQueue.of(app).register_metrics()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_scribe_sends_letters_back_only_for_a_hook_that_wants_them(app, wanted):
+    queue = DeadLetterQueue.of(app)
+    queue.store.close()  # the schema is there
+    opener = _SaverOpener(queue.settings.store_url, 5.0, lambda: wanted)
+    save = pickle.loads(pickle.dumps(opener))()
+    told = []
+    save([letter("a")]).tell(Told(told))
+    [saved] = told
+    assert (saved.arrived, len(saved.letters), len(saved.new_groups)) == (1, int(wanted), 1)
+
+
+class Told(Nobody):
+    """Keeps what was saved."""
+
+    def __init__(self, told):
+        self.saved = told.append

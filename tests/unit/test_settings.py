@@ -19,21 +19,39 @@ VALUES = {
     "max_deliveries": ([1, 3, 1_000], [0, 1_001, 2.5, "3", True]),
     "retry_base": ([0, 0.5, 30], [-0.1, "1"]),
     "retry_cap": ([0.2, 86_400], [-1, 90_000, None]),
+    "park_after": ([1, 86_400.0], [0, "minute"]),
     "retry_window": ([1, 86_400.0], [0, "day"]),
     "retry_after_max": ([0, 300], [-1, None]),
+    "restart_on_new_error": ([True, False], [1, "yes", None]),
+    "retry_budget": ([None, 0, 0.2, 1], [-0.1, 1.5, 20, "20%", True, float("nan")]),
+    "retry_budget_floor": ([0, 3], [-1, 0.5, None]),
     "brake_failures": ([0, 50], [-1, 2.5, None]),
     "brake_window": ([1, 60.0], [0, "1m"]),
     "brake_pause": ([0.5, 600], [0, None]),
     "brake_pause_max": ([30, 86_400], [0, 90_000]),
     "brake_hold": ([0, 10_000], [-1, 10_001, 1.5]),
     "brake_hold_time": ([1, 600.0], [0, "10m"]),
+    "breaker_failures": ([0, 20], [-1, 2.5, None]),
+    "breaker_window": ([0.1, 60.0], [0, "1m"]),
+    "breaker_recovery": ([0.1, 3_600], [0, 3_601, None]),
     "transient": ([[], ["a.B"], (KeyError,)], ["a.B", [1], [int], [""]]),
     "terminal": ([[], ["a.B"], (KeyError,)], [KeyError, [None]]),
     "rules": ([[]], ["x", [object()]]),
     "redact": ([[], ["tax_id"]], ["tax_id", [1], [""]]),
     "release": (["", "1.4.2"], [None, 1]),
+    "events": ([True, False], [1, "no", None]),
+    "event_state": ([None, "DEAD-LETTERED", "DEAD_2"], ["", "dead", "DEAD LETTER", 1, "-X"]),
+    "worker_metrics": ([True, False], [1, "yes", None]),
     "claim_lease": ([1, 120.0], [0, "2m"]),
-}
+    "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
+    "history_retention": ([86_400, 1e9, None], [3_600, "1y", float("inf"), float("nan"), True]),
+    **dict.fromkeys(
+        [f"on_{kind}" for kind in (
+            "dead_letter", "new_group", "regression", "operation_aborted", "redriven", "resolved",
+        )],
+        ([[], ["shop.alerts.page"], [print, "shop.page"]], ["shop.page", print, [1], [""], None]),
+    ),
+}  # fmt: skip
 
 
 def test_every_setting_is_tested_here():

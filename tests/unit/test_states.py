@@ -6,13 +6,15 @@ def test_every_state_has_its_row():
 
 
 def test_every_state_can_be_reached_and_none_is_a_trap():
-    reached = {State.DEAD} | {target for targets in TRANSITIONS.values() for target in targets}
+    reached = {State.DEAD, State.PARKED} | {
+        target for targets in TRANSITIONS.values() for target in targets
+    }
     assert reached == set(State)
     assert all(TRANSITIONS[state] for state in State)
 
 
 def test_a_letter_is_closed_only_by_success_or_a_person():
-    closing = set(State) - OPEN_STATES
+    closing = set(State) - OPEN_STATES - {State.PARKED}
     assert closing == {State.RESOLVED, State.DISCARDED}
     assert not may_move(State.CLAIMED, State.DISCARDED), "a redrive that is under way is let finish"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from matrix.mode import POOLS
-from matrix.table import MODES, is_played
+from matrix.table import MODES
 
 #: Set to any text, it makes a run play every scene on every broker and pool.
 WHOLE = os.environ.get("CELERY_DLQ_MATRIX", "")
@@ -20,7 +20,7 @@ def plays(brokers: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     for scene in _SCENES:
         for broker in brokers:
             for pool in POOLS:
-                played = any(it.scene == scene and is_played(it, broker, pool) for it in MODES)
+                played = any(it.scene == scene and it.applies_to(broker, pool) for it in MODES)
                 if played and (WHOLE or _in_gate(scene, broker, pool)):
                     yield scene, broker, pool
 
@@ -43,7 +43,7 @@ def each_mode(*brokers: str) -> pytest.MarkDecorator:
             _param(play, mode)
             for play in plays(brokers)
             for mode in MODES
-            if mode.scene == play[0] and is_played(mode, *play[1:])
+            if mode.scene == play[0] and mode.applies_to(*play[1:])
         ],
     )
 

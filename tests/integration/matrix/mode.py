@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BROKERS = ("redis", "classic", "quorum")
 POOLS = ("prefork", "threads", "solo", "gevent")
+#: Pools that can end a running task.
+CAN_CANCEL = ("prefork", "gevent")
 
 CELERY = version("celery")
 

@@ -13,7 +13,7 @@ from typing import Any
 from matrix.mode import Mode, Seen
 from matrix.scenes import SCENES, SETTINGS, Play
 from matrix.stage import Stage, make_project
-from matrix.table import MODES, is_played
+from matrix.table import MODES
 
 #: What a worker says when something of ours went wrong, or Celery gave up.
 ALARMS = (
@@ -68,7 +68,7 @@ class Theatre:
         if scene == "backend_away":
             options |= {"backend": None, "environ": {"PROJ_BACKEND": "redis://127.0.0.1:1/0"}}
         stage = Stage(make_project(directory, broker, urls, **options), broker, pool)
-        modes = tuple(it for it in MODES if it.scene == scene and is_played(it, broker, pool))
+        modes = tuple(it for it in MODES if it.scene == scene and it.applies_to(broker, pool))
         play = Play(stage, modes)
         try:
             stage.declare_queue()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
-from matrix.mode import Mode, Seen, Watched
+from matrix.mode import CAN_CANCEL, CELERY, Mode, Seen, Watched, minor
 from matrix.stage import Stage, Worker
 from project import wait_for
 from proxy import Proxy
@@ -61,6 +63,17 @@ class Play:
         for mode in modes:
             name = f"started-{self.watched[mode.id].task_id}"
             wait_for(f"{mode.id} to be started", lambda name=name: self.stage.counted(name))
+        if self.stage.pool != "solo":  # there the parent runs the body, and answers nobody
+            wait_for("the worker's parent to know it", lambda: self._are_known(modes))
+
+    def _are_known(self, modes: Sequence[Mode]) -> bool:
+        """Whether the worker's parent has heard of the bodies, and acknowledged what it acknowledges then:
+        bodies may begin before."""
+        known = self.stage.project.active()
+        tasks = [known.get(self.watched[mode.id].task_id) for mode in modes]
+        return all(
+            task and (task["acknowledged"] or task["name"].endswith("-late")) for task in tasks
+        )
 
     def wait_until_received(self, worker: Worker, modes: Sequence[Mode]) -> None:
         """Until ``worker`` holds the messages of ``modes``."""
@@ -122,17 +135,30 @@ def _interrupted(play: Play, interrupt: Callable[[Worker], object]) -> None:
 
 def killed(play: Play) -> None:
     """SIGKILL, as from the kernel's out-of-memory killer."""
-    _interrupted(play, Worker.kill)
+
+    def kill(worker: Worker) -> None:
+        _let_the_loop_turn(play.stage)
+        worker.kill()
+
+    _interrupted(play, kill)
 
 
 def container_stopped(play: Play) -> None:
     """SIGTERM, and SIGKILL while it still waits for its tasks."""
 
     def stop(worker: Worker) -> None:
+        _let_the_loop_turn(play.stage)
         worker.stop_warm()
         worker.kill()
 
     _interrupted(play, stop)
+
+
+def _let_the_loop_turn(stage: Stage) -> None:
+    if stage.pool == "gevent" and minor(CELERY) < (5, 7):
+        # There what is acknowledged is sent when the loop turns: with its next event, for which it waits
+        # two seconds at most.
+        time.sleep(2.5)
 
 
 def warm_shutdown(play: Play) -> None:
@@ -147,13 +173,22 @@ def warm_shutdown(play: Play) -> None:
 
 
 def cold_shutdown(play: Play) -> None:
-    """SIGQUIT: running tasks are cancelled."""
-    _interrupted(play, Worker.stop_cold)
+    """SIGQUIT: running tasks are cancelled, where the pool can do that."""
+    _interrupted(play, partial(_stop_cold, play.stage))
 
 
 def soft_shutdown(play: Play) -> None:
     """SIGQUIT with ``worker_soft_shutdown_timeout``: running tasks get that time."""
-    _interrupted(play, Worker.stop_cold)
+    _interrupted(play, partial(_stop_cold, play.stage))
+
+
+def _stop_cold(stage: Stage, worker: Worker) -> None:
+    worker.stop_cold()
+    if stage.pool in CAN_CANCEL:
+        return
+    worker.wait_to_say("cannot be cancelled")
+    with stage.released():
+        worker.wait_to_end()
 
 
 def connection_lost(play: Play) -> None:
@@ -165,17 +200,18 @@ def connection_lost(play: Play) -> None:
     stage.project.environ["PROJ_BROKER"] = through.geturl()
     try:
         for running, last in play.rounds():
-            with stage.worker() as worker:
+            # What was delivered again may still run when the worker is told to end.
+            with contextlib.ExitStack() as until_it_has_ended, stage.worker() as worker:
                 if last:
                     play.wait_until_held(worker, play.send("eta"))
                 play.wait_until_started(play.send_these(running))
                 proxy.sever()
                 if stage.pool != "solo":  # which is with its task
                     worker.wait_to_say("Connection to broker lost")
-                with stage.released():
-                    wait_for("the tasks to end", lambda these=running: _have_ended(play, these))
-                    stage.time_out_deliveries()
-                    play.wait_for_ends()
+                until_it_has_ended.enter_context(stage.released())
+                wait_for("the tasks to end", lambda these=running: _have_ended(play, these))
+                stage.time_out_deliveries()
+                play.wait_for_ends()
     finally:
         proxy.close()
 

@@ -15,18 +15,3 @@ CHAPTERS: dict[str, tuple[Mode, ...]] = {
 }
 
 MODES: tuple[Mode, ...] = tuple(mode for modes in CHAPTERS.values() for mode in modes)
-
-#: Ends that are not settled yet, by scene or mode, and pool. They are not played, and the page says so.
-UNSETTLED = frozenset(
-    {
-        # Celery's cold shutdown runs in gevent's hub, where nothing can wait for a record.
-        ("cold_shutdown", "gevent"),
-        ("soft_shutdown", "gevent"),
-    }
-)
-
-
-def is_played(mode: Mode, broker: str, pool: str) -> bool:
-    """Whether a run of the matrix plays ``mode`` there."""
-    settled = UNSETTLED.isdisjoint({(mode.scene, pool), (mode.id, pool)})
-    return settled and mode.applies_to(broker, pool)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from matrix.bodies import LOST_WORKER, sends
-from matrix.mode import End, Mode, Place, done, letter
+from matrix.mode import CAN_CANCEL, POOLS, End, Mode, Place, done, letter
 
 from celery_dlq.states import Reason
 
@@ -25,6 +25,8 @@ _RETURNED = {
     "plain": "Goes back to the queue.",
     "ours": "The same; no letter.",
 }
+
+_NO_CANCEL = "Threads and solo cannot end a task: on threads it goes on, on solo it fails."
 
 
 def _held(scene: str, title: str, **words: Any) -> Iterator[Mode]:
@@ -82,26 +84,28 @@ def _shutdowns() -> Iterator[Mode]:
 
     cold = "Cold shutdown (SIGQUIT)"
     cancelled = letter(Reason.CANCELLED, attempts=None, result=None)
+    # Celery raises NotImplementedError in its signal handler: on solo into the task's body.
+    goes_on = {pool: done() for pool in POOLS if pool not in CAN_CANCEL}
     words = {
-        "plain": "Lost: the result says RETRY, and nothing is sent.",
-        "ours": "A letter: the message was acknowledged before.",
+        "plain": f"Lost: the result says RETRY, and nothing is sent. {_NO_CANCEL}",
+        "ours": "A letter: the message was acknowledged before. On threads and solo it comes to its end.",
     }
-    only: dict[str, Any] = {
-        "pools": ("prefork", "gevent"),
-        "why_not": "a running task cannot be ended: the worker waits for it",
+    back = {
+        "plain": f"Goes back to the queue; on gevent acknowledged, and lost. {_NO_CANCEL}",
+        "ours": "Goes back to the queue; no letter. On threads and solo it comes to its end.",
     }
-    yield _running("cold_shutdown", cold, "", cancelled, **words, **only)
-    yield _running("cold_shutdown", cold, "-late", done(runs=2), **_RETURNED, **only)
-    yield from _held("cold_shutdown", cold, **_RETURNED, **only)
+    yield _running("cold_shutdown", cold, "", cancelled, **words, other_ends=goes_on)
+    yield _running("cold_shutdown", cold, "-late", done(runs=2), **back, other_ends=goes_on)
+    yield from _held("cold_shutdown", cold, **_RETURNED)
 
     soft = "Soft shutdown (SIGQUIT, `worker_soft_shutdown_timeout`)"
     yield Mode(
         id="soft-shutdown-in-time", scene="soft_shutdown", part="running",
         title=f"{soft}: a running task that ends in time", send=sends("matrix.sleeps", 2),
-        end=done(), plain="It comes to its end; it is announced as retried all the same.",
-        ours="Done; no letter.", **only,
+        end=done(), ours="Done; no letter.",
+        plain="It comes to its end; it is announced as retried all the same. Gevent allows it no time.",
     )  # fmt: skip
-    yield _running("soft_shutdown", soft, "", cancelled, **words, **only)
+    yield _running("soft_shutdown", soft, "", cancelled, **words, other_ends=goes_on)
 
 
 def _connections() -> Iterator[Mode]:
@@ -129,9 +133,17 @@ def _connections() -> Iterator[Mode]:
     yield replace(eta, end=done(runs=None))
 
 
+# There Celery's Redis backend subscribes to the result of what is sent, a retry too, before it is sent.
+_NO_RETRY = "On gevent Celery cannot send a retry then: a letter at once, which says so."
+
+
 def _backend() -> Iterator[Mode]:
     title = "The result backend is down"
     lost = "Acknowledged and gone, with a line in the log; no hook of the task is called."
+    unsent = {
+        id_: {"gevent": letter(Reason.REJECTED, exception, result=None)}
+        for id_, exception in (("exhausted", "ConnectionError"), ("transient", "TimeoutError"))
+    }
     for id_, what, task, end, ours in (
         ("success", "a task that succeeds", "proj.succeed",
          letter(Reason.UNSTORED), "A letter that says so, and that no redrive takes without being told."),
@@ -143,16 +155,17 @@ def _backend() -> Iterator[Mode]:
          letter(Reason.TERMINAL, "ValueError"), "A letter with the task's own error."),
         ("exhausted", "a task that is retried until no attempt is left", "proj.exhausted",
          letter(Reason.EXHAUSTED, "ConnectionError", attempts=3, runs=3),
-         "Retried; then a letter with the task's own error."),
+         f"Retried; then a letter with the task's own error. {_NO_RETRY}"),
         ("transient", "a task that is retried, and succeeds", "proj.recovers",
          letter(Reason.UNSTORED, attempts=None, runs=2),
-         "Retried; then a letter that says that it succeeded."),
+         f"Retried; then a letter that says that it succeeded. {_NO_RETRY}"),
         ("reject", "a task that raises `Reject`", "proj.rejects",
          letter(Reason.REJECTED, "celery.exceptions.Reject"), "A letter."),
     ):  # fmt: skip
         yield Mode(
             id=f"backend-away-{id_}", title=f"{title}: {what}", scene="backend_away",
             send=sends(task), end=replace(end, result=None), plain=lost, ours=ours,
+            other_ends=unsent.get(id_, {}),
         )  # fmt: skip
     only = {"pools": ("prefork",), "why_not": "there is no pool process to end"}
     yield Mode(

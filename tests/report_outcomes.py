@@ -21,4 +21,4 @@ def pytest_runtest_logreport(report):
 
 def pytest_sessionfinish():
     """Write them."""
-    Path(os.environ["CELERY_OWN_OUTCOMES"]).write_text(json.dumps(_outcomes))
+    Path(os.environ["REPORTED_OUTCOMES"]).write_text(json.dumps(_outcomes))

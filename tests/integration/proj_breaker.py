@@ -1,0 +1,69 @@
+"""The app of ``proj`` with tasks that call a service which is away until the fix is there, and quick looks
+at the circuits."""
+
+import os
+import signal
+
+from proj import FIXED, app, say
+
+from celery_dlq import DLQTask
+from celery_dlq.redrive import lease
+from celery_dlq.upkeep import step
+from celery_dlq.worker.admission import breaker
+
+breaker.TICK_S = 0.1
+lease.LEASE_S, lease.TRY_S = 1.0, 0.2
+step.TRY_S, step.LOOK_S, step.RETRY_S = 0.2, 0.1, 0.2
+
+KILL = FIXED.with_name("kill")
+
+
+def killed_before(function):
+    """Dies, once it is told to, with a message parked and not yet acknowledged."""
+
+    def call(*args):
+        if KILL.exists():
+            KILL.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args)
+
+    return call
+
+
+breaker.Breaker._parked = killed_before(breaker.Breaker._parked)
+
+BREAKER = {
+    "max_retries": 50,
+    "dlq_breaker_failures": 3,
+    "dlq_breaker_recovery": float(os.environ.get("PROJ_RECOVERY_S", "1.0")),
+}
+
+
+def call_the_bank(task, x):
+    say("calls", f"{x} {task.request.retries}")
+    if not FIXED.exists():
+        raise ConnectionError("the bank is away")
+    say("done", x)
+    return x
+
+
+@app.task(base=DLQTask, name="proj.calls", bind=True, **BREAKER)
+def calls(self, x):
+    return call_the_bank(self, x)
+
+
+@app.task(base=DLQTask, name="proj.calls_late", bind=True, acks_late=True, **BREAKER)
+def calls_late(self, x):
+    return call_the_bank(self, x)
+
+
+@app.task(base=DLQTask, name="proj.calls_once", bind=True, **{**BREAKER, "max_retries": 0})
+def calls_once(self, x):
+    return call_the_bank(self, x)
+
+
+@app.task(base=DLQTask, name="proj.calls_one_of", dlq_breaker_key="{customer}", **BREAKER)
+def calls_one_of(x, customer):
+    if customer == "acme" and not FIXED.exists():
+        raise ConnectionError("acme's host is away")
+    say("done", f"{customer} {x}")

@@ -1,0 +1,74 @@
+"""The app of ``proj`` with a task whose retry waits, quick leases, and a worker that can be killed in the
+middle of a release.
+
+``PROJ_KILL_AT`` names the instruction: ``taken``, ``publishing`` (after half of a batch), ``published``, or
+``marked``.
+"""
+
+import os
+import signal
+
+from proj import FIXED, app, say
+
+from celery_dlq import DLQTask
+from celery_dlq.redrive import lease, pipeline, publish
+from celery_dlq.upkeep import parked, step
+
+lease.LEASE_S, lease.TRY_S = 1.0, 0.2
+step.TRY_S, step.LOOK_S, step.RETRY_S = 0.2, 0.1, 0.2
+parked.HOLD_S = float(os.environ.get("PROJ_HOLD_S", "1.0"))
+
+KILL_AT = os.environ.get("PROJ_KILL_AT", "")
+
+
+def wait(task, x, seconds, times, ends):
+    """Is to wait so many seconds, so many times."""
+    say("runs", f"{x} {task.request.retries}")
+    if task.request.retries < times:
+        raise task.retry(exc=ConnectionError("the bank is away"), countdown=seconds)
+    if ends == "badly" and not FIXED.exists():
+        raise ValueError("and then it was the order")
+    return x
+
+
+@app.task(base=DLQTask, name="proj.waits", bind=True, max_retries=3)
+def waits(self, x, seconds, times=1, ends="well"):
+    return wait(self, x, seconds, times, ends)
+
+
+@app.task(base=DLQTask, name="proj.waits_late", bind=True, max_retries=3, acks_late=True)
+def waits_late(self, x, seconds, times=1, ends="well"):
+    return wait(self, x, seconds, times, ends)
+
+
+def killed_after(function):
+    def call(*args, **kwargs):
+        answer = function(*args, **kwargs)
+        if answer or answer is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    return call
+
+
+def killed_half_way(function):
+    done = []
+
+    def call(*args, **options):
+        function(*args, **options)
+        done.append(args)
+        if len(done) == int(os.environ["PROJ_HALF"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return call
+
+
+if KILL_AT == "taken":
+    parked.as_sent = killed_after(parked.as_sent)
+elif KILL_AT == "publishing":
+    publish.publish = killed_half_way(publish.publish)
+    pipeline.Pipelined._add = killed_half_way(pipeline.Pipelined._add)
+elif KILL_AT == "published":
+    parked.settle = killed_after(lambda *_: None)
+elif KILL_AT == "marked":
+    parked.settle = killed_after(parked.settle)

@@ -1,0 +1,52 @@
+"""A redrive taken step by step, so that a test can stand between the steps."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta, timezone
+
+from project import Project
+
+from celery_dlq import Filter
+from celery_dlq.operation import Counts, OperationState, Orders
+from celery_dlq.redrive.publish import open_publisher
+from celery_dlq.states import State
+from celery_dlq.store.base import Claim, Operation
+
+
+class StepwiseRedrive:
+    """One operation over the letters of a project in one state."""
+
+    def __init__(self, project: Project, state: State = State.DEAD) -> None:
+        self._app, self._store = project.app, project.dlq.store
+        self._operation = Operation(
+            id=uuid.uuid4().hex[:12],
+            wanted=Filter(queue=project.queue, states=frozenset({state})),
+            orders=Orders(),
+            state=OperationState.RUNNING,
+            counts=Counts(planned=1),
+            who="tester",
+            host="here",
+            created_at=datetime.now(timezone.utc),
+        )
+        self._store.create_operation(self._operation)
+
+    def claim(self, lease_s: float = 60.0) -> Claim:
+        """All letters, as another copy of each."""
+        now = datetime.now(timezone.utc)
+        return self._store.claim_for(
+            self._operation, token=uuid.uuid4().hex, lease_until=now + timedelta(seconds=lease_s),
+            limit=100, now=now,
+        )  # fmt: skip
+
+    def publish(self, claim: Claim) -> None:
+        """Let the broker have the messages."""
+        with open_publisher(self._app) as publisher:
+            sent = publisher.send(claim.letters)
+        assert len(sent.confirmed) == len(claim.letters) > 0
+
+    def mark(self, claim: Claim) -> None:
+        """Note that the broker has them."""
+        sent = {letter.task_id: "" for letter in claim.letters}
+        now = datetime.now(timezone.utc)
+        self._store.end_claim(self._operation.id, claim.token, sent, now=now)

@@ -1,0 +1,256 @@
+"""What a redriven message is part of goes on behind it, on result backends that count and that do not."""
+
+import pytest
+from celery import chain, chord, group, signature
+from project import wait_for
+
+from celery_dlq import Filter
+from celery_dlq.operation import Orders
+from celery_dlq.redrive.checks import Checks
+from celery_dlq.states import State
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture(params=["redis", "database"])
+def project(request, make_project, redis_url):
+    url = f"{redis_url}/9"
+    backend = url if request.param == "redis" else f"db+{request.getfixturevalue('postgres_url')}"
+    project = make_project(url, backend=backend)
+    faster = {"result_chord_retry_interval": 0.2}
+    project.app.conf.update(faster)
+    project.settings.update(faster)
+    return project
+
+
+@pytest.fixture
+def task(project):
+    return lambda name, *args, **kwargs: signature(
+        f"proj.{name}", args=args, kwargs=kwargs, app=project.app
+    )
+
+
+def redrive(project, *ids):
+    project.dlq.redrive(Filter(queue=project.queue, ids=ids), who="tester")
+
+
+def why_not(project, task_id):
+    letter = project.letter(task_id)
+    return Checks(project.app, Orders()).why_not(letter, letter.last_failed_at)
+
+
+def dead(project, count=1):
+    """The ids of the letters, oldest failure first, once there are so many that are dead."""
+    found = wait_for(
+        f"{count} dead letters",
+        lambda: len(page := find(project, State.DEAD)) == count and page,
+    )
+    return [letter.task_id for letter in reversed(found)]
+
+
+def find(project, *states):
+    wanted = Filter(queue=project.queue, states=frozenset(states))
+    return project.dlq.store.find(wanted).letters
+
+
+def fresh(project, result):
+    """A result keeps the first final state that it saw, which a redrive changes."""
+    return project.app.AsyncResult(result.id)
+
+
+def succeeded(project, result):
+    wait_for("the success", lambda: fresh(project, result).successful())
+    return fresh(project, result).get(timeout=10)
+
+
+def failed(project, result):
+    wait_for("the failure", lambda: fresh(project, result).failed())
+
+
+def chord_has_failed(project, task_id):
+    """Where its body has no result of its own to look at."""
+    backend, group_id = project.app.backend, project.letter(task_id).group_id
+    if project.backend.startswith("redis"):
+        return not backend.client.exists(backend.get_key_for_group(group_id, ".s"))
+    return backend.restore_group(f"celery-dlq-chord-{group_id}", cache=False) is not None
+
+
+def runs(project, name):
+    path = project.directory / f"count-{name}"
+    return len(path.read_text()) if path.exists() else 0
+
+
+def member_of(project, x):
+    """The id of the letter of ``member`` with this argument."""
+    [found] = [letter for letter in find(project, *State) if letter.args == [x]]
+    return found.task_id
+
+
+class TestChords:
+    def test_all_failed_members_in_one_redrive(self, project, task):
+        with project.worker("-c", "2"):
+            header = [
+                task("succeed", 1),
+                task("member", 10),
+                task("succeed", 1),
+                task("member", 20),
+            ]
+            result = chord(header, app=project.app)(task("total"))
+            dead(project, 2)
+            failed(project, result)
+            project.fixed.touch()
+            redrive(project)
+            assert succeeded(project, result) == 32
+            assert [fresh(project, part).get(timeout=10) for part in result.parent] == [
+                1,
+                10,
+                1,
+                20,
+            ]
+        assert runs(project, "total") == 1
+        assert project.count() == 0
+
+    def test_one_after_the_other(self, project, task):
+        with project.worker("-c", "2"):
+            header = [task("succeed", 1), task("member", 10), task("member", 20)]
+            result = chord(header, app=project.app)(task("total"))
+            dead(project, 2)
+            failed(project, result)
+            project.fixed.touch()
+            first, second = member_of(project, 10), member_of(project, 20)
+            redrive(project, first)
+            project.wait_for_letter(first, State.RESOLVED)
+            failed(project, result)
+            redrive(project, second)
+            assert succeeded(project, result) == 31
+        assert runs(project, "total") == 1
+
+    def test_that_fail_again_and_are_redriven_again(self, project, task):
+        with project.worker("-c", "2"):
+            result = chord([task("succeed", 1), task("member", 10)], app=project.app)(task("total"))
+            [task_id] = dead(project)
+            failed(project, result)
+            redrive(project)
+            wait_for("the second failure", lambda: len(project.letter(task_id).attempts) == 2)
+            failed(project, result)
+            project.fixed.touch()
+            redrive(project)
+            assert succeeded(project, result) == 11
+        assert runs(project, "total") == 1
+
+    def test_before_the_other_members_are_in(self, project, task):
+        with project.worker("-c", "2"):
+            header = [task("waits_for", 1, "go"), task("member", 10)]
+            result = chord(header, app=project.app)(task("total"))
+            [task_id] = dead(project)
+            project.fixed.touch()
+            redrive(project)
+            project.wait_for_letter(task_id, State.RESOLVED)
+            assert runs(project, "total") == 0
+            project.directory.joinpath("go").touch()
+            assert succeeded(project, result) == 11
+        assert runs(project, "total") == 1
+
+    def test_of_chains_that_died_at_their_first_task(self, project, task):
+        with project.worker("-c", "2"):
+            header = [chain(task("member", 10), task("add", more=5)), task("succeed", 1)]
+            result = chord(header, app=project.app)(task("total"))
+            dead(project)
+            failed(project, result)
+            project.fixed.touch()
+            redrive(project)
+            assert succeeded(project, result) == 16
+        assert runs(project, "total") == 1
+
+    def test_of_chords(self, project, task):
+        with project.worker("-c", "2"):
+            inner = chord([task("member", 10), task("succeed", 2)], task("add"), app=project.app)
+            result = chord([inner, task("succeed", 1)], app=project.app)(task("total"))
+            [task_id] = dead(project)
+            wait_for("the inner chord's failure", lambda: chord_has_failed(project, task_id))
+            if not project.backend.startswith("redis"):  # there, the outer one waits on
+                failed(project, result)
+            project.fixed.touch()
+            redrive(project)
+            assert succeeded(project, result) == 13
+        assert runs(project, "total") == 1
+
+    def test_whose_body_is_a_chain(self, project, task):
+        with project.worker("-c", "2"):
+            body = chain(task("total"), task("add", more=100))
+            result = chord([task("member", 10), task("succeed", 1)], app=project.app)(body)
+            [task_id] = dead(project)
+            wait_for("the chord's failure", lambda: chord_has_failed(project, task_id))
+            project.fixed.touch()
+            redrive(project)
+            assert succeeded(project, result) == 111
+        assert runs(project, "total") == 1
+
+    def test_whose_body_died_itself(self, project, task):
+        with project.worker("-c", "2"):
+            result = chord([task("succeed", 1), task("succeed", 2)], app=project.app)(
+                task("member")
+            )
+            dead(project)
+            project.fixed.touch()
+            redrive(project)
+            assert succeeded(project, result) == [1, 2]
+
+
+class TestWhatCannotBeMadeWhole:
+    def test_a_chord_that_the_backend_has_forgotten(self, project, task):
+        with project.worker("-c", "2"):
+            result = chord([task("succeed", 1), task("member", 10)], app=project.app)(task("total"))
+            [task_id] = dead(project)
+            failed(project, result)
+        forget(project, result.parent.id)
+        assert "start the chord anew" in why_not(project, task_id)
+
+    def test_a_chord_whose_body_is_a_group(self, project, task):
+        with project.worker("-c", "2"):
+            body = group(task("add", more=1), task("add", more=2))
+            chord([task("succeed", 1), task("member", 10)], body, app=project.app).apply_async()
+            [task_id] = dead(project)
+            wait_for("the chord's failure", lambda: chord_has_failed(project, task_id))
+        assert "revoked the tasks of its body" in why_not(project, task_id)
+
+
+def forget(project, group_id):
+    """What is left when ``result_expires`` has passed since the chord failed."""
+    backend = project.app.backend
+    if project.backend.startswith("redis"):
+        for suffix in (".j", ".d", ".s", ".t", ".c"):
+            backend.client.delete(backend.get_key_for_group(group_id, suffix))
+    else:
+        backend.delete_group(f"celery-dlq-chord-{group_id}")
+
+
+def test_a_chain_goes_on(project, task):
+    with project.worker("-c", "2"):
+        result = chain(task("succeed", 1), task("member"), task("add", more=5), app=project.app)()
+        dead(project)
+        project.fixed.touch()
+        redrive(project)
+        assert succeeded(project, result) == 6
+
+
+def test_a_group_has_all_its_results(project, task):
+    with project.worker("-c", "2"):
+        result = group(task("member", 1), task("succeed", 2), task("member", 3), app=project.app)()
+        dead(project, 2)
+        project.fixed.touch()
+        redrive(project)
+        assert [succeeded(project, part) for part in result] == [1, 2, 3]
+
+
+def test_errbacks_run_with_each_death_and_are_named(project, task):
+    with project.worker("-c", "2"):
+        result = task("member", 1).on_error(task("tell")).apply_async()
+        project.sent.append(result.id)
+        told = project.directory / "told"
+        dead(project)
+        wait_for("the errback", lambda: told.exists() and told.read_text() == f"{result.id}\n")
+        project.fixed.touch()
+        redrive(project)
+        assert succeeded(project, result) == 1
+    assert told.read_text() == f"{result.id}\n"

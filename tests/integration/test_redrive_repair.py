@@ -1,0 +1,145 @@
+"""Letters that are checked, tried, changed by operators, and then run by real workers."""
+
+import json
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from project import wait_for
+
+from celery_dlq import Filter, Orders
+from celery_dlq.operation import Repair
+from celery_dlq.states import State
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+
+@pytest.fixture
+def died(project):
+    """The id of a letter of a task that a worker ran with some arguments."""
+
+    def died(name, *args, **kwargs):
+        task_id = project.send(name, *args, **kwargs)
+        with project.worker("-c", "1"):
+            project.wait_for_letter(task_id)
+        return task_id
+
+    return died
+
+
+def redrive(project, **repair):
+    orders = Orders(repair=Repair(**repair))
+    return project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
+
+
+def result_of(project, task_id):
+    with project.worker("-c", "1"):
+        project.wait_for_letter(task_id, State.RESOLVED)
+        result = project.app.AsyncResult(task_id)
+        wait_for("the result", result.successful)
+        return result.get(timeout=10)
+
+
+def sent_message(project):
+    with project.app.connection_for_read() as connection:
+        message = connection.SimpleQueue(project.queue).get(timeout=10)
+        message.ack()
+        return message
+
+
+def test_a_value_is_set_and_the_original_stays(project, died):
+    task_id = died("add", "5", more=2)
+    before = project.letter(task_id)
+    redrive(project, assignments=("args[0]=5",))
+    assert result_of(project, task_id) == 7
+    assert project.letter(task_id).envelope == before.envelope
+    [sending] = project.dlq.store.sendings_of(task_id)
+    assert sending.change == '- args[0] = "5"\n+ args[0] = 5'
+
+
+def test_a_transform_on_the_command_line(project, died):
+    task_id = died("add", "5", more=2)
+    project.directory.joinpath("repairs.py").write_text(
+        "def number(args, kwargs, headers):\n    return [int(args[0])], kwargs, headers\n"
+    )
+    words = ("dlq", "redrive", task_id, "--transform", "repairs:number", "--yes")
+    tried = project.run(*words, "--dry-run")
+    assert "+ args[0] = 5" in tried.stdout
+    assert project.letter(task_id).state is State.DEAD
+    assert project.run(*words).returncode == 0
+    assert result_of(project, task_id) == 7
+
+
+def test_an_edit_is_sent_by_every_redrive_after_it(project, died):
+    task_id = died("add", "5", more=2)
+    project.dlq.edit(task_id, who="ann", args=[6])
+    assert redrive(project).counts.out == 1
+    assert result_of(project, task_id) == 8
+    [change] = project.dlq.store.changes_of(task_id)
+    assert json.loads(change.before.body)[0] == ["5"]
+
+
+def test_a_task_that_was_renamed(project):
+    task_id = project.app.send_task("proj.was_called_so", (3,)).id
+    project.sent.append(task_id)
+    with project.worker("-c", "1"):
+        project.wait_for_letter(task_id)
+    assert redrive(project).counts.skipped == 1
+    assert redrive(project, to_task="proj.succeed").counts.out == 1
+    assert result_of(project, task_id) == 3
+
+
+def test_a_repair_that_fails_leaves_the_original_as_it_was(project, died):
+    task_id = died("add", "5", more=2)
+    before = project.letter(task_id)
+    redrive(project, assignments=("args[0]=six",), to_task="proj.member", priority=9)
+    with project.worker("-c", "1"):
+        wait_for("its failure", lambda: project.letter(task_id).redrive_count == 1)
+        again = project.wait_for_letter(task_id)
+    assert again.task == "proj.member"
+    assert (again.envelope, again.args) == (before.envelope, before.args)
+    redrive(project, assignments=("args[0]=6",))
+    assert result_of(project, task_id) == 8
+
+
+def test_for_later_and_with_another_priority(project, died):
+    died("terminal", 1)
+    before = datetime.now(timezone.utc)
+    redrive(project, countdown_s=300.0, priority=9)
+    message = sent_message(project)
+    eta = datetime.fromisoformat(message.headers["eta"])
+    assert timedelta(seconds=300) <= eta - before < timedelta(seconds=360)
+    assert message.properties["priority"] == 9
+
+
+def test_a_queue_that_is_not_there(make_project, rabbitmq_url):
+    project = make_project(rabbitmq_url)
+    task_id = project.send("terminal", 1)
+    with project.worker("-c", "1"):
+        project.wait_for_letter(task_id)
+    assert redrive(project, to_queue=f"{project.queue}-away").counts.skipped == 1
+    [sending] = project.dlq.store.sendings_of(task_id)
+    assert f"queue {project.queue}-away does not exist" in sending.why
+    assert project.letter(task_id).state is State.DEAD
+
+
+def test_arguments_that_do_not_fit_any_more(project, died):
+    task_id = died("member")
+    done = project.run("dlq", "redrive", task_id, "--yes")
+    assert done.returncode != 0
+    assert "missing a required argument: 'x'" in done.stdout + done.stderr
+    done = project.run("dlq", "redrive", task_id, "--set", "kwargs.x=5", "--yes")
+    assert done.returncode == 0, done.stderr
+    project.fixed.touch()
+    assert result_of(project, task_id) == 5
+
+
+def test_what_fails_in_its_validation_is_not_sent(project, died):
+    task_id = died("terminal", 1)
+    words = ("dlq", "redrive", task_id, "--validate", "--yes")
+    done = project.run(*words)
+    assert done.returncode != 0
+    assert "its validation failed: ValueError: bad currency 1" in done.stdout + done.stderr
+    assert project.letter(task_id).state is State.DEAD
+    project.fixed.touch()
+    assert project.run(*words).returncode == 0
+    assert result_of(project, task_id) == 1
