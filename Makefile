@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 # Versions of Celery, and where runs of the matrix note what they have seen.
 MATRIX := 5.5 5.6 5.7
 SEEN := .cache/matrix
+# Other tests with real workers that rest on how Celery treats messages.
+BESIDE := $(addprefix tests/integration/test_,foreign.py ingest.py poison.py)
 
-.PHONY: demo test lint celery-own bench chaos services matrix clean
+.PHONY: demo test lint celery-own flower-own bench chaos kills services matrix clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -23,7 +25,11 @@ lint: $(VENV)/.dev
 celery-own: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m celery_own.run
 
+flower-own: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m flower_own.run
+
 bench: $(VENV)/.dev services
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
 # Sets up servers of its own, and kills them. Needs root, for a disk that can be full.
@@ -38,6 +44,14 @@ chaos: $(VENV)/.dev
 	        --seconds $(CHAOS_SECONDS) --tasks $(CHAOS_TASKS) --seed $(CHAOS_SEED) || exit; \
 	done
 
+# Kills redrives; the same test with few of them is part of `make test`.
+KILLS ?= 200
+KILL_LETTERS ?= 20000
+
+kills: $(VENV)/.dev services
+	CELERY_DLQ_KILLS=$(KILLS) CELERY_DLQ_KILL_LETTERS=$(KILL_LETTERS) \
+	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py
+
 services:
 	tests/services.sh
 
@@ -48,7 +62,7 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	    mkdir -p $(SEEN)/$$version; \
 	    CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile \
-	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py \
+	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py $(BESIDE) \
 	        || failed=1; \
 	done; \
 	PYTHONPATH=tests:tests/integration $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \
@@ -67,7 +81,7 @@ $(VENV)/.core: $(VENV)/bin/pip pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,libraries,lint]'
 	touch $@
 
 clean:

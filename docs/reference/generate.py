@@ -17,15 +17,26 @@ from types import ModuleType
 import click
 
 from celery_dlq.classify.builtin import (
-    brokers,
+    cloud,
     databases,
+    formats,
     http,
-    mysql,
-    postgres,
+    mail,
+    messaging,
+    remote,
+    resilience,
+    services,
     stdlib,
+    stores,
+    web,
 )
+from celery_dlq.classify.builtin.cloud import aws, grpc
+from celery_dlq.classify.builtin.databases import mysql, oracle, postgres, sqlserver
+from celery_dlq.classify.builtin.stores import clickhouse, mongo
+from celery_dlq.classify.builtin.web import pycurl, websockets
 from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
+from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES, Family
 from celery_dlq.settings import Settings
 
 HERE = Path(__file__).parent
@@ -47,6 +58,9 @@ def commands(group: click.Group = dlq, path: tuple[str, ...] = ()) -> str:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
+            # Some groups are a command, too.
+            if command.invoke_without_command:
+                parts.append(_command(command, " ".join((*path, name))))
             parts.append(commands(command, (*path, name)))
         elif command is not None:
             parts.append(_command(command, " ".join((*path, name))))
@@ -75,6 +89,15 @@ def _metavar(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return f"[{'|'.join(option.type.choices)}]"
     return option.metavar or option.type.name.upper()
+
+
+def metrics_of(families: Iterable[Family]) -> str:
+    """The metrics of one place."""
+    rows = [
+        (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.text)
+        for one in families
+    ]
+    return table(("metric", "type", "labels", "meaning"), rows)
 
 
 def rules_of(module: ModuleType) -> str:
@@ -106,6 +129,14 @@ def codes() -> str:
         ("`errno`, on Linux", _listed(names)),
         ("SQLSTATE", f"{_listed(postgres.TRANSIENT_SQLSTATES)}, and all that begin with 40"),
         ("MySQL error number", _listed(mysql.TRANSIENT_NUMBERS)),
+        ("Oracle error number", _listed(oracle.TRANSIENT_NUMBERS)),
+        ("SQL Server and DB-Lib number", _listed(sqlserver.TRANSIENT_NUMBERS)),
+        ("MongoDB code", _listed(mongo.TRANSIENT_CODES)),
+        ("ClickHouse code", _listed(clickhouse.TRANSIENT_CODES)),
+        ("gRPC", _listed(grpc.TRANSIENT_NAMES)),
+        ("AWS, any case", _listed(aws.TRANSIENT_CODES)),
+        ("curl, in pycurl", _listed(pycurl.TRANSIENT_CODES)),
+        ("WebSocket close code", _listed(websockets.TRANSIENT_CLOSE_CODES)),
     ]
     return table(("code", "transient"), rows)
 
@@ -127,13 +158,22 @@ def parts() -> dict[str, dict[str, str]]:
     return {
         "settings.md": {"settings": settings_table()},
         "cli.md": {"commands": commands()},
+        "metrics.md": {
+            "store": metrics_of(STORE_FAMILIES),
+            "worker": metrics_of(WORKER_FAMILIES),
+        },
         "rules.md": {
             "stdlib": rules_of(stdlib),
-            "http": rules_of(http),
+            "web": rules_of(web),
+            "cloud": rules_of(cloud),
+            "services": rules_of(services),
+            "formats": rules_of(formats),
+            "mail": rules_of(mail),
+            "remote": rules_of(remote),
+            "resilience": rules_of(resilience),
             "databases": rules_of(databases),
-            "postgres": rules_of(postgres),
-            "mysql": rules_of(mysql),
-            "brokers": rules_of(brokers),
+            "stores": rules_of(stores),
+            "messaging": rules_of(messaging),
             "codes": codes(),
         },
     }
