@@ -94,6 +94,15 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
         if problems:
             raise SettingsError(f"Rules that would never hold: {' '.join(problems)}")
 
+    def check_store_url(self) -> None:
+        """Check that the store is of a kind that is supported. Connects to nothing.
+
+        :raises SettingsError: no letter could ever be stored there.
+        """
+        from celery_dlq.store.drivers import parse_url
+
+        parse_url(self.settings.store_url)
+
     @cached_property
     def redactor(self) -> Redactor:
         """Makes display copies of arguments."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from celery_dlq.errors import RecordRefused, StoreError
+from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.spool.lines import NewerRecord, Record, decode
 from celery_dlq.spool.segment import fsync_directory, locked
 
@@ -20,6 +20,9 @@ STEP_RECORDS, STEP_BYTES = 500, 8 << 20
 
 #: What lines that are no record, and records that the store refuses, are set aside in.
 TORN_SUFFIX, REFUSED_SUFFIX = ".torn", ".refused"
+
+#: What fails with any records, and would set aside all that wait.
+_NO_RECORDS_FAULT = (CeleryDLQError, OSError, MemoryError)
 
 #: Stores records; idempotent.
 Save = Callable[[Sequence[Record]], object]
@@ -88,12 +91,14 @@ def hand_over(records: Sequence[Record], save: Save) -> list[int]:
     of those that it refuses.
 
     :raises StoreError: the store failed, whatever the records.
+    :raises SettingsError: the store is not one that could be opened.
+    :raises OSError: the machine failed, or :class:`MemoryError`.
     """
     try:
         if records:
             save(records)
     except Exception as error:
-        if isinstance(error, StoreError) and not isinstance(error, RecordRefused):
+        if isinstance(error, _NO_RECORDS_FAULT) and not isinstance(error, RecordRefused):
             raise
         if len(records) > 1:
             singly = enumerate(hand_over([record], save) for record in records)

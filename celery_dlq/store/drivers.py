@@ -50,6 +50,11 @@ def parse_url(text: str) -> URL:
             "dlq_store_url is not a database URL; write it like "
             f"postgresql://user:password@host/name. See {_DOCS}."
         ) from None
+    if "@" in (url.host or ""):
+        # What is behind it would be shown, and looked up, as a part of the host's name.
+        raise SettingsError(
+            f"dlq_store_url has an @ in its user or password; write it as %40. See {_DOCS}."
+        )
     if url.drivername not in _DRIVERS:
         raise SettingsError(
             f"dlq_store_url names {url.drivername!r}, which is not supported; use sqlite, "

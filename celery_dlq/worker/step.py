@@ -31,6 +31,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
+        consumer.app.dead_letter_queue.check_store_url()
         # The app's modules are loaded by now, so what its rules and hooks name can be, too.
         consumer.app.dead_letter_queue.check_rules()
         consumer.app.dead_letter_queue.hooks.check()

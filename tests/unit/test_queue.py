@@ -1,5 +1,6 @@
 import pickle
 import sys
+import types
 
 import pytest
 from celery import Celery
@@ -12,6 +13,7 @@ from celery_dlq.metrics import extra
 from celery_dlq.operation import OperationState
 from celery_dlq.queue import _SaverOpener
 from celery_dlq.store.listener import Nobody
+from celery_dlq.worker.step import CaptureStep
 
 
 @pytest.fixture
@@ -186,3 +188,11 @@ class Told(Nobody):
 
     def __init__(self, told):
         self.saved = told.append
+
+
+@pytest.mark.parametrize("url", ["oracle://db/shop", "no url", "sqlite://"])
+def test_a_store_that_could_never_be_opened_is_told_when_a_worker_starts(app, url):
+    app.conf.dlq_store_url = url
+    DeadLetterQueue.of(app)
+    with pytest.raises(SettingsError, match="dlq_store_url"):
+        CaptureStep(types.SimpleNamespace(app=app, steps=[]))

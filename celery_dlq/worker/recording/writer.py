@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any, TypeVar
 
-from celery_dlq.errors import RecordRefused, StoreError
+from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.spool import Drained, Record, Spool, encode, hand_over, log_whole
 from celery_dlq.states import State
@@ -256,7 +256,7 @@ class Writer:
                 answers = self._patience.call(lambda: kind[0].put_to(self._open_store(), about))
                 return list(zip(kind, answers, strict=True))
             except Exception as error:
-                if isinstance(error, StoreError) and not isinstance(error, RecordRefused):
+                if isinstance(error, CeleryDLQError) and not isinstance(error, RecordRefused):
                     self._pause_store(error)
                 elif len(kind) > 1:
                     return [pair for question in kind for pair in self._answer([question])]
@@ -281,7 +281,7 @@ class Writer:
             return records
         try:
             refused = hand_over(records, self._save)
-        except StoreError as error:
+        except CeleryDLQError as error:
             self._pause_store(error)
             return records
         self._unpause_store()
@@ -322,7 +322,7 @@ class Writer:
             self._draining, self._drained = self._spool.drain(self._save), Drained()
         try:
             step = next(self._draining, None)
-        except StoreError as error:
+        except CeleryDLQError as error:
             self._stop_draining()
             self._pause_store(error)
         except Exception:

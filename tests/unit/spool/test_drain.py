@@ -1,10 +1,11 @@
+import contextlib
 import fcntl
 import tracemalloc
 
 import pytest
 from factories import T0, envelope, letter
 
-from celery_dlq.errors import RecordRefused, StoreUnavailable
+from celery_dlq.errors import RecordRefused, SettingsError, StoreUnavailable
 from celery_dlq.letter import Outcome
 from celery_dlq.spool import Drained, Spool, drain, encode, hand_over, segment
 
@@ -99,6 +100,20 @@ def test_while_the_store_is_away_nothing_is_taken_for_bad(spool, store):
     store.away_after = 0
     with pytest.raises(StoreUnavailable):
         drained(spool, store)
+    assert list(spool.directory.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [SettingsError, OSError, MemoryError])
+def test_what_no_record_has_brought_about_sets_none_aside(spool, error):
+    path = file_of(spool, *map(encode, LETTERS))
+
+    def fail(records):
+        raise error
+
+    with pytest.raises(error):
+        hand_over(LETTERS, fail)
+    with contextlib.suppress(SettingsError, MemoryError):
+        drained(spool, fail)
     assert list(spool.directory.iterdir()) == [path]
 
 

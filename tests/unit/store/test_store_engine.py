@@ -68,6 +68,12 @@ def test_what_is_no_url_is_refused_without_repeating_it(given):
     assert caught.value.__suppress_context__
 
 
+def test_a_part_of_a_password_is_not_taken_for_a_host():
+    with pytest.raises(SettingsError, match="write it as %40") as caught:
+        parse_url("postgresql://u:hunter2@x@h/d")
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize("given", ["sqlite://", "sqlite:///:memory:"])
 def test_a_database_in_memory_is_refused(given):
     with pytest.raises(SettingsError, match=r"in memory.*name a file"):
