@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from celery import signals
 
 from celery_dlq.classify import Classifier, Rejudged, misnamed, rejudge
-from celery_dlq.errors import RepairError, SettingsError, UnknownLetter
+from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.api import HooksAPI
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.letter import DeadLetter, Outcome
 from celery_dlq.metrics.api import MetricsAPI
-from celery_dlq.operation import DEFAULT_ORDERS, Orders
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive.api import RedriveAPI
 from celery_dlq.settings import Settings
@@ -29,7 +27,6 @@ from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
     from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
-    from celery_dlq.redrive.dry_run import Tried
     from celery_dlq.redrive.operations import Operations
     from celery_dlq.store.base import Filter, Store
     from celery_dlq.store.listener import Notes
@@ -154,8 +151,9 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
         url, timeout = self.settings.store_url, self.settings.store_timeout
         announcer = self.announcer()
         scribe = Scribe(
-            _SaverOpener(url, timeout, lambda: self.hooks.wants(EventKind.DEAD_LETTER)),
+            partial(_open_saver, url, timeout),
             lambda notes: notes.tell(announcer),
+            wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
             timeout=2 * timeout,
         )
         return scribe if self.meter is None else self.meter.timed(scribe)
@@ -307,50 +305,6 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
         """Whether a worker says what becomes of the messages of ``task``."""
         return isinstance(self.app.tasks.get(task), DLQTask)
 
-    def dry_run(self, wanted: Filter, orders: Orders = DEFAULT_ORDERS) -> Iterator[Tried]:
-        """What a redrive of ``wanted`` would do with each letter, the oldest failure first. Nothing is
-        sent or changed.
-
-        :raises RepairError: a change makes no sense, or cannot be imported.
-        :raises RedriveError: the result backend does not answer.
-        """
-        from celery_dlq.redrive.dry_run import dry_run
-
-        self.app.loader.import_default_modules()
-        now = datetime.now(timezone.utc)
-        return dry_run(self.app, self.store, wanted, orders, self.redactor, now=now)
-
-    def edit(
-        self,
-        task_id: str,
-        *,
-        who: str,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        headers: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Change the message of a dead letter, which a redrive then sends; what it was stays in the
-        letter's history. Parts that are None stay as they are. Returns what was changed, as lines of a
-        diff, with secrets hidden.
-
-        :raises UnknownLetter: no letter has this id.
-        :raises RepairError: it is not dead, or it cannot be changed like this.
-        """
-        from celery_dlq.redrive.edit import make_edit
-
-        letter = self.store.get(task_id)
-        if letter is None:
-            raise UnknownLetter
-        given = {"args": args, "kwargs": kwargs, "headers": headers}
-        changes = {name: value for name, value in given.items() if value is not None}
-        now = datetime.now(timezone.utc)
-        edit = make_edit(self.app, letter, changes, self.redactor, who=who, at=now)
-        if not self.store.save_edit(edit):
-            raise RepairError(
-                "The letter has changed meanwhile, so nothing was done; look at it again."
-            )
-        return edit.diff
-
     def ingest(
         self,
         queue: str,
@@ -391,34 +345,17 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
             )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _SaverOpener:
-    """What the scribe's process is started with."""
-
-    url: str
-    timeout: float
-    wants_letters: Callable[[], bool]
-
-    def __call__(self) -> Callable[[Sequence[Record]], Notes]:
-        return _open_saver(self.url, self.timeout, self.wants_letters())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Asked when the process starts: hooks may have been registered since this was made. It would cost
-        # to send letters back that nobody wants.
-        return partial, (_open_saver, self.url, self.timeout, self.wants_letters())
-
-
-def _open_saver(url: str, timeout: float, letters: bool) -> Callable[[Sequence[Record]], Notes]:
+def _open_saver(url: str, timeout: float) -> Callable[[Sequence[Record], bool], Notes]:
     """What the scribe's process saves by: returns what the worker's hooks are to be told."""
     from celery_dlq.store.listener import Notes
     from celery_dlq.store.sql import SQLStore
     from celery_dlq.worker.recording.writer import save
 
-    def save_and_note(records: Sequence[Record]) -> Notes:
+    def save_and_note(records: Sequence[Record], letters: bool) -> Notes:
         save(store, records)
-        return notes.take()
+        return notes.take(letters=letters)
 
-    notes = Notes(letters=letters)
+    notes = Notes()
     store = SQLStore(url, timeout=timeout, listener=notes)
     return save_and_note
 

@@ -26,17 +26,13 @@ class StoreListener(Protocol):
 
 
 class Notes:
-    """What is told in one process, for a listener in another. Can be pickled.
+    """What is told in one process, for a listener in another. Can be pickled."""
 
-    :param letters: whether the listener wants the letters of :meth:`saved`.
-    """
-
-    def __init__(self, *, letters: bool) -> None:
-        self._letters = letters
+    def __init__(self) -> None:
         self._told: list[tuple[str, Any]] = []
 
     def saved(self, saved: Saved) -> None:
-        self._told.append(("saved", saved if self._letters else replace(saved, letters=())))
+        self._told.append(("saved", saved))
 
     def resolved(self, task_ids: Sequence[str]) -> None:
         self._told.append(("resolved", task_ids))
@@ -47,16 +43,25 @@ class Notes:
     def moved(self, operation: Operation) -> None:
         self._told.append(("moved", operation))
 
-    def take(self) -> Notes:
-        """These notes, which are forgotten here."""
-        taken = Notes(letters=self._letters)
-        taken._told, self._told = self._told, []
+    def take(self, *, letters: bool) -> Notes:
+        """These notes, which are forgotten here.
+
+        :param letters: whether the listener wants the letters of :meth:`saved`. It would cost to send
+            over what nobody wants.
+        """
+        taken, told = Notes(), self._told
+        taken._told = told if letters else [(event, _without_letters(what)) for event, what in told]
+        self._told = []
         return taken
 
     def tell(self, listener: StoreListener) -> None:
         """Tell ``listener`` all of them."""
         for event, what in self._told:
             getattr(listener, event)(what)
+
+
+def _without_letters(what: Any) -> Any:
+    return replace(what, letters=()) if isinstance(what, Saved) else what
 
 
 class Nobody:

@@ -1,6 +1,7 @@
 import pickle
 import sys
 import types
+from functools import partial
 
 import pytest
 from celery import Celery
@@ -11,7 +12,7 @@ from celery_dlq import DeadLetterQueue, DLQTask, Filter, Rule
 from celery_dlq.errors import MissingExtra, SettingsError, StoreError
 from celery_dlq.metrics import extra
 from celery_dlq.operation import OperationState
-from celery_dlq.queue import _SaverOpener
+from celery_dlq.queue import _open_saver
 from celery_dlq.store.listener import Nobody
 from celery_dlq.worker.step import CaptureStep
 
@@ -175,10 +176,10 @@ def test_without_the_extra_metrics_say_what_to_install(app, monkeypatch):
 def test_the_scribe_sends_letters_back_only_for_a_hook_that_wants_them(app, wanted):
     queue = DeadLetterQueue.of(app)
     queue.store.close()  # the schema is there
-    opener = _SaverOpener(queue.settings.store_url, 5.0, lambda: wanted)
+    opener = partial(_open_saver, queue.settings.store_url, 5.0)
     save = pickle.loads(pickle.dumps(opener))()
     told = []
-    save([letter("a")]).tell(Told(told))
+    save([letter("a")], wanted).tell(Told(told))
     [saved] = told
     assert (saved.arrived, len(saved.letters), len(saved.new_groups)) == (1, int(wanted), 1)
 

@@ -36,8 +36,8 @@ _STOP_S = 5.0
 _LENGTH = struct.Struct("!Q")
 _READY = b"ready"
 
-#: Saves records; what it returns goes back to the worker.
-Save = Callable[[Sequence[Any]], Any]
+#: Saves records; what it returns goes back to the worker. Is told whether that wants the letters, too.
+Save = Callable[[Sequence[Any], bool], Any]
 
 
 class ScribeGone(CeleryDLQError):
@@ -52,6 +52,7 @@ class Scribe:
 
     :param open_saver: what the process does first, to have what it saves by. Is pickled.
     :param then: called here with what the saver returned.
+    :param wants: whether that is to have the letters, too; asked for each batch.
     :param timeout: seconds that one batch may take.
     """
 
@@ -60,10 +61,11 @@ class Scribe:
         open_saver: Callable[[], Save],
         then: Callable[[Any], object],
         *,
+        wants: Callable[[], bool],
         timeout: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._open_saver, self._then = open_saver, then
+        self._open_saver, self._then, self._wants = open_saver, then, wants
         self._timeout, self._monotonic = timeout, monotonic
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
@@ -91,7 +93,7 @@ class Scribe:
         :raises ScribeGone: the process has ended, or failed unexpectedly. The records may be saved
             nevertheless.
         """
-        request = pickle.dumps(records, pickle.HIGHEST_PROTOCOL)
+        request = pickle.dumps((records, self._wants()), pickle.HIGHEST_PROTOCOL)
         answer, error = pickle.loads(self._exchange(request))  # noqa: S301 - our own process's answer
         if error is not None:
             raise error
@@ -206,7 +208,7 @@ def main() -> None:
 def _saved(save: Save, request: bytes) -> tuple[Any, Exception | None]:
     """The answer to a request: what was returned, or is to be raised."""
     try:
-        return save(pickle.loads(request)), None  # noqa: S301 - from the worker that started this
+        return save(*pickle.loads(request)), None  # noqa: S301 - from the worker that started this
     except StoreError as error:
         return None, error
     except Exception as error:  # noqa: BLE001 - the worker, which then saves by itself, logs it

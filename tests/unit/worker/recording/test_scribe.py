@@ -25,7 +25,7 @@ def open_saver(directory):
     return partial(save, directory)
 
 
-def save(directory, records):
+def save(directory, records, wanted):
     """Does what the first record says, in the process of the scribe."""
     act = records[0]
     if act == "refuse":
@@ -39,6 +39,8 @@ def save(directory, records):
         time.sleep(600)
     if act == "exit":
         os._exit(3)
+    if act == "wanted":
+        return wanted
     return os.getpid(), sum(item for item in records if isinstance(item, int))
 
 
@@ -59,7 +61,9 @@ def answers():
 
 @pytest.fixture
 def scribe(tmp_path, clock, answers):
-    scribe = Scribe(partial(open_saver, tmp_path), answers.append, timeout=60.0, monotonic=clock)
+    scribe = Scribe(
+        partial(open_saver, tmp_path), answers.append, wants=bool, timeout=60.0, monotonic=clock
+    )
     yield scribe
     scribe.stop()
 
@@ -97,6 +101,18 @@ def test_one_process_saves_them_all(scribe, answers):
         scribe.save(BATCH)
     assert len(answers) == 5
     assert len(set(answers)) == 1
+
+
+def test_it_is_asked_for_each_batch_whether_the_letters_are_wanted(answers, tmp_path):
+    wants = [True, False]
+    scribe = Scribe(
+        partial(open_saver, tmp_path), answers.append, wants=wants.pop, timeout=60.0
+    )  # fmt: skip
+    ready(scribe)
+    scribe.save(("wanted",))
+    scribe.save(("wanted",))
+    assert answers == [False, True]
+    scribe.stop()
 
 
 def test_a_few_records_start_nothing(scribe, tmp_path):
@@ -143,7 +159,7 @@ def test_one_that_was_killed_is_missed(scribe):
 
 
 def test_a_batch_that_takes_too_long_is_given_up_with_its_process(answers, tmp_path):
-    scribe = Scribe(partial(open_saver, tmp_path), answers.append, timeout=0.2)
+    scribe = Scribe(partial(open_saver, tmp_path), answers.append, wants=bool, timeout=0.2)
     pid = ready(scribe)._process.pid
     with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
         scribe.save(("hang",))
@@ -152,7 +168,7 @@ def test_a_batch_that_takes_too_long_is_given_up_with_its_process(answers, tmp_p
 
 
 def test_one_that_cannot_open_the_store_is_told_once(answers, clock, caplog):
-    scribe = Scribe(open_nothing, answers.append, timeout=60.0, monotonic=clock)
+    scribe = Scribe(open_nothing, answers.append, wants=bool, timeout=60.0, monotonic=clock)
     scribe.takes(BATCH)
     wait_until(lambda: not scribe.takes(BATCH) and scribe._process is None)
     assert not scribe.takes(BATCH)
@@ -183,7 +199,7 @@ def test_the_signals_of_the_worker_do_not_end_it(scribe, answers):
 
 def test_an_idle_one_ends_and_the_next_storm_starts_another(answers, tmp_path):
     idle_at_once = partial(open_saver_that_is_idle_at_once, tmp_path)
-    scribe = Scribe(idle_at_once, answers.append, timeout=60.0)
+    scribe = Scribe(idle_at_once, answers.append, wants=bool, timeout=60.0)
     process = ready(scribe)._process
     assert process.wait(60) == 0
     with pytest.raises(ScribeGone):
@@ -200,7 +216,7 @@ def open_saver_that_is_idle_at_once(directory):
 def worker_with_a_hanging_scribe(directory):
     """A process that is killed while its scribe saves, with a child that holds the pipes open."""
     if os.fork() == 0:
-        scribe = Scribe(partial(open_saver, directory), print, timeout=600.0)
+        scribe = Scribe(partial(open_saver, directory), print, wants=bool, timeout=600.0)
         ready(scribe)
         if os.fork() == 0:
             time.sleep(60)
