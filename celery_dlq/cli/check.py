@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.options import filters, read_with
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import StoreError
@@ -98,7 +98,7 @@ class CheckCommand(click.Command):
         except click.UsageError as error:
             _end(Status.UNKNOWN, error.format_message())
         except StoreError as error:
-            _end(Status[ctx.params["store_down"].upper()], str(error))
+            _end(Status[ctx.params["store_down"].upper()], for_app(str(error)))
         except Exception as error:  # noqa: BLE001 - Python's own status, 1, would be a warning
             _end(Status.UNKNOWN, str(error) or type(error).__name__)
 

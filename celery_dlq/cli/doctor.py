@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from celery_dlq.cli import acknowledgement
-from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.findings import Finding, Findings, Level, dlq_tasks, named
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
@@ -31,12 +32,21 @@ _NAMED_CIRCUITS = 10
 
 
 def examine(session: Session) -> Findings:
-    """Run all checks; one that breaks is an error and does not keep the others from running."""
+    """Run all checks; one that breaks is an error and does not keep the others from running. What
+    breaks several is told by the first of them."""
+    told: dict[str, str] = {}
     for name, check in _CHECKS.items():
-        try:
-            yield from check(session)
-        except Exception as error:  # noqa: BLE001, PERF203 - the doctor goes on
-            yield Finding(name, Level.ERROR, _said(error))
+        for found in _findings(name, check, session):
+            first = told.setdefault(found.text, name)
+            text = found.text if first == name else f"not checked, for the same reason as {first}"
+            yield replace(found, text=for_app(text))
+
+
+def _findings(name: str, check: Callable[[Session], Findings], session: Session) -> Findings:
+    try:
+        yield from check(session)
+    except Exception as error:  # noqa: BLE001 - the doctor goes on
+        yield Finding(name, Level.ERROR, _said(error))
 
 
 def _said(error: Exception) -> str:
@@ -101,8 +111,12 @@ def _why_unusable(spool: Spool) -> str:
             return str(error)
         return ""
     nearest = next(path for path in (directory, *directory.parents) if path.exists())
-    usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    return "" if usable else f"{nearest} cannot be written"
+    try:
+        # Permissions do not tell of a file system that is read-only, full, or none for files.
+        Path(tempfile.mkdtemp(prefix=".celery_dlq-", dir=nearest)).rmdir()
+    except OSError as error:
+        return f"{nearest} cannot be written ({error.strerror})"
+    return ""
 
 
 _SPOOL_STEPS = {

@@ -41,7 +41,7 @@ class GuardedGroup(click.Group):
         try:
             return super().invoke(ctx)
         except CeleryDLQError as error:
-            _end(ctx, f"Error: {one_line(str(error))}", status_of(error))
+            _end(ctx, f"Error: {one_line(for_app(str(error)))}", status_of(error))
         except (KeyboardInterrupt, click.Abort):
             _end(ctx, "Interrupted.", INTERRUPTED)
         except BrokenPipeError:
@@ -53,6 +53,12 @@ class GuardedGroup(click.Group):
 def one_line(text: str) -> str:
     """``text`` as one line that is safe on a terminal."""
     return visible(" ".join(text.split()))
+
+
+def for_app(text: str) -> str:
+    """``text`` with the name of this app in the commands that it names: what is below does not know it."""
+    app = click.get_current_context().find_root().params.get("app")
+    return text.replace("celery -A <app>", f"celery -A {app}") if isinstance(app, str) else text
 
 
 def _end(ctx: click.Context, message: str, status: int) -> NoReturn:

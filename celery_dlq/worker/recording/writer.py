@@ -366,11 +366,21 @@ def keep_in_spool(spool: Spool, records: Sequence[Record]) -> None:
         spool.append(records)
     except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
         if len(records) == 1:
-            log_whole(encode(records[0]), error)
+            _keep_in_log(records[0], error)
             return
         # What room is left may do for some.
         for record in records:
             keep_in_spool(spool, [record])
+
+
+def _keep_in_log(record: Record, error: Exception) -> None:
+    try:
+        log_whole(encode(record), error)
+    except Exception:
+        # Without its thread nothing would be written any more, and no message be finished.
+        logger.critical(
+            "dead letter neither stored nor spooled, nor to be encoded: %r", record, exc_info=True
+        )
 
 
 def save(store: Store, records: Sequence[Record]) -> None:

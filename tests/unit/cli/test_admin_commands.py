@@ -101,8 +101,10 @@ def test_a_wrong_setting_is_an_error_and_the_other_checks_go_on(run, app):
     app.conf.dlq_batch_size = -1
     result = run("doctor")
     assert result.exit_code == 1
-    assert findings(result)["settings"][0][0] == "error"
-    assert "broker" in findings(result)
+    found = findings(result)
+    assert found["settings"][0][0] == "error"
+    assert found["broker"][0][0] == "ok"
+    assert found["store"] == [("error", "not checked, for the same reason as settings")]
 
 
 def test_a_store_that_does_not_answer(run, app):
@@ -139,6 +141,14 @@ def test_a_relative_store_is_a_hint(run, app, tmp_path, monkeypatch):
     level, text = findings(result)["store"][1]
     assert level == "warning"
     assert "set dlq_store_url to an absolute path" in text
+
+
+def test_a_spool_directory_that_could_not_be_made(run, app):
+    # Its mode says that root may write there.
+    app.conf.dlq_spool_dir = "/proc/spool"
+    [(level, text)] = findings(run("doctor"))["spool"]
+    assert level == "error"
+    assert text.startswith("/proc cannot be written")
 
 
 def test_spooled_and_torn_files_are_a_warning(run, store, tmp_path):

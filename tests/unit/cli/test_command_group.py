@@ -13,6 +13,7 @@ from celery_dlq.errors import (
     OrdersError,
     SchemaError,
     SettingsError,
+    StoreError,
     StoreUnavailable,
 )
 
@@ -177,3 +178,11 @@ def test_a_closed_pipe_prints_no_traceback(tmp_path):
     assert len(found.stdout.splitlines()) == 1
     assert found.stderr == ""
     assert found.returncode == 0
+
+
+@pytest.mark.parametrize(("app", "named"), [("shop", "shop"), (None, "<app>")])
+def test_an_error_names_commands_of_this_app(app, named):
+    with click.Context(click.Command("celery")) as root:
+        root.params["app"] = app
+        with click.Context(click.Command("dlq"), parent=root):
+            assert exits.for_app(str(StoreError())).endswith(f"celery -A {named} dlq doctor.")

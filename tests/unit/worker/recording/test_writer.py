@@ -194,6 +194,21 @@ def test_without_store_and_spool_the_whole_letter_is_in_the_log(writer, store, c
     assert '"body": ' in record.getMessage()
 
 
+def test_a_letter_that_cannot_be_encoded_is_in_the_log_and_stops_nothing(writer, store, caplog):
+    class Odd:
+        def __str__(self):
+            raise ValueError("no text")
+
+        __repr__ = object.__repr__
+
+    store.down = True
+    odd = letter("a", envelope=envelope(headers={"odd": Odd()}, body=b"its body"))
+    assert submit(writer, odd, letter("b")) == ["a", "b"]
+    [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "its body" in record.getMessage()
+    assert spooled(writer) == ["b"]
+
+
 def test_a_caller_that_raises_does_not_stop_the_writer(writer, store):
     writer.submit(letter("a"), lambda: 1 / 0)
     assert submit(writer, letter("b")) == ["b"]
