@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.findings import Finding, Findings, Level, dlq_tasks, named
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.settings import STORE_URL_VARIABLE
 from celery_dlq.spool import FileState, Spool, look
 from celery_dlq.states import State
 from celery_dlq.store.base import Filter
@@ -26,6 +28,12 @@ _BROKER_TIMEOUT = 3
 #: Seconds after which a parked retry that is due is late: the lease of a worker that died, and the hold of
 #: a release that was under way, have ended twice over.
 _OVERDUE_S = 180
+
+#: Celery hides settings by words in their names, and the address of the broker and of results.
+_PASSWORD_IN_CONF = (
+    "the password in dlq_store_url is shown by celery report, by celery inspect conf, and on Flower's "
+    f"page of a worker; give the URL in the environment variable {STORE_URL_VARIABLE} instead"
+)
 
 #: Open circuits that are named.
 _NAMED_CIRCUITS = 10
@@ -66,6 +74,8 @@ def _store(session: Session) -> Findings:
 
     url = parse_url(session.queue.settings.store_url)
     shown = url.render_as_string(hide_password=True)
+    if url.password and not os.environ.get(STORE_URL_VARIABLE):
+        yield Finding("store", Level.WARNING, _PASSWORD_IN_CONF)
     depth = counted(session.store.count(Filter()), "open letter")
     # Nobody holds letters under this name: a write that changes nothing, and fails where none may be.
     session.store.release_sendings("doctor", "doctor", [""])

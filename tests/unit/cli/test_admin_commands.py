@@ -133,6 +133,14 @@ def test_a_password_is_not_shown(run, app, monkeypatch):
     assert "check broker_url" in findings(result)["broker"][0][1]
 
 
+@pytest.mark.parametrize("variable", ["", "postgresql://u:hunter2@127.0.0.1:1/x"])
+def test_a_password_in_the_configuration_is_told(run, app, monkeypatch, variable):
+    app.conf.dlq_store_url = "postgresql://u:hunter2@127.0.0.1:1/x"
+    monkeypatch.setenv("CELERY_DLQ_STORE_URL", variable)
+    told = [text for level, text in findings(run("doctor"))["store"] if level == "warning"]
+    assert ["shown by celery report" in text for text in told] == [True] * (not variable)
+
+
 def test_a_relative_store_is_a_hint(run, app, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     app.conf.dlq_store_url = "sqlite:///letters.sqlite3"
