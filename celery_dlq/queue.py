@@ -292,14 +292,16 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
     @cached_property
     def redrives(self) -> Operations:
         """Makes and runs operations."""
+        from celery_dlq.redrive.means import Means
         from celery_dlq.redrive.operations import Operations
 
         # A letter is sent only to a task that this app knows.
         self.app.loader.import_default_modules()
-        return Operations(
-            self.app, self.store, self.settings,
+        means = Means(
+            app=self.app, store=self.store, settings=self.settings,
             redactor=self.redactor, reports=self._reports,
         )  # fmt: skip
+        return Operations(means)
 
     def _reports(self, task: str) -> bool:
         """Whether a worker says what becomes of the messages of ``task``."""

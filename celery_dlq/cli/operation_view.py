@@ -152,6 +152,9 @@ def next_step(operation: Operation, command: Command) -> str:
         return f"send again what has no outcome: {command('redrive', '--state', 'redriven')}"
     if counts.failed or counts.left:
         return f"mend the cause, then redrive what is dead: {command('groups')}"
+    if counts.skipped:
+        why = command("operations", "show", this, "--state", "skipped")
+        return f"see why letters were skipped, mend that, and redrive them: {why}"
     return f"nothing; the others: {command('operations', 'list')}"
 
 

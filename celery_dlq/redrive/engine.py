@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any
 
 from celery.utils.log import get_logger
 
 from celery_dlq.errors import RedriveError, StoreError
 from celery_dlq.letter import DeadLetter
 from celery_dlq.operation import Orders
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.canvas import reopen_chords
 from celery_dlq.redrive.checks import Checks, open_checks
 from celery_dlq.redrive.depth import Depths, open_depths
 from celery_dlq.redrive.ledger import Ledger, Settled, Taken
+from celery_dlq.redrive.means import Means
 from celery_dlq.redrive.pace import STEP_S
 from celery_dlq.redrive.plan import Progress
 from celery_dlq.redrive.publish import Publisher, open_publisher
 from celery_dlq.redrive.repair import Repaired, Repairs
-from celery_dlq.settings import Settings
-from celery_dlq.store.base import Operation, Store
+from celery_dlq.store.base import Operation
 
 logger = get_logger(__name__)
 
 #: Called after every step with where the redrive stands.
 OnProgress = Callable[[Progress], object]
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time, and a wait."""
-
-    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], object] = time.sleep
 
 
 @dataclass(frozen=True)
@@ -71,23 +58,11 @@ class _Way:
 
 class Redrive:
     """Sends what is left of an operation. Killed between any two steps, it loses nothing: a letter is
-    claimed under a lease before it is published, and marked only after the broker confirmed it.
+    claimed under a lease before it is published, and marked only after the broker confirmed it."""
 
-    :param reports: whether a worker reports what becomes of a task's messages.
-    """
-
-    def __init__(
-        self,
-        app: Any,
-        store: Store,
-        settings: Settings,
-        *,
-        redactor: Redactor,
-        reports: Callable[[str], bool],
-        clock: Clock | None = None,
-    ) -> None:
-        self._app, self._store, self._settings = app, store, settings
-        self._redactor, self._reports, self._clock = redactor, reports, clock or Clock()
+    def __init__(self, means: Means) -> None:
+        self._app, self._store, self._settings = means.app, means.store, means.settings
+        self._redactor, self._reports, self._clock = means.redactor, means.reports, means.clock
 
     def run(
         self,

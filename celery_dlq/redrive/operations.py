@@ -9,44 +9,29 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from celery_dlq.errors import OperationError, StoreError, UnknownOperation
 from celery_dlq.operation import Counts, OperationState, Orders
-from celery_dlq.redact import Redactor
 from celery_dlq.redrive.checks import why_no_task
-from celery_dlq.redrive.engine import Clock, OnProgress, Redrive, Run
+from celery_dlq.redrive.engine import OnProgress, Redrive, Run
 from celery_dlq.redrive.home import home_of, why_not_here
 from celery_dlq.redrive.lease import LEASE_S, Tenure, kept
+from celery_dlq.redrive.means import Means
 from celery_dlq.redrive.orders import check_canary, check_orders
 from celery_dlq.redrive.plan import Plan, make_plan, redrivable
 from celery_dlq.redrive.repair import Repairs
-from celery_dlq.settings import Settings
-from celery_dlq.store.base import Filter, Home, Operation, Store
+from celery_dlq.store.base import Filter, Home, Operation
 
 #: States in which an operation waits for somebody to run it.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})
 
 
 class Operations:
-    """The operations of an app.
+    """The operations of an app."""
 
-    :param reports: whether a worker reports what becomes of a task's messages.
-    """
-
-    def __init__(
-        self,
-        app: Any,
-        store: Store,
-        settings: Settings,
-        *,
-        redactor: Redactor,
-        reports: Callable[[str], bool],
-        clock: Clock | None = None,
-    ) -> None:
-        self._app, self._store, self._settings = app, store, settings
-        self._redactor, self._reports = redactor, reports
-        self._clock = clock or Clock()
+    def __init__(self, means: Means) -> None:
+        self._app, self._store, self._clock = means.app, means.store, means.clock
+        self._means = means
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         self._holder = f"{self._host}/{uuid.uuid4().hex}"
 
@@ -57,11 +42,11 @@ class Operations:
         :raises RepairError: a change makes no sense, or cannot be imported.
         """
         check_orders(orders)
-        Repairs(self._app, orders.repair, self._redactor)
+        Repairs(self._app, orders.repair, self._means.redactor)
         self._store.rescue(self._clock.now())
         limit, to_task = orders.pacing.limit, orders.repair.to_task
         plan = make_plan(self._app, self._store, wanted, limit=limit, to_task=to_task)
-        check_canary(orders, plan, self._reports)
+        check_canary(orders, plan, self._means.reports)
         return plan
 
     def make(
@@ -193,10 +178,7 @@ class Operations:
     def _redrive(
         self, operation: Operation, on_progress: OnProgress, should_stop: Callable[[], bool]
     ) -> Run:
-        redrive = Redrive(
-            self._app, self._store, self._settings, redactor=self._redactor,
-            reports=self._reports, clock=self._clock,
-        )  # fmt: skip
+        redrive = Redrive(self._means)
         return redrive.run(operation, on_progress=on_progress, should_stop=should_stop)
 
     @contextlib.contextmanager

@@ -3,6 +3,7 @@ import json
 import pytest
 from factories import T0, letter
 
+from celery_dlq.cli.operation_view import next_step
 from celery_dlq.operation import Guard, OperationState, Orders, Pacing
 from celery_dlq.queue import DeadLetterQueue
 
@@ -159,3 +160,9 @@ def test_its_letters_are_listed(run, read, store, two):
     assert {row["task_id"] for row in read("list", "--operation", "77")} == {"a1", "b1", "b2"}
     assert read("list", "--operation", "77", "--state", "dead") == []
     assert run("list", "--operation", "zz").exit_code == 1
+
+
+def test_what_was_skipped_is_no_end_of_it(operation):
+    done = operation(planned=2, succeeded=1, skipped=1)
+    said = next_step(done, lambda *words: " ".join(words))
+    assert said.endswith("redrive them: operations show 3fa91111aaaa --state skipped")

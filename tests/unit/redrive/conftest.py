@@ -14,7 +14,7 @@ from celery_dlq.letter import Outcome
 from celery_dlq.operation import Orders, Pacing
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive import engine
-from celery_dlq.redrive.engine import Clock
+from celery_dlq.redrive.means import Clock, Means
 from celery_dlq.redrive.operations import Operations
 from celery_dlq.redrive.sent import Sent
 from celery_dlq.states import State
@@ -134,11 +134,11 @@ def silent():
 @pytest.fixture
 def operations(app, store, publisher, time, silent):
     """Operations with batches of two."""
-    settings = Settings(batch_size=2)
-    return Operations(
-        app, store, settings, redactor=Redactor(()),
+    means = Means(
+        app=app, store=store, settings=Settings(batch_size=2), redactor=Redactor(()),
         reports=lambda task: task not in silent, clock=time.clock,
     )  # fmt: skip
+    return Operations(means)
 
 
 @pytest.fixture

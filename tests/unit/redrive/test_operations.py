@@ -11,6 +11,7 @@ from celery_dlq import Filter, Settings
 from celery_dlq.errors import FilterError, OperationError, OrdersError, UnknownOperation
 from celery_dlq.operation import Guard, OperationState, Orders, Pacing, Repair
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive.means import Means
 from celery_dlq.redrive.operations import Operations
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.redrive.sent import Sent
@@ -40,10 +41,11 @@ def resume(operations):
 @pytest.fixture
 def another(app, store, time):
     """Another process's operations."""
-    return Operations(
-        app, store, Settings(batch_size=2), redactor=Redactor(()),
+    means = Means(
+        app=app, store=store, settings=Settings(batch_size=2), redactor=Redactor(()),
         reports=lambda _: True, clock=time.clock,
     )  # fmt: skip
+    return Operations(means)
 
 
 def never():
@@ -281,10 +283,11 @@ class TestHome:
         other = Celery("bank", broker="memory://", set_as_current=False)
         for name, task in app.tasks.items():
             other.tasks[name] = task
-        return Operations(
-            other, store, Settings(), redactor=Redactor(()), reports=lambda _: True,
-            clock=time.clock,
+        means = Means(
+            app=other, store=store, settings=Settings(), redactor=Redactor(()),
+            reports=lambda _: True, clock=time.clock,
         )  # fmt: skip
+        return Operations(means)
 
     def test_another_app_does_not_carry_it_out(self, operations, make, elsewhere, fill, publisher):
         fill("a")
