@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from celery_dlq.allowed import (
+    BOOLEAN,
+    EXCEPTIONS,
+    HISTORY,
+    HOOKS,
+    MAYBE_TEXT,
+    NAMES,
+    RULES,
+    SHARE,
+    STATE,
+    TEXT,
+    Allowed,
+    number,
+    whole,
+)
 from celery_dlq.errors import SettingsError
 
 #: Overrides ``dlq_store_url``, as ``CELERY_BROKER_URL`` overrides ``broker_url``.
@@ -16,84 +30,10 @@ STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 
 _PREFIX = "dlq_"
 _DOCS = "docs/reference/settings.md"
-_WORD = re.compile("[A-Z][A-Z0-9_-]*")
 
 
-@dataclass(frozen=True)
-class _Check:
-    """What a value must be: a predicate, and the words for it in an error."""
-
-    allowed: str
-    accepts: Callable[[Any], bool]
-
-
-def _number(low: float, high: float, unit: str) -> _Check:
-    return _Check(
-        f"a number of {unit} from {low:.15g} to {high:.15g}",
-        lambda value: _is_number(value) and low <= value <= high,
-    )
-
-
-def _whole(low: int, high: int) -> _Check:
-    return _Check(
-        f"a whole number from {low} to {high}",
-        lambda value: type(value) is int and low <= value <= high,
-    )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-_SHARE = _Check(
-    "a number from 0 to 1, or None",
-    lambda value: value is None or (_is_number(value) and 0.0 <= value <= 1.0),
-)
-_TEXT = _Check("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
-_MAYBE_TEXT = _Check("a string", lambda value: isinstance(value, str))
-_STATE = _Check(
-    "a word in capitals, digits, - or _, or None",
-    lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
-)
-_HISTORY = _Check(
-    "a number of seconds from 86400 to 3153600000, or None",
-    lambda value: value is None or (_is_number(value) and 86_400 <= value <= 3_153_600_000),
-)
-_BOOLEAN = _Check("True or False", lambda value: isinstance(value, bool))
-_NAMES = _Check(
-    "a list of strings",
-    lambda value: _is_list(value) and all(isinstance(item, str) and item for item in value),
-)
-_EXCEPTIONS = _Check(
-    "a list of exception classes or their dotted names",
-    lambda value: _is_list(value) and all(_names_exception(item) for item in value),
-)
-_HOOKS = _Check(
-    "a list of callables or their dotted names",
-    lambda value: _is_list(value) and all(map(_names_callable, value)),
-)
-_RULES = _Check(
-    "a list of celery_dlq.Rule objects",
-    lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
-)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-
-
-def _names_exception(item: object) -> bool:
-    if isinstance(item, type):
-        return issubclass(item, BaseException)
-    return isinstance(item, str) and bool(item)
-
-
-def _names_callable(item: object) -> bool:
-    return callable(item) or (isinstance(item, str) and bool(item))
-
-
-def _setting(default: Any, check: _Check, text: str) -> Any:
-    return field(default=default, metadata={"check": check, "text": text})
+def _setting(default: Any, allowed: Allowed, text: str) -> Any:
+    return field(default=default, metadata={"allowed": allowed, "text": text})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,208 +42,208 @@ class Settings:
 
     store_url: str = _setting(
         "sqlite:///celery_dlq.sqlite3",
-        _TEXT,
+        TEXT,
         "SQLAlchemy URL of the dead-letter store: SQLite, PostgreSQL or MySQL/MariaDB. "
         f"The environment variable {STORE_URL_VARIABLE} overrides it.",
     )
     store_timeout: float = _setting(
         5.0,
-        _number(0.1, 300, "seconds"),
+        number(0.1, 300, "seconds"),
         "How long the store may take to connect, to give a lock, or for one statement. A letter that is "
         "not written after twice that goes to the spool.",
     )
     spool_dir: str = _setting(
         "celery_dlq_spool",
-        _TEXT,
+        TEXT,
         "Directory for letters that the store did not take; a later worker drains it.",
     )
     spool_max_size: int = _setting(
         1_073_741_824,
-        _whole(1_048_576, 2**50),
+        whole(1_048_576, 2**50),
         "Bytes that the files in dlq_spool_dir may take together; beyond it, whole letters go to the log.",
     )
     queue_size: int = _setting(
         10_000,
-        _whole(1, 1_000_000),
+        whole(1, 1_000_000),
         "Letters that may wait in a worker for the store; beyond it, the worker starts no further tasks "
         "on DLQTask until some are written.",
     )
     batch_size: int = _setting(
-        500, _whole(1, 5_000), "Letters written in one transaction, and redriven in one step."
+        500, whole(1, 5_000), "Letters written in one transaction, and redriven in one step."
     )
     ingest_queues: Sequence[str] = _setting(
         (),
-        _NAMES,
+        NAMES,
         "Dead-letter queues of the broker that each worker brings into the store; dlq ingest does it once.",
     )
     max_attempts: int = _setting(
         5,
-        _whole(1, 10_000),
+        whole(1, 10_000),
         "Runs of a task, the first included; a task's max_retries overrides it.",
     )
     retry_base: float = _setting(
         0.2,
-        _number(0.0, 86_400, "seconds"),
+        number(0.0, 86_400, "seconds"),
         "Upper bound of the first wait; it doubles with each attempt. A task's retry_backoff overrides it.",
     )
     retry_cap: float = _setting(
         30.0,
-        _number(0.0, 86_400, "seconds"),
+        number(0.0, 86_400, "seconds"),
         "Upper bound of every wait; a task's retry_backoff_max overrides it.",
     )
     retry_window: float = _setting(
         86_400.0,
-        _number(1.0, 31_536_000, "seconds"),
+        number(1.0, 31_536_000, "seconds"),
         "No attempt starts later than this after the first failure; a task's dlq_retry_window overrides it.",
     )
     retry_after_max: float = _setting(
         300.0,
-        _number(0.0, 86_400, "seconds"),
+        number(0.0, 86_400, "seconds"),
         "The longest Retry-After that is waited for; a longer one exhausts the task at once.",
     )
     restart_on_new_error: bool = _setting(
         False,
-        _BOOLEAN,
+        BOOLEAN,
         "Whether a transient failure of another type than the one before begins the schedule anew: "
         "attempts and waits count from 1. The retry window does not begin anew.",
     )
     retry_budget: float | None = _setting(
         None,
-        _SHARE,
+        SHARE,
         "Retries of a task that a process may make for each first run of it, such as 0.2 for 20 %; over it, "
         "a transient failure is a letter at once. None for no limit; a task's dlq_retry_budget overrides it.",
     )
     retry_budget_floor: int = _setting(
         3,
-        _whole(0, 1_000_000),
+        whole(0, 1_000_000),
         "Retries of a task within ten seconds that a process may make in any case; a task's "
         "dlq_retry_budget_floor overrides it.",
     )
     park_after: float = _setting(
         60.0,
-        _number(1.0, 86_400, "seconds"),
+        number(1.0, 86_400, "seconds"),
         "A retry that has to wait longer waits in the store instead of the broker, or rather in the memory "
         "of the worker that Celery lets take it. At most half of the broker's visibility timeout, and "
         "15 minutes on RabbitMQ.",
     )
     brake_failures: int = _setting(
         0,
-        _whole(0, 1_000_000),
+        whole(0, 1_000_000),
         "Failed runs of one task within dlq_brake_window, retried ones too, with no success of it between "
         "them, after which a worker stops running it; 0 for never.",
     )
     brake_window: float = _setting(
-        60.0, _number(0.1, 86_400, "seconds"), "Time within which dlq_brake_failures count."
+        60.0, number(0.1, 86_400, "seconds"), "Time within which dlq_brake_failures count."
     )
     brake_pause: float = _setting(
         30.0,
-        _number(0.1, 86_400, "seconds"),
+        number(0.1, 86_400, "seconds"),
         "How long a braked task pauses before one message is tried; it doubles with each that fails.",
     )
     brake_pause_max: float = _setting(
-        600.0, _number(0.1, 86_400, "seconds"), "Upper bound of that pause."
+        600.0, number(0.1, 86_400, "seconds"), "Upper bound of that pause."
     )
     brake_hold: int = _setting(
         1_000,
-        _whole(0, 10_000),
+        whole(0, 10_000),
         "Messages of braked tasks that a worker holds beyond its prefetch limit, so that other tasks in "
         "the same queue go on.",
     )
     brake_hold_time: float = _setting(
         600.0,
-        _number(1.0, 86_400, "seconds"),
+        number(1.0, 86_400, "seconds"),
         "How long a message is held before it goes back to the broker; at most half of the broker's "
         "visibility timeout.",
     )
     breaker_failures: int = _setting(
         0,
-        _whole(0, 1_000_000),
+        whole(0, 1_000_000),
         "Transient failures of one task within dlq_breaker_window, over all workers, after which its "
         "messages are parked instead of run; 0 for never. A task's dlq_breaker_failures overrides it.",
     )
     breaker_window: float = _setting(
         60.0,
-        _number(0.1, 86_400, "seconds"),
+        number(0.1, 86_400, "seconds"),
         "Time within which dlq_breaker_failures count; a task's dlq_breaker_window overrides it.",
     )
     breaker_recovery: float = _setting(
         30.0,
-        _number(0.1, 3_600, "seconds"),
+        number(0.1, 3_600, "seconds"),
         "How long an open circuit waits before one message is tried; it doubles with each that fails, up "
         "to ten times as long. A task's dlq_breaker_recovery overrides it.",
     )
     transient: Sequence[Any] = _setting(
-        (), _EXCEPTIONS, "Exceptions that are transient, before the built-in rules are asked."
+        (), EXCEPTIONS, "Exceptions that are transient, before the built-in rules are asked."
     )
     terminal: Sequence[Any] = _setting(
-        (), _EXCEPTIONS, "Exceptions that are terminal, before the built-in rules are asked."
+        (), EXCEPTIONS, "Exceptions that are terminal, before the built-in rules are asked."
     )
     rules: Sequence[Any] = _setting(
-        (), _RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
+        (), RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
     )
     on_dead_letter: Sequence[Any] = _setting(
         (),
-        _HOOKS,
+        HOOKS,
         "Called with every letter that is stored, dead for the first time or again. Hooks are called in the "
         "process that wrote to the store, in threads of their own.",
     )
     on_new_group: Sequence[Any] = _setting(
-        (), _HOOKS, "Called with a group when its first letter is stored."
+        (), HOOKS, "Called with a group when its first letter is stored."
     )
     on_regression: Sequence[Any] = _setting(
-        (), _HOOKS, "Called with a group that is back after it was resolved or ignored."
+        (), HOOKS, "Called with a group that is back after it was resolved or ignored."
     )
     on_operation_aborted: Sequence[Any] = _setting(
-        (), _HOOKS, "Called with an operation that its guard has ended."
+        (), HOOKS, "Called with an operation that its guard has ended."
     )
     on_redriven: Sequence[Any] = _setting(
-        (), _HOOKS, "Called with every letter whose message the broker has again."
+        (), HOOKS, "Called with every letter whose message the broker has again."
     )
     on_resolved: Sequence[Any] = _setting(
-        (), _HOOKS, "Called with every letter whose message succeeded."
+        (), HOOKS, "Called with every letter whose message succeeded."
     )
     redact: Sequence[str] = _setting(
-        (), _NAMES, "Further parts of key names whose values are hidden in displayed arguments."
+        (), NAMES, "Further parts of key names whose values are hidden in displayed arguments."
     )
     max_deliveries: int = _setting(
         3,
-        _whole(1, 1_000),
+        whole(1, 1_000),
         "Runs of a message whose worker dies under it, the first included; then it is a letter. "
         "With 1 or 2, every message that comes back runs alone in its worker.",
     )
-    release: str = _setting("", _MAYBE_TEXT, "Release of your code, kept with each letter.")
+    release: str = _setting("", MAYBE_TEXT, "Release of your code, kept with each letter.")
     events: bool = _setting(
         True,
-        _BOOLEAN,
+        BOOLEAN,
         "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, which "
         "Flower's list of tasks shows.",
     )
     event_state: str | None = _setting(
         "DEAD-LETTERED",
-        _STATE,
+        STATE,
         "State that monitors are to show for a dead letter; REDRIVEN follows when a worker has its message "
         "again. None to leave both to Celery, which shows FAILURE.",
     )
     worker_metrics: bool = _setting(
         False,
-        _BOOLEAN,
+        BOOLEAN,
         "Whether a worker counts letters, retries and writes on the default registry of prometheus_client, "
         "for you to serve. Needs the extra prometheus.",
     )
     claim_lease: float = _setting(
         120.0,
-        _number(1.0, 86_400, "seconds"),
+        number(1.0, 86_400, "seconds"),
         "How long a redrive holds a letter before it is taken for dead and the letter is free again.",
     )
     outcome_timeout: float = _setting(
         86_400.0,
-        _number(1.0, 31_536_000, "seconds"),
+        number(1.0, 31_536_000, "seconds"),
         "How long the outcome of a redriven message is awaited; after that it is unknown, until it comes. "
         "Longer than its task may take, with all its retries.",
     )
     history_retention: float | None = _setting(
         365 * 86_400.0,
-        _HISTORY,
+        HISTORY,
         "How long it is remembered what people did, what became of operations that ended, how messages "
         "of closed letters were changed, and how many letters died when; None for ever. Workers forget what "
         "is older.",
@@ -336,7 +276,7 @@ class Settings:
             chosen["store_url"] = environ[STORE_URL_VARIABLE]
         for item in fields(cls):
             if item.name in chosen:
-                _check(item.name, chosen[item.name], item.metadata["check"])
+                _check(item.name, chosen[item.name], item.metadata["allowed"])
         settings = cls(**chosen)
         settings._check_together()
         return settings
@@ -370,9 +310,9 @@ def check_option(task: str, option: str, value: Any) -> None:
     :raises SettingsError: a value that is not allowed.
     """
     name = option.removeprefix(_PREFIX)
-    [check] = [item.metadata["check"] for item in fields(Settings) if item.name == name]
+    [allowed] = [item.metadata["allowed"] for item in fields(Settings) if item.name == name]
     try:
-        _check(name, value, check)
+        _check(name, value, allowed)
     except SettingsError as error:
         raise SettingsError(f"Task {task}: {error}") from None
 
@@ -399,11 +339,11 @@ def _unknown(name: str, key: str, names: set[str]) -> str:
     return f"Unknown setting {key!r}: did you mean {beginning + meant!r}? See {_DOCS}."
 
 
-def _check(name: str, value: Any, check: _Check) -> None:
+def _check(name: str, value: Any, allowed: Allowed) -> None:
     try:
-        accepted = check.accepts(value)
+        accepted = allowed.accepts(value)
     except Exception as error:
         raise SettingsError(f"{_PREFIX}{name} cannot be read: {error}. See {_DOCS}.") from error
     if not accepted:
         shown = "********" if name == "store_url" else repr(value)
-        raise SettingsError(f"{_PREFIX}{name} = {shown} is not {check.allowed}. See {_DOCS}.")
+        raise SettingsError(f"{_PREFIX}{name} = {shown} is not {allowed.words}. See {_DOCS}.")

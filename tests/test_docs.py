@@ -97,7 +97,7 @@ class TestSettings:
         for item in fields(Settings):
             default, allowed, meaning = documented[f"`dlq_{item.name}`"]
             assert ast.literal_eval(default.strip("`")) == item.default
-            assert allowed == item.metadata["check"].allowed
+            assert allowed == item.metadata["allowed"].words
             assert meaning == item.metadata["text"]
 
     def test_the_variable_is_recommended_where_urls_are_given(self) -> None:

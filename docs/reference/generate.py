@@ -45,7 +45,7 @@ HERE = Path(__file__).parent
 def settings_table() -> str:
     """Every ``dlq_*`` setting."""
     rows = [
-        (f"`dlq_{item.name}`", f"`{item.default!r}`", item.metadata["check"].allowed, item.metadata["text"])
+        (f"`dlq_{item.name}`", f"`{item.default!r}`", item.metadata["allowed"].words, item.metadata["text"])
         for item in fields(Settings)
     ]  # fmt: skip
     return table(("key", "default", "allowed", "meaning"), rows)
