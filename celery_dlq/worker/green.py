@@ -10,7 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from celery.platforms import EX_FAILURE
+from celery.utils.log import get_logger
 from celery.worker import state
+
+logger = get_logger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
@@ -64,8 +68,21 @@ class GreenShutdown:
                 signal.signal(number, partial(self._handle, handler))
 
     def _handle(self, handler: Any, number: int, frame: Any) -> None:
-        self._is_cold = self._is_cold or handler.__name__ == "worker_Cold"
+        is_cold = handler.__name__ == "worker_Cold"
+        self._is_cold = self._is_cold or is_cold
         spawn = self._consumer.pool.spawn_n
-        spawn(handler, number, frame)
+        spawn(partial(_terminate_after, handler) if is_cold else handler, number, frame)
         # It begins with setting other handlers, for the next signal.
         spawn(self._wrap_handlers)
+
+
+def _terminate_after(handler: Callable[..., object], number: int, frame: Any) -> None:
+    """Before 5.7, Celery's handler of cold shutdowns ends the worker only when nothing failed on its way,
+    such as its word to the broker, on a connection that the consumer's greenlet is reading."""
+    try:
+        handler(number, frame)
+    except Exception as error:  # noqa: BLE001 - a signal came; the worker is to end
+        logger.warning("the shutdown goes on, though Celery's handler failed: %r", error)
+    finally:
+        if state.should_terminate in (None, False):
+            state.should_terminate = EX_FAILURE

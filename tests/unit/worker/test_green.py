@@ -1,8 +1,10 @@
 import signal
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from celery.platforms import EX_FAILURE
 from celery.worker import state
 
 from celery_dlq.worker.green import GreenShutdown
@@ -50,7 +52,8 @@ def consumer():
 
 
 @pytest.fixture
-def shutdown(consumer):
+def shutdown(consumer, monkeypatch):
+    monkeypatch.setattr(state, "should_terminate", None)
     shutdown = GreenShutdown(consumer)
     shutdown.join()
     return shutdown
@@ -116,6 +119,41 @@ def test_a_cold_shutdown_begins_nothing_more(handlers, consumer, shutdown):
     handlers[signal.SIGQUIT](signal.SIGQUIT, None)
     consumer.on_task_request("goes back")
     assert consumer.ran == ["taken"]
+
+
+def out_of_order():
+    raise RuntimeError("this socket is used by another greenlet")
+
+
+@pytest.mark.parametrize("then", [None, out_of_order])
+def test_a_cold_shutdown_ends_the_worker_whatever_fails_on_its_way(
+    handlers, consumer, shutdown, then
+):
+    seen = []
+    handlers[signal.SIGQUIT] = celerys("worker_Cold", seen, then)
+    shutdown.start()
+    handlers[signal.SIGQUIT](signal.SIGQUIT, None)
+    assert state.should_terminate is None, "its tasks have their time first"
+    consumer.pool.run()
+    assert (seen, state.should_terminate) == (["worker_Cold"], EX_FAILURE)
+
+
+def test_what_celery_says_of_its_end_stands(handlers, consumer, shutdown, monkeypatch):
+    seen = []
+    say = partial(monkeypatch.setattr, state, "should_terminate", 7)
+    handlers[signal.SIGQUIT] = celerys("worker_Cold", seen, say)
+    shutdown.start()
+    handlers[signal.SIGQUIT](signal.SIGQUIT, None)
+    consumer.pool.run()
+    assert state.should_terminate == 7
+
+
+def test_a_warm_shutdown_terminates_nothing(handlers, consumer, shutdown):
+    handlers[signal.SIGTERM] = celerys("worker_Warm", [])
+    shutdown.start()
+    handlers[signal.SIGTERM](signal.SIGTERM, None)
+    consumer.pool.run()
+    assert state.should_terminate is None
 
 
 @pytest.mark.parametrize(("cold", "times"), [(True, 1), (1, 1), (None, 0), (False, 0)])
