@@ -86,6 +86,12 @@ def retries_without_exc(self):
 
 
 @also_late
+@task(dlq_retry_budget=0.0, dlq_retry_budget_floor=0)
+def over_its_budget(self):
+    raise ConnectionError("the bank is down")
+
+
+@also_late
 @task()
 def retry_unpublishable(self):
     transport = "redis" if app.conf.broker_url.startswith("redis") else "amqp"

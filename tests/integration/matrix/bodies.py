@@ -131,6 +131,12 @@ def _retries() -> Iterator[Mode]:
         ours="Retried; then a letter with every attempt.",
     )  # fmt: skip
     yield from both(
+        "budget", "It raises a transient exception, and its retry budget is used up",
+        "matrix.over_its_budget", end=letter(Reason.BUDGET, "ConnectionError"),
+        plain=f"There is no such budget. {_FAILS}",
+        ours="A letter at once, without a retry.",
+    )  # fmt: skip
+    yield from both(
         "retry-unpublished", "Its retry cannot be published", "matrix.retry_unpublishable",
         end=letter(Reason.REJECTED, result=None),
         plain="The message is rejected: gone on Redis, and on RabbitMQ without a dead-letter exchange.",
