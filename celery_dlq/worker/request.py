@@ -24,6 +24,7 @@ from celery_dlq.letter import DeadLetter, Failure, Outcome
 from celery_dlq.redact import safe_message
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.worker.admission.counted import CountedRequest
+from celery_dlq.worker.admission.deliveries import came_back
 from celery_dlq.worker.body.ending import aborted
 from celery_dlq.worker.body.failure import unwrap
 from celery_dlq.worker.body.parking import parked_letter
@@ -59,20 +60,21 @@ class DLQRequest(CountedRequest):
     #: What must wait for that letter: later calls of the same end, in order.
     _dlq_after: list[Callable[[], object]] | None = None
 
+    # The one such method of the classes on the way to Celery's: each further one would cost every message
+    # as much again as all that is done here.
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, **options)
         check_request(self)
+        if came_back(message):
+            self._count_deliveries()
         # The headers that were sent: in the protocol of Celery 3 the request's are made of the body.
+        redriven, retried = REDRIVE_HEADER in message.headers, self._request_dict.get("retries")
         # A retry is among them: the message that was retried may have run once more, beside it, and died.
-        if (
-            REDRIVE_HEADER in message.headers
-            or self._dlq_came_back
-            or self.request_dict.get("retries")
-        ):
+        if redriven or retried or self._dlq_came_back:
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success
-            if REDRIVE_HEADER in message.headers and not self.request_dict.get("retries"):
+            if redriven and not retried:
                 tell_redriven(self)
 
     def on_failure(

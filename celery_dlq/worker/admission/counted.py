@@ -9,14 +9,15 @@ from celery.exceptions import TaskRevokedError
 
 from celery_dlq.delivery import Delivery
 from celery_dlq.headers import redrive_of
-from celery_dlq.worker.admission.deliveries import came_back
 from celery_dlq.worker.admission.watched import WatchedRequest
 from celery_dlq.worker.identity import letter_id
 
 
 class CountedRequest(WatchedRequest):
-    """A request that asks :class:`~celery_dlq.worker.admission.deliveries.Deliveries` before it runs, if the
-    broker has delivered its message before. Any other request pays for one look at the message."""
+    """A request that asks :class:`~celery_dlq.worker.admission.deliveries.Deliveries` before it runs, once it
+    is known that the broker has delivered its message before. Any other one pays nothing."""
+
+    _dlq_came_back = False
 
     #: This delivery, last, and those before it that did not end; empty when it is not counted.
     _dlq_known: tuple[Delivery, ...] = ()
@@ -24,10 +25,10 @@ class CountedRequest(WatchedRequest):
     _dlq_decided = False
     _dlq_pool: Any = None
 
-    def __init__(self, message: Any, **options: Any) -> None:
-        super().__init__(message, **options)
-        self._dlq_came_back = came_back(message)
-        if self._dlq_came_back and not str(self.type).startswith("celery."):
+    def _count_deliveries(self) -> None:
+        """Its message came back."""
+        self._dlq_came_back = True
+        if not str(self.type).startswith("celery."):
             # Celery shadows the method with a subclass made per task; an instance attribute is seen.
             self.__dict__["execute_using_pool"] = self._execute_counted
 

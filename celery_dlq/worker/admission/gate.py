@@ -126,6 +126,8 @@ class Gate:
 
     def _holds(self, request: Any) -> bool:
         try:
+            if self._brake is None and not self._is_full():
+                return False  # as nearly always
             if not isinstance(request, DLQRequest):
                 return False
             if self._brake is not None:

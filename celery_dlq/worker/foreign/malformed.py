@@ -92,7 +92,7 @@ def check_request(request: Any) -> None:
 
 def _is_plain(request: Any) -> bool:
     """Whether ``request`` is as nearly all are, by a look that costs a microsecond less."""
-    fields = request.request_dict
+    fields = request._request_dict
     return (
         type(request._kwargs) is dict
         and type(request._args) in _LISTS
