@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY
+from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app
 from celery_dlq.cli.operation_view import eta_text, next_step
 from celery_dlq.cli.progress import Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.session import Session
@@ -131,7 +131,7 @@ def end(session: Session, operation: Operation, *, left_alone: bool, waited: boo
     if unsent > 0 and operation.state in ENDED:
         tell(f"{unsent:,} were not sent and are as they were.")
     if operation.state is not OperationState.DONE:
-        cause = f": {operation.cause}" if operation.cause else ""
+        cause = f": {for_app(operation.cause)}" if operation.cause else ""
         tell(visible(f"Operation {operation.id} is {operation.state.value}{cause}"))
     if operation.counts.succeeded < operation.counts.planned:
         tell(f"Next: {next_step(operation, session.command)}")

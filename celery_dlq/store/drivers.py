@@ -46,27 +46,28 @@ def parse_url(text: str) -> URL:
         url = make_url(text)
     except (exc.ArgumentError, ValueError):
         # The parser's own message repeats the URL, password and all.
-        raise SettingsError(
-            "dlq_store_url is not a database URL; write it like "
-            f"postgresql://user:password@host/name. See {_DOCS}."
+        raise _wrong(
+            "is not a database URL; write it like postgresql://user:password@host/name"
         ) from None
     if "@" in (url.host or ""):
         # What is behind it would be shown, and looked up, as a part of the host's name.
-        raise SettingsError(
-            f"dlq_store_url has an @ in its user or password; write it as %40. See {_DOCS}."
-        )
+        raise _wrong("has an @ in its user or password; write it as %40")
     if url.drivername not in _DRIVERS:
-        raise SettingsError(
-            f"dlq_store_url names {url.drivername!r}, which is not supported; use sqlite, "
-            f"postgresql (with psycopg) or mysql (with pymysql). See {_DOCS}."
+        raise _wrong(
+            f"names {url.drivername!r}, which is not supported; use sqlite, postgresql (with psycopg) "
+            "or mysql (with pymysql)"
         )
     url = url.set(drivername=_DRIVERS[url.drivername])
     if url.drivername == "sqlite" and (url.database or ":memory:") == ":memory:":
-        raise SettingsError(
-            "dlq_store_url names a database in memory, which ends with its process; name a file, "
-            f"like sqlite:///celery_dlq.sqlite3. See {_DOCS}."
+        raise _wrong(
+            "names a database in memory, which ends with its process; name a file, like "
+            "sqlite:///celery_dlq.sqlite3"
         )
     return url
+
+
+def _wrong(what: str) -> SettingsError:
+    return SettingsError(f"dlq_store_url {what}. See {_DOCS}.")
 
 
 def open_engine(url: URL, timeout: float | None) -> Engine:

@@ -12,6 +12,8 @@ from celery_dlq.errors import RecordRefused, SchemaError, StoreError, StoreUnava
 #: The next step when the schema does not fit.
 UPGRADE = "run: celery -A <app> dlq db upgrade"
 
+_GRANT = "give the user of dlq_store_url the rights that docs/howto/install-on-postgresql-or-mysql.md names."
+
 # An error is known by PostgreSQL's SQLSTATE or MySQL's number (its SQLSTATEs say too little).
 
 # PostgreSQL: serialization_failure, deadlock_detected. MySQL: a record changed since it was read,
@@ -28,6 +30,9 @@ _LATE = frozenset({"57014", "55P03", 1205, 1969, 3024})
 
 # PostgreSQL: read_only_sql_transaction. MySQL: --read-only, and the same of a whole server.
 _READ_ONLY = frozenset({"25006", 1290, 1836})
+
+# PostgreSQL: insufficient_privilege. MySQL: no right to a table, or to a column.
+_FORBIDDEN = frozenset({"42501", 1142, 1143})
 
 # PostgreSQL: program_limit_exceeded.
 _TOO_LARGE = "54000"
@@ -84,6 +89,8 @@ def _server_error(error: exc.DBAPIError, said: str, where: str) -> StoreError:
             f"The dead-letter store at {where} is read-only ({said}); let the user of dlq_store_url "
             "write, or set another one."
         )
+    if mark in _FORBIDDEN:
+        return StoreError(f"The dead-letter store at {where} refused ({said}); {_GRANT}")
     return StoreError(_refusal(where, said))
 
 

@@ -134,6 +134,16 @@ def test_what_only_this_record_causes_is_told_from_a_store_that_fails(error, url
 
 
 @pytest.mark.parametrize(
+    ("error", "url"),
+    [(postgres("42501"), POSTGRES), (mysql(1142), MYSQL), (mysql(1143), MYSQL)],
+)
+def test_a_right_that_is_missing_is_to_be_given(error, url):
+    found = store_error(error, url)
+    assert type(found) is StoreError
+    assert "rights that docs/howto/install-on-postgresql-or-mysql.md names" in str(found)
+
+
+@pytest.mark.parametrize(
     ("error", "url"), [(postgres("25006"), POSTGRES), (mysql(1290), MYSQL), (mysql(1836), MYSQL)]
 )
 def test_a_read_only_server_fails_for_every_record(error, url):
