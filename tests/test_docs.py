@@ -305,6 +305,12 @@ class TestSchema:
         assert [name for name in names if f"`{name}`" not in text] == []
         assert f"The schema is at version {schema.HEAD}." in text
 
+    def test_a_worker_with_fewer_rights_has_one_to_every_table(self) -> None:
+        page = read(DOCS / "howto" / "install-on-postgresql-or-mysql.md")
+        [statements] = re.findall(r"```\n(GRANT.+?)```", page, re.DOTALL)
+        granted = re.findall(r"celery_\w+", statements)
+        assert sorted(granted) == sorted([*tables.metadata.tables, tables.VERSION_TABLE])
+
 
 class TestWaysToDie:
     text = read(REFERENCE / "ways_to_die.md")

@@ -10,12 +10,12 @@ import click
 from celery_dlq.classify.written import Written, parse
 from celery_dlq.cli.render import Column, Facts, Part, Table
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.letter import DeadLetter
+from celery_dlq.letter import DeadLetter, Explanation
 from celery_dlq.view.records import attempt_record
 from celery_dlq.view.text import first_line
 
 if TYPE_CHECKING:
-    from celery_dlq.classify import Classifier
+    from celery_dlq.classify import Classifier, Decision
 
 _OWN = "what the task raises or says itself: Transient, Terminal, classify(), its options"
 
@@ -44,36 +44,43 @@ def names_type(text: str) -> bool:
 
 def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
     """Why ``letter`` was judged as it was, and what today's rules know of its exception type."""
-    decided = letter.explanation
-    record = {
+    record, decision = _decided(letter), [_decided_facts(letter), _attempts(letter)]
+    if not _is_imported(letter.exception_type):
+        return record, decision
+    today, parts = explain_type(letter.exception_type, classifier)
+    return {**record, "today": today}, [*decision, *parts]
+
+
+def _decided(letter: DeadLetter) -> dict[str, Any]:
+    return {
         "task_id": letter.task_id,
         "task": letter.task,
         "exception_type": letter.exception_type,
-        **vars(decided),
-        "verdict": decided.verdict.value,
+        **vars(letter.explanation),
+        "verdict": letter.verdict.value,
         "attempts": [
             {name: record[name] for name in _ATTEMPT_FIELDS}
             for record in map(attempt_record, letter.attempts)
         ],
         "today": None,
     }
-    facts = Facts(
+
+
+def _decided_facts(letter: DeadLetter) -> Part:
+    return Facts(
         "Decided when it died",
         [
             ("Letter", letter.task_id),
             ("Task", letter.task),
             ("Exception", letter.exception_type),
-            ("Verdict", decided.verdict.value),
-            ("Rule", decided.rule),
-            ("Evidence", decided.evidence),
-            ("Path", decided.path),
+            ("Verdict", letter.verdict.value),
+            *_why(letter.explanation),
         ],
     )
-    decision = [facts, _attempts(letter)]
-    if not _is_imported(letter.exception_type):
-        return record, decision
-    today, parts = explain_type(letter.exception_type, classifier)
-    return {**record, "today": today}, [*decision, *parts]
+
+
+def _why(decided: Explanation | Decision) -> list[tuple[str, str]]:
+    return [("Rule", decided.rule), ("Evidence", decided.evidence), ("Path", decided.path)]
 
 
 def _attempts(letter: DeadLetter) -> Part:
@@ -125,9 +132,7 @@ def explain_traceback(written: Written, classifier: Classifier) -> Explained:
             ("Message", first_line(written.message)),
             ("Verdict", decided.verdict.value + (", unless:" if unknown else "")),
             *(("Not told", item) for item in unknown),
-            ("Rule", decided.rule),
-            ("Evidence", decided.evidence),
-            ("Path", decided.path),
+            *_why(decided),
             ("Asked before", _OWN),
         ],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from celery_dlq.cli.render import Column, Facts, Part, Table
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.view.times import duration
+
+if TYPE_CHECKING:
+    from celery_dlq.retry.outlook import Planned
 
 _COLUMNS = (
     Column("ATTEMPT", right=True, rigid=True),
@@ -73,20 +76,7 @@ def _record(session: Session, task: Any) -> dict[str, Any]:
     from celery_dlq.retry.outlook import outlook
     from celery_dlq.worker.body.retrying import policy_of
 
-    found = policy_of(task)
-    attempts: list[dict[str, Any]] = [
-        {
-            "number": planned.number,
-            "wait_low_s": planned.wait.low,
-            "wait_high_s": planned.wait.high,
-            "start_low_s": planned.start.low,
-            "start_high_s": planned.start.high,
-        }
-        for planned in outlook(found)
-    ]
-    held = session.queue.hold.at_most_s
-    for attempt in attempts:
-        attempt["notes"] = [*_notes(attempt, found.window, held)]
+    found, held = policy_of(task), session.queue.hold.at_most_s
     return {
         "task": task.name,
         "max_attempts": found.max_attempts,
@@ -96,9 +86,20 @@ def _record(session: Session, task: Any) -> dict[str, Any]:
         "fixed_wait_s": found.fixed_delay,
         "retry_window_s": found.window,
         "retry_after_max_s": found.retry_after_max,
-        "attempts": attempts,
+        "attempts": [_attempt(planned, found.window, held) for planned in outlook(found)],
         "rules": [*_rules(session, task)],
     }
+
+
+def _attempt(planned: Planned, window: float, held: float) -> dict[str, Any]:
+    attempt: dict[str, Any] = {
+        "number": planned.number,
+        "wait_low_s": planned.wait.low,
+        "wait_high_s": planned.wait.high,
+        "start_low_s": planned.start.low,
+        "start_high_s": planned.start.high,
+    }
+    return {**attempt, "notes": [*_notes(attempt, window, held)]}
 
 
 def _notes(attempt: dict[str, Any], window: float, held: float) -> Iterator[str]:

@@ -77,10 +77,7 @@ def make_edit(
     _check_dead(letter)
     accepted = accepted_by(app)
     before = contents_of(letter, accepted)
-    wanted = {**contents_of(letter, accepted), **changes}
-    if isinstance(wanted["headers"], Mapping):
-        staying = {name: value for name, value in before["headers"].items() if _stays(name)}
-        wanted["headers"] = {**staying, **wanted["headers"]}
+    wanted = _wanted(contents_of(letter, accepted), changes)
     after = with_contents(letter, wanted, accepted)
     diff = describe(before, contents_of(after, accepted), redactor)
     if not diff:
@@ -96,6 +93,14 @@ def make_edit(
         who=who,
         at=at,
     )
+
+
+def _wanted(contents: Contents, changes: Mapping[str, Any]) -> Contents:
+    wanted = {**contents, **changes}
+    if isinstance(wanted["headers"], Mapping):
+        staying = {name: value for name, value in contents["headers"].items() if _stays(name)}
+        wanted["headers"] = {**staying, **wanted["headers"]}
+    return wanted
 
 
 def _check_dead(letter: DeadLetter) -> None:

@@ -15,7 +15,7 @@ from celery_dlq.codec import dump_json
 from celery_dlq.delivery import Delivery
 from celery_dlq.fingerprint import fingerprint
 from celery_dlq.headers import COMPRESSED_HEADER, DELIVERY_HEADERS, RELEASE_HEADERS, redrive_of
-from celery_dlq.letter import Attempt, DeadLetter, Envelope, Failure
+from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation, Failure
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.body.failure import app_frames, bounded_traceback, read_attempts, type_name
@@ -110,32 +110,33 @@ def failure_of(
     if reason is Reason.TERMINAL and decision.verdict is Verdict.TRANSIENT:
         # Nobody can retry here any more, so a transient failure has used up what it had.
         reason = Reason.EXHAUSTED
-    explanation = decision.explanation()
-    name, failed_at = _raised_type(subject(exc)), datetime.now(timezone.utc)
-    headers = request.request_dict
-    last = Attempt(
-        number=(headers.get("retries") or 0) + 1,
+    last = _last_attempt(request, subject(exc), decision.explanation())
+    return Failure(
+        reason=reason,
+        explanation=decision.explanation(),
+        exception_type=last.exception_type,
+        message=last.message,
+        traceback=bounded_traceback(traceback),
+        frames=app_frames(subject(exc)) or app_frames(exc),
+        failed_at=last.failed_at,
+        attempts=(*read_attempts(request.request_dict), last),
+        pid=last.pid,
+    )
+
+
+def _last_attempt(request: Any, exc: BaseException, explanation: Explanation) -> Attempt:
+    return Attempt(
+        number=(request.request_dict.get("retries") or 0) + 1,
         redrive=redrive_of(request.message.headers),
-        failed_at=failed_at,
-        exception_type=name,
-        message=safe_message(subject(exc)),
+        failed_at=datetime.now(timezone.utc),
+        exception_type=_raised_type(exc),
+        message=safe_message(exc),
         verdict=explanation.verdict,
         rule=explanation.rule,
         evidence=explanation.evidence,
         path=explanation.path,
         worker=request.hostname or "",
         pid=pid_of_run(request.worker_pid),
-    )
-    return Failure(
-        reason=reason,
-        explanation=explanation,
-        exception_type=name,
-        message=last.message,
-        traceback=bounded_traceback(traceback),
-        frames=app_frames(subject(exc)) or app_frames(exc),
-        failed_at=failed_at,
-        attempts=(*read_attempts(headers), last),
-        pid=last.pid,
     )
 
 
