@@ -33,6 +33,8 @@ from celery_dlq.store.sql import SQLStore
 LETTERS = int(os.environ.get("BENCH_LETTERS", "1000000"))
 ROUNDS, BATCH = 7, 2_000
 TASKS, QUEUES, GROUPS, DAYS = 40, 5, 400, 30
+#: A text that a handful of the letters have, and how many these are.
+NEEDLE, HANDFUL = "needle", 6
 #: Seconds between two rounds: what Flower keeps of the store is then too old to be shown.
 REST_S = 11.0
 
@@ -62,7 +64,10 @@ def _pages(some: DeadLetter) -> dict[str, str]:
         "letters": "/dead-letters/letters",
         "letters of a task": f"/dead-letters/letters?task={some.task}",
         "letters of an exception, by time": f"/dead-letters/letters?exception=ValueError&since={since}",
-        "letters by text": f"/dead-letters/letters?search={some.message}",
+        "letters by text, frequent": f"/dead-letters/letters?search={some.message}",
+        "letters by text, in a handful": f"/dead-letters/letters?search={NEEDLE}",
+        "letters by text, in none": "/dead-letters/letters?search=haystack",
+        "letters by worker, none": "/dead-letters/letters?worker=nobody",
         "one letter": f"/dead-letters/letters/{some.task_id}",
         "operations": "/dead-letters/operations",
     }
@@ -131,6 +136,8 @@ def _fill(store_url: str) -> DeadLetter:
     made: list[DeadLetter] = []
     for first in range(0, LETTERS, BATCH):
         made = [_letter(drawn) for _ in range(min(BATCH, LETTERS - first))]
+        if first % (LETTERS // HANDFUL) < BATCH:
+            made[0] = made[0].with_(message=NEEDLE)
         store.save(made)
     assert store.count(Filter()) == LETTERS
     store.close()

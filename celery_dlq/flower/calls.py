@@ -53,7 +53,7 @@ class Calls:
         try:
             return await asyncio.wait_for(asyncio.shield(started), self.patience_s)
         except asyncio.TimeoutError:
-            started.add_done_callback(_look_at)
+            started.add_done_callback(look_at)
             raise NotYet(
                 f"The dead-letter store has not answered for {self.patience_s:g} seconds; "
                 "check that the database is up, or ask for less."
@@ -89,8 +89,8 @@ def _carry_out(job: concurrent.futures.Future[T], work: Callable[[], T]) -> None
         job.set_result(result)
 
 
-def _look_at(future: asyncio.Future[Any]) -> None:
-    # Else asyncio complains that nobody did.
+def look_at(future: asyncio.Future[Any]) -> None:
+    """Take note of what nobody waits for any more; else asyncio complains that nobody did."""
     if not future.cancelled():
         future.exception()
 

@@ -55,6 +55,9 @@ class Page:
 
     letters: tuple[DeadLetter, ...]
     next: str | None
+    #: When looking was given up: the last failure of the last letter that was looked at. Older ones may
+    #: match, too, and ``next`` goes on with them.
+    searched_to: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +167,18 @@ class Store(Redrives, Protocol):
     def match_ids(self, prefix: str, limit: int = 10) -> list[str]:
         """Up to ``limit`` task ids that begin with ``prefix``."""
 
-    def find(self, wanted: Filter, *, limit: int = 50, after: str | None = None) -> Page:
+    def find(
+        self,
+        wanted: Filter,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        patience_s: float | None = None,
+    ) -> Page:
         """A page of letters, newest failure first, without their attempts, tracebacks, bodies, headers
         and properties. ``after`` is the mark of the page before; raises ``FilterError`` when it is
-        none."""
+        none. A text or a worker is looked for in one letter after the other: for about ``patience_s``
+        seconds, then the page says how far; with None until the page is full, or no letter is left."""
 
     def count(self, wanted: Filter) -> int:
         """How many letters match."""

@@ -61,6 +61,11 @@ class Filter:
         """The names of the fields that restrict."""
         return frozenset(item.name for item in fields(self) if getattr(self, item.name))
 
+    @property
+    def indexed(self) -> Filter:
+        """What of it the indexes know. For the rest, one letter after the other is looked at."""
+        return replace(self, search=None, worker=None)
+
     def only(self, state: State) -> Filter:
         """The same letters, as far as they are in ``state``."""
         return replace(self, states=frozenset({state}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -31,6 +33,7 @@ from celery_dlq.store import (
     reclassify,
     rollups,
     schema,
+    search,
     tables,
     triage,
 )
@@ -67,9 +70,15 @@ class SQLStore(SQLRedrives):
     """
 
     def __init__(
-        self, url: str, *, timeout: float = 5.0, listener: StoreListener | None = None
+        self,
+        url: str,
+        *,
+        timeout: float = 5.0,
+        listener: StoreListener | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = Database(url, timeout=timeout)
+        self._monotonic = monotonic
         self._listener = listener or Nobody()
         self._checked_in: int | None = None
 
@@ -120,10 +129,21 @@ class SQLStore(SQLRedrives):
     def match_ids(self, prefix: str, limit: int = 10) -> list[str]:
         return self._read(lambda connection: query.match_ids(connection, prefix, limit))
 
-    def find(self, wanted: Filter, *, limit: int = 50, after: str | None = None) -> Page:
+    def find(
+        self,
+        wanted: Filter,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        patience_s: float | None = None,
+    ) -> Page:
+        until = math.inf if patience_s is None else self._monotonic() + patience_s
         return self._read(
-            lambda connection: query.find_page(connection, wanted, limit=limit, after=after)
-        )
+            lambda connection: search.find_page(
+                connection, wanted, limit=limit, after=after,
+                is_enough=lambda: self._monotonic() >= until,
+            )
+        )  # fmt: skip
 
     def count(self, wanted: Filter) -> int:
         return self._read(lambda connection: query.count(connection, wanted))

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from factories import attempt, letter
 from looking import is_locked, look_at
 from playwright.sync_api import Page, expect
 
@@ -85,6 +86,31 @@ def test_a_hostile_letter_is_text(shop, page):
         expect(page.locator(".dlq")).to_contain_text("\\u202e")
         expect(page).to_have_title("Dead letters · Flower")
     look_at(page, "letter-hostile")
+
+
+def test_a_search_goes_on_by_itself_until_something_is_found(shop, open_page, logged_in):
+    shop.dlq.store.save(
+        [
+            letter(f"{n:02}", attempt(minutes=n), message="the needle" if n == 3 else "hay")
+            for n in range(12)
+        ]
+    )
+    flower = shop.start_flower("--basic_auth=ann:secret", PROJ_SEARCH_STEP="2")
+    try:
+        page = open_page(flower.url, **logged_in)
+        page.goto("/dead-letters/letters?search=needle")
+        expect(rows(page)).to_have_count(1)
+        expect(rows(page)).to_contain_text("the needle")
+        expect(page).to_have_url(re.compile(r"search=needle&after="))
+        expect(page.locator("#dlq-searched")).to_contain_text("Searched back to 2026-11-21 12:02")
+        page.get_by_label("Select all on this page").check()
+        expect(page.get_by_label("Select 03")).to_be_checked()
+        look_at(page, "letters-searched")
+        page.get_by_role("link", name="Search further").click()
+        expect(page.locator(".dlq-empty")).to_have_text("No further letters match.")
+        expect(page.locator("#dlq-searched")).to_have_count(0)
+    finally:
+        flower.stop()
 
 
 def test_filters_that_make_no_sense_say_what_does(page):

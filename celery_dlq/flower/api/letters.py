@@ -16,6 +16,9 @@ from celery_dlq.view import records, times
 _OF_GROUPS = ("task", "exception", "group", "since", "until")
 _OF_TRIAGE = ("status", "mark", "owner")
 
+#: Seconds for which letters are looked for one by one. Longer than for a page: programs wait.
+_PATIENCE_S = 2.0
+
 
 class Letters(Api):
     """``GET /api/dead-letters``"""
@@ -25,9 +28,12 @@ class Letters(Api):
         given = asked(self.request)
         wanted = read_filter(given, times.utc_now(), beside=("limit", "after"))
         limit, after = limit_of(given), first(given, "after") or None
-        page = await self.site.ask(lambda store: store.find(wanted, limit=limit, after=after))
+        page = await self.site.ask(
+            lambda store: store.find(wanted, limit=limit, after=after, patience_s=_PATIENCE_S)
+        )
         letters = [records.letter_record(letter) for letter in page.letters]
-        self.reply({"letters": letters, "next": page.next})
+        searched_to = times.iso(page.searched_to) if page.searched_to else None
+        self.reply({"letters": letters, "next": page.next, "searched_to": searched_to})
 
 
 class Letter(Api):

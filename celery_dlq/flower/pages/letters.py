@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from celery_dlq.errors import CeleryDLQError, FilterError
+from celery_dlq.flower.calls import look_at
 from celery_dlq.flower.filters import MOMENTS, NAMES, TEXTS, Given, read_filter
 from celery_dlq.flower.handler import Page
 from celery_dlq.flower.request import asked, first
@@ -15,13 +17,14 @@ from celery_dlq.states import Reason, State
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.records import attempts_of
-from celery_dlq.view.text import short_ids
+from celery_dlq.view.text import counted, short_ids
 
 #: Letters of a page.
 PAGE_SIZE = 50
 
-#: Seconds for which letters that are there wait for their number.
-COUNT_PATIENCE_S = 0.5
+#: Seconds for which letters are looked for one by one, and for which those that are there wait for their
+#: number. A page is there within 300 ms.
+SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 
 #: ``discarded`` is what a discard has just done.
 _BESIDE = ("after", "discarded")
@@ -49,6 +52,8 @@ class LettersView:
     count: int | None = 0
     #: Where the next page is.
     next: str = ""
+    #: How far back was looked, when it took too long to look further.
+    searched_to: datetime | None = None
     #: The filters as pairs, for the acts on all that match.
     pairs: Sequence[tuple[str, str]] = ()
     later: bool = False
@@ -65,6 +70,15 @@ class LettersView:
     def has(self, name: str, value: str) -> bool:
         """Whether a choice is made."""
         return value in self.given.get(name, ())
+
+    @property
+    def heading(self) -> str:
+        """How many letters there are, as far as that is known."""
+        if self.count is None and (self.later or self.searched_to):
+            return f"{counted(len(self.rows), 'letter')} found here"
+        number = len(self.rows) if self.count is None else self.count
+        said = f"match{'es' if number == 1 else ''}" if self.narrowed else "open"
+        return f"{'More than ' if self.count is None else ''}{counted(number, 'letter')} {said}"
 
     @property
     def narrowed(self) -> bool:
@@ -91,9 +105,13 @@ class LettersPage(Page):
 
     async def _view(self, given: Given, wanted: Filter) -> LettersView:
         after = first(given, "after") or None
-        counting = asyncio.ensure_future(self._count(given, wanted))
-        page = await self.site.ask(lambda store: store.find(wanted, limit=PAGE_SIZE, after=after))
-        count = await _soon(counting)
+        page = await self.site.ask(
+            lambda store: store.find(
+                wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S
+            )
+        )
+        whole = after is None and page.next is None
+        count = len(page.letters) if whole else await self._count(given, wanted)
         pairs = [(name, item) for name, items in _set(given).items() for item in items]
         following = [*pairs, ("after", page.next)] if page.next else []
         return LettersView(
@@ -102,24 +120,23 @@ class LettersPage(Page):
             count=count,
             pairs=pairs,
             next=self.links.page("letters", query=following) if following else "",
+            searched_to=page.searched_to,
             later=after is not None,
         )
 
     async def _count(self, given: Given, wanted: Filter) -> int | None:
-        key = ("count", tuple((name, *items) for name, items in _set(given).items()))
-        try:
-            return await self.site.recall(key, lambda store: store.count(wanted))
-        except CeleryDLQError:
-            # The letters themselves, which an index has, may be there all the same.
+        """The number of all that match, when it is there soon. Later, it is there for the next page."""
+        if wanted != wanted.indexed:
+            # Every letter would have to be looked at.
             return None
-
-
-async def _soon(counting: asyncio.Future[int | None]) -> int | None:
-    """The count, when it is there soon after the letters are. Later, it is there for the next page."""
-    try:
-        return await asyncio.wait_for(asyncio.shield(counting), COUNT_PATIENCE_S)
-    except asyncio.TimeoutError:
-        return None
+        key = ("count", tuple((name, *items) for name, items in _set(given).items()))
+        counting = asyncio.ensure_future(self.site.recall(key, lambda store: store.count(wanted)))
+        try:
+            return await asyncio.wait_for(asyncio.shield(counting), COUNT_PATIENCE_S)
+        except (asyncio.TimeoutError, CeleryDLQError):
+            # The letters themselves, which an index has, are there all the same.
+            counting.add_done_callback(look_at)
+            return None
 
 
 def rows_of(letters: Sequence[DeadLetter]) -> list[Row]:

@@ -3,9 +3,10 @@
   "use strict";
 
   // One box that ticks them all.
-  var list = document.getElementById("dlq-letters");
-  var head = list && list.querySelector("thead .dlq-tick");
-  if (head) {
+  function offerAll() {
+    var list = document.getElementById("dlq-letters");
+    var head = list && list.querySelector("thead .dlq-tick");
+    if (!head) { return; }
     var all = document.createElement("input");
     all.type = "checkbox";
     all.setAttribute("aria-label", "Select all on this page");
@@ -14,6 +15,28 @@
     });
     head.replaceChildren(all);
   }
+  offerAll();
+
+  // A page of ours, as a document.
+  function read(address) {
+    return fetch(address, { credentials: "same-origin" }).then(function (answer) {
+      if (!answer.ok || answer.redirected) { throw new Error("not now"); }
+      return answer.text();
+    }).then(function (html) { return new DOMParser().parseFromString(html, "text/html"); });
+  }
+
+  // A search that has found nothing yet goes on by itself.
+  function searchOn() {
+    var further = document.querySelector("#dlq-results[data-searching] a[rel=next]");
+    if (!further) { return; }
+    read(further.href).then(function (page) {
+      document.getElementById("dlq-results").replaceWith(page.getElementById("dlq-results"));
+      window.history.replaceState(null, "", further.href);
+      offerAll();
+      searchOn();
+    }).catch(function () { /* the link is still there */ });
+  }
+  searchOn();
 
   // On a phone, the filters would hide the letters.
   document.querySelectorAll("form.dlq-filters").forEach(function (form) {
@@ -47,11 +70,7 @@
     if (!seconds) { return; }
     window.setTimeout(function () {
       if (document.hidden) { refresh(); return; }
-      fetch(window.location.href, { credentials: "same-origin" }).then(function (answer) {
-        if (!answer.ok || answer.redirected) { throw new Error("not now"); }
-        return answer.text();
-      }).then(function (html) {
-        var page = new DOMParser().parseFromString(html, "text/html");
+      read(window.location.href).then(function (page) {
         document.querySelectorAll(".dlq-live").forEach(function (live) {
           var next = page.getElementById(live.id);
           // Whoever is about to press a button keeps it.

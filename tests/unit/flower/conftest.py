@@ -34,6 +34,7 @@ NOW = T0 + timedelta(hours=1)
 def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
+    monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
     monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
     monkeypatch.delenv("CELERY_DLQ_STORE_URL", raising=False)
 

@@ -8,10 +8,12 @@ import yaml
 from celery import Celery
 from factories import T0, envelope, letter
 
+from celery_dlq.flower.api import letters as api_letters
 from celery_dlq.flower.routes import API
 from celery_dlq.group import GroupStatus, Mark
 from celery_dlq.operation import OperationState, SendingState
 from celery_dlq.states import Reason, State
+from celery_dlq.store import search
 
 ROOT = Path(__file__).parents[3]
 DESCRIPTION = yaml.safe_load((ROOT / "docs" / "reference" / "openapi.yaml").read_text())
@@ -45,6 +47,15 @@ def test_letters_page_by_page(ann, three):
     second = read(ann, f"?limit=2&after={first['next']}")
     assert (ids(second), second["next"]) == (["0d3f1111-aaaa"], None)
     assert ids(read(ann, "?task=mail")) == ["77e1"]
+
+
+def test_a_search_says_when_a_page_is_not_all_that_it_could_be(ann, three, monkeypatch):
+    monkeypatch.setattr(search, "STEP", 2)
+    monkeypatch.setattr(api_letters, "_PATIENCE_S", 0)
+    first = read(ann, "?search=charge")
+    assert (ids(first), first["searched_to"]) == (["0d3f2222-bbbb"], "2026-11-21T12:20:00+00:00")
+    last = read(ann, f"?search=charge&after={first['next']}")
+    assert (ids(last), last["next"], last["searched_to"]) == (["0d3f1111-aaaa"], None, None)
 
 
 def test_a_letter_whole_without_its_body(ann):

@@ -8,6 +8,7 @@ from factories import attempt, letter
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.flower.pages import letters
 from celery_dlq.states import State
+from celery_dlq.store import search
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 
@@ -105,24 +106,90 @@ def test_a_store_without_letters_says_so(visit, store):
     assert "No letters match" in visit().get(f"{LETTERS}?task=charge").text
 
 
-def test_what_cannot_be_counted_in_time_is_listed_all_the_same(ann, three, store, monkeypatch):
+@pytest.fixture
+def many(store):
+    """Letters of a task of their own, more than a page has."""
+    store.save([letter(f"more-{n:03}", attempt(minutes=-n), task="many") for n in range(60)])
+
+
+def test_letters_of_one_page_are_counted_by_looking(ann, three, store, monkeypatch):
+    def count(wanted):
+        raise AssertionError
+
+    monkeypatch.setattr(store, "count", count)
+    assert "3 letters open" in ann.get(LETTERS).text
+    assert "1 letter matches" in ann.get(f"{LETTERS}?task=mail").text
+
+
+def test_what_cannot_be_counted_is_listed_all_the_same(ann, many, store, monkeypatch):
     def count(wanted):
         raise StoreUnavailable
 
     monkeypatch.setattr(store, "count", count)
-    page = ann.get(LETTERS)
-    assert shown(page) == list(reversed(three))
-    assert "too long to count" in page.text
+    page = ann.get(f"{LETTERS}?task=many")
+    assert len(shown(page)) == 50
+    assert "More than 50 letters match, newest" in page.text
+    assert "More than 50 letters open" in ann.get(LETTERS).text
+    [(following, _)] = page.find("a", rel="next")
+    assert "10 letters found here" in ann.get(following["href"]).text
 
 
-def test_counting_is_waited_for_a_short_time_only(ann, three, store, monkeypatch, site_of):
+def test_counting_is_waited_for_a_short_time_only(ann, many, store, monkeypatch):
     counted = threading.Event()
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 0.05)
-    monkeypatch.setattr(store, "count", lambda wanted: counted.wait(60) and 3)
-    assert "too long to count" in ann.get(LETTERS).text
+    monkeypatch.setattr(store, "count", lambda wanted: counted.wait(60) and 63)
+    assert "More than 50" in ann.get(LETTERS).text
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     counted.set()
-    assert "3 letters open" in ann.get(LETTERS).text
+    assert "63 letters open" in ann.get(LETTERS).text
+
+
+class TestSearch:
+    @pytest.fixture(autouse=True)
+    def short_steps(self, monkeypatch):
+        monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 0)
+        monkeypatch.setattr(search, "STEP", 2)
+
+    def test_a_page_says_how_far_it_looked_and_leads_on(self, ann, three):
+        page = ann.get(f"{LETTERS}?search=slow")
+        assert shown(page) == ["77e1"]
+        assert "1 letter found here" in page.text
+        [(note, said)] = page.find("p", id="dlq-searched")
+        assert "Searched back to 2026-11-21 12:20:00 UTC; older letters may match" in said
+        assert note["role"] == "status"
+        [(following, text)] = page.find("a", rel="next")
+        assert text == "Search further"
+        assert "search=slow" in following["href"]
+        rest = ann.get(following["href"])
+        assert "No further letters match." in rest.text
+        assert rest.find("p", id="dlq-searched") == []
+        assert rest.find("a", rel="next") == []
+
+    def test_a_page_without_letters_is_not_the_end_of_the_search(self, ann, three):
+        page = ann.get(f"{LETTERS}?search=nothing+like+it")
+        assert shown(page) == []
+        assert "No letters match" not in page.text
+        assert "No letter that matches was found so far." in page.text
+        [(results, _)] = page.find("div", id="dlq-results")
+        assert "data-searching" in results
+        [(following, _)] = page.find("a", rel="next")
+        assert (
+            "data-searching" not in ann.get(following["href"]).find("div", id="dlq-results")[0][0]
+        )
+
+    def test_a_search_that_is_over_counts_what_it_found(self, ann, three, monkeypatch):
+        monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
+        page = ann.get(f"{LETTERS}?search=slow")
+        assert "1 letter matches, newest failure first" in page.text
+        assert page.find("p", id="dlq-searched") == []
+
+    def test_many_are_not_counted_one_by_one(self, ann, many, store, monkeypatch):
+        monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
+        monkeypatch.setattr(store, "count", lambda wanted: pytest.fail("counted"))
+        assert "More than 50 letters match" in ann.get(f"{LETTERS}?search=many").text
+
+    def test_a_worker_is_searched_for_too(self, ann, three):
+        assert "Searched back" in ann.get(f"{LETTERS}?worker=nobody").text
 
 
 def test_a_closed_letter_is_shown_when_it_is_asked_for(ann, store, three):
