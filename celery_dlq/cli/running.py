@@ -19,6 +19,7 @@ from celery_dlq.operation import ENDED, Counts, OperationState, SendingState
 from celery_dlq.store.base import Operation
 from celery_dlq.view.operations import outcome_text, summary
 from celery_dlq.view.text import visible
+from celery_dlq.view.times import rate
 
 if TYPE_CHECKING:
     from celery_dlq.redrive.plan import Progress
@@ -64,13 +65,13 @@ def run_shown(session: Session, act: Act) -> Operation:
 def _step(progress: Progress, speed: Speed) -> Step:
     counts = progress.counts
     outcomes = f"{counts.succeeded:,} succeeded, {counts.failed:,} failed again"
-    rate = f"{speed.per_second:,.0f}/s"
+    pace = rate(speed.per_second)
     left = eta_text(speed.left_s(counts.left))
-    said = [f"{counts.out:,} sent", outcomes, f"{counts.skipped:,} skipped", rate, left]
+    said = [f"{counts.out:,} sent", outcomes, f"{counts.skipped:,} skipped", pace, left]
     return Step(
         total=counts.planned,
         done=counts.out + counts.skipped,
-        short=f"{outcomes}, {rate}",
+        short=f"{outcomes}, {pace}",
         long=", ".join(filter(None, said)),
         waits_for=progress.waits_for,
     )

@@ -10,7 +10,16 @@ from tornado.routing import URLSpec
 from tornado.web import StaticFileHandler
 
 from celery_dlq.flower.api.acts import Discard, Redrive
-from celery_dlq.flower.api.letters import Groups, Letter, Letters, Statistics
+from celery_dlq.flower.api.groups import (
+    AssignGroup,
+    Groups,
+    IgnoreGroup,
+    NoteGroup,
+    OneGroup,
+    ReopenGroup,
+    ResolveGroup,
+)
+from celery_dlq.flower.api.letters import Letter, Letters, Statistics
 from celery_dlq.flower.api.operations import Cancel, Operation, Operations, Pause, Resume
 from celery_dlq.flower.handler import Handler
 from celery_dlq.flower.links import STATIC
@@ -75,6 +84,12 @@ API = (
     Route("/api/dead-letters", Letters),
     Route("/api/dead-letters/letters/{id}", Letter),
     Route("/api/dead-letters/groups", Groups),
+    Route("/api/dead-letters/groups/{fingerprint}", OneGroup),
+    Route("/api/dead-letters/groups/{fingerprint}/ignore", IgnoreGroup),
+    Route("/api/dead-letters/groups/{fingerprint}/resolve", ResolveGroup),
+    Route("/api/dead-letters/groups/{fingerprint}/reopen", ReopenGroup),
+    Route("/api/dead-letters/groups/{fingerprint}/note", NoteGroup),
+    Route("/api/dead-letters/groups/{fingerprint}/assign", AssignGroup),
     Route("/api/dead-letters/stats", Statistics),
     Route("/api/dead-letters/redrive", Redrive),
     Route("/api/dead-letters/discard", Discard),

@@ -14,13 +14,13 @@ from celery_dlq.view import times
 from celery_dlq.view.text import counted, first_line, last_part, visible, visible_lines
 
 __all__ = [
-    "ago", "counted", "duration", "last_part", "line", "lines", "moment", "query", "said", "value",
+    "ago", "counted", "duration", "last_part", "line", "lines", "moment", "query", "rate", "said", "value",
 ]  # fmt: skip
 
 #: Characters of one line of a table, and of a block.
 LINE_LIMIT, BLOCK_LIMIT = 200, 16_384
 
-duration = times.duration
+duration, rate = times.duration, times.rate
 
 
 def ago(when: datetime | None) -> str:

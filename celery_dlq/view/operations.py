@@ -7,6 +7,7 @@ from typing import Any
 
 from celery_dlq.operation import Counts, Orders
 from celery_dlq.view.text import counted
+from celery_dlq.view.times import rate
 
 #: Values of a filter or an order that are named one by one.
 _NAMED = 5
@@ -16,7 +17,7 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
     """The orders that are not as they would be without a word."""
     given, plain = orders.to_dict(), Orders().to_dict()
     return [
-        (name, as_text(value))
+        (name, shown_value(name, value))
         for part, values in given.items()
         for name, value in values.items()
         if value != plain[part][name]
@@ -26,10 +27,15 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
 def named_values(values: Mapping[str, Any]) -> str:
     """``values``, and those of the tables in it, on one line."""
     said = (
-        named_values(value) if isinstance(value, Mapping) else f"{name}={as_text(value)}"
+        named_values(value) if isinstance(value, Mapping) else f"{name}={shown_value(name, value)}"
         for name, value in values.items()
     )
     return ", ".join(filter(None, said))
+
+
+def shown_value(name: str, value: Any) -> str:
+    """What stands under ``name``."""
+    return rate(value) if name == "rate" and isinstance(value, float) else as_text(value)
 
 
 def as_text(value: Any) -> str:

@@ -92,6 +92,14 @@ def parse_rate(text: str) -> float:
     return rate
 
 
+def rate(per_second: float) -> str:
+    """``per_second`` as ``50/s``, ``20/m`` or ``3.6/h``: by the shortest unit that has a whole one."""
+    units = ("s", "m", "h") if per_second else ("s",)
+    unit = next((unit for unit in units if per_second * _SECONDS[unit] >= 1), units[-1])
+    count = per_second * _SECONDS[unit]
+    return f"{count:,.0f}/{unit}" if count >= 100 else f"{count:.3g}/{unit}"
+
+
 def duration(seconds: float) -> str:
     """``seconds`` as ``0.5s``, ``45s``, ``3m`` or ``2d``: the largest unit that does not
     round much away."""

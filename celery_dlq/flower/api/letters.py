@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from celery_dlq.flower.api.paging import limit_of
-from celery_dlq.flower.filters import Given, read_filter, words_of
+from celery_dlq.flower.filters import read_filter
 from celery_dlq.flower.handler import Api
 from celery_dlq.flower.pages.letter import Known, look_up
 from celery_dlq.flower.request import asked, first
-from celery_dlq.group import NOT_IGNORED, GroupFilter, GroupStatus, Mark
 from celery_dlq.view import records, times
-
-#: Filters that groups have.
-_OF_GROUPS = ("task", "exception", "group", "since", "until")
-_OF_TRIAGE = ("status", "mark", "owner")
 
 #: Seconds for which letters are looked for one by one. Longer than for a page: programs wait.
 _PATIENCE_S = 2.0
@@ -51,31 +46,6 @@ def _without_body(known: Known) -> dict[str, Any]:
     record = records.whole_letter_record(known.letter, known.redrives, known.changes)
     del record["body"]
     return record
-
-
-class Groups(Api):
-    """``GET /api/dead-letters/groups``"""
-
-    async def get(self) -> None:
-        """Groups, most open letters first."""
-        given, now = asked(self.request), times.utc_now()
-        wanted = read_filter(given, now, beside=("limit", *_OF_TRIAGE), names=_OF_GROUPS)
-        which, limit = _which(given), limit_of(given)
-        found = await self.site.ask(
-            lambda store: store.groups(wanted, now=now, limit=limit, which=which)
-        )
-        self.reply({"groups": [records.group_record(group, now) for group in found]})
-
-
-def _which(given: Given) -> GroupFilter:
-    """As on the command line: ignored groups are there for those who ask for them."""
-    statuses = words_of(GroupStatus, "status", given)
-    return GroupFilter(
-        statuses=statuses or NOT_IGNORED.statuses,
-        emptied=bool(statuses),
-        marks=words_of(Mark, "mark", given),
-        owner=first(given, "owner"),
-    )
 
 
 class Statistics(Api):

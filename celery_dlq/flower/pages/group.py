@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.flower import charts
-from celery_dlq.flower.filters import Given
 from celery_dlq.flower.handler import Page
 from celery_dlq.flower.pages.act import REPLAYED
 from celery_dlq.flower.pages.letters import Row, rows_of
 from celery_dlq.flower.problems import Refused
 from celery_dlq.flower.request import asked, first, sent
-from celery_dlq.group import (
-    Annotate,
-    Assign,
-    Group,
-    GroupAct,
-    GroupStatus,
-    Ignore,
-    Reopen,
-    Resolve,
-    hour_of,
-)
+from celery_dlq.flower.triage import ACTS, whole_group
+from celery_dlq.group import Group, GroupStatus, hour_of
 from celery_dlq.letter import DeadLetter
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter, Store
@@ -34,9 +22,6 @@ from celery_dlq.view.groups import ends_of, standing
 
 #: Hours of the trend, and letters that are shown.
 _HOURS, _LETTERS = 7 * 24, 10
-
-#: Characters of an id that an error repeats.
-_SHOWN = 80
 
 _DONE = {
     "ignore": "The group is ignored: it is left out of the list, and its letters are as before.",
@@ -127,7 +112,7 @@ class GroupPage(Page):
         if fingerprint != beginning:
             self.redirect(self.links.group(fingerprint))
             return
-        marks = {act: self.site.forms.mark(f"{act} {fingerprint}", self.actor) for act in _READ}
+        marks = {act: self.site.forms.mark(f"{act} {fingerprint}", self.actor) for act in ACTS}
         done = _DONE.get(first(asked(self.request), "done"), "")
         self.page("group", GroupView(known=known, now=now, marks=marks, done=done))
 
@@ -139,10 +124,10 @@ class GroupActPage(Page):
 
     async def post(self, fingerprint: str, act: str) -> None:
         """Carry it out, once for each form."""
-        if act not in _READ:
+        if act not in ACTS:
             raise Refused(404, f"A group cannot be told to {clip(act, 40)}.")
         given, now, who = sent(self.request), times.utc_now(), self.actor
-        meant = _READ[act](given, now)
+        meant = ACTS[act].read(given, now)
         if not self.site.forms.take(first(given, "mark"), f"{act} {fingerprint}", who):
             raise Refused(409, REPLAYED)
         await self.site.act(lambda queue: queue.store.triage(fingerprint, meant, who=who, now=now))
@@ -155,46 +140,10 @@ def look_up(store: Store, beginning: str, now: datetime) -> Known:
     :raises UnknownGroup: there is none that begins like this.
     :raises AmbiguousId: there are several.
     """
-    shown = clip(beginning, _SHOWN)
-    names = store.match_groups(beginning, limit=2)
-    if len(names) > 1 and beginning not in names:
-        raise AmbiguousId(f"More than one group begins with {shown!r}; give more characters.")
-    found = store.group(beginning if beginning in names else names[0], now=now) if names else None
-    if found is None:
-        raise UnknownGroup(f"No group has the fingerprint {shown!r}, or one that begins like this.")
-    name = found.fingerprint
+    group = whole_group(store, beginning, now)
+    name = group.fingerprint
     return Known(
-        group=found,
+        group=group,
         trend=store.group_trends([name], now=now, hours=_HOURS)[name],
         letters=store.find(Filter(group=name), limit=_LETTERS).letters,
     )
-
-
-def _ignore(given: Given, now: datetime) -> Ignore:
-    until, rate = first(given, "until").strip(), first(given, "rate").strip()
-    try:
-        return Ignore(
-            until=times.parse_ahead(until, now) if until else None,
-            rate=math.ceil(times.parse_rate(rate) * 3_600 - 1e-6) if rate else None,
-            count=_number(first(given, "count").strip()),
-        )
-    except ValueError as error:
-        raise TriageError(str(error)) from error
-
-
-def _number(text: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise TriageError(f"A count must be a whole number above zero, not {text[:40]!r}.")
-    return int(text)
-
-
-#: How the fields of each act's form are read.
-_READ: Mapping[str, Callable[[Given, datetime], GroupAct]] = {
-    "ignore": _ignore,
-    "resolve": lambda given, _now: Resolve(release=first(given, "release").strip()),
-    "reopen": lambda _given, _now: Reopen(),
-    "note": lambda given, _now: Annotate(note=first(given, "note").strip()),
-    "assign": lambda given, _now: Assign(owner=first(given, "owner").strip()),
-}

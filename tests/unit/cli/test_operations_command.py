@@ -66,7 +66,7 @@ def test_one_whole(run, store, two):
 
 def test_orders_that_are_not_the_default_are_shown(run, two):
     out = run("operations", "show", "3fa9").stdout
-    assert "Orders\n  rate    50\n  canary  5\n  window  20\n" in out
+    assert "Orders\n  rate    50/s\n  canary  5\n  window  20\n" in out
     assert "Cause  the broker\\nwent" in out
     assert out.endswith(
         "Next: to go on: celery dlq operations resume 3fa91111aaaa; "

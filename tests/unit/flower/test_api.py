@@ -72,6 +72,58 @@ def test_groups_and_stats(ann):
     assert read(ann, "/stats")["depth"] == 3
 
 
+class TestTriage:
+    def test_what_is_decided_is_kept_and_answered(self, ann, store):
+        sent = {"until": "2d", "rate": "100/h", "count": 7}
+        status, told = send(ann, "/groups/9c1e/ignore", sent)
+        assert (status, told["status"], told["status_by"]) == (200, "ignored", "ann (flower)")
+        assert (told["ignored_until"], told["ignored_rate"], told["ignored_total"]) == (
+            "2026-11-23T13:00:00+00:00", 100, 9,
+        )  # fmt: skip
+        assert [one["task"] for one in read(ann, "/groups")["groups"]] == ["shop.mail"]
+        assert read(ann, "/groups/9c1e") == told
+        _, told = send(ann, "/groups/9c1e/resolve", {"release": "1.5"})
+        assert (told["status"], told["resolved_in"]) == ("resolved", "1.5")
+        assert send(ann, "/groups/9c1e/reopen")[1]["status"] == "open"
+        assert [row.act for row in store.audit().rows] == ["reopen", "resolve", "ignore"]
+
+    def test_notes_and_owners(self, ann):
+        send(ann, "/groups/9c1e/note", {"note": " see #17 "})
+        _, told = send(ann, "/groups/9c1e/assign", {"owner": "bob"})
+        assert (told["note"], told["owner"]) == ("see #17", "bob")
+        _, told = send(ann, "/groups/9c1e/note", {"note": ""})
+        assert (told["note"], told["owner"]) == ("", "bob")
+
+    @pytest.mark.parametrize(
+        ("path", "body", "status"),
+        [
+            ("/groups/none/reopen", {}, 404), ("/groups/9c1e/ignore", {"untl": "2d"}, 400),
+            ("/groups/9c1e/ignore", {"until": "yesterday"}, 400),
+            ("/groups/9c1e/ignore", {"count": 0}, 400), ("/groups/9c1e/reopen", {"why": "x"}, 400),
+            ("/groups/9c1e/ignore", {"count": [1, 2]}, 400), ("/groups/9c1e/note", {}, 400),
+            ("/groups/9c1e/note", {"note": None}, 400), ("/groups/9c1e/assign", {}, 400),
+            ("/groups/9c1e/assign", {"owner": ["ann", "bob"]}, 400),
+            ("/groups/9c1e/note", {"note": "x" * 4_001}, 400), ("/groups/9c1e/shut", {}, 404),
+        ],
+    )  # fmt: skip
+    def test_nonsense_decides_nothing(self, ann, store, path, body, status):
+        answer = ann.ask(
+            "POST", f"{API_ROOT}{path}", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        assert answer.status == status, answer.body
+        assert store.audit().rows == ()
+
+    def test_a_group_that_is_not_there(self, ann):
+        assert "No group has" in read(ann, "/groups/none", 404)["error"]["text"]
+        assert read(ann, "/groups/9c1e?task=a", 400)
+
+    def test_who_may_only_look_decides_nothing(self, visit, three, store):
+        visitor = visit(basic_auth=["ann:secret"], read_only=True)
+        visitor.log_in("ann", "secret")
+        assert send(visitor, "/groups/9c1e/ignore", {})[0] == 403
+        assert store.audit().rows == ()
+
+
 def test_a_redrive_by_ids_is_made_and_can_be_followed(ann, store):
     status, made = send(ann, "/redrive", {"id": ["77e1"], "rate": 5, "again": True})
     assert (status, made["state"], made["planned"], made["who"]) == (

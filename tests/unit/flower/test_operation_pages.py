@@ -87,7 +87,7 @@ class TestPage:
         page = ann.get(PAGE)
         for said in (
             "Redrive of 3 letters", "2 of 3 sent", "failed again 1", "awaited 1", "skipped 1",
-            "rate50", "canary2", "a worker", "no <b>queue</b>",
+            "rate50/s", "canary2", "a worker", "no <b>queue</b>",
         ):  # fmt: skip
             assert said in page.text
         assert page.find("a", href=f"/dead-letters/letters/{running['failed']}")

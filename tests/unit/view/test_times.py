@@ -81,6 +81,15 @@ def test_rates(text, rate):
 
 
 @pytest.mark.parametrize(
+    ("per_second", "text"),
+    [(50.0, "50/s"), (12_345.6, "12,346/s"), (2.345, "2.35/s"), (1.0, "1/s"), (1 / 3, "20/m"),
+     (1 / 60, "1/m"), (0.001, "3.6/h"), (1e-5, "0.036/h"), (0.0, "0/s")],
+)  # fmt: skip
+def test_a_rate_is_shown_in_the_shortest_time_that_has_a_whole_one(per_second, text):
+    assert times.rate(per_second) == text
+
+
+@pytest.mark.parametrize(
     "text", ["0", "0/s", "-1", "fast", "", "50/d", "inf", "nan", "1e3", "9" * 400]
 )
 def test_what_is_no_rate(text):
