@@ -22,6 +22,7 @@ from celery_dlq.redrive.api import RedriveAPI
 from celery_dlq.settings import Settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.store.api import GroupAPI
+from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.worker.body.judge import classifier_of, own_rules
 from celery_dlq.worker.task import DLQTask
 
@@ -311,6 +312,7 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
         self,
         queue: str,
         *,
+        who: str,
         to: str = "",
         limit: int | None = None,
         on_progress: OnIngested = lambda _report: None,
@@ -318,13 +320,20 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
     ) -> IngestReport:
         """Bring the messages of a broker's dead-letter queue into the store, and remove them there.
 
+        :param who: whom the audit names.
         :param to: queue to which a redrive sends messages that do not say where they came from.
         :param limit: at most so many messages.
         :raises IngestError: the broker failed, has no such queue, or a message needs ``to``.
         :raises StoreError: the store failed. What was ingested until then stays so.
         """
+        act = NotedAct(self.store, who=who, act="ingest", detail={"queue": queue, "to": to})
+
+        def note(report: IngestReport) -> None:
+            act.reached(report.removed)
+            on_progress(report)
+
         with self.open_ingestion(queue, to=to) as ingestion:
-            return ingestion.run(limit=limit, on_progress=on_progress, should_stop=should_stop)
+            return ingestion.run(limit=limit, on_progress=note, should_stop=should_stop)
 
     @contextlib.contextmanager
     def open_ingestion(

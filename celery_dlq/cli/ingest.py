@@ -10,7 +10,7 @@ from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY
 from celery_dlq.cli.options import limit_option
 from celery_dlq.cli.progress import Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.selection import confirm
-from celery_dlq.cli.session import Session
+from celery_dlq.cli.session import Session, operator
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.view.text import counted
 
@@ -83,8 +83,9 @@ def _run(session: Session, queue: str, to: str, limit: int | None) -> IngestRepo
         session.store.check_schema()
         try:
             return session.queue.ingest(
-                queue, to=to, limit=limit, on_progress=on_progress, should_stop=should_stop
-            )
+                queue, who=operator(), to=to, limit=limit, on_progress=on_progress,
+                should_stop=should_stop,
+            )  # fmt: skip
         except (CeleryDLQError, KeyboardInterrupt):
             for last in reached:
                 session.cli.error(f"Before the end: {_counts(last)}.")

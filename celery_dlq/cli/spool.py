@@ -12,9 +12,10 @@ import click
 from celery_dlq.cli.exits import PARTLY
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.render import Column, Part, Table
-from celery_dlq.cli.session import Session
+from celery_dlq.cli.session import Session, operator
 from celery_dlq.errors import StoreError
 from celery_dlq.spool import Drained, Record, SpoolFile, find_record, look
+from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.view.records import spool_file_record
 from celery_dlq.view.text import byte_size, counted
 
@@ -119,10 +120,13 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
     session, found = Session(ctx.obj), _Found()
     stored, refused = 0, list[str]()
     try:
+        named = {"file": getattr(file, "name", "<stdin>")}
+        act = NotedAct(session.store, who=operator(), act="import", detail=named)
         for batch in _batches(found.read(file)):
             places = session.queue.store_records(batch)
             refused += [batch[place].task_id for place in places]
             stored += len(batch) - len(places)
+            act.reached(stored)
     except StoreError:
         session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
         raise

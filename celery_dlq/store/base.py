@@ -298,9 +298,13 @@ class Store(Redrives, Protocol):
         about the same failure."""
 
     def record_act(
-        self, *, who: str, act: str, detail: Mapping[str, object], now: datetime
-    ) -> None:
-        """Write an audit row for an operator's act that is not one of the above."""
+        self, *, who: str, act: str, detail: Mapping[str, object], count: int, now: datetime
+    ) -> int:
+        """Write an audit row for an operator's act that is not one of the above, on ``count`` letters;
+        returns its id."""
+
+    def add_to_act(self, audit_id: int, more: int) -> None:
+        """The act of that row was about ``more`` letters than it says."""
 
     def close(self) -> None:
         """Give the connections back."""

@@ -279,13 +279,16 @@ class SQLStore(SQLRedrives):
         return changed
 
     def record_act(
-        self, *, who: str, act: str, detail: Mapping[str, object], now: datetime
-    ) -> None:
-        self._write(
+        self, *, who: str, act: str, detail: Mapping[str, object], count: int, now: datetime
+    ) -> int:
+        return self._write(
             lambda connection: audit.write_audit(
-                connection, who=who, act=act, count=0, detail=detail, at=now
+                connection, who=who, act=act, count=count, detail=detail, at=now
             )
         )
+
+    def add_to_act(self, audit_id: int, more: int) -> None:
+        self._write(lambda connection: audit.add_to_count(connection, audit_id, more))
 
     def close(self) -> None:
         self.database.close()

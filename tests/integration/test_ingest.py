@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from dead_lettering import DeadLetteringProject
@@ -63,7 +64,7 @@ class TestRabbitMQ:
     def test_expired_messages_are_letters_of_the_queue_they_expired_in(self, rabbit):
         rabbit.declare()
         ids = rabbit.expire(3)
-        report = rabbit.dlq.ingest(rabbit.dead)
+        report = rabbit.dlq.ingest(rabbit.dead, who="tester")
         assert (report.arrived, report.known, rabbit.depth(rabbit.dead)) == (3, 0, 0)
         found = letters(rabbit)
         assert sorted(found) == sorted(ids)
@@ -85,7 +86,7 @@ class TestRabbitMQ:
                 message = wait_for("the message", lambda: channel.basic_get(rabbit.queue))
                 channel.basic_reject(message.delivery_tag, requeue=True)
         rabbit.wait_for_depth(rabbit.dead, 1)
-        assert rabbit.dlq.ingest(rabbit.dead).arrived == 1
+        assert rabbit.dlq.ingest(rabbit.dead, who="tester").arrived == 1
         letter = rabbit.letter(task_id)
         assert (letter.exception_type, letter.queue) == ("broker.delivery_limit", rabbit.queue)
 
@@ -94,7 +95,7 @@ class TestRabbitMQ:
         first = rabbit.send("succeed")
         rabbit.send("succeed")
         rabbit.wait_for_depth(rabbit.dead, 1)
-        assert rabbit.dlq.ingest(rabbit.dead).arrived == 1
+        assert rabbit.dlq.ingest(rabbit.dead, who="tester").arrived == 1
         assert rabbit.letter(first).exception_type == "broker.maxlen"
 
     def test_a_letter_that_the_worker_made_before_it_rejected_stays_as_it_is(self, rabbit):
@@ -103,7 +104,7 @@ class TestRabbitMQ:
             task_id = rabbit.app.send_task("proj.rejects_late").id
             made = rabbit.wait_for_letter(task_id)
             rabbit.wait_for_depth(rabbit.dead, 1)
-        report = rabbit.dlq.ingest(rabbit.dead)
+        report = rabbit.dlq.ingest(rabbit.dead, who="tester")
         assert (report.arrived, report.known, rabbit.depth(rabbit.dead)) == (0, 1, 0)
         letter = rabbit.letter(task_id)
         assert (letter.reason, letter.message, letter.envelope) == (
@@ -121,7 +122,7 @@ class TestRabbitMQ:
                 rabbit.dead, durable=True, auto_delete=False, arguments={"x-queue-type": "quorum"}
             )
         rabbit.expire(2)
-        assert rabbit.dlq.ingest(rabbit.dead).arrived == 2
+        assert rabbit.dlq.ingest(rabbit.dead, who="tester").arrived == 2
 
     def test_a_queue_that_is_not_there_is_an_error_and_not_declared(self, rabbit):
         for options in ((), ("--dry-run",)):
@@ -131,7 +132,7 @@ class TestRabbitMQ:
             assert f"There is no queue '{rabbit.dead}'" in done.stderr
             assert "rabbitmqctl list_queues" in done.stderr
         with pytest.raises(IngestError, match="There is no queue"):
-            rabbit.dlq.ingest(rabbit.dead)
+            rabbit.dlq.ingest(rabbit.dead, who="tester")
 
     def test_without_a_sign_of_its_origin_a_message_stays_until_it_is_told(self, rabbit):
         rabbit.declare()
@@ -140,10 +141,10 @@ class TestRabbitMQ:
             rabbit.app.send_task("proj.succeed", queue=Queue(rabbit.dead, no_declare=True))
         rabbit.wait_for_depth(rabbit.dead, 1)
         with pytest.raises(IngestError, match="give --to QUEUE"):
-            rabbit.dlq.ingest(rabbit.dead)
+            rabbit.dlq.ingest(rabbit.dead, who="tester")
         rabbit.wait_for_depth(rabbit.dead, 1)
         assert letters(rabbit) == {}
-        assert rabbit.dlq.ingest(rabbit.dead, to=rabbit.queue).arrived == 1
+        assert rabbit.dlq.ingest(rabbit.dead, who="tester", to=rabbit.queue).arrived == 1
         assert [letter.queue for letter in letters(rabbit).values()] == [rabbit.queue]
 
     def test_what_is_no_task_message_is_kept_byte_for_byte(self, rabbit):
@@ -156,14 +157,14 @@ class TestRabbitMQ:
                                                   properties={"expiration": "1"})  # fmt: skip
                 channel.basic_publish(message, "", rabbit.queue)
         rabbit.wait_for_depth(rabbit.dead, len(bodies))
-        assert rabbit.dlq.ingest(rabbit.dead).arrived == len(bodies)
+        assert rabbit.dlq.ingest(rabbit.dead, who="tester").arrived == len(bodies)
         assert sorted(letter.envelope.body for letter in letters(rabbit).values()) == sorted(bodies)
 
 
 class TestRedis:
     def test_messages_that_were_moved_are_letters_of_the_queue_they_were_sent_to(self, redis):
         ids = redis.bury(3)
-        report = redis.dlq.ingest(redis.dead)
+        report = redis.dlq.ingest(redis.dead, who="tester")
         assert (report.arrived, redis.depth(redis.dead)) == (3, 0)
         found = letters(redis)
         assert sorted(found) == sorted(ids)
@@ -175,9 +176,9 @@ class TestRedis:
         with redis.channel() as channel:
             channel.client.lpush(redis.dead, *items)
         with pytest.raises(IngestError, match="give --to"):
-            redis.dlq.ingest(redis.dead)
+            redis.dlq.ingest(redis.dead, who="tester")
         assert redis.depth(redis.dead) == len(items)
-        assert redis.dlq.ingest(redis.dead, to=redis.queue).arrived == len(items)
+        assert redis.dlq.ingest(redis.dead, who="tester", to=redis.queue).arrived == len(items)
         assert sorted(letter.envelope.body for letter in letters(redis).values()) == sorted(items)
         assert redis.depth(redis.dead) == 0
 
@@ -189,26 +190,26 @@ class TestRedis:
         with redis.channel() as channel:
             channel.client.set(redis.dead, "text")
         with pytest.raises(IngestError, match="WRONGTYPE"):
-            redis.dlq.ingest(redis.dead)
+            redis.dlq.ingest(redis.dead, who="tester")
 
     def test_a_prefix_of_all_keys_is_kept_to(self, redis):
         redis.app.conf.broker_transport_options = {"global_keyprefix": f"{redis.queue}:"}
         ids = redis.bury(3)
-        report = redis.dlq.ingest(redis.dead)
+        report = redis.dlq.ingest(redis.dead, who="tester")
         assert (report.arrived, redis.depth(redis.dead)) == (3, 0)
         assert sorted(letters(redis)) == sorted(ids)
 
     def test_all_priorities_are_taken(self, redis):
         for priority in (0, 3, 9):
             redis.app.send_task("proj.succeed", priority=priority)
-        assert redis.dlq.ingest(redis.queue, to="elsewhere").arrived == 3
+        assert redis.dlq.ingest(redis.queue, who="tester", to="elsewhere").arrived == 3
         assert redis.depth(redis.queue) == 0
 
 
 def test_a_redrive_sends_an_ingested_letter_where_it_died_and_resolves_it(either):
     ids = either.bury(5, "terminal")
     either.fixed.touch()
-    assert either.dlq.ingest(either.dead).arrived == 5
+    assert either.dlq.ingest(either.dead, who="tester").arrived == 5
     with either.worker("-P", "solo"):
         done = either.dlq.redrive(Filter(), who="tester")
         assert (done.counts.out, done.cause) == (5, "")
@@ -220,7 +221,7 @@ def test_a_redrive_sends_an_ingested_letter_where_it_died_and_resolves_it(either
 def test_a_limit_takes_no_more_than_it_says(either):
     either.bury(7)
     object.__setattr__(either.dlq.settings, "batch_size", 2)
-    report = either.dlq.ingest(either.dead, limit=5)
+    report = either.dlq.ingest(either.dead, who="tester", limit=5)
     assert (report.total, report.arrived) == (5, 5)
     either.wait_for_depth(either.dead, 2)
 
@@ -229,7 +230,7 @@ def test_two_at_once_make_one_letter_of_each_message(either):
     ids = either.bury(60)
     object.__setattr__(either.dlq.settings, "batch_size", 7)
     with ThreadPoolExecutor(2) as pool:
-        reports = list(pool.map(either.dlq.ingest, [either.dead] * 2))
+        reports = list(pool.map(partial(either.dlq.ingest, who="tester"), [either.dead] * 2))
     assert sum(report.arrived for report in reports) == 60
     found = letters(either)
     assert sorted(found) == sorted(ids)
@@ -246,7 +247,7 @@ def test_large_messages_make_small_batches(either, monkeypatch):
         sizes.append(report.done - at[0])
         at[0] = report.done
 
-    assert either.dlq.ingest(either.dead, on_progress=on_progress).arrived == 25
+    assert either.dlq.ingest(either.dead, who="tester", on_progress=on_progress).arrived == 25
     assert sum(sizes) == 25
     assert max(sizes[1:]) <= 3
 
@@ -272,7 +273,7 @@ def rigged(self, source, store, *args, **kwargs):
     setattr(victim, {step!r}, then_die(getattr(victim, {step!r})))
     init(self, source, store, *args, **kwargs)
 engine.Ingestion.__init__ = rigged
-dlq.ingest({either.dead!r})
+dlq.ingest({either.dead!r}, who="tester")
 """
     died = subprocess.run(
         [sys.executable, "-c", script], env=either.environment, cwd=either.directory
@@ -281,7 +282,7 @@ dlq.ingest({either.dead!r})
     stored = {"take": 0, "save": 8, "remove": 8}[step]
     assert len(letters(either)) == stored
     left = wait_for("the broker to have it back", lambda: left_on(either, step))
-    report = either.dlq.ingest(either.dead)
+    report = either.dlq.ingest(either.dead, who="tester")
     assert (report.arrived, report.known) == (20 - stored, left - (20 - stored))
     found = letters(either)
     assert sorted(found) == sorted(ids)
@@ -303,12 +304,12 @@ def test_a_closed_letter_stays_closed_when_its_message_comes_again(either, monke
     with monkeypatch.context() as patch:
         for kind in (AMQPQueue, RedisList):
             patch.setattr(kind, "remove", lambda self, taken: None)
-        either.dlq.ingest(either.dead, limit=1)
+        either.dlq.ingest(either.dead, who="tester", limit=1)
     # x-death is dated to the second: the closing is to be clearly later.
     later = utc_now() + timedelta(seconds=2)
     either.dlq.store.discard(Filter(), who="tester", why="test", now=later)
     either.wait_for_depth(either.dead, 1)
-    assert either.dlq.ingest(either.dead).known == 1
+    assert either.dlq.ingest(either.dead, who="tester").known == 1
     assert either.letter(task_id).state is State.DISCARDED
 
 

@@ -21,6 +21,7 @@ def acted(store):
             who=("ann", "bob")[number % 2],
             act=("reclassify", "ingest", "release")[number % 3],
             detail={"number": number},
+            count=1,
             now=T0 + timedelta(minutes=number),
         )
     return store

@@ -152,10 +152,11 @@ def test_a_discarded_and_undiscarded_letter_can_be_redriven(letters):
 
 
 def test_another_act_is_audited(store):
-    store.record_act(who="ann", act="redrive", detail={"sent": 3, "failed": 0}, now=T0)
+    row_id = store.record_act(who="ann", act="ingest", detail={"queue": "dead"}, count=3, now=T0)
+    store.add_to_act(row_id, 2)
     (row,) = audit(store)
-    assert (row["who"], row["act"], row["count"], row["why"]) == ("ann", "redrive", 0, "")
-    assert row["detail"] == {"sent": 3, "failed": 0}
+    assert (row["who"], row["act"], row["count"], row["why"]) == ("ann", "ingest", 5, "")
+    assert row["detail"] == {"queue": "dead"}
 
 
 def test_hostile_words_in_an_act_are_kept_storable(store):

@@ -107,7 +107,7 @@ def test_what_is_awaited_or_young_stays(letters):
 
 def test_acts_go_by_their_age(letters):
     for at in (1, 2, 3):
-        letters.record_act(who="ann", act="ingest", detail={"n": at}, now=days(at))
+        letters.record_act(who="ann", act="ingest", detail={"n": at}, count=1, now=days(at))
     assert prune(letters, before=days(3)) == 2
     assert [row.detail["n"] for row in letters.audit().rows] == [3]
 

@@ -41,6 +41,16 @@ def test_messages_become_letters_and_leave_the_queue(run, app, store, bury):
     assert run("ingest", "dead").stdout == "Nothing was in dead.\n"
 
 
+def test_it_is_in_the_audit_batch_by_batch(run, app, store, bury):
+    app.conf.dlq_batch_size = 2
+    bury("a", "b", "c")
+    run("ingest", "dead", "--to", "orders")
+    run("ingest", "dead", "--to", "orders")
+    [row] = store.audit().rows
+    assert (row.act, row.count, row.detail) == ("ingest", 3, {"queue": "dead", "to": "orders"})
+    assert row.who
+
+
 def test_known_ones_are_named(run, three, bury):
     bury(three[0], "new")
     assert "1 message ingested, 1 known already and removed." in run("ingest", "dead").stdout

@@ -172,6 +172,14 @@ def test_what_cannot_be_read_or_stored_is_named(run, refuse, queue, tmp_path):
     assert queue.store.get("a") is not None
 
 
+def test_an_import_is_in_the_audit(run, store, tmp_path):
+    path = tmp_path / "1.refused"
+    path.write_bytes(LINE)
+    run("spool", "import", str(path))
+    [row] = store.audit().rows
+    assert (row.act, row.count, row.detail) == ("import", 1, {"file": str(path)})
+
+
 def test_without_a_store_nothing_is_imported(run, app, tmp_path):
     path = tmp_path / "worker.log"
     path.write_bytes(LINE)
