@@ -192,11 +192,13 @@ class Store(Redrives, Protocol):
         *,
         now: datetime,
         limit: int = 50,
+        after: str | None = None,
         which: GroupFilter = ANY_GROUP,
     ) -> list[Group]:
         """Groups with open letters, most open letters first. They can be narrowed by task, exception,
         group, since and until (of the last failure in the group); raises ``FilterError`` for others.
-        A group that was to be ignored until a time before ``now`` is open."""
+        A group that was to be ignored until a time before ``now`` is open. ``after`` is the cursor of the
+        :class:`~celery_dlq.store.group_mark.GroupMark` of a group that the list is to go on behind."""
 
     def group(self, fingerprint: str, *, now: datetime) -> Group | None:
         """The group with this fingerprint, or None."""

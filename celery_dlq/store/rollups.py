@@ -17,6 +17,7 @@ from celery_dlq.redact import safe_text
 from celery_dlq.states import OPEN_STATES, Reason, State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter, Stats
+from celery_dlq.store.group_mark import GroupMark
 from celery_dlq.store.query import (
     GROUP_FIELDS,
     Conditions,
@@ -40,7 +41,13 @@ COUNTS = ("open_count", "resolved_count", "discarded_count")
 
 
 def find_groups(
-    connection: Connection, wanted: Filter, which: GroupFilter, now: datetime, limit: int
+    connection: Connection,
+    wanted: Filter,
+    which: GroupFilter,
+    now: datetime,
+    *,
+    limit: int,
+    after: str | None,
 ) -> list[Group]:
     """Groups with open letters, most open letters first."""
     _refuse_others(wanted)
@@ -49,9 +56,22 @@ def find_groups(
         found.append(group.c.last_seen_at >= wanted.since)
     if wanted.until:
         found.append(group.c.last_seen_at < wanted.until)
+    if after is not None:
+        found.append(_behind(GroupMark.read(after)))
     largest = group.c.open_count.desc(), group.c.last_seen_at.desc(), *group.primary_key.columns
     chosen = select(group).where(*found).order_by(*largest).limit(limit)
     return [group_from(row, now) for row in connection.execute(chosen).mappings()]
+
+
+def _behind(mark: GroupMark) -> ColumnElement[bool]:
+    """What comes after ``mark`` in the order of the list."""
+    fewer, earlier = group.c.open_count < mark.open_count, group.c.last_seen_at < mark.last_seen_at
+    behind = group.c.exception_type > mark.exception_type
+    behind = or_(group.c.task > mark.task, and_(group.c.task == mark.task, behind))
+    named = group.c.fingerprint == mark.fingerprint
+    behind = or_(group.c.fingerprint > mark.fingerprint, and_(named, behind))
+    behind = or_(earlier, and_(group.c.last_seen_at == mark.last_seen_at, behind))
+    return or_(fewer, and_(group.c.open_count == mark.open_count, behind))
 
 
 def read_group(connection: Connection, fingerprint: str, now: datetime) -> Group | None:

@@ -157,10 +157,13 @@ class SQLStore(SQLRedrives):
         *,
         now: datetime,
         limit: int = 50,
+        after: str | None = None,
         which: GroupFilter = ANY_GROUP,
     ) -> list[Group]:
         return self._read(
-            lambda connection: rollups.find_groups(connection, wanted, which, now, limit)
+            lambda connection: rollups.find_groups(
+                connection, wanted, which, now, limit=limit, after=after
+            )
         )
 
     def group(self, fingerprint: str, *, now: datetime) -> Group | None:

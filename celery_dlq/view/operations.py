@@ -17,7 +17,7 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
     """The orders that are not as they would be without a word."""
     given, plain = orders.to_dict(), Orders().to_dict()
     return [
-        (name, shown_value(name, value))
+        (name, rate(value) if name == "rate" else as_text(value))
         for part, values in given.items()
         for name, value in values.items()
         if value != plain[part][name]
@@ -27,15 +27,10 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
 def named_values(values: Mapping[str, Any]) -> str:
     """``values``, and those of the tables in it, on one line."""
     said = (
-        named_values(value) if isinstance(value, Mapping) else f"{name}={shown_value(name, value)}"
+        named_values(value) if isinstance(value, Mapping) else f"{name}={as_text(value)}"
         for name, value in values.items()
     )
     return ", ".join(filter(None, said))
-
-
-def shown_value(name: str, value: Any) -> str:
-    """What stands under ``name``."""
-    return rate(value) if name == "rate" and isinstance(value, float) else as_text(value)
 
 
 def as_text(value: Any) -> str:

@@ -10,6 +10,7 @@ from factories import T0, attempt, letter
 from celery_dlq.errors import FilterError
 from celery_dlq.states import Reason, State
 from celery_dlq.store.base import Filter, Group
+from celery_dlq.store.group_mark import GroupMark
 
 
 def minutes(number: float):
@@ -147,3 +148,48 @@ def test_arrivals_are_counted_by_the_hour_of_the_failure(store):
 def test_a_worker_whose_clock_is_ahead_arrives_in_the_present_hour(store):
     store.save([at("ahead", 7)])
     assert store.stats(T0).arrivals[23] == 1
+
+
+class TestPages:
+    @pytest.fixture
+    def many(self, store):
+        """Nine groups: of equal size at the same time, at another time, and larger ones."""
+        store.save(
+            [
+                letter(
+                    f"{name}-{n}",
+                    attempt(minutes=5 if name == "f" else 0),
+                    fingerprint=name[0],
+                    task=f"shop.{name}",
+                    exception_type="E",
+                )
+                for name, size in (("a", 1), ("b", 1), ("ca", 1), ("cb", 1), ("d", 1), ("e", 3), ("f", 1),
+                                   ("g", 2), ("h", 2))
+                for n in range(size)
+            ]
+        )  # fmt: skip
+        return store
+
+    @pytest.mark.parametrize("limit", [1, 2, 4, 9])
+    def test_they_lose_and_repeat_nothing(self, many, limit):
+        found, after = [], None
+        while True:
+            page = many.groups(Filter(), now=T0, limit=limit, after=after)
+            found += [group.task for group in page]
+            if not page:
+                break
+            after = GroupMark.of(page[-1]).cursor
+        assert found == [f"shop.{name}" for name in ("e", "g", "h", "f", "a", "b", "ca", "cb", "d")]
+
+    @pytest.mark.parametrize(
+        "mark", ["", "x", "[]", "[1,2]", '[1,2,"a","b",3]', '["1",2,"a","b","c"]', "{}",
+                 '[1,' + "9" * 40 + ',"a","b","c"]', '[1,null,"a","b","c"]', "[" * 9_999],
+    )  # fmt: skip
+    def test_what_is_no_mark_is_refused(self, store, mark):
+        with pytest.raises(FilterError, match="no page mark of groups"):
+            store.groups(Filter(), now=T0, after=mark)
+
+    def test_a_hostile_mark_finds_nothing(self, many):
+        mark = "[" + "9" * 60 + ',-1,"\\ud800\\u0000","","\'"]'
+        assert len(many.groups(Filter(), now=T0, after=mark)) == 9
+        assert many.groups(Filter(), now=T0, after='[-5,0,"","",""]') == []

@@ -12,6 +12,7 @@ from celery_dlq.flower.request import asked, first, sent_json
 from celery_dlq.flower.triage import ACTS, Form, whole_group
 from celery_dlq.group import NOT_IGNORED, Group, GroupAct, GroupFilter, GroupStatus, Mark
 from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.store.group_mark import GroupMark
 from celery_dlq.view import records, times
 
 #: Filters that groups have.
@@ -23,14 +24,16 @@ class Groups(Api):
     """``GET /api/dead-letters/groups``"""
 
     async def get(self) -> None:
-        """Groups, most open letters first."""
+        """A page of groups, most open letters first."""
         given, now = asked(self.request), times.utc_now()
-        wanted = read_filter(given, now, beside=("limit", *_OF_TRIAGE), names=_OF_GROUPS)
-        which, limit = _which(given), limit_of(given)
+        wanted = read_filter(given, now, beside=("limit", "after", *_OF_TRIAGE), names=_OF_GROUPS)
+        which, limit, after = _which(given), limit_of(given), first(given, "after") or None
         found = await self.site.ask(
-            lambda store: store.groups(wanted, now=now, limit=limit, which=which)
+            lambda store: store.groups(wanted, now=now, limit=limit + 1, after=after, which=which)
         )
-        self.reply({"groups": [records.group_record(group, now) for group in found]})
+        shown = [records.group_record(group, now) for group in found[:limit]]
+        following = GroupMark.of(found[limit - 1]).cursor if len(found) > limit else None
+        self.reply({"groups": shown, "next": following})
 
 
 def _which(given: Given) -> GroupFilter:

@@ -14,16 +14,17 @@ from celery_dlq.flower.handler import Page
 from celery_dlq.flower.request import asked, first
 from celery_dlq.group import NOT_IGNORED, Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.store.base import Filter, Store
+from celery_dlq.store.group_mark import GroupMark
 from celery_dlq.view import times
 from celery_dlq.view.groups import ends_of, standing
 from celery_dlq.view.text import counted, short_ids
 
-#: Groups that are shown.
+#: Groups of a page.
 _LIMIT = 50
 
 #: What groups are narrowed by, beside those words of theirs.
 TEXTS = ("task", "exception", "group", "since", "until")
-_BESIDE = ("status", "mark", "owner")
+_BESIDE = ("status", "mark", "owner", "after")
 
 _Word = TypeVar("_Word", GroupStatus, Mark)
 
@@ -61,8 +62,9 @@ class GroupsView:
     given: Given
     rows: Sequence[GroupRow] = ()
     problem: str = ""
+    #: Where the next page begins.
+    next: str = ""
 
-    limit: int = _LIMIT
     statuses: Sequence[str] = tuple(status.value for status in GroupStatus)
     marks: Sequence[str] = tuple(mark.value for mark in Mark)
 
@@ -77,7 +79,22 @@ class GroupsView:
     @property
     def narrowed(self) -> bool:
         """Whether anything is filtered by."""
-        return any(value.strip() for values in self.given.values() for value in values)
+        return bool(self.pairs)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The filters that are set."""
+        return [
+            (name, value)
+            for name, values in self.given.items()
+            for value in values
+            if name != "after" and value.strip()
+        ]
+
+    @property
+    def later(self) -> bool:
+        """Whether there is a page before this one."""
+        return bool(self.value("after"))
 
 
 class GroupsPage(Page):
@@ -86,19 +103,23 @@ class GroupsPage(Page):
     tab = "groups"
 
     async def get(self) -> None:
-        """Show the largest groups."""
+        """Show the largest groups, or those behind a mark."""
         given: Given = {}
         try:
             given, now = asked(self.request), times.utc_now()
             wanted, which = read_wanted(given, now)
             key = ("groups", *sorted((name, *values) for name, values in given.items()))
+            after = first(given, "after") or None
             found, trends = await self.site.recall(
-                key, lambda store: look(store, wanted, which, now)
+                key, lambda store: look(store, wanted, which, now, after)
             )
         except FilterError as error:
             self.page("groups", GroupsView(given=given, problem=str(error)), 400)
             return
-        self.page("groups", GroupsView(given=given, rows=_rows(found, trends, now)))
+        shown = found[:_LIMIT]
+        following = GroupMark.of(shown[-1]).cursor if len(found) > _LIMIT else ""
+        view = GroupsView(given=given, rows=_rows(shown, trends, now), next=following)
+        self.page("groups", view)
 
 
 def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
@@ -121,10 +142,10 @@ def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
 
 
 def look(
-    store: Store, wanted: Filter, which: GroupFilter, now: datetime
+    store: Store, wanted: Filter, which: GroupFilter, now: datetime, after: str | None
 ) -> tuple[list[Group], Mapping[str, Sequence[int]]]:
-    """The groups, and the last day of each."""
-    found = store.groups(wanted, now=now, limit=_LIMIT, which=which)
+    """The groups of a page and the one behind it, and the last day of each."""
+    found = store.groups(wanted, now=now, limit=_LIMIT + 1, after=after, which=which)
     return found, store.group_trends([group.fingerprint for group in found], now=now)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -70,6 +71,14 @@ def test_groups_and_stats(ann):
     assert [one["task"] for one in read(ann, "/groups?task=mail")["groups"]] == ["shop.mail"]
     assert read(ann, "/groups?status=ignored")["groups"] == []
     assert read(ann, "/stats")["depth"] == 3
+
+
+def test_groups_page_by_page(ann):
+    first = read(ann, "/groups?limit=1")
+    assert [one["task"] for one in first["groups"]] == ["shop.charge"]
+    second = read(ann, f"/groups?limit=1&after={quote(first['next'])}")
+    assert [one["task"] for one in second["groups"]] == ["shop.mail"]
+    assert second["next"] is None
 
 
 class TestTriage:
@@ -186,7 +195,7 @@ def test_what_is_gone_is_told(ann):
         ("?tsk=a", 400), ("?state=undead", 400), ("?limit=0", 400), ("?limit=501", 400),
         ("?limit=many", 400), ("?limit=%C2%B2", 400), ("?after=x", 400), ("?since=soon", 400),
         ("?id=", 400), ("?search=%FF", 400), ("/letters/none", 404), ("/letters/0d3f", 400),
-        ("/letters/%00", 404), ("/letters/%FF", 400), ("/groups?queue=a", 400),
+        ("/letters/%00", 404), ("/letters/%FF", 400), ("/groups?queue=a", 400), ("/groups?after=x", 400),
         ("/groups?status=shut", 400), ("/stats?task=a", 400), ("/operations?state=x", 400),
         ("/operations/none", 404), ("/operations/%F0%9F%90%B0", 404), ("/redrive", 405),
         ("/operations/none/pause", 405),

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 from factories import T0, attempt, letter
 
+from celery_dlq.flower.pages import groups
 from celery_dlq.group import Annotate, Assign, GroupStatus, Ignore, Resolve
 from celery_dlq.states import State
 from celery_dlq.store.base import Filter
@@ -56,6 +57,25 @@ class TestList:
         assert "2 groups, most open letters first." in page.text
         assert "ValueError in charge bad currency" in page.text
         assert page.find("a", href=f"/dead-letters/letters?group={CHARGE}")[0][1] == "2"
+
+    def test_pages_follow_each_other(self, ann, store, monkeypatch):
+        monkeypatch.setattr(groups, "_LIMIT", 1)
+        page = ann.get(f"{GROUPS}?exception=ValueError&exception=")
+        assert page.find("a", rel="next") == []
+        page = ann.get(f"{GROUPS}?status=open")
+        assert "More than 1 group, most open letters first." in page.text
+        [(following, _)] = page.find("a", rel="next")
+        assert "status=open&after=" in following["href"]
+        second = ann.get(following["href"])
+        assert listed(ann, following["href"].partition("?")[2]) == ["aaaa000000000000"]
+        assert "Further groups, most open letters first." in second.text
+        assert second.find("a", rel="next") == []
+        assert second.find("a", href=f"{GROUPS}?status=open")[0][1] == "First page"
+
+    def test_a_mark_that_is_none_is_told(self, ann):
+        page = ann.get(f"{GROUPS}?after=x")
+        assert page.status == 400
+        assert "no page mark" in page.find("p", role="alert")[0][1]
 
     def test_the_last_day_is_drawn(self, ann):
         charts = ann.get(GROUPS).find("svg", role="img")
