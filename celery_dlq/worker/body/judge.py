@@ -82,16 +82,25 @@ def answer(task: JudgedTask, exc: BaseException, request: Context) -> Exception 
 def decide(task: JudgedTask, exc: BaseException) -> Decision:
     """The verdict on ``exc``: by the task's own ``classify``, else by its rules, the app's, and the
     built-in ones."""
+    own = _own_judgement(task, exc)
+    if own is not None:
+        return own
+    return classifier_of(task).decide(exc)
+
+
+def _own_judgement(task: JudgedTask, exc: BaseException) -> Decision | None:
+    """What the task's ``classify()`` says; None when that leaves it to the rules, or fails to say it."""
     try:
         own = task.classify(exc)
-    except Exception:
-        logger.exception("%s.classify() raised; the rules decide instead", task.name)
-        own = None
-    if isinstance(own, Decision):
-        return own
-    if own is not None:
+        if own is None or isinstance(own, Decision):
+            return own
         return Decision(Verdict(own), rule="task.classify")
-    return classifier_of(task).decide(exc)
+    except BaseException as error:
+        if is_shutdown(error):
+            raise
+        # A SystemExit, too: it would take the place of the task's own error.
+        logger.exception("%s.classify() failed; the rules decide instead", task.name)
+        return None
 
 
 def _chosen_end(exc: Retry | Ignore | Reject, request: Context) -> Ended | Died | None:

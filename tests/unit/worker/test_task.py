@@ -474,19 +474,35 @@ def test_classify_can_be_overridden(app, answer, state, rule):
         assert run.failure.explanation.rule == rule
 
 
-def test_a_classify_that_raises_does_not_cost_the_failure(app, caplog):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_a_classify_that_raises_does_not_cost_the_failure(app, caplog, error):
     class Own(DLQTask):
         abstract = True
 
         def classify(self, exc):
-            raise ZeroDivisionError
+            raise error
 
     @app.task(base=Own)
     def call():
         raise KeyError
 
     assert Run(call).failure.exception_type == "KeyError"
-    assert "ZeroDivisionError" in caplog.text
+    assert error.__name__ in caplog.text
+
+
+def test_a_misspelt_answer_of_classify_leaves_it_to_the_rules(app, caplog):
+    class Own(DLQTask):
+        abstract = True
+
+        def classify(self, exc):
+            return "transiant"
+
+    @app.task(base=Own)
+    def call():
+        raise ConnectionError
+
+    assert Run(call).state == "RETRY"
+    assert "'transiant' is not a valid Verdict" in caplog.text
 
 
 def test_hooks_of_the_users_that_forget_super_cost_nothing(app):
