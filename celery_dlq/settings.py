@@ -294,6 +294,10 @@ class Settings:
             )
 
 
+#: What options of tasks may be that are no settings.
+_OF_TASKS = {"tags": NAMES}
+
+
 def is_configured(app: Any) -> bool:
     """Whether a Celery app was given a dead-letter queue: by a setting, by the environment, or by a task
     on ``DLQTask``. Any other app has none, though all settings have defaults."""
@@ -305,12 +309,13 @@ def is_configured(app: Any) -> bool:
 
 
 def check_option(task: str, option: str, value: Any) -> None:
-    """Check what ``task`` says in place of the setting ``option``, prefix included.
+    """Check what ``task`` says for ``option``, prefix included: in place of the setting, or of its own.
 
     :raises SettingsError: a value that is not allowed.
     """
     name = option.removeprefix(_PREFIX)
-    [allowed] = [item.metadata["allowed"] for item in fields(Settings) if item.name == name]
+    settings = {item.name: item.metadata["allowed"] for item in fields(Settings)}
+    allowed = (settings | _OF_TASKS)[name]
     try:
         _check(name, value, allowed)
     except SettingsError as error:

@@ -34,7 +34,7 @@ _FINISHED = Ended.FINISHED
 
 #: Options with the name and the allowed values of a setting.
 _CHECKED_OPTIONS = (
-    "dlq_retry_budget", "dlq_retry_budget_floor",
+    "dlq_retry_window", "dlq_retry_budget", "dlq_retry_budget_floor", "dlq_tags",
     "dlq_breaker_failures", "dlq_breaker_window", "dlq_breaker_recovery",
 )  # fmt: skip
 

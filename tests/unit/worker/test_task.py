@@ -838,9 +838,13 @@ class TestRefusedWhenTheTaskIsRegistered:
             ("throws", None, "task.throws = None is no list"),
             ("dlq_rules", ("transient",), "dlq_rules = .* is no list of celery_dlq.Rule objects"),
             ("dlq_rules", None, "dlq_rules = None is no list of celery_dlq.Rule objects"),
+            # A text is a list, too: of its characters. And without a list there could be no letter.
+            ("dlq_tags", "money", "dlq_tags = 'money' is not a list of strings"),
+            ("dlq_tags", None, "dlq_tags = None is not a list of strings"),
+            ("dlq_retry_window", "1h", "dlq_retry_window = '1h' is not a number of seconds"),
         ],
     )
-    def test_options_that_make_no_rule(self, app, option, value, said):
+    def test_options_that_make_no_sense(self, app, option, value, said):
         with pytest.raises(SettingsError, match=f"Task shop.charge: {said}"):
 
             @app.task(name="shop.charge", base=DLQTask, lazy=False, **{option: value})
