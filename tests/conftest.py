@@ -11,6 +11,14 @@ REDIS = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379")
 RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with real workers first. They wait more than they compute, and the longest takes minutes: at the
+    end it would keep one process busy while the others have nothing left."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> str:
     return need(REDIS)

@@ -122,6 +122,8 @@ class _Run:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": os.pathsep.join([str(_ROOT / "tests"), str(_ROOT)]),
             "REPORTED_OUTCOMES": str(self._outcomes),
+            # Tornado's test cases give up after five seconds, which a busy machine may well take.
+            "ASYNC_TEST_TIMEOUT": "60",
         }
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         with self._log.open("w") as log:

@@ -19,6 +19,7 @@ from playwright.sync_api import (
     expect,
     sync_playwright,
 )
+from ports import free_port
 from project import Project, stop, wait_for
 from sqlalchemy import Connection, delete
 
@@ -77,8 +78,7 @@ class Shop(Project):
 
     def start_flower(self, *options: str, **environ: str) -> Flower:
         """A Flower that answers."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         log = self.directory / f"flower-{port}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from chaos import redis_log
 from chaos.processes import family, with_parent
+from ports import free_port
 
 START_PATIENCE_S = 90.0
 
@@ -340,13 +341,6 @@ def program(name: str) -> str:
     if path is None:
         raise ServerError(f"{name} is not installed; the kill test starts servers of its own.")
     return path
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 #: The pairs of broker and store that are put to the test.

@@ -1,6 +1,7 @@
 """The kill test in its short form: each harm once or twice. ``make chaos`` runs the long one."""
 
 import os
+import random
 import subprocess
 import sys
 
@@ -16,8 +17,11 @@ SECONDS, TASKS = "20", "600"
 
 @pytest.mark.parametrize("pair", sorted(PAIRS))
 def test_nothing_is_lost_whatever_is_killed(pair):
+    # Of the generator that begins each test with the seed of the whole run.
+    seed = str(random.randrange(1_000_000))
     command = [
         sys.executable, "-m", "chaos.run", "--pair", pair, "--seconds", SECONDS, "--tasks", TASKS,
+        "--seed", seed,
     ]  # fmt: skip
     run = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True

@@ -6,6 +6,35 @@ from pathlib import Path
 import pytest
 from matrix.run import Theatre
 from project import Project
+from sqlalchemy import Connection, delete
+
+from celery_dlq.store import schema, tables
+from celery_dlq.store.sql import SQLStore
+
+
+@pytest.fixture
+def postgres_url(postgres_url: str) -> str:
+    """A store in which is nothing of other tests: no lease, either, of a worker that they have killed."""
+    return _emptied(postgres_url)
+
+
+@pytest.fixture
+def mysql_url(mysql_url: str) -> str:
+    """The same, on MySQL or MariaDB."""
+    return _emptied(mysql_url)
+
+
+def _emptied(url: str) -> str:
+    store = SQLStore(url, timeout=30)
+    schema.upgrade(store.database)
+
+    def delete_rows(connection: Connection) -> None:
+        for table in tables.metadata.tables.values():
+            connection.execute(delete(table))
+
+    store.database.write(delete_rows)
+    store.close()
+    return url
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,8 +94,7 @@ def flower(
         **{name: value for name, value in os.environ.items() if not name.startswith("FLOWER_")},
         "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT, directory])), **(environ or {}),
     }  # fmt: skip
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     log = directory / "flower.log"
     with log.open("wb") as file:
         process = subprocess.Popen(

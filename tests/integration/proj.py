@@ -12,7 +12,7 @@ from pathlib import Path
 from celery import Celery
 from celery.exceptions import Ignore, Reject
 from celery.signals import worker_init
-from queues import queue_settings
+from queues import queue_settings, redis_options
 
 from celery_dlq import DLQTask
 
@@ -29,7 +29,11 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_transport_options={
         **(
-            {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+            {
+                "unacked_restore_interval": 1,
+                "unacked_restore_throttle": 1,
+                **redis_options(os.environ["PROJ_QUEUE"]),
+            }
             if os.environ["PROJ_BROKER"].startswith("redis")
             else {}
         ),

@@ -18,7 +18,7 @@ from typing import Any
 
 from celery import Celery
 from celery.utils.nodenames import gethostname
-from queues import queue_settings
+from queues import queue_settings, redis_options
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.states import State
@@ -71,6 +71,8 @@ class Project:
             dlq_store_url=self.store_url,
             dlq_spool_dir=str(self.directory / "spool"),
         )
+        if self.broker.startswith("redis"):
+            self.app.conf.broker_transport_options = redis_options(self.queue)
         self.dlq = DeadLetterQueue.of(self.app)
         for name in TASKS:
             self.app.task(name=f"proj.{name}", shared=False)(_not_here)
@@ -176,6 +178,8 @@ class Project:
         with self.app.connection_for_write(self.broker) as connection:
             channel = connection.default_channel
             channel.queue_delete(self.queue)
+            if self.broker.startswith("redis"):
+                channel.client.delete(*redis_options(self.queue).values())
             if self.queue_type == "quorum":
                 channel.exchange_delete(self.queue)
         self.dlq.store.close()

@@ -6,6 +6,8 @@ import contextlib
 import socket
 import threading
 
+from ports import free_port
+
 
 class Proxy:
     """Passes connections on to a server, until told to hold them or to cut them off."""
@@ -15,9 +17,8 @@ class Proxy:
         self._flows = threading.Event()
         self._flows.set()
         self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._start()
+        self.port = free_port()
+        self.restore()
 
     def hold(self) -> None:
         """Connections are taken and stay open, and nothing is passed on."""

@@ -6,6 +6,9 @@ from typing import Any
 
 from kombu import Exchange, Queue
 
+#: What Celery's Redis transport keeps of messages that are with a worker, by the option that names it.
+_UNACKED = {"unacked_key": "", "unacked_index_key": "-index", "unacked_mutex_key": "-mutex"}
+
 
 def queue_settings(name: str, kind: str) -> dict[str, Any]:
     """Celery's settings for one queue: ``classic`` (also for Redis) or ``quorum``.
@@ -23,3 +26,13 @@ def queue_settings(name: str, kind: str) -> dict[str, Any]:
         "task_default_routing_key": name,
         "task_queues": [queue],
     }
+
+
+def redis_options(queue: str) -> dict[str, Any]:
+    """Transport options under which a queue's unacknowledged messages are its own, and so is the lock
+    under which they are handed out again.
+
+    Tests run side by side on one Redis. A worker with a short visibility timeout would hand out what the
+    workers of other tests hold, and one that is killed while it looks keeps the lock for five minutes.
+    """
+    return {option: f"{queue}-unacked{end}" for option, end in _UNACKED.items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from datetime import datetime, timezone
 
 import pytest
 from celery import chain
 from project import wait_for
+from queues import redis_options
 
 from celery_dlq import Filter
 from celery_dlq.states import Reason, State
@@ -17,7 +17,6 @@ from celery_dlq.states import Reason, State
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 PARKED = Filter(states=frozenset({State.PARKED}))
-NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 ONE = ("-c", "2")
 
 
@@ -30,19 +29,13 @@ def pair(request, make_project, tmp_path, redis_url):
         store_url = f"sqlite:///{tmp_path}/store.sqlite3"
     else:
         store_url = request.getfixturevalue(f"{store}_url")
-    project = breaker_project(make_project, broker_url, store_url, f"{redis_url}/9")
-    yield project
-    # Other tests use the same database.
-    project.dlq.store.discard(
-        Filter(queue=project.queue, states=PARKED.states), who="tester", why="over", now=NOW
-    )
+    return breaker_project(make_project, broker_url, store_url, f"{redis_url}/9")
 
 
 def breaker_project(make_project, broker_url, store_url, backend):
     project = make_project(broker_url, store_url, module="proj_breaker", backend=backend)
     project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
-    assert project.run("dlq", "db", "upgrade").returncode == 0
-    project.dlq.store.prune_circuits(older_than_s=-3_600)
+    project.dlq.store.check_schema()
     with project.app.connection_for_write() as connection:
         connection.SimpleQueue(project.queue).clear()
     return project
@@ -70,8 +63,8 @@ def unsettled(project) -> int:
     with project.app.connection_for_read() as connection:
         channel = connection.default_channel
         if connection.transport.driver_type == "redis":
-            held = channel.client.hvals("unacked")
-            return channel._size(project.queue) + str(held).count(project.queue)
+            held = channel.client.hlen(redis_options(project.queue)["unacked_key"])
+            return channel._size(project.queue) + held
         return channel.queue_declare(project.queue, passive=True).message_count
 
 

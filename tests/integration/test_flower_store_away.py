@@ -16,7 +16,6 @@ from project import wait_for
 from proxy import Proxy
 from sqlalchemy.engine import make_url
 
-from celery_dlq.store import schema
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -33,11 +32,10 @@ PAGES = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def proxy(postgres_url: str) -> Iterator[Proxy]:
     """Before a database with a letter."""
     store = SQLStore(postgres_url)
-    schema.upgrade(store.database)
     store.save([letter("0d3f")])
     store.close()
     parts = urlsplit(postgres_url)

@@ -253,7 +253,7 @@ def test_a_body_of_50_mb_is_kept_byte_for_byte(store, project, request, tmp_path
             tmp_path, project.broker, request.getfixturevalue(f"{store}_url"),
             backend=project.backend, queue_type=project.queue_type,
         )  # fmt: skip
-        assert here.run("dlq", "db", "upgrade").returncode == 0
+        here.dlq.store.check_schema()
     with here.worker("-c", "1") as worker:
         publish(here.app, here.queue, "no JSON", body=large)
         letter = here.wait_for_letter("m1")
@@ -270,7 +270,7 @@ def test_a_body_that_mysql_does_not_take_is_kept_in_the_spool(
     make_project, redis_url, mysql_url, tmp_path
 ):
     project = make_project(f"{redis_url}/9", mysql_url, backend=f"{redis_url}/9")
-    assert project.run("dlq", "db", "upgrade").returncode == 0
+    project.dlq.store.check_schema()
     large = MESSAGES["no JSON"].body + b"\xff" * 50_000_000
     with project.worker("-c", "1") as worker:
         publish(project.app, project.queue, "no JSON", body=large)

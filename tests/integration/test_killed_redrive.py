@@ -42,7 +42,7 @@ def project(request, make_project, redis_url, postgres_url):
     )
     project = make_project(broker, postgres_url, module="proj_effects")
     project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
-    assert project.run("dlq", "db", "upgrade").returncode == 0
+    project.dlq.store.check_schema()
     with database(project) as connection:
         connection.execute(
             text("CREATE TABLE IF NOT EXISTS effect (queue VARCHAR(64), number INTEGER)")

@@ -23,7 +23,7 @@ def project(request, make_project, redis_url):
     project = make_project(
         broker_url, request.getfixturevalue(f"{store}_url"), backend=f"{redis_url}/9"
     )
-    assert project.run("dlq", "db", "upgrade").returncode == 0
+    project.dlq.store.check_schema()
     return project
 
 

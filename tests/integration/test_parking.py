@@ -39,7 +39,7 @@ def parking_project(make_project, broker_url, store_url, **options):
         broker_url, store_url, module="proj_parking", settings={"dlq_park_after": 1.0}, **options
     )
     project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
-    assert project.run("dlq", "db", "upgrade").returncode == 0
+    project.dlq.store.check_schema()
     with project.app.connection_for_write() as connection:
         connection.SimpleQueue(project.queue).clear()
     return project

@@ -28,7 +28,7 @@ def pair(request, make_project, tmp_path, redis_url):
     else:
         store_url = request.getfixturevalue(f"{store}_url")
     project = make_project(broker_url, store_url, backend=f"{redis_url}/9")
-    assert project.run("dlq", "db", "upgrade").returncode == 0
+    project.dlq.store.check_schema()
     return project
 
 

@@ -18,7 +18,6 @@ from sqlalchemy.engine import make_url
 from celery_dlq import Filter
 from celery_dlq.spool import decode
 from celery_dlq.store import schema
-from celery_dlq.store.sql import SQLStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -28,9 +27,6 @@ LETTERS = 20
 @pytest.fixture
 def postgres(postgres_url):
     """Statements for the server, each by itself."""
-    store = SQLStore(postgres_url)
-    schema.upgrade(store.database)
-    store.close()
     engine = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         yield lambda statement: connection.execute(text(statement))

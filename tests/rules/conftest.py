@@ -1,19 +1,17 @@
 import shutil
-import socket
 import ssl
 import subprocess
 import threading
 
 import pytest
 from local_servers import Server, Told
+from ports import free_port
 
 
 @pytest.fixture
 def closed_port():
     """A port of this machine on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture(autouse=True)

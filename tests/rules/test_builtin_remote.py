@@ -7,7 +7,6 @@ import imaplib
 import logging
 import poplib
 import smtplib
-import socket
 import socketserver
 import threading
 from contextlib import closing, contextmanager
@@ -15,6 +14,7 @@ from importlib import import_module
 
 import pytest
 from judged import judge, raised
+from ports import free_port
 
 TIMEOUT_S = 5
 
@@ -69,12 +69,6 @@ def server(*lines, mute=False):
             done.set()
             listening.shutdown()
             thread.join()
-
-
-def closed_port():
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # -- SMTP -------------------------------------------------------------------------------------------
@@ -138,7 +132,7 @@ def test_smtp(client, name):
 
 @pytest.mark.parametrize("client", [by_smtplib, by_aiosmtplib])
 def test_no_mail_server(client):
-    assert judge(raised(client, closed_port()))[0] == "transient"
+    assert judge(raised(client, free_port()))[0] == "transient"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +269,7 @@ def by_asyncssh(port, **options):
 
 
 def test_no_ssh_server():
-    port = closed_port()
+    port = free_port()
     assert judge(raised(by_paramiko, port)) == ("transient", "ssh.connect")
     assert judge(raised(by_asyncssh, port)) == ("transient", "os.network")
 
@@ -391,7 +385,7 @@ def test_ldap():
         address = ldap3.Server("127.0.0.1", port, connect_timeout=TIMEOUT_S)
         ldap3.Connection(address, raise_exceptions=True).bind()
 
-    assert judge(raised(bind, closed_port())) == ("transient", "ldap.network")
+    assert judge(raised(bind, free_port())) == ("transient", "ldap.network")
     result = library("ldap3.core.exceptions").LDAPOperationResult
     for code, expected in {
         51: ("transient", "ldap.busy"),

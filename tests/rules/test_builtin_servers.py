@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from judged import judge, raised
+from ports import free_port
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -105,9 +106,7 @@ def redis_port(tmp_path_factory):
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     folder = tmp_path_factory.mktemp("redis")
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:

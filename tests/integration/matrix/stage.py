@@ -16,6 +16,7 @@ from celery import Signature
 from foreign_messages import MESSAGES, publish
 from matrix.mode import Seen, Watched
 from project import Project, wait_for
+from queues import redis_options
 
 from celery_dlq import DeadLetter, Filter
 
@@ -161,7 +162,7 @@ class Stage:
                 return int(channel.queue_declare(self.project.queue, passive=True).message_count)
             size = channel._size(self.project.queue)
             with channel.conn_or_acquire() as client:
-                return int(size + client.hlen(f"{self.project.queue}-unacked"))
+                return int(size + client.hlen(redis_options(self.project.queue)["unacked_key"]))
 
     def time_out_deliveries(self) -> None:
         """Redis hands unacknowledged messages out again when the visibility timeout has passed; here it
@@ -204,22 +205,10 @@ class Worker:
         return self.process.wait(timeout=60)
 
 
-def redis_options(queue: str) -> dict[str, Any]:
-    """Transport options under which a queue's unacknowledged messages are its own: a restore by
-    another worker on the same Redis must not hand them out again, nor this one's theirs."""
-    return {
-        "unacked_key": f"{queue}-unacked",
-        "unacked_index_key": f"{queue}-unacked-index",
-        "unacked_mutex_key": f"{queue}-unacked-mutex",
-    }
-
-
 def make_project(directory: Path, broker: str, urls: dict[str, str], **options: Any) -> Project:
     """The project of a stage; ``options`` are fields of it."""
     queue = f"dlq-test-{uuid.uuid4().hex[:12]}"
     settings = {"dlq_store_timeout": 20.0, **options.pop("settings", {})}
-    if broker == "redis":
-        settings["broker_transport_options"] = redis_options(queue)
     return Project(
         directory,
         urls["redis" if broker == "redis" else "rabbitmq"],

@@ -17,6 +17,7 @@ from contextlib import closing
 
 import pytest
 from judged import judge, raised
+from ports import free_port
 
 # -- files and sockets ----------------------------------------------------------------------------
 
@@ -93,9 +94,7 @@ def test_bare_os_errors_with_a_known_text(text, expected):
 
 def test_both_addresses_of_a_host_refuse():
     async def connect():
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         loop = asyncio.get_running_loop()
         addresses = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in (1, 2)

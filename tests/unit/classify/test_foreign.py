@@ -21,6 +21,14 @@ def little_patience(monkeypatch):
 
 
 @pytest.fixture
+def much_patience(monkeypatch, little_patience):
+    """For code that answers: a busy machine may let it wait."""
+    monkeypatch.setattr(foreign, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(foreign, "DECISION_S", 600.0)
+    begin()
+
+
+@pytest.fixture
 def stop():
     event = threading.Event()
     yield event
@@ -58,7 +66,9 @@ def test_a_property_that_loops_for_ever(name):
     assert decide(kind()).rule == "default"
 
 
-def test_the_other_evidence_still_counts(stop):
+def test_the_other_evidence_still_counts(stop, much_patience, monkeypatch):
+    monkeypatch.setattr(foreign, "PATIENCE_S", 2.0)
+
     class Waiting(Exception):
         status_code = property(lambda self: stop.wait())
         http_status = property(lambda self: 503)
@@ -139,7 +149,7 @@ def test_a_storm_leaves_one_thread_behind(stop):
     assert threading.active_count() <= before + 1
 
 
-def test_what_came_back_is_asked_again():
+def test_what_came_back_is_asked_again(monkeypatch):
     gate = threading.Event()
 
     class Slow(Exception):
@@ -153,13 +163,15 @@ def test_what_came_back_is_asked_again():
     for thread in threading.enumerate():
         if thread.name == "celery-dlq-probe":
             thread.join()
+    monkeypatch.setattr(foreign, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(foreign, "DECISION_S", 60.0)
     assert decide(Slow()).rule == "http.status"
 
 
 # -- what is quick -----------------------------------------------------------------------------
 
 
-def test_known_origin_runs_at_once(monkeypatch):
+def test_known_origin_runs_at_once(monkeypatch, much_patience):
     @of_known_origin
     class Known(Exception):
         @property
@@ -183,7 +195,7 @@ def test_origins():
     assert not is_known(type("Own", (), {"__module__": None}))
 
 
-def test_a_property_keeps_its_context():
+def test_a_property_keeps_its_context(much_patience):
     import contextvars
 
     request = contextvars.ContextVar("request")
@@ -192,7 +204,7 @@ def test_a_property_keeps_its_context():
     assert decide(kind()).rule == "http.status"
 
 
-def test_foreign_code_within_foreign_code_takes_no_second_thread():
+def test_foreign_code_within_foreign_code_takes_no_second_thread(much_patience):
     inner = type("Inner", (Exception,), {"status": property(lambda self: threading.get_ident())})
     outer = type(
         "Outer",
@@ -225,7 +237,7 @@ def test_may_have():
     assert not may_have(Exception(), wanted)
 
 
-def test_call():
+def test_call(much_patience):
     class Answering(Exception):
         def good(self):
             return 1
@@ -248,7 +260,7 @@ def test_call():
 # -- what lies -------------------------------------------------------------------------------------
 
 
-def test_a_property_that_recurses_for_ever():
+def test_a_property_that_recurses_for_ever(much_patience):
     class Deep(Exception):
         @property
         def status_code(self):

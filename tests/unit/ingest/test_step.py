@@ -11,7 +11,7 @@ from celery_dlq.ingest import step
 from celery_dlq.ingest.engine import IngestReport
 from celery_dlq.ingest.step import IngestStep, IngestThread
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Dlq:

@@ -7,7 +7,7 @@ from celery_dlq.redrive import lease as module
 from celery_dlq.redrive.lease import Tenure, kept
 from celery_dlq.store.base import Lease
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 MINE = Lease(name="operation.op", token=1)
 
 

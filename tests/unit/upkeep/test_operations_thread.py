@@ -11,7 +11,7 @@ from celery_dlq.redrive.engine import Run
 from celery_dlq.upkeep import operations as module
 from celery_dlq.upkeep.operations import OperationsThread
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def operation(name, state=OperationState.DONE):

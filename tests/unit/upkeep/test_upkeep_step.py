@@ -9,7 +9,7 @@ from celery_dlq.store.base import Lease
 from celery_dlq.upkeep import step
 from celery_dlq.upkeep.step import UpkeepStep, UpkeepThread
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Store:

@@ -37,7 +37,7 @@ def test_work_that_takes_too_long_is_left_behind_until_it_is_done():
     impatient, gate, done = Patience(0.02), threading.Event(), threading.Event()
 
     def slow():
-        gate.wait(30)
+        gate.wait(60)
         done.set()
 
     with pytest.raises(StoreUnavailable, match=r"within 0\.02 s"):
@@ -45,7 +45,7 @@ def test_work_that_takes_too_long_is_left_behind_until_it_is_done():
     with pytest.raises(StoreUnavailable, match="an earlier call"):
         impatient.call(lambda: "not even begun")
     gate.set()
-    assert done.wait(30)
+    assert done.wait(60)
     impatient._latest.result(30)
     impatient._seconds = 30
     assert impatient.call(lambda: "asked again") == "asked again"
@@ -56,6 +56,6 @@ def test_it_can_be_stopped_and_used_again(patience):
     first = patience.call(threading.current_thread)
     patience.stop()
     patience.stop()
-    first.join(30)
+    first.join(60)
     assert not first.is_alive()
     assert patience.call(lambda: "again") == "again"

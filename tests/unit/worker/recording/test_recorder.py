@@ -107,10 +107,10 @@ def test_another_thread_waits_for_its_own_record(recorder, writer):
         target=lambda: recorder.record(letter("a"), lambda: called.append(threading.get_ident()))
     )
     caller.start()
-    assert writer.submitted.wait(10)
+    assert writer.submitted.wait(60)
     assert called == []
     writer.release()
-    caller.join(10)
+    caller.join(60)
     assert called == [caller.ident]
 
 
@@ -140,7 +140,7 @@ class TestNow:
     def test_the_record_is_safe_when_it_returns(self, recorder, writer, spooled):
         recorder.join_loop(Hub())
         releasing = threading.Thread(
-            target=lambda: (writer.submitted.wait(10), writer.release()), daemon=True
+            target=lambda: (writer.submitted.wait(60), writer.release()), daemon=True
         )
         releasing.start()
         recorder.record_now(letter("a"))
@@ -169,10 +169,10 @@ def test_another_thread_waits_for_its_answer(recorder, writer):
     answers = []
     caller = threading.Thread(target=lambda: recorder.ask(str.upper, answers.append))
     caller.start()
-    assert writer.submitted.wait(10)
+    assert writer.submitted.wait(60)
     assert answers == []
     writer.release()
-    caller.join(10)
+    caller.join(60)
     assert answers == ["THE STORE"]
 
 

@@ -27,7 +27,7 @@ class FakeStore:
         self.calls += 1
         self.entered.set()
         if self.gate:
-            assert self.gate.wait(10)
+            assert self.gate.wait(60)
         if self.down:
             raise StoreUnavailable
         if self.poison & {made.task_id for made in letters}:
@@ -86,7 +86,7 @@ def drained(spool):
 
 
 def wait_until(ready):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not ready():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)
@@ -102,17 +102,17 @@ def test_a_record_is_safe_only_after_it_is_stored(writer, store):
     store.gate = threading.Event()
     safe = threading.Event()
     writer.submit(letter("a"), safe.set)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     assert not safe.is_set()
     store.gate.set()
-    assert safe.wait(10)
+    assert safe.wait(60)
     assert store.saved == ["a"]
 
 
 def test_what_gathers_during_a_commit_is_written_in_one(writer, store):
     store.gate = threading.Event()
     writer.submit(letter("first"), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     for n in range(50):
         writer.submit(letter(f"l{n}"), lambda: None)
     store.gate.set()
@@ -175,7 +175,7 @@ def test_one_refused_letter_does_not_keep_the_others_out(writer, store):
     store.gate = threading.Event()
     store.poison = {"bad"}
     writer.submit(letter("first"), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     for name in ("good", "bad", "fine"):
         writer.submit(letter(name), lambda: None)
     store.gate.set()
@@ -218,7 +218,7 @@ def test_a_full_writer_says_so_and_makes_nobody_wait(store, tmp_path):
     writer = Writer(lambda: store, Spool(tmp_path), size=2, batch_size=1)
     store.gate = threading.Event()
     writer.submit(letter("a"), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     writer.submit(letter("b"), lambda: None)
     assert not writer.is_full, "one is being written, one waits"
     writer.submit(letter("c"), lambda: None)
@@ -252,7 +252,7 @@ def test_a_store_that_hangs_is_asked_again_only_when_it_has_let_go(store, clock,
     assert store.calls == 1
     store.gate.set()
     writer._patience._latest.add_done_callback(lambda _: let_go.set())
-    assert let_go.wait(10)
+    assert let_go.wait(60)
     store.gate = None
     clock.now += module.STORE_PAUSE_S + 1
     submit(writer, letter("c"))
@@ -268,7 +268,7 @@ def test_new_letters_are_written_between_the_steps_of_a_long_drain(
     spooled_by_an_earlier_worker(tmp_path / "spool", 20)
     store.gate = threading.Event()
     writer.start()
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     writer.submit(letter("new"), lambda: None)
     store.gate.set()
     writer.flush()
@@ -283,7 +283,7 @@ def test_a_drain_that_the_stop_interrupts_goes_on_with_the_next_worker(
     spooled_by_an_earlier_worker(tmp_path / "spool", 20)
     store.gate = threading.Event()
     writer.start()
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     stopping = threading.Thread(target=writer.stop)
     stopping.start()
     wait_until(writer._entries.qsize)
@@ -298,7 +298,7 @@ def test_large_bodies_fill_a_writer_sooner(store, tmp_path, monkeypatch):
     writer = Writer(lambda: store, Spool(tmp_path), size=1_000, batch_size=1)
     store.gate, big = threading.Event(), envelope(body=b"x" * 100)
     writer.submit(letter("a", envelope=big), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     assert not writer.is_full
     writer.submit(letter("b", envelope=big), lambda: None)
     assert writer.is_full
@@ -312,7 +312,7 @@ def test_a_batch_is_bounded_in_bytes(writer, store, monkeypatch):
     monkeypatch.setattr(module, "BATCH_BYTES", 150)
     store.gate, big = threading.Event(), envelope(body=b"x" * 100)
     writer.submit(letter("first"), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     for n in range(4):
         writer.submit(letter(f"l{n}", envelope=big), lambda: None)
     store.gate.set()
@@ -325,7 +325,7 @@ def test_what_still_fits_is_spooled_and_the_rest_is_in_the_log(store, clock, tmp
     writer = Writer(lambda: store, spool, size=10, batch_size=10, monotonic=clock)
     store.down, store.gate = True, threading.Event()
     writer.submit(letter("first"), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     records = [letter("big", envelope=envelope(body=b"x" * 5_000)), letter("small")]
     for record in records:
         writer.submit(record, lambda: None)
@@ -367,7 +367,7 @@ class TestQuestions:
     def test_a_store_that_hangs_gives_no_answer(self, store, tmp_path):
         gate = threading.Event()
         writer = Writer(lambda: store, Spool(tmp_path), size=9, batch_size=9, patience=0.05)
-        assert self.ask(writer, lambda store: gate.wait(30)) == [None]
+        assert self.ask(writer, lambda store: gate.wait(60)) == [None]
         gate.set()
         writer.stop()
 
@@ -406,7 +406,7 @@ class TestQuestionsOfOneKind:
             answers, store.gate = [], threading.Event()
             store.entered.clear()
             writer.submit(letter("first"), lambda: None)
-            assert store.entered.wait(10)
+            assert store.entered.wait(60)
             for question, about in questions:
                 writer.ask_together(question, about, answers.append)
             store.gate.set()
@@ -438,7 +438,7 @@ class TestQuestionsOfOneKind:
 
         store.gate = threading.Event()
         writer.submit(letter("first"), lambda: None)
-        assert store.entered.wait(10)
+        assert store.entered.wait(60)
         writer.submit(letter("second"), lambda: None)
         writer.ask_together(look, 1, lambda answer: None)
         store.gate.set()
@@ -489,7 +489,7 @@ class FakeScribe:
 def submit_a_storm(writer, store, *names):
     store.gate = threading.Event()
     writer.submit(letter("first"), lambda: None)
-    assert store.entered.wait(10)
+    assert store.entered.wait(60)
     safe = [threading.Event() for _ in names]
     for name, event in zip(names, safe, strict=True):
         writer.submit(letter(name), event.set)
