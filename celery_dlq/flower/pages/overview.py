@@ -114,7 +114,7 @@ class Overview:
 
     @property
     def ages(self) -> list[Bar]:
-        """Open letters by the time since their last failure."""
+        """Open letters by the time since their last failure; the ages that some have."""
         names, bounds = times.age_names(self.stats.ages), [0.0, *self.stats.ages]
         top = max(names.values(), default=0)
         return [
@@ -126,6 +126,7 @@ class Overview:
             for (name, count), (youngest, oldest) in zip(
                 names.items(), pairwise(bounds), strict=True
             )
+            if count
         ]  # fmt: skip
 
     @property

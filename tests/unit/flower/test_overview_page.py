@@ -26,7 +26,8 @@ def test_the_numbers_of_a_store(ann):
     ]
 
 
-def test_bars_lead_to_their_letters(ann):
+def test_bars_lead_to_their_letters(ann, store):
+    store.save([letter("old", attempt(minutes=-20_000))])
     page = ann.get(OVERVIEW)
     for address, name in (
         ("/dead-letters/letters?reason=terminal", "terminal"),
@@ -47,6 +48,11 @@ def test_an_age_finds_just_the_letters_that_it_counts(ann):
         if item[1] == "under 1h" and "since" in item[0]["href"]
     ]
     assert "3 letters match" in ann.get(found["href"]).text
+
+
+def test_only_ages_that_letters_have_take_up_space(ann):
+    [(_, ages)] = ann.get(OVERVIEW).find("section", id="dlq-ages")
+    assert [name for name in ("1m", "1h", "1d", "7d") if name in ages] == ["1h"]
 
 
 def test_charts_are_images_with_names_and_nothing_is_loaded_for_them(ann):
