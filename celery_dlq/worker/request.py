@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
-from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
-from celery.states import SUCCESS
+from celery.exceptions import Terminated, TimeLimitExceeded
 from celery.utils.log import get_logger
-from celery.worker.request import Request
 from celery.worker.state import revoked as revoked_tasks
 
 from celery_dlq.classify import Decision
@@ -23,7 +21,6 @@ from celery_dlq.headers import REDRIVE_HEADER, redrive_of
 from celery_dlq.letter import DeadLetter, Failure, Outcome
 from celery_dlq.redact import safe_message
 from celery_dlq.states import Reason, State, Verdict
-from celery_dlq.worker.admission.counted import CountedRequest
 from celery_dlq.worker.admission.deliveries import came_back
 from celery_dlq.worker.body.ending import aborted
 from celery_dlq.worker.body.failure import unwrap
@@ -32,21 +29,18 @@ from celery_dlq.worker.events import tell_dead, tell_redriven
 from celery_dlq.worker.foreign.malformed import check_request
 from celery_dlq.worker.green import is_green
 from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.reasoned import ReasonedRequest
 from celery_dlq.worker.snapshot import failure_of, poisoned, snapshot
 
 logger = get_logger(__name__)
 
-
-#: Since 5.7, Celery acknowledges a message whose process died after its success was stored; before, it
-#: gives it back like any other.
-_SUCCESS_IS_KEPT = hasattr(Request, "_success_was_stored")
 
 _CANCELLED = Decision(
     Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"
 )
 
 
-class DLQRequest(CountedRequest):
+class DLQRequest(ReasonedRequest):
     """A request whose end is recorded before it is acknowledged, stored, or announced."""
 
     #: Whether this request's letter is with the recorder already.
@@ -55,8 +49,6 @@ class DLQRequest(CountedRequest):
     _dlq_safe = False
     #: Whether it is a dead letter, and no retry that waits in the store: monitors are told.
     _dlq_announced = False
-    #: The stored success of a run whose process is gone, False for none; None until it is looked for.
-    _dlq_success: Any = None
     #: What must wait for that letter: later calls of the same end, in order.
     _dlq_after: list[Callable[[], object]] | None = None
 
@@ -337,73 +329,6 @@ class DLQRequest(CountedRequest):
                 self.name, self.id, self._message.body, self._message.headers, exc_info=True,
             )  # fmt: skip
             return None
-
-    def _reason_of_death(self, exc: BaseException) -> Reason | None:
-        """Why the message will not run again; None when it will, or was dropped on purpose."""
-        if isinstance(exc, (Retry, Ignore, Terminated)):
-            return None
-        if isinstance(exc, Reject):
-            goes_back = exc.requeue and not self.acknowledged
-            return None if goes_back else Reason.REJECTED
-        if isinstance(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
-            return self._reason_of_lost_worker(exc)
-        if isinstance(exc, TimeLimitExceeded):
-            return None if self._requeued_on_timeout() else Reason.TIMEOUT
-        return Reason.TERMINAL
-
-    def _returns_after(self, exc: BaseException) -> bool:
-        """Whether the run died under ``exc``, and the message goes back to its queue all the same."""
-        if self.acknowledged or self._already_cancelled or self._already_revoked:
-            return False
-        if isinstance(exc, TimeLimitExceeded):
-            return self._requeued_on_timeout()
-        # Before 5.7 Celery acknowledges a process that said why it exits.
-        also_exits = (SystemExit, KeyboardInterrupt) if hasattr(self, "_worker_lost_info") else ()
-        return (
-            isinstance(exc, (WorkerLostError, *also_exits))
-            and bool(self.task.acks_late and self.task.reject_on_worker_lost)
-            and not getattr(self.task, "retry_on_worker_lost", None)
-            and not (_SUCCESS_IS_KEPT and self._success_is_stored())
-        )
-
-    def _reason_of_lost_worker(self, exc: BaseException) -> Reason | None:
-        if self._already_cancelled or self._already_revoked:
-            return None
-        if getattr(self.task, "retry_on_worker_lost", None) and not self._retries_spent():
-            return None
-        return None if self._success_is_stored() else Reason.POISON
-
-    def _success_is_stored(self) -> bool:
-        """Whether the run had stored its success before its process ended."""
-        try:
-            return bool(not self.ignore_result and self._success_was_stored())
-        except Exception:
-            logger.exception("cannot tell whether %s[%s] had succeeded", self.name, self.id)
-            return False
-
-    def _success_was_stored(self) -> Any:
-        # Celery's own question since 5.7, here asked once: with the backend down, each answer takes seconds.
-        if self._dlq_success is None:
-            ask = getattr(super(), "_success_was_stored", self._is_success)
-            self._dlq_success = ask()
-        return self._dlq_success
-
-    def _is_success(self) -> bool:
-        backend = self.task.backend
-        # Its results are on the caller's queue; a look would declare one.
-        return backend.as_uri() != "rpc://" and bool(backend.get_state(self.id) == SUCCESS)
-
-    def _retries_spent(self) -> bool:
-        if not getattr(self.task, "retry_on_worker_lost", None):
-            return False
-        most = self.task.max_retries
-        return most is not None and (self._request_dict.get("retries") or 0) >= most
-
-    def _requeued_on_timeout(self) -> bool:
-        acks = getattr(self.task, "acks_on_timeout", None)
-        if acks is None:
-            acks = self.task.acks_on_failure_or_timeout
-        return bool(self.task.acks_late and not acks)
 
 
 def _einfo(exc: Exception) -> ExceptionInfo:

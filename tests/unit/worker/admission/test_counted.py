@@ -15,7 +15,7 @@ from parent_side import charging_app, einfo, held_recorder, request_maker
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import PoisonMessage
 from celery_dlq.store.sql import SQLStore
-from celery_dlq.worker import request as request_module
+from celery_dlq.worker import reasoned
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_a_success_that_celery_does_not_look_for_is_given_back_and_counted(
 ):
     if since_5_7 and not hasattr(Request, "_success_was_stored"):
         pytest.skip("this Celery does not look for it")
-    monkeypatch.setattr(request_module, "_SUCCESS_IS_KEPT", since_5_7)
+    monkeypatch.setattr(reasoned, "_SUCCESS_IS_KEPT", since_5_7)
     request = make(pool=pool)
     request.task.backend.store_result("4711", "done", "SUCCESS")
     if not since_5_7:
