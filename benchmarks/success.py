@@ -4,9 +4,13 @@ from a full queue until it is empty."""
 from __future__ import annotations
 
 import contextlib
+import os
+import random
+import signal
 import tempfile
 import time
-from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import redis
 
@@ -14,11 +18,19 @@ from benchmarks.rounds import measure, report
 from benchmarks.services import BROKER
 from benchmarks.worker import Way, new_queue, running, send, wait
 
-#: Each set of rounds has workers of its own: a process has some luck with its memory and its hashes, and
-#: keeps it. Many short rounds rather than few long ones: what else the machine does meets both of a pair.
-SETS, ROUNDS, TASKS = 6, 30, 250
+#: Each set of rounds has workers of its own, since a process keeps the luck that it has with its memory. Many
+#: short rounds rather than few long ones: what else the machine does meets both of a pair.
+SETS, ROUNDS, TASKS = 10, 30, 250
 #: Rounds before those that count.
 WARM_UP = 3
+
+#: What is measured, besides ``acks_late``: whether there is a store, and a brake's failures.
+WAYS = {
+    "Task": (False, 0),
+    "Task again": (False, 0),
+    "DLQTask": (True, 0),
+    "DLQTask with a brake": (True, 100),
+}
 
 
 def run() -> dict[str, float]:
@@ -39,36 +51,50 @@ def _measure_set(late: bool) -> dict[str, list[float]]:
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         client = stack.enter_context(redis.Redis.from_url(BROKER))
-        store = f"sqlite:///{directory}/store.sqlite3"
-        ways = {
-            "Task": Way(acks_late=late),
-            "Task again": Way(acks_late=late),
-            "DLQTask": Way(store, acks_late=late),
-            "DLQTask with a brake": Way(store, acks_late=late, brake_failures=100),
-        }
         staged = new_queue()
         stack.callback(client.delete, staged)
         send("bench.succeed", TASKS, staged)
-        measures = {
-            way: _measure(stack, client, staged, chosen, directory) for way, chosen in ways.items()
-        }
-        return measure(measures, ROUNDS)
+        # Every one with the same, so that none is lucky with its tables of names.
+        seed = str(random.randrange(1 << 32))
+        workers = {}
+        for name, (has_store, failures) in random.sample(list(WAYS.items()), len(WAYS)):
+            store = f"sqlite:///{directory}/store.sqlite3" if has_store else ""
+            way = Way(store, acks_late=late, brake_failures=failures, hash_seed=seed)
+            queue = new_queue()
+            workers[name] = queue, stack.enter_context(running(way, queue, directory))
+        rates = {name: partial(_rate, client, staged, workers[name][0]) for name in WAYS}
+        measure(rates, WARM_UP)  # the workers start first
+        for _, pid in workers.values():
+            _pin(pid)
+            stack.callback(os.kill, pid, signal.SIGTERM)  # so that they end side by side
+        return measure(rates, ROUNDS)
 
 
-def _measure(
-    stack: contextlib.ExitStack, client: redis.Redis, staged: str, way: Way, directory: str
-) -> Callable[[], float]:
-    """Makes a worker that runs until the end of its set; workers that wait cost next to nothing."""
-    queue = new_queue()
-    stack.enter_context(running(way, queue, directory))
+def _rate(client: redis.Redis, staged: str, queue: str) -> float:
+    """Tasks per second; workers that wait meanwhile cost next to nothing."""
+    client.copy(staged, f"{queue}-next")
+    began = time.perf_counter()
+    client.rename(f"{queue}-next", queue)  # the whole queue at once
+    wait(lambda: not client.llen(queue))
+    return TASKS / (time.perf_counter() - began)
 
-    def rate() -> float:
-        client.copy(staged, f"{queue}-next")
-        began = time.perf_counter()
-        client.rename(f"{queue}-next", queue)  # the whole queue at once
-        wait(lambda: not client.llen(queue), every_s=0.001)
-        return TASKS / (time.perf_counter() - began)
 
-    for _ in range(WARM_UP):  # the worker starts first
-        rate()
-    return rate
+def _pin(worker: int) -> None:
+    """Give the worker's parent a processor, and what it has started the others: where the scheduler puts
+    them is no part of the comparison."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    for task in Path(f"/proc/{worker}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {first})
+    for child in _children(worker):
+        os.sched_setaffinity(child, others or {first})
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name of the program comes second, in parentheses, and may hold anything.
+            _state, parent, *_ = path.read_text().rpartition(")")[2].split()
+            if int(parent) == pid:
+                found.append(int(path.parent.name))
+    return found

@@ -31,6 +31,7 @@ class Way:
     retry_budget: float | None = None
     breaker_failures: int = 0
     visibility_s: int | None = None
+    hash_seed: str = "random"
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ def running(way: Way, queue: str, directory: str) -> Iterator[int]:
         "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
         "BENCH_BRAKE": str(way.brake_failures), "BENCH_BUDGET": json.dumps(way.retry_budget),
         "BENCH_BREAKER": str(way.breaker_failures),
-        "BENCH_VISIBILITY": str(way.visibility_s or ""),
+        "BENCH_VISIBILITY": str(way.visibility_s or ""), "PYTHONHASHSEED": way.hash_seed,
     }  # fmt: skip
     worker = subprocess.Popen(
         [sys.executable, "-m", "celery", "-A", "benchmarks.app", "worker", "-c", "2",
