@@ -17,7 +17,10 @@ demo: $(VENV)/.core
 # by chance: what depends on order is found before (`make test SEED=7`), not by who comes next.
 SEED ?= 1
 
+# More processes than the two cores of the gate: tests with real workers wait more than they compute. Hundreds of
+# workers import the package; where PYTHONDONTWRITEBYTECODE is set, each would compile it anew.
 test: lint services
+	$(BIN)/python -m compileall -q celery_dlq tests
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED)
 
 lint: $(VENV)/.dev
