@@ -17,6 +17,7 @@ from celery_dlq.codec import decode_table
 from celery_dlq.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store import tables
+from celery_dlq.store.drivers import MUCH
 
 letter = tables.letter
 
@@ -74,6 +75,7 @@ def read_bodies(connection: Connection, rows: Sequence[Row[Any]]) -> dict[int, b
     if not missing:
         return {}
     bodies = select(letter.c.id, letter.c.body).where(letter.c.id.in_(missing))
+    bodies = bodies.execution_options(**{MUCH: True})
     return {row.id: row.body for row in connection.execute(bodies)}
 
 
@@ -84,12 +86,14 @@ def claimed_letter(
 
     :param body: where it was not read along.
     """
-    headers, properties, reason, verdict, rule = row[_READ_AT:_READ_END]
-    envelope = dict(zip(_ENVELOPE, row[_ENVELOPE_AT:_READ_AT], strict=True))
+    columns = tuple(row)
+    headers, properties, reason, verdict, rule = columns[_READ_AT:_READ_END]
+    envelope = dict(zip(_ENVELOPE, columns[_ENVELOPE_AT:_READ_AT], strict=True))
     if body is not None:
         envelope["body"] = body
     envelope["headers"], envelope["properties"] = decode_table(headers), decode_table(properties)
-    values = {**_SAME, **dict(zip(_LETTER, row[:_ENVELOPE_AT], strict=True))}
+    values = _SAME.copy()
+    values.update(zip(_LETTER, columns, strict=False))
     values["reason"], values["explanation"] = _REASONS[reason], _explanation(verdict, rule)
     values["envelope"] = _made(Envelope, envelope)
     values["claim_token"], values["lease_expires_at"] = token, lease_until
@@ -104,5 +108,5 @@ def _explanation(verdict: str, rule: str) -> Explanation:
 def _made(kind: type[T], values: dict[str, Any]) -> T:
     # The constructor of a frozen dataclass makes a call for each field.
     value = object.__new__(kind)
-    value.__dict__.update(values)
+    object.__setattr__(value, "__dict__", values)
     return value

@@ -19,6 +19,7 @@ from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
 from celery_dlq.store.claimed import COLUMNS, claimed_letter, read_bodies, within
+from celery_dlq.store.drivers import MUCH
 from celery_dlq.store.query import conditions, in_states, one_of
 from celery_dlq.store.rows import stored_id
 
@@ -56,6 +57,7 @@ def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], lim
             .order_by(letter.c.last_failed_at, letter.c.id)
             .limit(limit - len(rows))
             .with_for_update(skip_locked=True)
+            .execution_options(**{MUCH: True})
         )
         rows += connection.execute(oldest).all()
     return list(within(_without_held(connection, rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Table,
     and_,
     any_,
+    cast,
     false,
     func,
     literal,
@@ -106,12 +108,24 @@ def conditions(connection: Connection, wanted: Filter, table: Table = letter) ->
 def one_of(
     connection: Connection, column: Column[Any], values: Sequence[Any]
 ) -> ColumnElement[bool]:
-    """``column`` has one of many ``values``. PostgreSQL takes them as one array, which a batch of
-    hundreds feels: each parameter is written, sent and read by itself."""
-    if connection.dialect.name != "postgresql":
+    """``column`` has one of many ``values``. They are given as one text where the database reads that, which
+    a batch of hundreds feels: each parameter is written, sent and read by itself."""
+    dialect = connection.dialect.name
+    if dialect == "mysql":
         return column.in_(values)
-    element = String() if isinstance(column.type, String) else BigInteger()
-    return column == any_(literal(values, ARRAY(element)))
+    if dialect == "sqlite":
+        given = func.json_each(json.dumps(list(values))).table_valued("value")
+        return column.in_(select(given.c.value))
+    if isinstance(column.type, String):
+        return column == any_(cast(literal(_array_of_texts(values)), ARRAY(String())))
+    numbers = ",".join(map(str, values))
+    return column == any_(cast(literal(f"{{{numbers}}}"), ARRAY(BigInteger())))
+
+
+def _array_of_texts(texts: Sequence[str]) -> str:
+    """``texts`` as PostgreSQL writes an array."""
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return "{" + ",".join(f'"{text}"' for text in quoted) + "}"
 
 
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:
