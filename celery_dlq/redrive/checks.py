@@ -38,6 +38,7 @@ class Checks:
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._accepted = accepted_by(app)
         self._calls: dict[str, _Call] = {}
+        self._tasks: dict[str, str | None] = {}
 
     def why_not(self, letter: DeadLetter, now: datetime) -> str | None:
         """The reason why ``letter`` must not be sent; None when it may.
@@ -46,12 +47,17 @@ class Checks:
         """
         return (
             why_no_place(letter)
-            or why_no_task(self._app, letter.task)
-            or why_no_task(self._app, task_of(letter))
+            or self._why_no_task(letter.task)
+            or self._why_no_task(task_of(letter))
             or why_held_back(letter, self._checking, now)
             or self._targets.why_not(letter.queue)
             or self._why_unfit(letter, now)
         )
+
+    def _why_no_task(self, task: str) -> str | None:
+        if task not in self._tasks:
+            self._tasks[task] = why_no_task(self._app, task)
+        return self._tasks[task]
 
     def _why_unfit(self, letter: DeadLetter, now: datetime) -> str | None:
         if letter.task == NO_TASK:
@@ -105,12 +111,15 @@ def why_held_back(letter: DeadLetter, checking: Checking, now: datetime) -> str 
     limit, redriven = checking.max_redrives, letter.redrive_count
     if limit is not None and redriven >= limit:
         return f"it was redriven {redriven} times and came back; mend its cause, or send it with --again"
-    age = (now - letter.last_failed_at).total_seconds()
-    if checking.max_age_s is not None and age > checking.max_age_s:
+    if checking.max_age_s is not None and _age_s(letter, now) > checking.max_age_s:
         return f"it failed at {letter.last_failed_at:%Y-%m-%d %H:%M:%S}, longer ago than --max-age"
     if checking.unless_release is not None and letter.release == checking.unless_release:
         return f"it failed in release {letter.release} itself; deploy another one first"
     return None
+
+
+def _age_s(letter: DeadLetter, now: datetime) -> float:
+    return (now - letter.last_failed_at).total_seconds()
 
 
 class _Call:

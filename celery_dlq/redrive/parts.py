@@ -28,6 +28,8 @@ class Part:
 def parts_of(letter: DeadLetter, payload: Payload) -> Iterator[Part]:
     """The part that ``letter`` is, those at the ends of the chains behind it, and those of the chords
     around these. Celery has counted all of them as failed (``Backend.mark_as_failure``)."""
+    if not (payload.rest.get("chord") or payload.rest.get("chain")):
+        return  # as nearly all are
     headers = letter.envelope.headers
     left: list[Mapping[str, Any]] = [
         {

@@ -42,13 +42,14 @@ class Repairs:
 
     def __init__(self, app: Any, repair: Repair, redactor: Redactor) -> None:
         self._repair, self._redactor = repair, redactor
+        self._changes = repair.changes
         self._accepted = accepted_by(app)
         self._assignments = [_checked(parse_assignment(text)) for text in repair.assignments]
         self._transform = import_transform(repair.transform) if repair.transform else None
 
     def repaired(self, letter: DeadLetter, now: datetime) -> Repaired:
         """``letter`` with the changes made in its message. What goes wrong is about this letter only."""
-        if not self._repair.changes:
+        if not self._changes:
             return Repaired(letter=letter)
         try:
             rewritten = self._rewritten(letter)
