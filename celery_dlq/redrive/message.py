@@ -44,6 +44,24 @@ def arguments_of(letter: DeadLetter) -> dict[str, Any]:
     return arguments
 
 
+def prepared(producer: Any, letter: DeadLetter) -> tuple[Any, str, str]:
+    """What kombu's ``producer`` would give to its channel for ``letter``: the channel's message, the
+    exchange, and the routing key."""
+    arguments = arguments_of(letter)
+    exchange, routing_key = arguments.pop("exchange"), arguments.pop("routing_key")
+    _, mode = producer._delivery_details(exchange, arguments.pop("delivery_mode", None))
+    headers, priority = arguments.pop("headers"), arguments.pop("priority", 0)
+    body, content_type, encoding = producer._prepare(
+        arguments.pop("body"), None, arguments.pop("content_type"),
+        arguments.pop("content_encoding"), None, headers,
+    )  # fmt: skip
+    arguments["delivery_mode"] = mode
+    message = producer.channel.prepare_message(
+        body, priority, content_type, encoding, headers, arguments
+    )
+    return message, exchange, routing_key
+
+
 def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
     """The original headers, as of a first attempt, marked as this letter's next redrive, and as the copy
     of it that its claim sends; of a parked retry, those that it has."""

@@ -10,7 +10,7 @@ from typing import Any
 from kombu.utils.json import JSONEncoder, dumps
 
 from celery_dlq.letter import DeadLetter
-from celery_dlq.redrive.message import arguments_of
+from celery_dlq.redrive.message import prepared
 from celery_dlq.redrive.sent import Sent, reason
 
 #: What a message begins with whose body is to be put in.
@@ -54,26 +54,15 @@ class Pipelined:
         try:
             key, text = self._command(letter)
         except Exception as error:  # noqa: BLE001 - headers may be anything
-            sent.refused[letter.task_id] = f"it cannot be encoded: {reason(error)}"
+            sent.refuse(letter.task_id, error)
         else:
             lists.setdefault(key, []).append(text)
             sent.unsent.append(letter.task_id)
 
     def _command(self, letter: DeadLetter) -> tuple[str, str]:
         """The list that the message belongs on, and the message."""
-        producer, channel, arguments = self._producer, self._channel, arguments_of(letter)
-        queue, exchange = arguments.pop("routing_key"), arguments.pop("exchange")
-        _, mode = producer._delivery_details(exchange, arguments.pop("delivery_mode", None))
-        headers, priority = arguments.pop("headers"), arguments.pop("priority", 0)
-        body, content_type, encoding = producer._prepare(
-            arguments.pop("body"), None, arguments.pop("content_type"),
-            arguments.pop("content_encoding"), None, headers,
-        )  # fmt: skip
-        arguments["delivery_mode"] = mode
-        message = channel.prepare_message(
-            body, priority, content_type, encoding, headers, arguments
-        )
-        channel._inplace_augment_message(message, exchange, queue)
+        message, exchange, queue = prepared(self._producer, letter)
+        self._channel._inplace_augment_message(message, exchange, queue)
         return self._key(queue, message), encode(message)
 
     def _key(self, queue: str, message: Any) -> str:

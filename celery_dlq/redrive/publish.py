@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kombu import Producer
@@ -13,12 +13,16 @@ from kombu.exceptions import OperationalError
 from celery_dlq.errors import RedriveError
 from celery_dlq.headers import LETTER_HEADER, release_of
 from celery_dlq.letter import DeadLetter
+from celery_dlq.redrive.frames import Framed
 from celery_dlq.redrive.message import arguments_of
 from celery_dlq.redrive.pipeline import Pipelined, fits, numbered
 from celery_dlq.redrive.sent import Sent, reason
 
 #: Seconds to wait for the broker's confirmation of a batch.
 CONFIRM_TIMEOUT_S = 30.0
+
+#: Bytes of the bodies that are written to a broker at once.
+PORTION = 131_072
 
 
 class Publisher(Protocol):
@@ -60,7 +64,8 @@ class _Confirming:
     """AMQP: one round of publisher confirms for a batch; unroutable messages come back."""
 
     def __init__(self, channel: Any) -> None:
-        self._channel, self._producer = channel, Producer(channel, auto_declare=False)
+        self._channel = channel
+        self._framed = Framed(Producer(channel, auto_declare=False))
         self._waiting: dict[int, str] = {}
         self._sent, self._tag = Sent(), 0
         channel.confirm_select()
@@ -70,19 +75,43 @@ class _Confirming:
 
     def send(self, letters: Sequence[DeadLetter]) -> Sent:
         self._sent, self._waiting = Sent(), {}
-        position = 0
+        tried = 0
         try:
-            for position, letter in enumerate(letters):  # noqa: B007 - read after a failure
-                self._tag += 1
-                self._waiting[self._tag] = letter.task_id
-                publish(self._producer, letter, mandatory=True)
-            position = len(letters)
+            for portion in _portions(letters):
+                tried += len(portion)
+                self._write(self._encoded(portion))
             self._await_confirms()
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
             self._sent.error = reason(error)
-            self._sent.unsent = [letter.task_id for letter in letters[position + 1 :]]
+            self._sent.unsent = [letter.task_id for letter in letters[tried:]]
         self._sent.uncertain.extend(self._waiting.values())
         return self._sent
+
+    def _encoded(self, letters: Sequence[DeadLetter]) -> dict[str, bytes]:
+        encoded = {letter.task_id: self._frames(letter) for letter in letters}
+        return {task_id: frames for task_id, frames in encoded.items() if frames is not None}
+
+    def _frames(self, letter: DeadLetter) -> bytes | None:
+        try:
+            return self._framed.frames(letter)
+        except Exception as error:  # noqa: BLE001 - headers may be anything
+            self._sent.refuse(letter.task_id, error)
+            return None
+
+    def _write(self, encoded: Mapping[str, bytes]) -> None:
+        is_first = not self._waiting
+        for task_id in encoded:
+            self._tag += 1
+            self._waiting[self._tag] = task_id
+        connection = self._channel.connection
+        if not is_first:
+            # A broker that cannot get rid of its answers might read no more.
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    connection.drain_events(timeout=0)
+        connection.transport.write(b"".join(encoded.values()))
+        # Its heartbeat needs not be sent besides.
+        connection.bytes_sent += 1
 
     def _await_confirms(self) -> None:
         deadline = time.monotonic() + CONFIRM_TIMEOUT_S
@@ -111,6 +140,20 @@ class _Confirming:
     def _settle(self, delivery_tag: int, multiple: bool) -> list[str]:
         tags = [tag for tag in self._waiting if tag <= delivery_tag] if multiple else [delivery_tag]
         return [self._waiting.pop(tag) for tag in tags if tag in self._waiting]
+
+
+def _portions(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """``letters`` in parts that are written at once: so the broker begins while the others are encoded."""
+    portion: list[DeadLetter] = []
+    size = 0
+    for letter in letters:
+        portion.append(letter)
+        size += len(letter.envelope.body)
+        if size >= PORTION:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 class _Batching:
@@ -155,6 +198,6 @@ class _Batching:
             yield True
 
 
-def publish(producer: Producer, letter: DeadLetter, **options: Any) -> None:
+def publish(producer: Producer, letter: DeadLetter) -> None:
     """Publish the message of ``letter`` by itself."""
-    producer.publish(**arguments_of(letter), **options)
+    producer.publish(**arguments_of(letter))

@@ -18,6 +18,10 @@ class Sent:
     uncertain: list[str] = field(default_factory=list)
     error: str | None = None
 
+    def refuse(self, task_id: str, error: Exception) -> None:
+        """Its message cannot be written down."""
+        self.refused[task_id] = f"it cannot be encoded: {reason(error)}"
+
 
 def reason(error: Exception) -> str:
     """``error`` in one line."""

@@ -117,18 +117,26 @@ class Channel:
     def __init__(self, answer, fail_at=None):
         self.events = {"basic_ack": set(), "basic_nack": set(), "basic_return": set()}
         self.answer, self.fail_at, self.published = answer, fail_at, []
-        self.connection = SimpleNamespace(drain_events=self.drain)
+        self.connection = SimpleNamespace(
+            drain_events=self.drain, transport=SimpleNamespace(write=self.write), bytes_sent=0
+        )
 
     def confirm_select(self):
         pass
 
-    def publish(self, producer, made, **options):
-        assert options == {"mandatory": True}
-        if len(self.published) == self.fail_at:
+    def write(self, frames):
+        self.published += frames.decode().split()
+        if self.fail_at is not None and len(self.published) > self.fail_at:
             raise ConnectionResetError("gone")
-        self.published.append(made)
+
+    def frames(self, made):
+        if made.task_id == "hopeless":
+            raise TypeError("no header")
+        return f"{made.task_id} ".encode()
 
     def drain(self, timeout):
+        if timeout == 0:
+            raise TimeoutError
         self.answer(self)
 
     def fire(self, event, *args):
@@ -142,7 +150,7 @@ def confirming(monkeypatch):
 
     def make(answer, **options):
         channel = Channel(answer, **options)
-        monkeypatch.setattr(module, "publish", channel.publish)
+        monkeypatch.setattr(module, "Framed", lambda _producer: channel)
         return _Confirming(channel)
 
     return make
@@ -199,10 +207,45 @@ def test_a_nack_is_a_refusal(confirming):
     assert outcome(confirming(answer).send(LETTERS)) == (["b", "c", "d"], ["a"], [], [])
 
 
-def test_a_connection_lost_half_way_tells_sent_from_unsent(confirming):
+def test_a_connection_lost_half_way_tells_sent_from_unsent(confirming, monkeypatch):
+    monkeypatch.setattr(module, "PORTION", 1)
     sent = confirming(lambda channel: None, fail_at=2).send(LETTERS)
     assert outcome(sent) == ([], [], ["d"], ["a", "b", "c"])
     assert "gone" in sent.error
+
+
+def test_a_message_that_cannot_be_written_is_refused_alone(confirming):
+    def answer(channel):
+        assert channel.published == ["a", "b"]
+        channel.fire("basic_ack", 2, True)
+
+    sent = confirming(answer).send([letter("a"), letter("hopeless"), letter("b")])
+    assert outcome(sent) == (["a", "b"], ["hopeless"], [], [])
+    assert "cannot be encoded" in sent.refused["hopeless"]
+
+
+def test_answers_are_read_while_more_is_written(confirming, monkeypatch):
+    monkeypatch.setattr(module, "PORTION", 1)
+    publisher = confirming(lambda channel: pytest.fail("all is confirmed already"))
+    channel, asked = publisher._channel, []
+
+    def drain(timeout):
+        asked.append(timeout)
+        if len(asked) % 2 == 0:
+            raise TimeoutError
+        channel.fire("basic_ack", len(channel.published), True)
+
+    channel.connection.drain_events = drain
+    write = channel.connection.transport.write
+
+    def write_last(frames):
+        write(frames)
+        if len(channel.published) == len(LETTERS):
+            channel.fire("basic_ack", len(LETTERS), True)
+
+    channel.connection.transport.write = write_last
+    assert outcome(publisher.send(LETTERS)) == (["a", "b", "c", "d"], [], [], [])
+    assert set(asked) == {0}
 
 
 def test_a_confirmation_that_never_comes_leaves_uncertain(confirming):
