@@ -1,9 +1,8 @@
-"""From a :class:`~celery_dlq.store.base.Filter` to SQL: conditions, pages in the order of a key, counts."""
+"""From a :class:`~celery_dlq.store.base.Filter` to SQL: conditions, and pages in the order of a key."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -198,27 +197,6 @@ def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLet
         rows = connection.execute(select(parked).where(parked.c.id.in_(waiting))).mappings()
         found |= {-row["id"]: bare(parked_letter(row)) for row in rows}
     return found
-
-
-def count(connection: Connection, wanted: Filter) -> int:
-    """How many letters and parked retries match; read from the groups where they know."""
-    if not wanted.given - GROUP_FIELDS:
-        known = group_conditions(connection, group, wanted)
-        open_letters = select(func.coalesce(func.sum(group.c.open_count), 0)).where(*known)
-        return int(connection.execute(open_letters).scalar_one())
-    return sum(
-        int(connection.execute(select(func.count()).select_from(table).where(*found)).scalar_one())
-        for table, found in places(connection, wanted)
-    )
-
-
-def count_by_task(connection: Connection, wanted: Filter) -> dict[str, int]:
-    """How many letters and parked retries of each task match, most first."""
-    totals = Counter[str]()
-    for table, found in places(connection, wanted):
-        matching = select(table.c.task, func.count()).where(*found).group_by(table.c.task)
-        totals.update({task: int(number) for task, number in connection.execute(matching)})
-    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
 
 
 def places(connection: Connection, wanted: Filter) -> Iterator[tuple[Table, Conditions]]:

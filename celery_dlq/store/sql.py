@@ -24,6 +24,7 @@ from celery_dlq.store import (
     audit,
     circuits,
     closing,
+    counting,
     deliveries,
     leases,
     measuring,
@@ -146,10 +147,10 @@ class SQLStore(SQLRedrives):
         )  # fmt: skip
 
     def count(self, wanted: Filter) -> int:
-        return self._read(lambda connection: query.count(connection, wanted))
+        return self._read(lambda connection: counting.count(connection, wanted))
 
     def count_by_task(self, wanted: Filter) -> Mapping[str, int]:
-        return self._read(lambda connection: query.count_by_task(connection, wanted))
+        return self._read(lambda connection: counting.count_by_task(connection, wanted))
 
     def groups(
         self,
