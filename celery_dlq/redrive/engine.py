@@ -139,6 +139,10 @@ class Redrive:
         if way.marked is not None and way.marked.done():
             # What is not marked counts as in hand, and would be waited for without end.
             way.marked.result()
+        if taken.letters and way.ledger.is_stopped:
+            # Since it was claimed: claiming is a batch ahead of sending.
+            self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
+            return Taken(is_over=True)
         return taken
 
     def _step(self, way: _Way, taken: Taken) -> None:

@@ -115,7 +115,12 @@ class Ledger:
         """
         if self._monotonic() >= self._look_at:
             self._look()
-        return not self._should_stop() and self.operation.state is OperationState.RUNNING
+        return not self.is_stopped
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has, as far as is known without a look at the store."""
+        return self._should_stop() or self.operation.state is not OperationState.RUNNING
 
     def settle(self, settled: Settled) -> None:
         """Mark what became of a claim.

@@ -1,5 +1,7 @@
 """The redrive loop on a SQLite store and a publisher that fails as told."""
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -141,6 +143,21 @@ def test_an_outcome_that_comes_before_the_mark_stands(
 def test_a_stop_is_heeded_between_batches(publisher, redrive, fill, states):
     fill(*"abcd")
     paused = redrive(should_stop=lambda: bool(publisher.batches))
+    assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
+    assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
+
+
+def test_what_was_claimed_ahead_of_a_stop_is_given_back(publisher, redrive, fill, states):
+    stopped = threading.Event()
+
+    def stop_once_more_is_claimed(letters):
+        while list(states().values()).count("claimed") < 4:
+            time.sleep(0.01)
+        stopped.set()
+
+    publisher.before = stop_once_more_is_claimed
+    fill(*"abcd")
+    paused = redrive(should_stop=stopped.is_set)
     assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
     assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
 
