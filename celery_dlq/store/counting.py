@@ -39,6 +39,7 @@ LATE_LIMIT = 5_000
 
 def count(connection: Connection, wanted: Filter) -> int:
     """How many letters and parked retries match."""
+    wanted = _without_needless(connection, wanted)
     known = _by_rollups(connection, wanted)
     if known is not None:
         return known.total()
@@ -50,6 +51,7 @@ def count(connection: Connection, wanted: Filter) -> int:
 
 def count_by_task(connection: Connection, wanted: Filter) -> dict[str, int]:
     """How many letters and parked retries of each task match, most first."""
+    wanted = _without_needless(connection, wanted)
     totals = _by_rollups(connection, wanted)
     if totals is None:
         totals = Counter()
@@ -64,7 +66,7 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     others = OPEN_STATES - states
     if State.DEAD in others or states - OPEN_STATES - {State.PARKED}:
         return None
-    rollup = _rollup_for(connection, wanted)
+    rollup = _rollup_for(wanted)
     if rollup is None or _has_many_late(connection, wanted):
         return None
     narrowed = replace(wanted, until=None)
@@ -80,27 +82,27 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     return known
 
 
-def _rollup_for(connection: Connection, wanted: Filter) -> Table | None:
+def _rollup_for(wanted: Filter) -> Table | None:
     asked = wanted.given - _TAKING_FEW
     if not asked - _CELL_FIELDS:
         return cell
-    # Groups do not know reasons, but that there are no letters with one of these is seen in the cells.
-    if asked - GROUP_FIELDS - {"without_reasons"} or _has_one_of(connection, wanted):
-        return None
-    return group
+    return None if asked - GROUP_FIELDS else group
 
 
-def _has_one_of(connection: Connection, wanted: Filter) -> bool:
-    """Whether there may be letters with a reason that is to be left out."""
-    if not wanted.without_reasons:
-        return False
-    of_groups = select(group.c.task).where(*group_conditions(connection, group, wanted))
+def _without_needless(connection: Connection, wanted: Filter) -> Filter:
+    """``wanted``, without reasons to leave out that no letter has: no index has the reason, and groups do not
+    know it."""
+    if not wanted.without_reasons or wanted.wanted_states - OPEN_STATES:
+        return wanted
+    tasks = select(group.c.task).where(*group_conditions(connection, group, wanted))
     first = select(cell.c.id).where(
         cell.c.reason.in_(sorted(wanted.without_reasons)),
         cell.c.open_count > 0,
-        cell.c.task.in_(of_groups),
+        cell.c.task.in_(tasks),
     )
-    return connection.execute(first.limit(1)).first() is not None
+    if connection.execute(first.limit(1)).first() is not None:
+        return wanted
+    return replace(wanted, without_reasons=frozenset())
 
 
 def _has_many_late(connection: Connection, wanted: Filter) -> bool:
