@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import redriving
 from factories import T0, attempt, envelope, letter, parking
-from sqlalchemy import event
+from statements import statements_of
 
 from celery_dlq.letter import Outcome
 from celery_dlq.states import Reason, State
@@ -113,23 +113,9 @@ def test_a_count_is_what_a_listing_shows(shop, monkeypatch, late_limit):
 def test_an_act_on_all_that_was_there_reads_no_letters_that_wait(shop, narrowed):
     """Only those are read that are on their way or came late."""
     wanted = Filter(**narrowed, states=frozenset({State.DEAD}), until=T0 + timedelta(hours=2))
-    read = statements(shop, lambda: shop.count_by_task(wanted))
+    read = statements_of(shop, lambda: shop.count_by_task(wanted))
     of_letters = [one for one, _ in read if "FROM celery_dead_letter \n" in one]
     late = [one for one in of_letters if "last_failed_at >=" in one]
     moving = [values for one, values in read if one in of_letters and one not in late]
     assert (len(late), len(moving)) == (1, 1)
     assert State.DEAD.value not in str(moving[0])
-
-
-def statements(store, use) -> list[tuple[str, object]]:
-    seen: list[tuple[str, object]] = []
-
-    def note(connection, cursor, statement, parameters, context, executemany):
-        seen.append((statement, parameters))
-
-    event.listen(store.database.engine, "before_cursor_execute", note)
-    try:
-        use()
-    finally:
-        event.remove(store.database.engine, "before_cursor_execute", note)
-    return seen

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 import redriving
 from factories import T0, attempt, letter
-from sqlalchemy import event, text
+from sqlalchemy import text
+from statements import statements_of
 
 from celery_dlq.group import NOT_IGNORED, GroupFilter, Mark, Resolve
 from celery_dlq.states import State
@@ -55,23 +56,16 @@ def skip_all(store, token: str) -> None:
 
 def plans(store, use) -> str:
     """The plans of every query that ``use`` makes of the letters."""
-    statements: list[tuple[str, object]] = []
-
-    def note(connection, cursor, statement, parameters, context, executemany):
-        if statement.startswith("SELECT") and "FROM celery_dead_letter" in statement:
-            statements.append((statement, parameters))
-
-    event.listen(store.database.engine, "before_cursor_execute", note)
     try:
-        use()
+        asked = statements_of(store, use)
     finally:
-        event.remove(store.database.engine, "before_cursor_execute", note)
         store.rescue(LATER)
     explain = "EXPLAIN QUERY PLAN" if store.database.dialect == "sqlite" else "EXPLAIN"
     return store.database.read(
         lambda connection: "\n".join(
             str(row)
-            for statement, parameters in statements
+            for statement, parameters in asked
+            if statement.startswith("SELECT") and "FROM celery_dead_letter" in statement
             for row in connection.exec_driver_sql(f"{explain} {statement}", parameters)
         )
     )
