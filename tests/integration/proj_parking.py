@@ -66,7 +66,8 @@ def killed_half_way(function):
 if KILL_AT == "taken":
     parked.as_sent = killed_after(parked.as_sent)
 elif KILL_AT == "publishing":
-    publish.publish = killed_half_way(publish.publish)
+    publish.PORTION = 1  # a message is written at once
+    publish._Confirming._write = killed_half_way(publish._Confirming._write)
     pipeline.Pipelined._add = killed_half_way(pipeline.Pipelined._add)
 elif KILL_AT == "published":
     parked.settle = killed_after(lambda *_: None)
