@@ -21,6 +21,7 @@ from celery_dlq.redrive.pace import STEP_S
 from celery_dlq.redrive.plan import Progress
 from celery_dlq.redrive.publish import Publisher, open_publisher
 from celery_dlq.redrive.repair import Repaired, Repairs
+from celery_dlq.redrive.turns import short_turns
 from celery_dlq.store.base import Operation
 
 logger = get_logger(__name__)
@@ -113,6 +114,7 @@ class Redrive:
         orders = ledger.operation.orders
         repairs = Repairs(self._app, orders.repair, self._redactor)
         with (
+            short_turns(),
             open_publisher(self._app) as publisher,
             open_depths(self._app, orders.pacing.max_queue_depth) as depths,
             open_checks(self._app, orders) as checks,
@@ -230,9 +232,9 @@ class Redrive:
         changes = {item.letter.task_id: item.change for item in ready}
         sent = way.publisher.send([item.letter for item in ready])
         settled.sent = {task_id: changes[task_id] for task_id in sent.confirmed}
-        settled.silent = {
-            item.letter.task_id for item in ready if not self._reports(item.letter.task)
-        }
+        tasks = {item.letter.task for item in ready}
+        quiet = {task for task in tasks if not self._reports(task)}
+        settled.silent = {item.letter.task_id for item in ready if item.letter.task in quiet}
         settled.skipped |= sent.refused
         settled.unsent += sent.unsent
         if sent.uncertain or sent.error:

@@ -18,7 +18,6 @@ from sqlalchemy import (
     Table,
     and_,
     any_,
-    cast,
     false,
     func,
     literal,
@@ -107,24 +106,17 @@ def conditions(connection: Connection, wanted: Filter, table: Table = letter) ->
 def one_of(
     connection: Connection, column: Column[Any], values: Sequence[Any]
 ) -> ColumnElement[bool]:
-    """``column`` has one of many ``values``. They are given as one text where the database reads that, which
-    a batch of hundreds feels: each parameter is written, sent and read by itself."""
+    """``column`` has one of many ``values``. They are given at once where the database reads that, which a
+    batch of hundreds feels: each parameter is written, sent and read by itself."""
     dialect = connection.dialect.name
     if dialect == "mysql":
         return column.in_(values)
     if dialect == "sqlite":
         given = func.json_each(json.dumps(list(values))).table_valued("value")
         return column.in_(select(given.c.value))
-    if isinstance(column.type, String):
-        return column == any_(cast(literal(_array_of_texts(values)), ARRAY(String())))
-    numbers = ",".join(map(str, values))
-    return column == any_(cast(literal(f"{{{numbers}}}"), ARRAY(BigInteger())))
-
-
-def _array_of_texts(texts: Sequence[str]) -> str:
-    """``texts`` as PostgreSQL writes an array."""
-    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
-    return "{" + ",".join(f'"{text}"' for text in quoted) + "}"
+    # As a text that is cast, PostgreSQL would read the array anew for each row.
+    element = String() if isinstance(column.type, String) else BigInteger()
+    return column == any_(literal(values, ARRAY(element)))
 
 
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:
