@@ -70,7 +70,8 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     if rollup is None or _has_many_late(connection, wanted):
         return None
     narrowed = replace(wanted, until=None)
-    known = _open(connection, rollup, replace(narrowed, states=frozenset()))
+    opened = func.sum(rollup.c.open_count)
+    known = _added(connection, rollup, opened, conditions(connection, narrowed, rollup))
     if others:
         known -= _tasks(connection, letter, [in_states(others), *conditions(connection, narrowed)])
     if wanted.until:
@@ -112,13 +113,6 @@ def _has_many_late(connection: Connection, wanted: Filter) -> bool:
         arrival.c.minute >= wanted.until.replace(second=0, microsecond=0)
     )
     return int(connection.execute(late).scalar_one()) > LATE_LIMIT
-
-
-def _open(connection: Connection, rollup: Table, wanted: Filter) -> Counter[str]:
-    known: Conditions = conditions(connection, wanted, rollup) if rollup is cell else []
-    if rollup is group:
-        known = group_conditions(connection, group, wanted)
-    return _added(connection, rollup, func.sum(rollup.c.open_count), known)
 
 
 def _tasks(connection: Connection, table: Table, found: Conditions) -> Counter[str]:
