@@ -1,10 +1,14 @@
 """For every unit test."""
 
+import shutil
+
 import pytest
+from celery import Celery
 from celery.backends.cache import _DUMMY_CLIENT_CACHE
 from kombu.transport.memory import Channel
 
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.task import DLQTask
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +26,22 @@ def empty_store(tmp_path_factory):
     store.check_schema()
     store.close()
     return path
+
+
+@pytest.fixture
+def shop_app(tmp_path, empty_store):
+    """An app with one task, its store and its spool in the test's own directory."""
+    shutil.copy(empty_store, tmp_path / "letters.sqlite3")
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/letters.sqlite3"
+    app.conf.dlq_spool_dir = str(tmp_path / "spool")
+
+    @app.task(name="shop.charge", base=DLQTask, shared=False)
+    def charge(order_id, currency="EUR"):
+        return order_id
+
+    yield app
+    queue = app.__dict__.get("dead_letter_queue")
+    if queue is not None and "store" in vars(queue):
+        queue.store.close()
+    app.close()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import timedelta
 
 import pytest
-from celery import Celery
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from factories import T0, attempt, envelope, letter
@@ -18,7 +16,6 @@ from celery_dlq.queue import DeadLetterQueue
 from celery_dlq.states import State
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import times
-from celery_dlq.worker.task import DLQTask
 
 #: The present, as the commands see it.
 NOW = T0 + timedelta(hours=1)
@@ -76,21 +73,8 @@ def still_clock(monkeypatch):
 
 
 @pytest.fixture
-def app(tmp_path, empty_store):
-    shutil.copy(empty_store, tmp_path / "letters.sqlite3")
-    app = Celery("shop", broker="memory://", set_as_current=False)
-    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/letters.sqlite3"
-    app.conf.dlq_spool_dir = str(tmp_path / "spool")
-
-    @app.task(name="shop.charge", base=DLQTask, shared=False)
-    def charge(order_id, currency="EUR"):
-        return order_id
-
-    yield app
-    queue = app.__dict__.get("dead_letter_queue")
-    if queue is not None and "store" in vars(queue):
-        queue.store.close()
-    app.close()
+def app(shop_app):
+    return shop_app
 
 
 @pytest.fixture

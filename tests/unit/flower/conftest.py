@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-import shutil
 from dataclasses import dataclass, field
 from datetime import timedelta
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import pytest
-from celery import Celery
 from factories import T0, attempt, envelope, letter, operation
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from tornado.httpserver import HTTPServer
@@ -25,7 +23,6 @@ from celery_dlq.flower.attach import SITE, install
 from celery_dlq.flower.pages import letters
 from celery_dlq.queue import DeadLetterQueue
 from celery_dlq.view import times
-from celery_dlq.worker.task import DLQTask
 
 NOW = T0 + timedelta(hours=1)
 
@@ -40,20 +37,8 @@ def still_clock(monkeypatch):
 
 
 @pytest.fixture
-def app(tmp_path, empty_store):
-    shutil.copy(empty_store, tmp_path / "letters.sqlite3")
-    app = Celery("shop", broker="memory://", set_as_current=False)
-    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/letters.sqlite3"
-
-    @app.task(name="shop.charge", base=DLQTask, shared=False)
-    def charge(order_id, currency="EUR"):
-        return order_id
-
-    yield app
-    queue = app.__dict__.get("dead_letter_queue")
-    if queue is not None and "store" in vars(queue):
-        queue.store.close()
-    app.close()
+def app(shop_app):
+    return shop_app
 
 
 @pytest.fixture(name="operation")
