@@ -1,40 +1,54 @@
 """How many letters a filter finds: taken from the rollups where these know, counted one by one otherwise.
 
-A million letters of one task take seconds to count, and whoever is to confirm an act on them waits.
+A million letters of one task take seconds to count, and whoever is to confirm an act on them waits. What is
+added up and taken away is asked in one statement: letters that arrive between two would be in one of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, Select, Table, func, not_, select, union_all
 from sqlalchemy.engine import Connection
 
+from celery_dlq.group import hour_of
 from celery_dlq.states import OPEN_STATES, State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter
 from celery_dlq.store.query import (
     GROUP_FIELDS,
     Conditions,
+    begins_with,
     conditions,
     group_conditions,
     in_states,
     is_parked,
+    one_of,
     places,
 )
 
-letter, group, cell, arrival = tables.letter, tables.group, tables.count, tables.arrival
+letter, group, cell = tables.letter, tables.group, tables.count
+arrival, trend = tables.arrival, tables.trend
 
 #: The fields of a filter that the cells can answer, too.
 _CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reasons"})
 
-#: Fields that the rollups do not know, and that take away few letters as a rule.
-_TAKING_FEW = frozenset({"states", "until"})
+_HOUR = timedelta(hours=1)
+
+_TIMES = frozenset({"since", "until"})
 
 #: Letters that have arrived since ``until`` and are counted one by one. An act is about those that were
 #: there when it was asked for; in the meantime few come.
 LATE_LIMIT = 5_000
+
+#: Numbers of letters by task, to be added up; what is to be taken away is below zero.
+Part = Select[Any]
+
+_EACH: ColumnElement[int] = func.count()
 
 
 def count(connection: Connection, wanted: Filter) -> int:
@@ -54,9 +68,7 @@ def count_by_task(connection: Connection, wanted: Filter) -> dict[str, int]:
     wanted = _without_needless(connection, wanted)
     totals = _by_rollups(connection, wanted)
     if totals is None:
-        totals = Counter()
-        for table, found in places(connection, wanted):
-            totals += _tasks(connection, table, found)
+        totals = _added(connection, [_part(*place) for place in places(connection, wanted)])
     return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -66,28 +78,90 @@ def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:
     others = OPEN_STATES - states
     if State.DEAD in others or states - OPEN_STATES - {State.PARKED}:
         return None
-    rollup = _rollup_for(wanted)
-    if rollup is None or _has_many_late(connection, wanted):
+    late = wanted.until if _are_few_late(connection, wanted) else None
+    narrowed = replace(wanted, until=None) if late else wanted
+    parts = _opened(connection, narrowed)
+    if parts is None:
         return None
-    narrowed = replace(wanted, until=None)
-    opened = func.sum(rollup.c.open_count)
-    known = _added(connection, rollup, opened, conditions(connection, narrowed, rollup))
     if others:
-        known -= _tasks(connection, letter, [in_states(others), *conditions(connection, narrowed)])
-    if wanted.until:
-        late = [in_states(states & OPEN_STATES), letter.c.last_failed_at >= wanted.until]
-        known -= _tasks(connection, letter, [*late, *conditions(connection, narrowed)])
+        moving = [in_states(others), *conditions(connection, narrowed)]
+        parts.append(_part(letter, moving, -_EACH))
+    if late:
+        came = [in_states(states & OPEN_STATES), letter.c.last_failed_at >= late]
+        parts.append(_part(letter, [*came, *conditions(connection, narrowed)], -_EACH))
     if State.PARKED in states:
         waiting = conditions(connection, wanted, tables.parked)
-        known += _tasks(connection, tables.parked, [is_parked(), *waiting])
-    return known
+        parts.append(_part(tables.parked, [is_parked(), *waiting]))
+    return _added(connection, parts)
 
 
-def _rollup_for(wanted: Filter) -> Table | None:
-    asked = wanted.given - _TAKING_FEW
+def _opened(connection: Connection, wanted: Filter) -> list[Part] | None:
+    """The open letters; None where no rollup knows."""
+    asked = wanted.given - {"states"}
+    if asked & _TIMES:
+        return None if asked - _TIMES - GROUP_FIELDS else _by_hours(connection, wanted)
     if not asked - _CELL_FIELDS:
-        return cell
-    return None if asked - GROUP_FIELDS else group
+        rollup = cell
+    elif not asked - GROUP_FIELDS:
+        rollup = group
+    else:
+        return None
+    return [_part(rollup, conditions(connection, wanted, rollup), func.sum(rollup.c.open_count))]
+
+
+def _by_hours(connection: Connection, wanted: Filter) -> list[Part] | None:
+    """The open letters between two moments: whole hours are counted already; letters are counted only in
+    the hours that a moment falls into, on that side of it where fewer are."""
+    since, until = wanted.since, wanted.until
+    if since and until and hour_of(since) == hour_of(until):
+        return None  # No hour is whole.
+    first = _edge(connection, since) if since else None
+    last = _edge(connection, until) if until else None
+    shared = _shared(connection, wanted)
+    known = [group.c.open_count > 0, *group_conditions(connection, group, wanted)]
+    if shared:
+        known.append(not_(one_of(connection, group.c.fingerprint, shared)))
+    hours = _within(trend.c.hour, first, last)
+    parts = [_of_groups(trend, [*known, *hours], func.sum(trend.c.open_count))]
+    if since and first:
+        parts += _between(since, first, known)
+    if until and last:
+        parts += _between(last, until, known)
+    if shared:
+        theirs = [in_states(OPEN_STATES), one_of(connection, letter.c.fingerprint, shared)]
+        parts.append(_part(letter, [*theirs, *conditions(connection, wanted)]))
+    return parts
+
+
+def _edge(connection: Connection, moment: datetime) -> datetime:
+    """The beginning or the end of the hour of ``moment``: until it, fewer letters are to be read."""
+    hour = hour_of(moment)
+    before = _arrived(connection, hour, moment)
+    return hour if before <= _arrived(connection, moment, hour + _HOUR) else hour + _HOUR
+
+
+def _shared(connection: Connection, wanted: Filter) -> list[str]:
+    """Fingerprints that several groups have, as where people make them: these are not told apart by hour."""
+    found = [group.c.open_count > 0]
+    if wanted.group:
+        found.append(begins_with(group.c.fingerprint, wanted.group))
+    several = select(group.c.fingerprint).where(*found).group_by(group.c.fingerprint)
+    return list(connection.execute(several.having(func.count() > 1)).scalars())
+
+
+def _between(first: datetime, last: datetime, known: Conditions) -> Iterator[Part]:
+    """The open letters between two moments; those to be taken away, if ``last`` is the earlier one."""
+    if first != last:
+        sign, (since, until) = (1 if first < last else -1), sorted((first, last))
+        found = [in_states(OPEN_STATES), *_within(letter.c.last_failed_at, since, until)]
+        yield _of_groups(letter, [*known, *found], sign * _EACH)
+
+
+def _within(
+    column: ColumnElement[datetime], first: datetime | None, last: datetime | None
+) -> Conditions:
+    found: Conditions = [] if first is None else [column >= first]
+    return found if last is None else [*found, column < last]
 
 
 def _without_needless(connection: Connection, wanted: Filter) -> Filter:
@@ -106,22 +180,32 @@ def _without_needless(connection: Connection, wanted: Filter) -> Filter:
     return replace(wanted, without_reasons=frozenset())
 
 
-def _has_many_late(connection: Connection, wanted: Filter) -> bool:
-    if wanted.until is None:
-        return False
-    late = select(func.coalesce(func.sum(arrival.c.count), 0)).where(
-        arrival.c.minute >= wanted.until.replace(second=0, microsecond=0)
-    )
-    return int(connection.execute(late).scalar_one()) > LATE_LIMIT
+def _are_few_late(connection: Connection, wanted: Filter) -> bool:
+    return wanted.until is not None and _arrived(connection, wanted.until) <= LATE_LIMIT
 
 
-def _tasks(connection: Connection, table: Table, found: Conditions) -> Counter[str]:
-    return _added(connection, table, func.count(), found)
+def _arrived(connection: Connection, since: datetime, until: datetime | None = None) -> int:
+    """About how many letters died between two moments, to the minute."""
+    first = since.replace(second=0, microsecond=0)
+    total = func.coalesce(func.sum(arrival.c.count), 0)
+    counted = select(total).where(*_within(arrival.c.minute, first, until))
+    return int(connection.execute(counted).scalar_one())
 
 
-def _added(
-    connection: Connection, table: Table, number: ColumnElement[int], found: Conditions
-) -> Counter[str]:
-    totals = select(table.c.task, number).where(*found).group_by(table.c.task)
+def _part(table: Table, found: Conditions, number: ColumnElement[int] = _EACH) -> Part:
+    return select(table.c.task, number.label("number")).where(*found).group_by(table.c.task)
+
+
+def _of_groups(table: Table, found: Conditions, number: ColumnElement[int]) -> Part:
+    """By the tasks of the groups: the index of fingerprints knows all else that is asked of a letter."""
+    joined = select(group.c.task, number.label("number")).select_from(group)
+    joined = joined.join(table, table.c.fingerprint == group.c.fingerprint)
+    return joined.where(*found).group_by(group.c.task)
+
+
+def _added(connection: Connection, parts: Sequence[Part]) -> Counter[str]:
+    every = union_all(*parts).subquery()
+    total = func.sum(every.c.number)
+    added = select(every.c.task, total).group_by(every.c.task).having(total > 0)
     # Sums are decimals on some databases.
-    return Counter({task: int(total) for task, total in connection.execute(totals)})
+    return Counter({task: int(number) for task, number in connection.execute(added)})

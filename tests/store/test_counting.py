@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import re
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import timedelta, timezone
 from itertools import product
 
 import pytest
 import redriving
 from factories import T0, attempt, envelope, letter, parking
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from statements import statements_of
 
+from celery_dlq.errors import StoreError
 from celery_dlq.letter import Outcome
 from celery_dlq.states import Reason, State
 from celery_dlq.store import counting
@@ -113,9 +120,140 @@ def test_a_count_is_what_a_listing_shows(shop, monkeypatch, late_limit):
 def test_an_act_on_all_that_was_there_reads_no_letters_that_wait(shop, narrowed):
     """Only those are read that are on their way or came late."""
     wanted = Filter(**narrowed, states=frozenset({State.DEAD}), until=T0 + timedelta(hours=2))
-    read = statements_of(shop, lambda: shop.count_by_task(wanted))
-    of_letters = [one for one, _ in read if "FROM celery_dead_letter \n" in one]
-    late = [one for one in of_letters if "last_failed_at >=" in one]
-    moving = [values for one, values in read if one in of_letters and one not in late]
+    read = letters_read(shop, wanted)
+    late = [one for one, _ in read if "last_failed_at >=" in one]
+    moving = [values for one, values in read if one not in late]
     assert (len(late), len(moving)) == (1, 1)
     assert State.DEAD.value not in str(moving[0])
+
+
+def letters_read(store, wanted: Filter) -> list[tuple[str, list[str]]]:
+    """What a count asks of the letters one by one, each with its values, moments to the minute."""
+    return [
+        (part, values)
+        for statement, given in statements_of(store, lambda: store.count_by_task(wanted))
+        for part, values in parts_of(statement, given)
+        if re.search(r"(FROM|JOIN) celery_dead_letter ", part)
+    ]
+
+
+def parts_of(statement: str, given) -> Iterator[tuple[str, list[str]]]:
+    values = iter(() if isinstance(given, dict) else given)
+    for part in statement.split("UNION ALL"):
+        names = re.findall(r"%\((\w+)\)s", part)
+        unnamed = itertools.islice(values, len(re.findall(r"\?|%s", part)))
+        yield part, [str(one)[:16] for one in (*(given[name] for name in names), *unnamed)]
+
+
+#: Within an hour, at its edges, and beside them.
+MOMENTS = [
+    T0 + timedelta(minutes=minutes, microseconds=beside)
+    for minutes in (0, 20, 60, 75, 120, 180, 200)
+    for beside in (-1, 0, 1)
+]
+
+
+@pytest.fixture(scope="module")
+def history(session_store, emptied):
+    """Letters of some hours, some of them moved on, some under a fingerprint that several tasks have."""
+    store, drawn = emptied(), random.Random(7)
+    causes = [("a1", "shop.charge", "shop.Late"), ("a2", "shop.charge", "bank.Late")]
+    causes += [("b1", "shop.ship", "shop.Late"), ("b1", "shop.charge", "shop.Declined")]
+    for number in range(120):
+        fingerprint, task, kind = drawn.choice(causes)
+        died = attempt(failed_at=drawn.choice(MOMENTS))
+        made = letter(f"{number:03}", died, fingerprint=fingerprint, task=task, exception_type=kind)
+        store.save([made])
+    claim(store, "held", [f"{number:03}" for number in range(9)])
+    claim(store, "sent", [f"{number:03}" for number in range(10, 19)])
+    redriving.confirm(store, "sent", [f"{number:03}" for number in range(10, 19)])
+    redriving.end(store, "sent", [f"{number:03}" for number in range(10, 19)])
+    again = [attempt(redrive=1, failed_at=MOMENTS[-1] + timedelta(minutes=1))]
+    gone = Filter(ids=tuple(f"{number:03}" for number in range(30, 50)))
+    for number in (10, 11, 12):
+        known = store.get(f"{number:03}")
+        store.save(
+            [known.with_(attempts=(*known.attempts, *again), last_failed_at=again[0].failed_at)]
+        )
+    assert store.discard(gone, who="ann", why="", now=NOON) == 20
+    yield store
+    emptied()
+
+
+zones = st.integers(-24, 24).map(lambda half: timezone(timedelta(minutes=30 * half)))
+moments = st.builds(lambda at, zone: at.astimezone(zone), st.sampled_from(MOMENTS), zones)
+spans = st.one_of(
+    st.builds(lambda at: (at, None), moments),
+    st.builds(lambda at: (None, at), moments),
+    st.tuples(moments, moments).filter(lambda span: span[0] < span[1]),
+)
+
+
+@pytest.mark.parametrize("late_limit", [counting.LATE_LIMIT, 0])
+@given(
+    span=spans,
+    group=st.sampled_from([None, "a", "a2", "b1", "nobody"]),
+    task=st.sampled_from([None, "charge", "shop.ship"]),
+    exception=st.sampled_from([None, "Late", "bank.Late"]),
+    states=st.sampled_from(BY_STATES).map(frozenset),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_count_between_two_moments_is_what_a_listing_shows(
+    history, late_limit, span, group, task, exception, states
+):
+    since, until = span
+    wanted = Filter(
+        since=since, until=until, group=group, task=task, exception=exception, states=states
+    )
+    listed = Counter(one.task for one in history.find(wanted, limit=200).letters)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "LATE_LIMIT", late_limit)
+        assert history.count_by_task(wanted) == listed
+        assert history.count(wanted) == listed.total()
+
+
+@pytest.fixture
+def busy_hour(store):
+    """Most letters of the hour died at its twentieth minute."""
+    store.save([letter(f"{number:02}", attempt(minutes=20)) for number in range(9)])
+    store.save([letter("late", attempt(minutes=50)), letter("next", attempt(minutes=70))])
+    return store
+
+
+@pytest.mark.parametrize(
+    ("minute", "there", "edges"),
+    [
+        (10, 11, ("2026-11-21 12:00", "2026-11-21 12:10")),
+        (30, 2, ("2026-11-21 12:30", "2026-11-21 13:00")),
+    ],
+    ids=["few before", "few after"],
+)
+def test_of_an_hour_that_a_moment_falls_into_the_emptier_side_is_read(
+    busy_hour, minute, there, edges
+):
+    wanted = Filter(since=T0 + timedelta(minutes=minute))
+    assert busy_hour.count(wanted) == there
+    [(_, values)] = letters_read(busy_hour, wanted)
+    assert [one for one in values if one.startswith("2026")] == list(edges)
+
+
+def test_whole_hours_are_not_read_letter_by_letter(busy_hour, monkeypatch):
+    monkeypatch.setattr(counting, "LATE_LIMIT", 0)
+    wanted = Filter(task="charge", since=T0, until=T0 + timedelta(hours=1))
+    assert busy_hour.count(wanted) == 10
+    assert letters_read(busy_hour, wanted) == []
+
+
+def test_within_an_hour_only_the_letters_between_are_read(busy_hour, monkeypatch):
+    monkeypatch.setattr(counting, "LATE_LIMIT", 0)
+    wanted = Filter(since=T0 + timedelta(minutes=10), until=T0 + timedelta(minutes=30))
+    assert busy_hour.count(wanted) == 9
+    assert len(letters_read(busy_hour, wanted)) == 1
+
+
+@pytest.mark.parametrize("bound", ["since", "until"])
+def test_a_moment_without_a_zone_is_refused(busy_hour, bound):
+    wanted = Filter(**{bound: T0.replace(tzinfo=None)})
+    for ask in (busy_hour.find, busy_hour.count, busy_hour.count_by_task):
+        with pytest.raises(StoreError, match="needs a time zone"):
+            ask(wanted)
