@@ -68,6 +68,10 @@ def _pages(some: DeadLetter) -> dict[str, str]:
         "letters by text, in a handful": f"/dead-letters/letters?search={NEEDLE}",
         "letters by text, in none": "/dead-letters/letters?search=haystack",
         "letters by worker, none": "/dead-letters/letters?worker=nobody",
+        "redrive of a task": f"/dead-letters/redrive?task={some.task}",
+        "redrive of a group": f"/dead-letters/redrive?group={some.fingerprint}",
+        "redrive of an exception, by time": f"/dead-letters/redrive?exception=ValueError&since={since}",
+        "discard of all of an hour": "/dead-letters/discard?since=2h&until=1h",
         "one letter": f"/dead-letters/letters/{some.task_id}",
         "operations": "/dead-letters/operations",
     }
