@@ -11,6 +11,7 @@ import click
 from celery_dlq.cli.exits import FAILED
 from celery_dlq.cli.render import is_terminal
 from celery_dlq.cli.session import Session
+from celery_dlq.errors import UnknownGroup
 from celery_dlq.states import State
 from celery_dlq.store.base import Filter
 
@@ -20,6 +21,7 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
 
     :raises click.UsageError: they name none, or contradict each other.
     :raises UnknownLetter: no letter has one of the ids.
+    :raises UnknownGroup: nothing has the fingerprint.
     :raises AmbiguousId: several letters have one of the ids, or several groups the fingerprint.
     """
     named = bool(ids) or wanted.restricts
@@ -34,8 +36,12 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
 
 def _check_group(session: Session, beginning: str) -> None:
     # A list may well show several groups; an act is about the one that was meant.
-    if session.store.match_groups(beginning, limit=1):
+    try:
         session.fingerprint(beginning)
+    except UnknownGroup:
+        # Parked retries have a fingerprint, and are in no group.
+        if not session.store.count(Filter(group=beginning, states=frozenset({State.PARKED}))):
+            raise
 
 
 def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) -> int:

@@ -190,6 +190,21 @@ def test_an_ambiguous_group_sends_nothing(run, store, fake):
     assert len(fake.asked) == 1
 
 
+def test_an_unknown_group_is_an_error_that_names_the_next_step(run, orders, fake):
+    result = run("redrive", "--group", "typo", "--yes")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "No group has a fingerprint that begins with 'typo'" in result.stderr
+    assert "dlq groups" in result.stderr
+    assert fake.asked == []
+
+
+def test_a_group_whose_letters_are_all_closed_is_known(run, store, fake):
+    store.save([letter("a", fingerprint="9c1e1")])
+    run("discard", "a", "--why", "known")
+    result = run("redrive", "--group", "9c1e1", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")
+
+
 def test_nothing_matches_a_filter(run, orders, fake):
     result = run("redrive", "--task", "other")
     assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")

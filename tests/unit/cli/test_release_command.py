@@ -32,6 +32,12 @@ def test_all_are_shown_before_and_need_a_yes(run, parked, store):
     assert "A worker sends 2 parked retries now." in result.stdout
 
 
+def test_a_fingerprint_that_only_parked_retries_have_is_known(run, store):
+    store.park([parking("a1", 9_000, fingerprint="9c1e")], now=datetime.now(timezone.utc))
+    assert "sends 1 parked retry now" in run("release", "--group", "9c1e").stdout
+    assert run("release", "--group", "typo").exit_code == 1
+
+
 def test_a_letter_that_is_not_parked_is_named_and_left_alone(run, parked):
     result = run("release", "c1")
     assert result.exit_code == 1
