@@ -39,11 +39,22 @@ def encode_table(table: Mapping[str, Any]) -> str:
 
 def decode_table(text: str) -> dict[str, Any]:
     """The inverse of :func:`encode_table`."""
-    # Claims read thousands, and nearly all are plain. json.loads() would look for blanks around it, too.
-    table, _end = _DECODER.raw_decode(text)
-    if '{"$' in text:
+    table = decode_plain(text)
+    if is_tagged(text):
         table = read_plain_form(table)
     return table if isinstance(table, dict) else {}
+
+
+def decode_plain(text: str) -> Any:
+    """What ``text`` says where it is not tagged."""
+    # Redrives read thousands. json.loads() would look for blanks around it, too.
+    value, _end = _DECODER.raw_decode(text)
+    return value
+
+
+def is_tagged(text: str) -> bool:
+    """Whether something in ``text`` may stand for what JSON cannot say."""
+    return '{"$' in text
 
 
 def plain_form(value: Any) -> Any:

@@ -31,13 +31,15 @@ class Chords(Protocol):
 def why_not_whole(app: Any, letter: DeadLetter, payload: Payload, now: datetime) -> str | None:
     """The reason why the chords that ``letter`` is in would not complete; None when they may."""
     parts = list(parts_of(letter, payload))
-    chords = _chords_of(app) if parts else None
-    if parts and chords is None:
+    if not parts:
+        return None
+    chords = _chords_of(app)
+    if chords is None:
         return (
             "it is in a chord, whose members the app's result backend cannot count again; "
             "start the chord anew, and discard this"
         )
-    reasons = (chords.why_not_whole(part, letter.last_failed_at, now) for part in parts if chords)
+    reasons = (chords.why_not_whole(part, letter.last_failed_at, now) for part in parts)
     return next((reason for reason in reasons if reason), None)
 
 

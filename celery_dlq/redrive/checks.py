@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,8 +141,11 @@ class _Call:
         :raises TypeError: they are not.
         """
         if self._check is not None:
-            with contextlib.suppress(TypeError):
+            try:
                 self._check(*payload.args, **payload.kwargs)
+            except TypeError:
+                pass  # the other one says in what words
+            else:
                 return
         if self._signature is not None:
             self._signature.bind(*payload.args, **payload.kwargs)

@@ -4,8 +4,8 @@ message, and hands each to the socket by itself."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from struct import pack
+from collections.abc import Mapping
+from struct import Struct, pack
 from typing import Any
 
 from amqp import Message, spec
@@ -80,27 +80,22 @@ def _short(text: str) -> bytes:
 
 
 def _table(table: Mapping[Any, Any]) -> bytes:
-    entries = b"".join(
-        _ENTRIES.get(type(value), _other)(name, value) for name, value in table.items()
-    )
-    return pack(">I", len(entries)) + entries
+    entries: list[bytes] = []
+    for name, value in table.items():
+        kind = type(value)
+        if kind is str:
+            data = value.encode("utf-8", "surrogatepass")
+            entries += (_name(name), _text(b"S", len(data)), data)
+        else:
+            entries.append(_number(name, value) if kind in _NUMBERS else _other(name, value))
+    content = b"".join(entries)
+    return pack(">I", len(content)) + content
 
 
-_name = functools.lru_cache(maxsize=1_024)(_short)
+_name, _text = functools.lru_cache(maxsize=1_024)(_short), Struct(">cI").pack
 
-
-def _text(name: str, value: str) -> bytes:
-    data = value.encode("utf-8", "surrogatepass")
-    return _name(name) + pack(">cI", b"S", len(data)) + data
-
-
-def _nothing(name: str, _value: None) -> bytes:
-    return _name(name) + b"V"
-
-
-@functools.lru_cache(maxsize=1_024, typed=True)  # counts, and flags
-def _number(name: str, value: int) -> bytes:
-    return _other(name, value)
+#: Of few values: counts, flags, and nothing.
+_NUMBERS = frozenset({int, bool, type(None)})
 
 
 def _other(name: Any, value: Any) -> bytes:
@@ -108,7 +103,4 @@ def _other(name: Any, value: Any) -> bytes:
     return table[4:]
 
 
-#: How an entry of a table is written, by the type of its value.
-_ENTRIES: dict[type, Callable[[Any, Any], bytes]] = {
-    str: _text, type(None): _nothing, int: _number, bool: _number,
-}  # fmt: skip
+_number = functools.lru_cache(maxsize=1_024, typed=True)(_other)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,9 @@ from celery_dlq.headers import (
 )
 from celery_dlq.letter import DeadLetter
 from celery_dlq.states import State
+from celery_dlq.written_table import WrittenHeaders
+
+_BODY = ("body", "content_type", "content_encoding")
 
 _DROPPED = (
     ATTEMPTS_HEADER, COMPRESSED_HEADER, COPY_HEADER, FREE_HEADER, LETTER_HEADER, *RELEASE_HEADERS,
@@ -51,10 +53,12 @@ def prepared(producer: Any, letter: DeadLetter) -> tuple[Any, str, str]:
     exchange, routing_key = arguments.pop("exchange"), arguments.pop("routing_key")
     _, mode = producer._delivery_details(exchange, arguments.pop("delivery_mode", None))
     headers, priority = arguments.pop("headers"), arguments.pop("priority", 0)
-    body, content_type, encoding = producer._prepare(
-        arguments.pop("body"), None, arguments.pop("content_type"),
-        arguments.pop("content_encoding"), None, headers,
-    )  # fmt: skip
+    body, content_type, encoding = map(arguments.pop, _BODY)
+    if not (content_type and encoding):
+        # kombu makes up for it.
+        body, content_type, encoding = producer._prepare(
+            body, None, content_type, encoding, None, headers
+        )
     arguments["delivery_mode"] = mode
     message = producer.channel.prepare_message(
         body, priority, content_type, encoding, headers, arguments
@@ -68,7 +72,7 @@ def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
     original = letter.envelope.headers
     if letter.state is State.PARKED:
         return {name: value for name, value in original.items() if name != COMPRESSED_HEADER}
-    kept = {name: value for name, value in original.items() if not _is_dropped(name)}
+    kept = _kept(original)
     if "task" in kept:
         kept |= {**_RENEWED, "eta": letter.due_at and letter.due_at.isoformat()}
     if COMPRESSED_HEADER not in original:
@@ -82,6 +86,11 @@ def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
     return {**kept, REDRIVE_HEADER: letter.redrive_count + 1}
 
 
-@functools.lru_cache(maxsize=1_024)  # the letters of a task have the same headers
+def _kept(headers: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(headers, WrittenHeaders) and headers.opening is not None:
+        return headers.table.copy()
+    return {name: value for name, value in headers.items() if not _is_dropped(name)}
+
+
 def _is_dropped(name: object) -> bool:
     return name in _DROPPED or (isinstance(name, str) and name.startswith(DELIVERY_HEADERS))

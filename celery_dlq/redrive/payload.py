@@ -3,7 +3,6 @@ serializer that it came with."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from kombu import compression, serialization
 from celery_dlq.errors import PayloadError
 from celery_dlq.headers import COMPRESSED_HEADER
 from celery_dlq.letter import NO_TASK, DeadLetter, Envelope
+from celery_dlq.redrive.fast import read_json
 
 _JSON = "application/json"
 
@@ -51,7 +51,7 @@ def read_payload(
     is_plain = in_outline and _is_plain_json(envelope) and _JSON in accepted
     try:
         # Celery looks at each object in JSON, which takes most of the time.
-        body = json.loads(envelope.body) if is_plain else _decoded(envelope, accepted)
+        body = read_json(envelope.body) if is_plain else _decoded(envelope, accepted)
     except Exception as error:
         raise PayloadError(
             f"its body cannot be decoded: {_first_line(error)}; accept its content type, or discard it"

@@ -13,19 +13,23 @@ from typing import Any, TypeVar
 from sqlalchemy import Row, case, func, select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import decode_table
 from celery_dlq.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store import tables
 from celery_dlq.store.drivers import MUCH
+from celery_dlq.written_table import WrittenHeaders, WrittenTable
 
 letter = tables.letter
 
 _LETTER = (
-    "task_id", "task", "exception_type", "message", "fingerprint", "first_failed_at",
-    "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
-    "correlation_id", "canvas", "redrive_count", "attempt_count",
-)  # fmt: skip
+    "task_id",
+    "task",
+    "first_failed_at",
+    "last_failed_at",
+    "release",
+    "canvas",
+    "redrive_count",
+)
 _ENVELOPE = ("body", "content_type", "content_encoding", "exchange", "routing_key", "queue")
 _READ = ("headers", "properties", "reason", "verdict", "rule")
 
@@ -55,7 +59,9 @@ _READ_END = _READ_AT + len(_READ)
 #: What a redrive does without, and what is the same of all.
 _SAME: dict[str, Any] = {
     **{item.name: item.default for item in fields(DeadLetter)},
-    "state": State.CLAIMED, "traceback": "", "args": None, "kwargs": None, "attempts": (), "tags": (),
+    **dict.fromkeys(("exception_type", "message", "traceback", "fingerprint", "worker"), ""),
+    **dict.fromkeys(("args", "kwargs", "pid", "root_id", "parent_id", "group_id", "correlation_id")),
+    "state": State.CLAIMED, "attempts": (), "tags": (),
 }  # fmt: skip
 
 _REASONS = {reason.value: reason for reason in Reason}
@@ -91,7 +97,7 @@ def claimed_letter(
     envelope = dict(zip(_ENVELOPE, columns[_ENVELOPE_AT:_READ_AT], strict=True))
     if body is not None:
         envelope["body"] = body
-    envelope["headers"], envelope["properties"] = decode_table(headers), decode_table(properties)
+    envelope["headers"], envelope["properties"] = WrittenHeaders(headers), WrittenTable(properties)
     values = _SAME.copy()
     values.update(zip(_LETTER, columns, strict=False))
     values["reason"], values["explanation"] = _REASONS[reason], _explanation(verdict, rule)

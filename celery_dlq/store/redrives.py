@@ -151,9 +151,9 @@ class Redrives(Protocol):
         now: datetime,
     ) -> Claim:
         """Take up to ``limit`` letters that ``operation`` wants, oldest failure first, with their
-        messages but without attempts, traceback and display copies; fewer where their bodies have more than
-        16 MiB together. Each gets a sending, whose redrive is
-        the letter's ``redrive_count`` + 1, and whose copy is ``token``.
+        messages, but of the failure only what a redrive asks for: its times, reason, verdict, rule and
+        release. Fewer where their bodies have more than 16 MiB together. Each gets a sending, whose redrive
+        is the letter's ``redrive_count`` + 1, and whose copy is ``token``.
 
         The letters of claims whose lease has ended are freed first. ``DEAD`` letters are taken, then
         ``REDRIVEN`` ones when the filter names that state. Left out are letters that this operation is

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Table
 
-from celery_dlq.codec import decode_table, dump_json, encode_table
+from celery_dlq.codec import dump_json, encode_table
 from celery_dlq.letter import (
     ATTEMPT_MESSAGE_LIMIT,
     Attempt,
@@ -24,6 +24,7 @@ from celery_dlq.letter import (
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store import tables
+from celery_dlq.written_table import WrittenHeaders, WrittenTable, write_headers
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
 TEXT_LIMIT = 1_048_576
@@ -93,7 +94,7 @@ def envelope_values(envelope: Envelope) -> dict[str, Any]:
     plain = dict(zip(_ENVELOPE_NAMES, _of_envelope(envelope), strict=True))
     return {
         **fit(tables.letter, plain),
-        "headers": encode_table(envelope.headers),
+        "headers": write_headers(envelope.headers),
         "properties": encode_table(envelope.properties),
     }
 
@@ -151,8 +152,8 @@ def envelope_from(row: Row) -> Envelope:
     """The message of a row."""
     return Envelope(
         **{name: row[name] for name in _ENVELOPE_NAMES},
-        headers=decode_table(row["headers"]),
-        properties=decode_table(row["properties"]),
+        headers=WrittenHeaders(row["headers"]),
+        properties=WrittenTable(row["properties"]),
     )
 
 

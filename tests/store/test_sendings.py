@@ -80,8 +80,9 @@ def test_a_claimed_letter_has_what_a_redrive_sends_and_nothing_to_look_at(store)
     lease = minutes(32)
     (found,) = store.claim_for(ONE, token="t", lease_until=lease, limit=1, now=T0).letters
     assert found == whole.with_(
-        state=State.CLAIMED, claim_token="t", lease_expires_at=lease, attempt_count=1,
-        attempts=(), traceback="", args=None, kwargs=None, tags=(),
+        state=State.CLAIMED, claim_token="t", lease_expires_at=lease, attempts=(), args=None,
+        kwargs=None, tags=(), exception_type="", message="", traceback="", fingerprint="", worker="",
+        pid=None, root_id=None, parent_id=None, group_id=None, correlation_id=None,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from kombu.transport.redis import Channel
 from kombu.utils.json import dumps
 
 from celery_dlq.redrive.message import arguments_of
-from celery_dlq.redrive.pipeline import Pipelined, encode, fits, numbered
+from celery_dlq.redrive.pipeline import Pipelined, fits, numbered
 
 
 class Pipe:
@@ -74,11 +74,6 @@ def test_what_is_written_is_what_kombu_writes(message):
     assert (sent.confirmed, sent.error) == (["a"], None)
 
 
-def test_a_body_that_is_not_in_base64_is_left_to_kombu():
-    message = {"body": '"plain"', "properties": {"body_encoding": None}}
-    assert encode(message) == dumps(message)
-
-
 def test_all_of_a_batch_are_written_together_in_order():
     pipe = Pipe()
     sent = Pipelined(producer(pipe)).send([letter(name) for name in "abc"])
@@ -119,6 +114,9 @@ def test_only_kombus_own_channel_is_written_to(monkeypatch):
     own._expires = {}
     assert fits(own)
     own._expires = {"q": 5}
+    assert not fits(own)
+    own._expires = {}
+    own.body_encoding = None
     assert not fits(own)
 
 

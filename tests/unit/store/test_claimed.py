@@ -14,12 +14,13 @@ from celery_dlq.store.rows import letter_row
 
 def test_a_claimed_letter_is_whole_but_for_what_a_redrive_does_not_read():
     whole = letter("0d3f", tags=("x",), redrive_count=2)
-    row = {**letter_row(whole), "id": 1, "attempt_count": 1, "redrive_count": 2, "size": 9}
+    row = {**letter_row(whole), "id": 1, "redrive_count": 2, "size": 9}
     read = [row[column.name] for column in COLUMNS]
     found = claimed_letter(read, None, "t", T0)
     assert found == whole.with_(
-        state=State.CLAIMED, claim_token="t", lease_expires_at=T0, attempt_count=1, attempts=(),
-        traceback="", args=None, kwargs=None, tags=(),
+        state=State.CLAIMED, claim_token="t", lease_expires_at=T0, attempts=(), args=None,
+        kwargs=None, tags=(), exception_type="", message="", traceback="", fingerprint="", worker="",
+        pid=None, root_id=None, parent_id=None, group_id=None, correlation_id=None,
     )  # fmt: skip
     assert set(vars(found)) == {item.name for item in fields(DeadLetter)}
     assert set(vars(found.envelope)) == {item.name for item in fields(Envelope)}
