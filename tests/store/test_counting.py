@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta, timezone
+from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 
 import pytest
 import redriving
 from factories import T0, attempt, envelope, letter, parking
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from statements import statements_of
 
 from celery_dlq.errors import StoreError
@@ -98,9 +96,9 @@ BY_TIME = [
 ]
 
 
-@pytest.mark.parametrize("late_limit", [counting.LATE_LIMIT, 0])
-def test_a_count_is_what_a_listing_shows(shop, monkeypatch, late_limit):
-    monkeypatch.setattr(counting, "LATE_LIMIT", late_limit)
+@pytest.mark.parametrize("limit", ["LATE_LIMIT", "APART_LIMIT"])
+def test_a_count_is_what_a_listing_shows(shop, monkeypatch, limit):
+    monkeypatch.setattr(counting, limit, 0)
     for narrowed, states, time in product(NARROWED, BY_STATES, BY_TIME):
         wanted = Filter(**narrowed, **time, states=frozenset(states))
         listed = Counter(one.task for one in shop.find(wanted, limit=100).letters)
@@ -145,73 +143,6 @@ def parts_of(statement: str, given) -> Iterator[tuple[str, list[str]]]:
         yield part, [str(one)[:16] for one in (*(given[name] for name in names), *unnamed)]
 
 
-#: Within an hour, at its edges, and beside them.
-MOMENTS = [
-    T0 + timedelta(minutes=minutes, microseconds=beside)
-    for minutes in (0, 20, 60, 75, 120, 180, 200)
-    for beside in (-1, 0, 1)
-]
-
-
-@pytest.fixture(scope="module")
-def history(session_store, emptied):
-    """Letters of some hours, some of them moved on, some under a fingerprint that several tasks have."""
-    store, drawn = emptied(), random.Random(7)
-    causes = [("a1", "shop.charge", "shop.Late"), ("a2", "shop.charge", "bank.Late")]
-    causes += [("b1", "shop.ship", "shop.Late"), ("b1", "shop.charge", "shop.Declined")]
-    for number in range(120):
-        fingerprint, task, kind = drawn.choice(causes)
-        died = attempt(failed_at=drawn.choice(MOMENTS))
-        made = letter(f"{number:03}", died, fingerprint=fingerprint, task=task, exception_type=kind)
-        store.save([made])
-    claim(store, "held", [f"{number:03}" for number in range(9)])
-    claim(store, "sent", [f"{number:03}" for number in range(10, 19)])
-    redriving.confirm(store, "sent", [f"{number:03}" for number in range(10, 19)])
-    redriving.end(store, "sent", [f"{number:03}" for number in range(10, 19)])
-    again = [attempt(redrive=1, failed_at=MOMENTS[-1] + timedelta(minutes=1))]
-    gone = Filter(ids=tuple(f"{number:03}" for number in range(30, 50)))
-    for number in (10, 11, 12):
-        known = store.get(f"{number:03}")
-        store.save(
-            [known.with_(attempts=(*known.attempts, *again), last_failed_at=again[0].failed_at)]
-        )
-    assert store.discard(gone, who="ann", why="", now=NOON) == 20
-    yield store
-    emptied()
-
-
-zones = st.integers(-24, 24).map(lambda half: timezone(timedelta(minutes=30 * half)))
-moments = st.builds(lambda at, zone: at.astimezone(zone), st.sampled_from(MOMENTS), zones)
-spans = st.one_of(
-    st.builds(lambda at: (at, None), moments),
-    st.builds(lambda at: (None, at), moments),
-    st.tuples(moments, moments).filter(lambda span: span[0] < span[1]),
-)
-
-
-@pytest.mark.parametrize("late_limit", [counting.LATE_LIMIT, 0])
-@given(
-    span=spans,
-    group=st.sampled_from([None, "a", "a2", "b1", "nobody"]),
-    task=st.sampled_from([None, "charge", "shop.ship"]),
-    exception=st.sampled_from([None, "Late", "bank.Late"]),
-    states=st.sampled_from(BY_STATES).map(frozenset),
-)
-@settings(max_examples=60, deadline=None)
-def test_a_count_between_two_moments_is_what_a_listing_shows(
-    history, late_limit, span, group, task, exception, states
-):
-    since, until = span
-    wanted = Filter(
-        since=since, until=until, group=group, task=task, exception=exception, states=states
-    )
-    listed = Counter(one.task for one in history.find(wanted, limit=200).letters)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "LATE_LIMIT", late_limit)
-        assert history.count_by_task(wanted) == listed
-        assert history.count(wanted) == listed.total()
-
-
 @pytest.fixture
 def busy_hour(store):
     """Most letters of the hour died at its twentieth minute."""
@@ -249,6 +180,17 @@ def test_within_an_hour_only_the_letters_between_are_read(busy_hour, monkeypatch
     wanted = Filter(since=T0 + timedelta(minutes=10), until=T0 + timedelta(minutes=30))
     assert busy_hour.count(wanted) == 9
     assert len(letters_read(busy_hour, wanted)) == 1
+
+
+def test_of_letters_whose_reasons_are_left_out_a_few_are_read(busy_hour):
+    away = {"reason": Reason.UNSTORED, "exception_type": "Away", "fingerprint": "77aa"}
+    busy_hour.save([letter("apart", attempt(minutes=70), **away)])
+    wanted = Filter(since=T0 + timedelta(hours=1), without_reasons=frozenset({Reason.UNSTORED}))
+    assert busy_hour.count(wanted) == 1
+    [(part, values)] = letters_read(busy_hour, wanted)
+    assert "reason IN" in part
+    assert "Away" in values
+    assert letters_read(busy_hour, replace(wanted, exception="ValueError")) == []
 
 
 @pytest.mark.parametrize("bound", ["since", "until"])
