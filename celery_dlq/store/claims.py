@@ -19,7 +19,7 @@ from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
 from celery_dlq.store.claimed import COLUMNS, claimed_letter, read_bodies, within
-from celery_dlq.store.drivers import MUCH
+from celery_dlq.store.drivers import MUCH, in_bulk
 from celery_dlq.store.query import conditions, in_states, one_of
 from celery_dlq.store.rows import stored_id
 
@@ -71,7 +71,7 @@ def hold(
         taken = one_of(connection, letter.c.id, [row.id for row in rows])
         as_sent = {"state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
         held = {"claim_token": token, "lease_expires_at": lease_until}
-        connection.execute(update(letter).where(taken).values(**as_sent, **held))
+        connection.execute(in_bulk(update(letter)).where(taken).values(**as_sent, **held))
         connection.execute(
             insert(claim).values(
                 token=token, operation=operation_id, letters=len(rows), lease_expires_at=lease_until
@@ -152,7 +152,7 @@ def _without_held(connection: Connection, rows: Rows) -> Rows:
 
 
 def _held(connection: Connection, token: str, ids: Collection[str]) -> Any:
-    return update(letter).where(
+    return in_bulk(update(letter)).where(
         one_of(connection, letter.c.task_id, [stored_id(item) for item in ids]),
         letter.c.claim_token == token,
         letter.c.state == State.REDRIVEN.value,

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.states import State, may_move
 from celery_dlq.store import audit, tables
 from celery_dlq.store.base import Filter
+from celery_dlq.store.drivers import in_bulk
 from celery_dlq.store.query import conditions, in_states, one_of
 from celery_dlq.store.rows import Row, fit
 from celery_dlq.store.tally import Member, Tally
@@ -80,8 +81,8 @@ def move_chunk(
     rows = _next_rows(connection, act, until)
     if not rows:
         return progress
-    moved = update(letter).where(one_of(connection, letter.c.id, [row["id"] for row in rows]))
-    connection.execute(moved.values(_closing(act)))
+    these = one_of(connection, letter.c.id, [row["id"] for row in rows])
+    connection.execute(in_bulk(update(letter)).where(these).values(_closing(act)))
     tally = Tally()
     for row in rows:
         member = Member.of(row)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import event, exc
+from sqlalchemy import Insert, Update, event, exc
 from sqlalchemy.engine import URL, Connection, Engine, create_engine, make_url
 
 from celery_dlq.errors import SettingsError, StoreError
@@ -45,6 +45,8 @@ WRITES = "celery_dlq_writes"
 #: Execution option of a query for much: PostgreSQL gives bodies as they are, and not as twice as many digits,
 #: and moments that need not be parsed.
 MUCH = "celery_dlq_much"
+
+W = TypeVar("W", Insert, Update)
 
 
 def parse_url(text: str) -> URL:
@@ -154,6 +156,12 @@ def _begin(connection: Connection) -> None:
     # between; taking the lock first waits for it.
     writes = connection.get_execution_options().get(WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def in_bulk(statement: W) -> W:
+    """``statement``, which writes to many rows and ends its transaction when it fails, as our transactions
+    do in any case. SQLite would keep every page as it was in a file, to undo this one statement."""
+    return statement.prefix_with("OR ROLLBACK", dialect="sqlite")
 
 
 def _choose_format(

@@ -33,6 +33,7 @@ from celery_dlq.redact import clip
 from celery_dlq.store import claims, tables
 from celery_dlq.store.base import Claim, Operation
 from celery_dlq.store.columns import Moment
+from celery_dlq.store.drivers import in_bulk
 from celery_dlq.store.query import one_of
 from celery_dlq.store.rows import fit, stored_id
 
@@ -241,7 +242,7 @@ def _write(
 def _upsert(dialect: str, names: list[str], rows: Any, again: dict[str, Any]) -> Any:
     if dialect == "mysql":
         return mysql.insert(sending).from_select(names, rows).on_duplicate_key_update(again)
-    upsert = (postgresql if dialect == "postgresql" else sqlite).insert(sending)
+    upsert = in_bulk((postgresql if dialect == "postgresql" else sqlite).insert(sending))
     keys = list(sending.primary_key.columns)
     return upsert.from_select(names, rows).on_conflict_do_update(index_elements=keys, set_=again)
 

@@ -1,11 +1,19 @@
 """Messages of any size: stored, or refused with what is to be done."""
 
-import pytest
-from factories import envelope, letter
-from sqlalchemy import text
+import os
+from datetime import timedelta
 
-from celery_dlq.errors import RecordRefused
+import pytest
+import redriving
+from factories import T0, envelope, letter
+from sqlalchemy import event, text
+
+from celery_dlq.errors import RecordRefused, StoreError
+from celery_dlq.states import State
+from celery_dlq.store import schema
 from celery_dlq.store.base import Filter
+
+MANY = 100
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 6_000_000])
@@ -30,3 +38,59 @@ def test_a_body_that_the_server_does_not_take_is_refused_and_keeps_no_other_out(
     assert store.count(Filter()) == 0
     store.save([letter("b")])
     assert store.count(Filter()) == 1
+
+
+@pytest.fixture
+def full_store(sqlite_store):
+    """A store with many letters of 10 kB."""
+    schema.upgrade(sqlite_store.database)
+    body = b"x" * 10_000
+    sqlite_store.save([letter(f"{n:03}", envelope=envelope(body=body)) for n in range(MANY)])
+    return sqlite_store
+
+
+def claimed(store):
+    held = redriving.claim(
+        store, Filter(), token="t", lease_until=T0 + timedelta(days=1), limit=MANY, now=T0
+    )
+    return [item.task_id for item in held.letters]
+
+
+def open_files():
+    """Where the files of this process are, those without a name included."""
+    paths = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            paths.add(os.readlink(f"/proc/self/fd/{number}"))
+        except FileNotFoundError:
+            continue  # the one that lists them
+    return paths
+
+
+def test_what_is_done_to_many_letters_is_not_written_to_a_file_besides(full_store):
+    seen = set()
+
+    @event.listens_for(full_store.database.engine, "checkout")
+    def watch(connection, *_):
+        connection.set_progress_handler(lambda: seen.update(open_files()), 500)
+
+    ids = claimed(full_store)
+    assert len(ids) == MANY
+    redriving.release(full_store, "t", ids)
+    full_store.discard(Filter(), who="ann", why="", now=T0)
+    name = full_store.database.url.database
+    assert name in seen
+    assert {path for path in seen if "etilqs" in path} == set()
+
+
+@pytest.mark.parametrize("how", ["FAIL", "ABORT", "ROLLBACK"])
+def test_a_claim_that_fails_half_way_leaves_nothing(full_store, how):
+    refuse = f"""CREATE TRIGGER refuse BEFORE UPDATE ON celery_dead_letter WHEN NEW.task_id = '050'
+    BEGIN SELECT RAISE({how}, 'refused'); END"""
+    full_store.database.write(lambda connection: connection.execute(text(refuse)))
+    with pytest.raises(StoreError, match="refused"):
+        claimed(full_store)
+    full_store.database.write(lambda connection: connection.execute(text("DROP TRIGGER refuse")))
+    assert full_store.count(Filter(states=frozenset({State.DEAD}))) == MANY
+    assert full_store.sendings("t").rows == ()
+    assert len(claimed(full_store)) == MANY
