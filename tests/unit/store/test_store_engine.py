@@ -241,3 +241,19 @@ def test_the_log_of_a_file_that_stays_locked_is_given_up(tmp_path):
         database.read(lambda connection: connection.scalar(text("SELECT 1")))
     database.close()
     holder.close()
+
+
+def test_a_new_file_has_large_pages_and_an_old_one_keeps_its_own(tmp_path, database):
+    old = tmp_path / "old.sqlite3"
+    connection = sqlite3.connect(old)
+    connection.execute("PRAGMA page_size = 4096")
+    connection.execute("CREATE TABLE kept (id)")
+    connection.close()
+    before = Database(f"sqlite:///{old}")
+    try:
+        for of, size in ((database, 8_192), (before, 4_096)):
+            of.write(lambda connection: connection.execute(text("CREATE TABLE new (id)")))
+            pages = of.read(lambda connection: connection.scalar(text("PRAGMA page_size")))
+            assert pages == size
+    finally:
+        before.close()
