@@ -199,7 +199,7 @@ class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
         )
         return Gate(
             Brake(limits, announce, time.monotonic) if chosen.brake_failures else None,
-            lambda: self.writer.is_full,
+            self.writer.is_full,
             spare=chosen.brake_hold,
             hold_s=chosen.brake_hold_time,
         )

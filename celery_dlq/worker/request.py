@@ -11,6 +11,7 @@ from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import Terminated, TimeLimitExceeded
+from celery.utils.functional import noop
 from celery.utils.log import get_logger
 from celery.worker.state import revoked as revoked_tasks
 
@@ -26,7 +27,7 @@ from celery_dlq.worker.body.ending import aborted
 from celery_dlq.worker.body.failure import unwrap
 from celery_dlq.worker.body.parking import parked_letter
 from celery_dlq.worker.events import tell_dead, tell_redriven
-from celery_dlq.worker.foreign.malformed import check_request
+from celery_dlq.worker.foreign.malformed import check_request, is_plain
 from celery_dlq.worker.green import is_green
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.reasoned import ReasonedRequest
@@ -52,17 +53,38 @@ class DLQRequest(ReasonedRequest):
     #: What must wait for that letter: later calls of the same end, in order.
     _dlq_after: list[Callable[[], object]] | None = None
 
-    # The one such method of the classes on the way to Celery's: each further one would cost every message
-    # as much again as all that is done here.
-    def __init__(self, message: Any, **options: Any) -> None:
-        super().__init__(message, **options)
-        check_request(self)
-        if came_back(message):
+    # The one such method of the classes on the way to Celery's, since each costs every message something.
+    # What Celery's strategy passes is named: packed and unpacked, that costs more than all else done here.
+    def __init__(
+        self,
+        message: Any,
+        *,
+        on_ack: Callable[..., object] = noop,
+        on_reject: Callable[..., object] = noop,
+        app: Any = None,
+        hostname: str | None = None,
+        eventer: Any = None,
+        task: Any = None,
+        connection_errors: Any = None,
+        body: Any = None,
+        headers: Any = None,
+        decoded: bool = False,
+        utc: bool = True,
+    ) -> None:
+        super().__init__(
+            message,
+            on_ack=on_ack, on_reject=on_reject, app=app, hostname=hostname, eventer=eventer, task=task,
+            connection_errors=connection_errors, body=body, headers=headers, decoded=decoded, utc=utc,
+        )  # fmt: skip
+        if not is_plain(self):
+            check_request(self)
+        again = came_back(message)
+        if again:
             self._count_deliveries()
         # The headers that were sent: in the protocol of Celery 3 the request's are made of the body.
         redriven, retried = REDRIVE_HEADER in message.headers, self._request_dict.get("retries")
         # A retry is among them: the message that was retried may have run once more, beside it, and died.
-        if redriven or retried or self._dlq_came_back:
+        if redriven or retried or again:
             # Celery shadows on_success with a subclass made per task; only an instance attribute
             # is seen, and so only messages that came back pay for it.
             self.__dict__["on_success"] = self._record_success

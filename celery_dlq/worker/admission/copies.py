@@ -85,6 +85,11 @@ class Copies:
 
     def _take(self, request: Any) -> None:
         """Stands in for the consumer's ``on_task_request``."""
+        headers = request._message.headers
+        # Any other message pays for these two looks.
+        if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
+            self._run(request)
+            return
         copy = _copy_of(request)
         if copy is None:
             self._run(request)
@@ -124,10 +129,6 @@ def _drop(arrival: _Arrival) -> None:
 
 
 def _copy_of(request: Any) -> Copy | None:
-    headers = request.message.headers
-    # Any other message pays for these two looks.
-    if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
-        return None
     try:
         return copy_of(request)
     except Exception:

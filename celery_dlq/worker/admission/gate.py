@@ -121,13 +121,11 @@ class Gate:
 
     def _take(self, request: Any) -> None:
         """Stands in for the consumer's ``on_task_request``."""
-        if not self._holds(request):
+        if (self._brake is None and not self._is_full()) or not self._holds(request):
             self._run(request)
 
     def _holds(self, request: Any) -> bool:
         try:
-            if self._brake is None and not self._is_full():
-                return False  # as nearly always
             if not isinstance(request, DLQRequest):
                 return False
             if self._brake is not None:

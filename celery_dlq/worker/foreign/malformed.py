@@ -81,8 +81,6 @@ def check_request(request: Any) -> None:
 
     :raises InvalidTaskError: which Celery answers by rejecting the message.
     """
-    if _is_plain(request):
-        return
     why = _contents_malformation(*request._payload) or _options_malformation(request.request_dict)
     if why is None and request.eta is not None and request.utc:
         why = _date_malformation(request.eta)
@@ -90,13 +88,14 @@ def check_request(request: Any) -> None:
         raise InvalidTaskError(why)
 
 
-def _is_plain(request: Any) -> bool:
-    """Whether ``request`` is as nearly all are, by a look that costs a microsecond less."""
+def is_plain(request: Any) -> bool:
+    """Whether ``request`` is as nearly all are, so that :func:`check_request` has nothing
+    to refuse: a look that costs a microsecond less."""
     fields = request._request_dict
     return (
         type(request._kwargs) is dict
         and type(request._args) in _LISTS
-        and type(request._payload[2]) is dict
+        and type(request._Request__payload[2]) is dict  # _payload would take a lock, and be kept
         and type(request.id) is str
         and request.id != ""
         and type(fields.get("retries")) is int

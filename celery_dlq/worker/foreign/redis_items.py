@@ -44,10 +44,10 @@ class _Reader:
             self._taken = answer
         return answer
 
-    def read(self, **options: Any) -> object:
+    def read(self) -> object:
         self._taken = None
         try:
-            return self._read(**options)
+            return self._read()
         except Exception:
             if self._taken is None:
                 raise

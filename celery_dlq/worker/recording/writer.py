@@ -74,7 +74,7 @@ class Writer:
     """Takes records from any thread; each is durable before its ``safe`` is called.
 
     :param open_store: makes the store on first use, on the writer's own thread.
-    :param size: records that may wait before the writer :attr:`is_full`.
+    :param size: records that may wait before the writer :meth:`is_full`.
     :param batch_size: records written in one transaction.
     :param patience: seconds to wait for one write to the store, whatever it is that holds it up.
     """
@@ -143,10 +143,10 @@ class Writer:
         """Records that are not yet taken up for writing."""
         return self._entries.qsize()
 
-    @property
     def is_full(self) -> bool:
         """Whether no further failures should be brought about until some are written."""
-        return self._entries.qsize() >= self._size or self._waiting_bytes >= QUEUE_BYTES
+        # Each message asks, and qsize() takes a lock.
+        return len(self._entries.queue) >= self._size or self._waiting_bytes >= QUEUE_BYTES
 
     def flush(self) -> None:
         """Return when everything submitted before is safe."""

@@ -13,6 +13,7 @@ from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
 from celery.utils.collections import LimitedSet
 from parent_side import Message, charging_app, einfo, held_recorder, request_maker
 
+import celery_dlq.worker.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.headers import LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.letter import Outcome
@@ -75,6 +76,11 @@ def test_so_is_a_body_with_other_contents(make, payload, why):
 )
 def test_what_celery_can_run_is_taken(make, headers):
     assert make(**headers).name == "shop.charge"
+
+
+def test_a_message_that_is_as_nearly_all_is_not_looked_at_twice(make, monkeypatch):
+    monkeypatch.setattr(celery_dlq.worker.request, "check_request", None)
+    assert "_payload" not in vars(make()), "Celery keeps what is read by that name"
 
 
 def noted(exc, rule, reason):

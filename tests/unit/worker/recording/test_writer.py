@@ -220,14 +220,14 @@ def test_a_full_writer_says_so_and_makes_nobody_wait(store, tmp_path):
     writer.submit(letter("a"), lambda: None)
     assert store.entered.wait(60)
     writer.submit(letter("b"), lambda: None)
-    assert not writer.is_full, "one is being written, one waits"
+    assert not writer.is_full(), "one is being written, one waits"
     writer.submit(letter("c"), lambda: None)
-    assert writer.is_full
+    assert writer.is_full()
     writer.submit(letter("d"), lambda: None)
     assert writer.waiting == 3
     store.gate.set()
     writer.stop()
-    assert not writer.is_full
+    assert not writer.is_full()
     assert store.saved == ["a", "b", "c", "d"]
 
 
@@ -299,12 +299,12 @@ def test_large_bodies_fill_a_writer_sooner(store, tmp_path, monkeypatch):
     store.gate, big = threading.Event(), envelope(body=b"x" * 100)
     writer.submit(letter("a", envelope=big), lambda: None)
     assert store.entered.wait(60)
-    assert not writer.is_full
+    assert not writer.is_full()
     writer.submit(letter("b", envelope=big), lambda: None)
-    assert writer.is_full
+    assert writer.is_full()
     store.gate.set()
     writer.flush()
-    assert not writer.is_full
+    assert not writer.is_full()
     writer.stop()
 
 
