@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from celery.utils.log import get_logger
 
@@ -52,7 +53,7 @@ class _Way:
     beside: ThreadPoolExecutor
     marking: ThreadPoolExecutor
     #: What comes next, and whether the last batch is marked.
-    ahead: Future[Taken] | None = None
+    ahead: deque[Future[Taken]] = field(default_factory=deque)
     marked: Future[None] | None = None
     error: str | None = None
 
@@ -118,7 +119,9 @@ class Redrive:
             open_publisher(self._app) as publisher,
             open_depths(self._app, orders.pacing.max_queue_depth) as depths,
             open_checks(self._app, orders) as checks,
-            ThreadPoolExecutor(max_workers=1, thread_name_prefix="dlq-claim") as beside,
+            ThreadPoolExecutor(
+                self._store.claims_at_once, thread_name_prefix="dlq-claim"
+            ) as beside,
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="dlq-mark") as marking,
         ):
             yield _Way(
@@ -136,8 +139,11 @@ class Redrive:
             way.marked.result()
 
     def _next(self, way: _Way) -> Taken:
-        way.ahead = way.ahead or way.beside.submit(way.ledger.take)
-        taken, way.ahead = way.ahead.result(), None
+        if not way.ahead:
+            self._claim_ahead(way, 1)
+        taken = way.ahead.popleft().result()
+        while way.ahead and not taken.letters:
+            taken = way.ahead.popleft().result()  # of two at once, one may have taken all there was
         if way.marked is not None and way.marked.done():
             # What is not marked counts as in hand, and would be waited for without end.
             way.marked.result()
@@ -157,10 +163,14 @@ class Redrive:
                 self._clock.sleep(min(taken.wait_s, STEP_S))
             return
         if not way.depths.are_limited:
-            way.ahead = way.beside.submit(way.ledger.take)
+            self._claim_ahead(way, self._store.claims_at_once if way.ledger.has_much else 1)
         self._mark(way, self._deliver(way, taken))
         self._tell(way)
         self._wait_for_queues(way)
+
+    def _claim_ahead(self, way: _Way, most: int) -> None:
+        while len(way.ahead) < most:
+            way.ahead.append(way.beside.submit(way.ledger.take))
 
     def _mark(self, way: _Way, settled: Settled) -> None:
         if way.marked is not None:
@@ -169,12 +179,11 @@ class Redrive:
 
     def _give_back(self, way: _Way) -> None:
         """Free what was claimed ahead and is not sent any more."""
-        if way.ahead is None:
-            return
-        with contextlib.suppress(StoreError):  # its lease ends by itself
-            taken, way.ahead = way.ahead.result(), None
-            if taken.letters:
-                self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
+        while way.ahead:
+            with contextlib.suppress(StoreError):  # its lease ends by itself
+                taken = way.ahead.popleft().result()
+                if taken.letters:
+                    self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
 
     def _wait_for_queues(self, way: _Way) -> None:
         while way.error is None and (full := self._full_queues(way)):

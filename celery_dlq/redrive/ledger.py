@@ -13,7 +13,7 @@ from celery_dlq.letter import DeadLetter
 from celery_dlq.operation import OperationState
 from celery_dlq.redrive import guard
 from celery_dlq.redrive.pace import Pace
-from celery_dlq.redrive.room import room_of
+from celery_dlq.redrive.room import Room, room_of
 from celery_dlq.store.base import Operation, Store
 
 #: Seconds between looks at what others did to the operation, and what became of its letters.
@@ -57,8 +57,8 @@ class Settled:
 
 
 class Ledger:
-    """Claims for an operation as much as it may send, and marks what was sent. One thread may claim while
-    another one marks.
+    """Claims for an operation as much as it may send, and marks what was sent. Threads may claim at the same
+    time, and while another one marks.
 
     :param batch: letters of one claim.
     :param lease_s: how long a claim holds.
@@ -80,8 +80,11 @@ class Ledger:
         self._batch, self._lease_s = batch, lease_s
         self._now, self._monotonic, self._should_stop = now, monotonic, should_stop
         self._pace = Pace(pacing.rate, pacing.ramp_s, monotonic=monotonic)
-        #: Letters that are claimed and not settled, by claim.
+        #: Letters that are claimed and not settled, by claim; of one that is being made, as many as it may
+        #: take.
         self._in_hand: dict[str, int] = {}
+        #: Held while it is decided what is to be done next, and how much of it.
+        self._deciding = threading.Lock()
         #: Held while what is in hand, or counted, changes: what the store counts as sent is not added once
         #: more.
         self._changing = threading.RLock()
@@ -95,18 +98,29 @@ class Ledger:
 
         :raises StoreError: the store failed.
         """
-        if not self.goes_on():
-            return Taken(is_over=True)
-        # Asked first: what is given back while the store is asked for more is left, too.
-        is_last = not self._in_hand
-        room = room_of(self.operation.orders, self.counts)
-        if room.size:
+        with self._deciding:
+            if not self.goes_on():
+                return Taken(is_over=True)
+            # Asked first: what is given back while the store is asked for more is left, too.
+            is_last = not self._in_hand
+            room = room_of(self.operation.orders, self.counts)
+            if not room.size:
+                return self._no_room(room, is_last)
             delay_s = self._pace.delay_s()
-            return Taken(wait_s=delay_s) if delay_s else self._claim(room.size, is_last)
-        if self.counts.left <= self.counts.sending:
-            return self._nothing_left(is_last)
-        self._look_at = min(self._look_at, self._monotonic() + WAIT_S)
-        return Taken(wait_s=WAIT_S, waits_for=room.waits_for)
+            if delay_s:
+                return Taken(wait_s=delay_s)
+            token = uuid.uuid4().hex
+            size = self._pace.batch_size(min(room.size, self._batch))
+            self._hold(token, size)
+        return self._claim(token, size, is_last)
+
+    @property
+    def has_much(self) -> bool:
+        """Whether more is left than one claim takes, so that two may be made at once. Not where there is a
+        rate: it counts what was taken."""
+        with self._changing:
+            free = self.counts.left - self.counts.sending
+        return free > self._batch and self.operation.orders.pacing.rate is None
 
     def goes_on(self) -> bool:
         """Whether nobody has stopped it: neither a person nor its guard.
@@ -132,9 +146,7 @@ class Ledger:
             self._settle(settled, is_all=not unknown)
             silent = len(settled.silent & settled.sent.keys())
             # Of what nothing is known stays in hand: this run is not done while its claim holds.
-            self._in_hand[settled.token] = unknown
-            if not unknown:
-                del self._in_hand[settled.token]
+            self._hold(settled.token, unknown)
             self._count(
                 sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped)
             )
@@ -157,23 +169,41 @@ class Ledger:
         self._refresh()
         return self.operation
 
-    def _claim(self, most: int, is_last: bool) -> Taken:
-        now, token = self._now(), uuid.uuid4().hex
-        letters = self._store.claim_for(
+    def _no_room(self, room: Room, is_last: bool) -> Taken:
+        if self.counts.left <= self.counts.sending:
+            return self._nothing_left(is_last)
+        self._look_at = min(self._look_at, self._monotonic() + WAIT_S)
+        return Taken(wait_s=WAIT_S, waits_for=room.waits_for)
+
+    def _claim(self, token: str, size: int, is_last: bool) -> Taken:
+        taken = 0
+        try:
+            letters = self._claimed(token, size)
+            taken = len(letters)
+        finally:
+            self._hold(token, taken)
+        if not letters:
+            return self._nothing_left(is_last)
+        self._pace.took(taken)
+        return Taken(letters=letters, token=token)
+
+    def _claimed(self, token: str, size: int) -> tuple[DeadLetter, ...]:
+        now = self._now()
+        return self._store.claim_for(
             self.operation,
             # A copy of its own for each claim: two of one letter are never taken for one.
             token=token,
             lease_until=now + timedelta(seconds=self._lease_s),
-            limit=self._pace.batch_size(min(most, self._batch)),
+            limit=size,
             now=now,
         ).letters
-        if not letters:
-            return self._nothing_left(is_last)
-        self._pace.took(len(letters))
+
+    def _hold(self, token: str, count: int) -> None:
         with self._changing:
-            self._in_hand[token] = len(letters)
+            self._in_hand[token] = count
+            if not count:
+                del self._in_hand[token]
             self._count()
-        return Taken(letters=letters, token=token)
 
     def _nothing_left(self, is_last: bool) -> Taken:
         # What is in hand may come back unsent.

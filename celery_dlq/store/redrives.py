@@ -117,6 +117,10 @@ class Redrives(Protocol):
     """The part of a store that redrives are made with. Every method is one transaction, and may be
     repeated."""
 
+    @property
+    def claims_at_once(self) -> int:
+        """How many claims may gain by being made at the same time."""
+
     def create_operation(self, operation: Operation) -> None:
         """Write a new operation down; audited as ``redrive``."""
 

@@ -33,6 +33,11 @@ class SQLRedrives:
     database: Database
     _listener: StoreListener
 
+    @property
+    def claims_at_once(self) -> int:
+        # A SQLite file has one writer, and who waits for it looks again after a pause.
+        return 1 if self.database.dialect == "sqlite" else 2
+
     def create_operation(self, operation: Operation) -> None:
         self._write(lambda connection: operations.create(connection, operation))
 

@@ -198,3 +198,7 @@ def test_a_claim_is_bounded_in_bytes_and_has_the_bodies_whole(store, monkeypatch
         assert {one.task_id: one.envelope.body for one in found.letters} == {
             name: bodies[name] for name in taken
         }
+
+
+def test_claims_are_made_side_by_side_where_there_are_several_writers(store):
+    assert store.claims_at_once == (1 if store.database.dialect == "sqlite" else 2)

@@ -14,6 +14,7 @@ from celery_dlq.operation import Guard, OperationState, Orders, Pacing, SendingS
 from celery_dlq.redrive import engine as module
 from celery_dlq.redrive.sent import Sent
 from celery_dlq.states import Reason, State
+from celery_dlq.store.sql_redrives import SQLRedrives
 
 
 def skipped(store, operation):
@@ -160,6 +161,55 @@ def test_what_was_claimed_ahead_of_a_stop_is_given_back(publisher, redrive, fill
     paused = redrive(should_stop=stopped.is_set)
     assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
     assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
+
+
+class TestTwoClaimsAtOnce:
+    """Where the database makes them side by side."""
+
+    @pytest.fixture(autouse=True)
+    def two(self, monkeypatch):
+        monkeypatch.setattr(SQLRedrives, "claims_at_once", 2)
+
+    def test_each_letter_is_sent_once(self, publisher, redrive, fill):
+        names = [f"{number:02}" for number in range(25)]
+        fill(*names)
+        done = redrive()
+        assert (done.state, done.counts.out, done.counts.left) == (OperationState.DONE, 25, 0)
+        assert sorted(publisher.sent) == names
+
+    def test_what_one_of_them_finds_is_sent_when_the_other_finds_nothing(
+        self, publisher, redrive, fill, store, monkeypatch
+    ):
+        fill(*"abcdef")
+        ask, asked = store.claim_for, []
+
+        def empty_handed(operation, *, limit, **options):
+            asked.append(limit)
+            # As when others hold just these letters for a moment.
+            return ask(operation, limit=0 if len(asked) == 2 else limit, **options)
+
+        monkeypatch.setattr(store, "claim_for", empty_handed)
+        done = redrive()
+        assert (done.state, done.counts.left) == (OperationState.DONE, 0)
+        assert sorted(publisher.sent) == list("abcdef")
+
+    def test_what_both_have_claimed_is_given_back_on_a_stop(self, publisher, redrive, fill, states):
+        stopped = threading.Event()
+
+        def stop_once_more_is_claimed(letters):
+            while list(states().values()).count("claimed") < 6:
+                time.sleep(0.01)
+            stopped.set()
+
+        publisher.before = stop_once_more_is_claimed
+        fill(*"abcdefgh")
+        paused = redrive(should_stop=stopped.is_set)
+        assert (paused.state, paused.counts.out, paused.counts.left) == (
+            OperationState.PAUSED,
+            2,
+            6,
+        )
+        assert sorted(states().values()) == ["dead"] * 6 + ["redriven"] * 2
 
 
 def test_a_stop_is_heeded_while_waiting_for_the_pace(redrive, fill, states, time):

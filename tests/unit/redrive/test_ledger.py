@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from celery_dlq import Filter
-from celery_dlq.operation import Counts, OperationState, Orders
+from celery_dlq.errors import StoreError
+from celery_dlq.operation import Counts, Guard, OperationState, Orders, Pacing
 from celery_dlq.redrive.ledger import Ledger, Settled
 
 
@@ -35,6 +38,10 @@ def meanwhile(monkeypatch, store, act):
     monkeypatch.setattr(store, "claim_for", asking)
 
 
+def away(*args, **options):
+    raise StoreError("away")
+
+
 def test_what_comes_back_while_more_is_asked_for_is_not_the_end(ledger, store, monkeypatch):
     first = ledger.take()
     ids = [one.task_id for one in first.letters]
@@ -57,3 +64,51 @@ def test_what_was_marked_while_more_was_claimed_is_counted_once(ledger, store, m
     assert ledger.take().is_over
     assert ledger.close().state is OperationState.DONE
     assert ledger.counts == Counts(planned=3, sent=3)
+
+
+def test_claims_at_the_same_time_take_no_more_than_there_is_room_for(ledger, store, monkeypatch):
+    pacing = Orders(pacing=Pacing(max_in_flight=2), guard=Guard(enabled=False))
+    assert ledger.goes_on()  # it looks at the store once
+    monkeypatch.setattr(ledger, "operation", replace(ledger.operation, orders=pacing))
+    beside = []
+    meanwhile(monkeypatch, store, lambda: beside.append(ledger.take()))
+    assert len(ledger.take().letters) == 2
+    (other,) = beside
+    assert (other.letters, other.is_over) == ((), False)
+    assert other.waits_for
+
+
+def test_what_a_claim_did_not_take_is_left(ledger, store, monkeypatch):
+    assert ledger.goes_on()
+    ledger.counts = Counts(planned=9)
+    taken = ledger.take()
+    assert (len(taken.letters), ledger.counts.sending) == (3, 3)
+    monkeypatch.setattr(store, "claim_for", away)
+    with pytest.raises(StoreError):
+        ledger.take()
+    assert ledger.counts.sending == 3
+
+
+def test_while_another_claim_is_made_nothing_is_over(ledger, store, monkeypatch):
+    monkeypatch.setattr(ledger, "_batch", 2)
+    assert ledger.goes_on()
+    ledger.counts = Counts(planned=9)
+    beside = []
+    meanwhile(monkeypatch, store, lambda: beside.extend([ledger.take(), ledger.take()]))
+    assert len(ledger.take().letters) == 2
+    last, none = beside
+    assert (len(last.letters), none.letters, none.is_over) == (1, (), False)
+
+
+@pytest.mark.parametrize(
+    ("planned", "batch", "rate", "much"),
+    [(9, 4, None, True), (9, 9, None, False), (9, 4, 50.0, False)],
+)
+def test_two_claims_at_once_are_for_many_letters_that_are_sent_at_no_rate(
+    ledger, monkeypatch, planned, batch, rate, much
+):
+    orders = Orders(pacing=Pacing(rate=rate))
+    monkeypatch.setattr(ledger, "operation", replace(ledger.operation, orders=orders))
+    monkeypatch.setattr(ledger, "_batch", batch)
+    ledger.counts = Counts(planned=planned)
+    assert ledger.has_much is much
