@@ -87,6 +87,11 @@ class WrittenHeaders(WrittenTable):
         return name in self.table
 
 
+def as_dict(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``table``; of a written one in a small part of the time that dict() takes."""
+    return table.table.copy() if isinstance(table, WrittenTable) else dict(table)
+
+
 def write_headers(headers: Mapping[Any, Any]) -> str:
     """``headers`` as text that :func:`~celery_dlq.codec.decode_table` reads, those of :data:`OPENING`
     first."""

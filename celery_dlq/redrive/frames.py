@@ -86,16 +86,21 @@ def _table(table: Mapping[Any, Any]) -> bytes:
         if kind is str:
             data = value.encode("utf-8", "surrogatepass")
             entries += (_name(name), _text(b"S", len(data)), data)
+        elif kind in _NUMBERS:
+            entries.append(_number(name, value))
+        elif kind is list and all(type(item) in _COUNTS for item in value):
+            entries.append(_counts(name, tuple(value)))
         else:
-            entries.append(_number(name, value) if kind in _NUMBERS else _other(name, value))
+            entries.append(_other(name, value))
     content = b"".join(entries)
     return pack(">I", len(content)) + content
 
 
 _name, _text = functools.lru_cache(maxsize=1_024)(_short), Struct(">cI").pack
 
-#: Of few values: counts, flags, and nothing.
+#: Of few values: counts, flags, and nothing. In lists without flags, which are equal to numbers.
 _NUMBERS = frozenset({int, bool, type(None)})
+_COUNTS = frozenset({int, type(None)})
 
 
 def _other(name: Any, value: Any) -> bytes:
@@ -104,3 +109,8 @@ def _other(name: Any, value: Any) -> bytes:
 
 
 _number = functools.lru_cache(maxsize=1_024, typed=True)(_other)
+
+
+@functools.lru_cache(maxsize=1_024)  # time limits, as a rule
+def _counts(name: Any, counts: tuple[int | None, ...]) -> bytes:
+    return _other(name, list(counts))

@@ -17,7 +17,7 @@ from celery_dlq.headers import (
 )
 from celery_dlq.letter import DeadLetter
 from celery_dlq.states import State
-from celery_dlq.written_table import WrittenHeaders
+from celery_dlq.written_table import WrittenHeaders, as_dict
 
 _BODY = ("body", "content_type", "content_encoding")
 
@@ -33,7 +33,7 @@ def arguments_of(letter: DeadLetter) -> dict[str, Any]:
     """The message of ``letter`` as arguments of kombu's ``publish()``: same id, body bytes, headers, priority
     and place in its canvas; for its queue, or where the queue is not known, its exchange."""
     envelope = letter.envelope
-    arguments = dict(envelope.properties)
+    arguments = as_dict(envelope.properties)
     arguments.pop("expiration", None)
     arguments.update(
         body=envelope.body,
@@ -88,7 +88,7 @@ def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
 
 def _kept(headers: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(headers, WrittenHeaders) and headers.opening is not None:
-        return headers.table.copy()
+        return as_dict(headers)
     return {name: value for name, value in headers.items() if not _is_dropped(name)}
 
 
