@@ -50,6 +50,9 @@ MESSAGES = {
     "headers": envelope(headers=HEADERS),
     "zero and no": envelope(headers={"x": 0, "y": False, "task": "t"}),
     "no and zero": envelope(headers={"x": False, "y": 0, "task": "t"}),
+    "lists": envelope(
+        headers={"id": "a", "a": [None, None], "b": [1, 1], "c": [True, 1], "d": [[1], "x"], "e": []}
+    ),
     "properties": envelope(
         properties={
             "correlation_id": "c", "reply_to": "r", "priority": 6, "delivery_mode": 1,
