@@ -17,6 +17,7 @@ import redis
 from benchmarks.rounds import measure, report
 from benchmarks.services import BROKER
 from benchmarks.worker import Way, new_queue, running, send, wait
+from celery_dlq.store.sql import SQLStore
 
 #: Each set of rounds has workers of its own, since a process keeps the luck that it has with its memory. Many
 #: short rounds rather than few long ones: what else the machine does meets both of a pair.
@@ -54,12 +55,15 @@ def _measure_set(late: bool) -> dict[str, list[float]]:
         staged = new_queue()
         stack.callback(client.delete, staged)
         send("bench.succeed", TASKS, staged)
+        store = f"sqlite:///{directory}/store.sqlite3"
+        _make_store(store)
         # Every one with the same, so that none is lucky with its tables of names.
         seed = str(random.randrange(1 << 32))
         workers = {}
         for name, (has_store, failures) in random.sample(list(WAYS.items()), len(WAYS)):
-            store = f"sqlite:///{directory}/store.sqlite3" if has_store else ""
-            way = Way(store, acks_late=late, brake_failures=failures, hash_seed=seed)
+            way = Way(
+                store if has_store else "", acks_late=late, brake_failures=failures, hash_seed=seed
+            )
             queue = new_queue()
             workers[name] = queue, stack.enter_context(running(way, queue, directory))
         rates = {name: partial(_rate, client, staged, workers[name][0]) for name in WAYS}
@@ -68,6 +72,13 @@ def _measure_set(late: bool) -> dict[str, list[float]]:
             _pin(pid)
             stack.callback(os.kill, pid, signal.SIGTERM)  # so that they end side by side
         return measure(rates, ROUNDS)
+
+
+def _make_store(url: str) -> None:
+    """As a rule a worker finds the tables there: it is not what makes them."""
+    store = SQLStore(url)
+    store.check_schema()
+    store.close()
 
 
 def _rate(client: redis.Redis, staged: str, queue: str) -> float:

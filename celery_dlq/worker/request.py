@@ -70,8 +70,12 @@ class DLQRequest(ReasonedRequest):
         headers: Any = None,
         decoded: bool = False,
         utc: bool = True,
+        **more: Any,
     ) -> None:
-        super().__init__(
+        begin = super().__init__
+        if more:  # as from who makes requests by hand
+            begin = partial(begin, **more)
+        begin(
             message,
             on_ack=on_ack, on_reject=on_reject, app=app, hostname=hostname, eventer=eventer, task=task,
             connection_errors=connection_errors, body=body, headers=headers, decoded=decoded, utc=utc,
