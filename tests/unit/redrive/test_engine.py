@@ -148,17 +148,27 @@ def test_a_stop_is_heeded_between_batches(publisher, redrive, fill, states):
     assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
 
 
-def test_what_was_claimed_ahead_of_a_stop_is_given_back(publisher, redrive, fill, states):
-    stopped = threading.Event()
+@pytest.fixture
+def once_claimed(publisher, states):
+    """A stop that comes, while a batch is sent, when so many letters are claimed."""
 
-    def stop_once_more_is_claimed(letters):
-        while list(states().values()).count("claimed") < 4:
-            time.sleep(0.01)
-        stopped.set()
+    def once_claimed(count):
+        stopped = threading.Event()
 
-    publisher.before = stop_once_more_is_claimed
+        def stop_once_more_is_claimed(letters):
+            while list(states().values()).count("claimed") < count:
+                time.sleep(0.01)
+            stopped.set()
+
+        publisher.before = stop_once_more_is_claimed
+        return stopped.is_set
+
+    return once_claimed
+
+
+def test_what_was_claimed_ahead_of_a_stop_is_given_back(redrive, fill, states, once_claimed):
     fill(*"abcd")
-    paused = redrive(should_stop=stopped.is_set)
+    paused = redrive(should_stop=once_claimed(4))
     assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
     assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
 
@@ -193,17 +203,11 @@ class TestTwoClaimsAtOnce:
         assert (done.state, done.counts.left) == (OperationState.DONE, 0)
         assert sorted(publisher.sent) == list("abcdef")
 
-    def test_what_both_have_claimed_is_given_back_on_a_stop(self, publisher, redrive, fill, states):
-        stopped = threading.Event()
-
-        def stop_once_more_is_claimed(letters):
-            while list(states().values()).count("claimed") < 6:
-                time.sleep(0.01)
-            stopped.set()
-
-        publisher.before = stop_once_more_is_claimed
+    def test_what_both_have_claimed_is_given_back_on_a_stop(
+        self, redrive, fill, states, once_claimed
+    ):
         fill(*"abcdefgh")
-        paused = redrive(should_stop=stopped.is_set)
+        paused = redrive(should_stop=once_claimed(6))
         assert (paused.state, paused.counts.out, paused.counts.left) == (
             OperationState.PAUSED,
             2,
