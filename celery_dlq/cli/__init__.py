@@ -46,7 +46,7 @@ A letter is named by its task id, or by a beginning of it that no other letter h
 \b
 Exit status:
   0    done; a list may be empty
-  1    failed, or no letter has the id
+  1    failed, or no letter, group or operation has the id
   2    the command line makes no sense, or lacks --yes
   3    the store does not answer, or its schema does not fit
   4    done in part: letters were skipped, failed again, or left alone
