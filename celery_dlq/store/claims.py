@@ -18,15 +18,25 @@ from sqlalchemy.engine import Connection
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
-from celery_dlq.store.claimed import COLUMNS, claimed_letter, read_bodies, within
+from celery_dlq.store.bodies import read_bodies, within
+from celery_dlq.store.claimed import (
+    BODY_SIZE,
+    CLAIM_TOKEN,
+    COLUMNS,
+    FAILED_AT,
+    ID,
+    claimed_letter,
+    read_contents,
+)
 from celery_dlq.store.drivers import MUCH, in_bulk
+from celery_dlq.store.fetch import fetch_all
 from celery_dlq.store.query import conditions, in_states, one_of
 from celery_dlq.store.rows import stored_id
 
 letter, sending, claim = tables.letter, tables.sending, tables.claim
 
-#: Of :data:`~celery_dlq.store.claimed.COLUMNS`.
-Rows = list[Row[Any]]
+#: Of :data:`~celery_dlq.store.claimed.COLUMNS`, each with that of its contents.
+Rows = list[tuple[Row[Any], Row[Any]]]
 
 #: What the letter was before it was claimed; dead if its claim has no sending.
 _BEFORE = func.coalesce(
@@ -49,7 +59,7 @@ def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], lim
     """Up to ``limit`` letters that may be claimed and for which ``also`` holds, locked, oldest failure
     first, without those that another claim is just taking. Fewer where their bodies are large."""
     found = [*conditions(connection, wanted), *also]
-    rows: Rows = []
+    rows: list[Row[Any]] = []
     for state in _sources(wanted):
         oldest = (
             select(*COLUMNS)
@@ -59,8 +69,8 @@ def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], lim
             .with_for_update(skip_locked=True)
             .execution_options(**{MUCH: True})
         )
-        rows += connection.execute(oldest).all()
-    return list(within(_without_held(connection, rows)))
+        rows += fetch_all(connection, oldest)
+    return _with_contents(connection, _without_held(connection, rows))
 
 
 def hold(
@@ -68,7 +78,7 @@ def hold(
 ) -> Claim:
     """Claim the letters of ``rows``."""
     if rows:
-        taken = one_of(connection, letter.c.id, [row.id for row in rows])
+        taken = one_of(connection, letter.c.id, [row[ID] for row, _ in rows])
         as_sent = {"state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
         held = {"claim_token": token, "lease_expires_at": lease_until}
         connection.execute(in_bulk(update(letter)).where(taken).values(**as_sent, **held))
@@ -77,9 +87,13 @@ def hold(
                 token=token, operation=operation_id, letters=len(rows), lease_expires_at=lease_until
             )
         )
-    rows.sort(key=lambda row: (row.last_failed_at, row.id))
-    bodies = read_bodies(connection, rows)
-    letters = tuple(claimed_letter(row, bodies.get(row.id), token, lease_until) for row in rows)
+    rows.sort(key=lambda pair: (pair[0][FAILED_AT], pair[0][ID]))
+    sizes = ((row[ID], contents[BODY_SIZE]) for row, contents in rows)
+    bodies = read_bodies(connection, sizes)
+    letters = tuple(
+        claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
+        for row, contents in rows
+    )
     return Claim(token=token, letters=letters)
 
 
@@ -141,14 +155,21 @@ def _sources(wanted: Filter) -> list[State]:
     return [state for state in (State.DEAD, State.REDRIVEN) if state in states]
 
 
-def _without_held(connection: Connection, rows: Rows) -> Rows:
+def _with_contents(connection: Connection, rows: list[Row[Any]]) -> Rows:
+    """As many of ``rows`` as have not too large bodies together."""
+    contents = read_contents(connection, [row[ID] for row in rows])
+    pairs = [(row, contents[row[ID]]) for row in rows]
+    return pairs[: within(found[BODY_SIZE] for _, found in pairs)]
+
+
+def _without_held(connection: Connection, rows: list[Row[Any]]) -> list[Row[Any]]:
     # A query that waited for another claim's lock does not see that claim. This one does.
-    tokens = sorted({row.claim_token for row in rows} - {None})
+    tokens = sorted({row[CLAIM_TOKEN] for row in rows} - {None})
     if not tokens:
         return rows
     live = select(claim.c.token).where(claim.c.token.in_(tokens))
     held = set(connection.execute(live).scalars())
-    return [row for row in rows if row.claim_token not in held]
+    return [row for row in rows if row[CLAIM_TOKEN] not in held]
 
 
 def _held(connection: Connection, token: str, ids: Collection[str]) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Insert, Update, event, exc
+from sqlalchemy import Insert, Update, event, exc, text
 from sqlalchemy.engine import URL, Connection, Engine, create_engine, make_url
 
 from celery_dlq.errors import SettingsError, StoreError
@@ -49,6 +49,14 @@ WRITES = "celery_dlq_writes"
 #: Execution option of a query for much: PostgreSQL gives bodies as they are, and not as twice as many digits,
 #: and moments that need not be parsed.
 MUCH = "celery_dlq_much"
+
+# Bytes that come in a second over a slow network, or to a process that gets little of its machine.
+_SLOW = 1_048_576
+
+_MORE_TIME = text(
+    "SELECT set_config('statement_timeout', (setting::bigint + :more)::text, true)"
+    " FROM pg_settings WHERE name = 'statement_timeout' AND setting <> '0'"
+)
 
 W = TypeVar("W", Insert, Update)
 
@@ -169,6 +177,13 @@ def in_bulk(statement: W) -> W:
     return statement.prefix_with("OR ROLLBACK", dialect="sqlite")
 
 
+def give_time(connection: Connection, size: int) -> None:
+    """Let the statements of this transaction take as long as so many bytes take to come. PostgreSQL's time
+    for a statement ends when the last of its answer is taken from it, however large that is."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_MORE_TIME, {"more": math.ceil(1000 * size / _SLOW)})
+
+
 def _choose_format(
     _connection: Connection, cursor: Any, _statement: str, _given: Any, context: Any, _many: bool
 ) -> None:
@@ -196,6 +211,8 @@ def _postgresql(_url: URL, timeout: float | None) -> _Plan:
         connection.execute(f"SELECT repeat(' ', {_READ_BUFFER})")
         # A plan that was kept from when the table was small reads the whole table ever after.
         connection.execute("SET plan_cache_mode = force_custom_plan")
+        # In another zone the driver makes each moment by a table of its changes; it is UTC that is wanted.
+        connection.execute("SET timezone = 'UTC'")
         if timeout is not None:
             connection.execute(f"SET statement_timeout = {math.ceil(timeout * 1000)}")
         connection.commit()

@@ -11,33 +11,39 @@ from celery_dlq.codec import dump_json
 from celery_dlq.states import State
 from celery_dlq.store import audit, tables
 from celery_dlq.store.base import Change, Edit
+from celery_dlq.store.bodies import with_body
 from celery_dlq.store.packets import check_sizes
+from celery_dlq.store.query import WHOLE
 from celery_dlq.store.rows import (
     Row,
     envelope_from,
     envelope_values,
     fit,
     letter_from,
+    part_of,
     stored_id,
 )
 from celery_dlq.store.tally import Member, Tally
 
-letter, change = tables.letter, tables.change
+letter, content, change = tables.letter, tables.content, tables.change
 
 
 def save(connection: Connection, edit: Edit) -> bool:
     """Change the message of a dead letter, unless somebody else has."""
     key = stored_id(edit.task_id)
-    stored = select(letter).where(letter.c.task_id == key).with_for_update()
-    row = connection.execute(stored).mappings().one_or_none()
-    if row is None or row["state"] != State.DEAD.value:
+    stored = WHOLE.where(letter.c.task_id == key).with_for_update()
+    found = connection.execute(stored).mappings().one_or_none()
+    if found is None or found["state"] != State.DEAD.value:
         return False
+    row = with_body(connection, found)
     before, after = envelope_values(edit.before), envelope_values(edit.after)
     if not _is(row, before):
         return _is(row, after)  # saved already
     check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
     shown = {"args": dump_json(edit.args), "kwargs": dump_json(edit.kwargs)}
-    connection.execute(update(letter).where(letter.c.id == row["id"]).values(**after, **shown))
+    for table in (letter, content):
+        changed = part_of(table, {**after, **shown})
+        connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
     _count(connection, row, after)
     texts = fit(change, {"who": edit.who, "how": edit.how, "diff": edit.diff})
     connection.execute(insert(change).values(task_id=key, at=edit.at, **texts, **before))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ class Database:
         self.timeout = timeout
         self._sleep = sleep
         self._engines: dict[int, Engine] = {}
+        # By process, too: a fork may come while another thread of the parent writes.
+        self._writing: dict[int, threading.Lock] = {}
 
     @property
     def dialect(self) -> str:
@@ -96,10 +99,25 @@ class Database:
             engine.dispose()
 
     def _write_once(self, work: Callable[[Connection], T]) -> T:
-        with self.engine.connect() as connection:
+        with self._turn(), self.engine.connect() as connection:
             connection.execution_options(**{WRITES: True})
             with connection.begin():
                 return work(connection)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Threads of this process write to an SQLite file one after the other. It has one writer in any case,
+        and who finds another one there looks again after pauses that get longer, and misses its turn."""
+        if self.dialect != "sqlite":
+            yield
+            return
+        lock = self._writing.setdefault(os.getpid(), threading.Lock())
+        has_turn = lock.acquire(timeout=-1 if self.timeout is None else self.timeout)
+        try:
+            yield  # without its turn, too: SQLite says what the matter is
+        finally:
+            if has_turn:
+                lock.release()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

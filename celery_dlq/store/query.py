@@ -9,8 +9,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     Column,
     ColumnElement,
     Select,
@@ -35,19 +33,27 @@ from celery_dlq.redact import safe_text
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter, Page
+from celery_dlq.store.bodies import BODY, SIZE
+from celery_dlq.store.columns import Many
 from celery_dlq.store.rows import bare, letter_from, parked_letter, stored_id
 
-letter, group, parked = tables.letter, tables.group, tables.parked
+letter, content, group, parked = tables.letter, tables.content, tables.group, tables.parked
 sending, claim = tables.sending, tables.claim
-
-#: Columns that a list does without: they are large, and :meth:`Store.get` has them.
-_NOT_LISTED = frozenset({"body", "headers", "properties", "traceback"})
 
 _HELD = letter.c.claim_token.in_(select(claim.c.token))
 #: Whether a letter that is written as redriven is a claim's, to be read with its row.
 IS_CLAIMED = func.coalesce(_HELD, false()).label("is_claimed")
 
-_LISTED = (*(column for column in letter.columns if column.name not in _NOT_LISTED), IS_CLAIMED)
+#: Whether a row of contents is a letter's.
+OF_LETTER = content.c.id == letter.c.id
+
+_CONTENT = [column for column in content.columns if column.name not in ("id", "body")]
+
+#: Letters with all that is theirs, but for :func:`~celery_dlq.store.bodies.with_body`.
+WHOLE = select(letter, *_CONTENT, SIZE, BODY, IS_CLAIMED).join(content, OF_LETTER)
+
+# A list does without the rest: it is large, and WHOLE has it.
+_LISTED = select(letter, content.c.args, content.c.kwargs, IS_CLAIMED).join(content, OF_LETTER)
 
 #: The fields of a filter that groups can answer, too.
 GROUP_FIELDS = frozenset({"task", "exception", "group"})
@@ -114,9 +120,8 @@ def one_of(
     if dialect == "sqlite":
         given = func.json_each(json.dumps(list(values))).table_valued("value")
         return column.in_(select(given.c.value))
-    # As a text that is cast, PostgreSQL would read the array anew for each row.
-    element = String() if isinstance(column.type, String) else BigInteger()
-    return column == any_(literal(values, ARRAY(element)))
+    element = "VARCHAR" if isinstance(column.type, String) else "BIGINT"
+    return column == any_(literal(values, Many(element)))
 
 
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:
@@ -182,7 +187,7 @@ def page_of(connection: Connection, marks: Sequence[Mark], limit: int) -> Page:
 
 def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLetter]:
     """The letters of ``numbers``, which :func:`_number` gives."""
-    listed = select(*_LISTED).where(letter.c.id.in_([number for number in numbers if number > 0]))
+    listed = _LISTED.where(letter.c.id.in_([number for number in numbers if number > 0]))
     found = {row["id"]: letter_from(row) for row in connection.execute(listed).mappings()}
     waiting = [-number for number in numbers if number < 0]
     if waiting:
@@ -226,14 +231,19 @@ def _contains(connection: Connection, text: str, table: Table) -> ColumnElement[
     plain = (table.c.message, table.c.exception_type, table.c.task)
     # Arguments are kept as JSON, which escapes quotes and everything beyond ASCII.
     quoted = {dump_json(form)[1:-1].lower() for form in (text, text.lower(), text.upper())}
-    return or_(
-        *(column.icontains(text, autoescape=True) for column in plain),
+    arguments = content if table is letter else table
+    in_arguments = or_(
         *(
             _ascii_lower(connection, column).contains(form, autoescape=True)
-            for column in (table.c.args, table.c.kwargs)
+            for column in (arguments.c.args, arguments.c.kwargs)
             for form in sorted(quoted)
-        ),
+        )
     )
+    if table is letter:
+        # Asked letter by letter, for as long as no other text has it.
+        found = select(in_arguments).where(OF_LETTER).correlate(letter)
+        in_arguments = found.scalar_subquery()
+    return or_(*(column.icontains(text, autoescape=True) for column in plain), in_arguments)
 
 
 def _ascii_lower(connection: Connection, column: Column[str]) -> ColumnElement[str]:

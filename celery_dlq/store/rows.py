@@ -69,7 +69,8 @@ def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
 
 
 def letter_row(letter: DeadLetter) -> dict[str, Any]:
-    """The row of a letter that has just died; the columns of claims and closing are empty."""
+    """The row of a letter that has just died, with that of its contents; the columns of claims and closing
+    are empty."""
     given = dict(zip(_SAME_NAME, _same(letter), strict=True))
     given.update(
         rule=letter.explanation.rule,
@@ -87,6 +88,11 @@ def letter_row(letter: DeadLetter) -> dict[str, Any]:
         "kwargs": dump_json(letter.kwargs),
         "tags": dump_json(list(letter.tags)),
     }
+
+
+def part_of(table: Table, row: dict[str, Any]) -> dict[str, Any]:
+    """Those values of ``row`` that are in ``table``: of a letter, or of its contents."""
+    return {name: value for name, value in row.items() if name in table.c}
 
 
 def envelope_values(envelope: Envelope) -> dict[str, Any]:
@@ -241,6 +247,8 @@ _WIDTHS = {
     table: {column.name: getattr(column.type, "length", None) for column in table.columns}
     for table in tables.metadata.tables.values()
 }
+# A letter is made storable before it is parted.
+_WIDTHS[tables.letter] |= _WIDTHS[tables.content]
 
 
 def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:

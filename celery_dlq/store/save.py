@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
@@ -21,10 +21,10 @@ from celery_dlq.store.merge import AttemptKey, Change, Effect, Facts, merge, red
 from celery_dlq.store.namesakes import named_apart
 from celery_dlq.store.packets import check_sizes
 from celery_dlq.store.query import one_of
-from celery_dlq.store.rows import FAILURE_COLUMNS, Row, attempt_row, letter_row, storable
+from celery_dlq.store.rows import FAILURE_COLUMNS, Row, attempt_row, letter_row, part_of, storable
 from celery_dlq.store.tally import Member, Tally
 
-letter, attempt = tables.letter, tables.attempt
+letter, content, attempt = tables.letter, tables.content, tables.attempt
 
 #: What every newer failure writes, beside the failure's own columns.
 _STATE_COLUMNS = (
@@ -33,7 +33,7 @@ _STATE_COLUMNS = (
 )  # fmt: skip
 
 _FACT_COLUMNS = (
-    letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
+    letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
     letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
     letter.c.exception_type, letter.c.queue, letter.c.reason,
 )  # fmt: skip
@@ -42,12 +42,14 @@ _FACT_COLUMNS = (
 #: The one letter to be changed. Its id would be in other indexes, too, and PostgreSQL, before its first
 #: ANALYZE, would look for it there from end to end.
 IS_LETTER = letter.c.task_id == bindparam("of_task_id")
+_IS_ITS_CONTENT = content.c.id == bindparam("of_id")
 
 
 @dataclass(frozen=True)
 class Stored:
     """A letter as found in the table."""
 
+    id: int
     task_id: str
     facts: Facts
     member: Member
@@ -128,7 +130,7 @@ def lock_stored(
     known = _attempts_of(connection, [row["task_id"] for row in rows]) if with_attempts else {}
     return {
         row["task_id"]: Stored(
-            row["task_id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
+            row["id"], row["task_id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
         )
         for row in rows
     }
@@ -206,14 +208,24 @@ def _columns_of(effect: Effect) -> Iterable[str] | None:
 def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
-        connection.execute(insert(letter), new)
+        _insert(connection, new)
     for columns, rows in _by_shape(drafts).items():
-        values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in columns}
-        changed = update(letter).where(IS_LETTER).values(values)
-        connection.execute(changed, rows)
+        for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
+            values = part_of(table, {name: bindparam(f"new_{name}") for name in columns})
+            if values:
+                connection.execute(update(table).where(is_it).values(values), rows)
     attempts = [row for draft in drafts for row in draft.attempts]
     if attempts:
         connection.execute(insert(attempt), attempts)
+
+
+def _insert(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    connection.execute(insert(letter), [part_of(letter, row) for row in rows])
+    these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
+    numbered = select(letter.c.task_id, letter.c.id).where(these)
+    numbers = {row.task_id: row.id for row in connection.execute(numbered)}
+    contents = [{"id": numbers[row["task_id"]], **part_of(content, row)} for row in rows]
+    connection.execute(insert(content), sorted(contents, key=itemgetter("id")))
 
 
 def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, Any]]]:
@@ -223,5 +235,6 @@ def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, 
         if draft.stored is not None and draft.row:
             values = {f"new_{name}": value for name, value in draft.row.items()}
             rows = shapes.setdefault(tuple(sorted(draft.row)), [])
-            rows.append({"of_task_id": draft.stored.task_id, **values})
+            stored = draft.stored
+            rows.append({"of_task_id": stored.task_id, "of_id": stored.id, **values})
     return shapes

@@ -22,7 +22,7 @@ from celery_dlq.store.engine import Database
 from celery_dlq.store.faults import UPGRADE
 
 #: The newest migration: the schema that this release reads and writes.
-HEAD = "0009"
+HEAD = "0010"
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
 

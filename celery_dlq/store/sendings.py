@@ -32,6 +32,7 @@ from celery_dlq.operation import SendingState
 from celery_dlq.redact import clip
 from celery_dlq.store import claims, tables
 from celery_dlq.store.base import Claim, Operation
+from celery_dlq.store.claimed import ID
 from celery_dlq.store.columns import Moment
 from celery_dlq.store.drivers import in_bulk
 from celery_dlq.store.query import one_of
@@ -63,9 +64,9 @@ def claim(
     rescue(connection, now)
     left = _is_left_for(operation.id)
     found = claims.lock(connection, operation.wanted, left, limit=limit)
-    ids = sorted(row.task_id for row in found)
-    if ids:
-        _write(connection, operation.id, token, ids, now)
+    numbers = [row[ID] for row, _ in found]
+    if numbers:
+        _write(connection, operation.id, token, numbers, now)
     return claims.hold(connection, found, operation.id, token, lease_until)
 
 
@@ -211,7 +212,7 @@ def _is_left_for(operation_id: str) -> ColumnElement[bool]:
 
 
 def _write(
-    connection: Connection, operation_id: str, token: str, ids: Sequence[str], now: datetime
+    connection: Connection, operation_id: str, token: str, numbers: Sequence[int], now: datetime
 ) -> None:
     """One statement for all; those that are claimed once more are another copy of the same redrive."""
     values: dict[str, ColumnElement[Any]] = {
@@ -226,12 +227,12 @@ def _write(
         **{name: literal("") for name in ("why", "fingerprint", "change")},
         "claimed_at": literal(now, Moment()),
     }
-    # In the order in which all others lock them.
-    rows = (
-        select(*values.values())
-        .where(one_of(connection, letter.c.task_id, ids))
-        .order_by(letter.c.task_id)
-    )
+    named = [value.label(name) for name, value in values.items()]
+    found = select(*named).where(one_of(connection, letter.c.id, numbers)).cte()
+    # In the order in which all others lock them. Asked for both at once, PostgreSQL, before its first
+    # ANALYZE, would look through all letters in that order.
+    found = found.prefix_with("MATERIALIZED", dialect="postgresql")
+    rows = select(found).order_by(found.c.task_id)
     again = {
         "copy": token, "copies": sending.c.copies + 1, "claimed_at": now,
         "state": SendingState.SENT.value,

@@ -48,6 +48,7 @@ from celery_dlq.store.base import (
     Saved,
     Stats,
 )
+from celery_dlq.store.bodies import with_body
 from celery_dlq.store.engine import Database
 from celery_dlq.store.listener import Nobody, StoreListener
 from celery_dlq.store.outcomes import record_batch
@@ -322,7 +323,7 @@ class SQLStore(SQLRedrives):
 
 def _get(connection: Connection, key: str) -> DeadLetter | None:
     letter, attempt = tables.letter, tables.attempt
-    stored = select(letter, query.IS_CLAIMED).where(letter.c.task_id == key)
+    stored = query.WHOLE.where(letter.c.task_id == key)
     row = connection.execute(stored).mappings().one_or_none()
     waiting = parked.find(connection, key)
     if row is None:
@@ -332,5 +333,5 @@ def _get(connection: Connection, key: str) -> DeadLetter | None:
         .where(attempt.c.task_id == key)
         .order_by(attempt.c.redrive, attempt.c.failed_at, attempt.c.number)
     )
-    found = letter_from(row, connection.execute(runs).mappings())
+    found = letter_from(with_body(connection, row), connection.execute(runs).mappings())
     return found.with_(due_at=waiting.due_at) if waiting else found

@@ -1,5 +1,5 @@
-"""The tables: letters and parked retries, attempts, redrives, rollups, audit, deliveries, leases, circuits.
-Nothing here behaves."""
+"""The tables: letters and their contents, parked retries, attempts, redrives, rollups, audit, deliveries,
+leases, circuits. Nothing here behaves."""
 
 from __future__ import annotations
 
@@ -55,10 +55,7 @@ letter = Table(
     Column("path", LONG_TEXT, nullable=False),
     Column("exception_type", name(), nullable=False),
     Column("message", LONG_TEXT, nullable=False),
-    Column("traceback", LONG_TEXT, nullable=False),
     Column("fingerprint", name(64), nullable=False),
-    Column("args", LONG_TEXT, nullable=False),
-    Column("kwargs", LONG_TEXT, nullable=False),
     Column("first_failed_at", Moment, nullable=False),
     Column("last_failed_at", Moment, nullable=False),
     # The redrive that the last failure belongs to; redrive_count also counts the one under way.
@@ -74,11 +71,8 @@ letter = Table(
     Column("correlation_id", name()),
     Column("canvas", name(16), nullable=False),
     Column("tags", LONG_TEXT, nullable=False),
-    Column("body", BYTES, nullable=False),
     Column("content_type", name(), nullable=False),
     Column("content_encoding", name(), nullable=False),
-    Column("headers", LONG_TEXT, nullable=False),
-    Column("properties", LONG_TEXT, nullable=False),
     Column("exchange", name(), nullable=False),
     Column("routing_key", name(), nullable=False),
     Column("queue", name(), nullable=False),
@@ -97,6 +91,22 @@ letter = Table(
 Index(None, letter.c.state, letter.c.last_failed_at, letter.c.id, letter.c.reason)
 for _column in (letter.c.task, letter.c.exception_type, letter.c.fingerprint, letter.c.queue):
     Index(None, _column, letter.c.state, letter.c.last_failed_at, letter.c.id)
+
+# What is large of each letter. A database writes a row anew, or the pages that it is on, when one value in it
+# changes; what changes of a letter is small. What a redrive reads comes first.
+content = Table(
+    "celery_dead_letter_content",
+    metadata,
+    # That of the letter.
+    Column("id", BIG_ID, primary_key=True, autoincrement=False),
+    Column("headers", LONG_TEXT, nullable=False),
+    Column("properties", LONG_TEXT, nullable=False),
+    Column("body", BYTES, nullable=False),
+    Column("args", LONG_TEXT, nullable=False),
+    Column("kwargs", LONG_TEXT, nullable=False),
+    Column("traceback", LONG_TEXT, nullable=False),
+    **_OPTIONS,
+)
 
 attempt = Table(
     "celery_dead_letter_attempt",

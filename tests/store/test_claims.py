@@ -12,8 +12,9 @@ from sqlalchemy import select
 from celery_dlq.letter import Outcome
 from celery_dlq.operation import Counts, SendingState
 from celery_dlq.states import OPEN_STATES, State
-from celery_dlq.store import claimed, tables
+from celery_dlq.store import tables
 from celery_dlq.store.base import Filter
+from celery_dlq.store.bodies import within
 
 
 def minutes(number: float):
@@ -190,7 +191,7 @@ def test_a_claim_is_bounded_in_bytes_and_has_the_bodies_whole(store, monkeypatch
             for at, (name, body) in enumerate(bodies.items())
         ]
     )
-    monkeypatch.setattr(claimed.within, "__defaults__", (125_000,))
+    monkeypatch.setattr(within, "__defaults__", (125_000,))
     for token, taken in (("t", "abc"), ("u", "d"), ("v", "")):
         found = store.claim_for(
             operation("one"), token=token, lease_until=minutes(32), limit=10, now=minutes(30)

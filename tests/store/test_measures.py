@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import redriving
 from alembic import command
+from earlier_schema import insert_letters
 from factories import T0, attempt, delivery, envelope, letter, operation, parking
 from recount import assert_counts_hold
 from sqlalchemy import inspect, text
@@ -241,7 +242,7 @@ def _letters_of_an_earlier_release(connection):
     rows = [letter_row(at("old")), letter_row(at("closed", 5))]
     rows[1]["state"] = State.RESOLVED.value
     counts = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 1}
-    connection.execute(tables.letter.insert(), [{**row, **counts} for row in rows])
+    insert_letters(connection, [{**row, **counts} for row in rows])
 
 
 def _drop_all(store):

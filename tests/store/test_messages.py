@@ -7,14 +7,14 @@ import redriving
 from factories import T0, envelope, letter
 
 from celery_dlq.states import State
-from celery_dlq.store import claimed
 from celery_dlq.store.base import Filter
+from celery_dlq.store.bodies import within
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Few bytes are read together."""
-    monkeypatch.setattr(claimed.within, "__defaults__", (100_000,))
+    monkeypatch.setattr(within, "__defaults__", (100_000,))
 
 
 def read(store, *task_ids: str) -> tuple[str, int]:

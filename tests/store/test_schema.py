@@ -11,6 +11,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from earlier_schema import insert_letters
 from factories import T0, attempt, letter
 from sqlalchemy import bindparam, insert, inspect, select, text, update
 
@@ -233,7 +234,7 @@ def test_letters_that_are_there_already_are_in_the_trends(bare):
         rows = [letter_row(letter(name, attempt(minutes=number))) for name, number in at.items()]
         values = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 1}
         rows = [{**row, **values, "state": "dead"} for row in rows]
-        connection.execute(insert(tables.letter), [*rows[:3], {**rows[3], "state": "resolved"}])
+        insert_letters(connection, [*rows[:3], {**rows[3], "state": "resolved"}])
 
     bare.database.write(begin)
     assert schema.upgrade(bare.database) == "0006"
@@ -259,6 +260,23 @@ def test_acts_that_are_there_already_are_from_no_known_machine(bare):
     assert bare.operations() == []
 
 
+def test_letters_that_are_there_already_keep_their_contents(bare):
+    whole = letter("0d3f", args=["x"], kwargs={"y": 1}, traceback="line 1")
+    counts = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 0}
+
+    def begin(connection):
+        command.upgrade(schema._config(connection=connection), "0009")
+        other = letter("17aa", task="shop.ship")
+        insert_letters(connection, [{**letter_row(one), **counts} for one in (whole, other)])
+
+    bare.database.write(begin)
+    assert schema.upgrade(bare.database) == "0009"
+    assert bare.get("0d3f") == whole.with_(attempts=(), attempt_count=0)
+    assert bare.get("17aa").task == "shop.ship"
+    assert bare.save([letter("0d3f", attempt(minutes=5)), letter("new")]).arrived == 1
+    assert len(bare.find(Filter()).letters) == 3
+
+
 def test_what_is_claimed_when_claims_become_rows_is_given_back(bare):
     bare.database.write(
         lambda connection: command.upgrade(schema._config(connection=connection), "0006")
@@ -268,7 +286,7 @@ def test_what_is_claimed_when_claims_become_rows_is_given_back(bare):
         for task_id, was in (("a", "dead"), ("b", "redriven"), ("c", None)):
             row = letter_row(letter(task_id))
             row.update(state="claimed", claim_token="t", redrive_count=1, last_redrive=0)
-            connection.execute(insert(tables.letter).values(row))
+            insert_letters(connection, [row])
             if was:
                 connection.execute(insert(tables.sending).values(**sending_row(task_id, was)))
 

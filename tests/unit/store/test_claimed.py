@@ -1,22 +1,21 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from types import SimpleNamespace
 
-import pytest
 from factories import T0, letter
 
 from celery_dlq.letter import DeadLetter, Envelope
 from celery_dlq.states import State
-from celery_dlq.store.claimed import COLUMNS, claimed_letter, within
+from celery_dlq.store.claimed import COLUMNS, claimed_letter
 from celery_dlq.store.rows import letter_row
 
 
 def test_a_claimed_letter_is_whole_but_for_what_a_redrive_does_not_read():
     whole = letter("0d3f", tags=("x",), redrive_count=2)
-    row = {**letter_row(whole), "id": 1, "redrive_count": 2, "size": 9}
+    row = {**letter_row(whole), "id": 1, "redrive_count": 2}
     read = [row[column.name] for column in COLUMNS]
-    found = claimed_letter(read, None, "t", T0)
+    contents = 1, 9, row["headers"], row["properties"], row["body"]
+    found = claimed_letter(read, contents, None, "t", T0)
     assert found == whole.with_(
         state=State.CLAIMED, claim_token="t", lease_expires_at=T0, attempts=(), args=None,
         kwargs=None, tags=(), exception_type="", message="", traceback="", fingerprint="", worker="",
@@ -24,13 +23,4 @@ def test_a_claimed_letter_is_whole_but_for_what_a_redrive_does_not_read():
     )  # fmt: skip
     assert set(vars(found)) == {item.name for item in fields(DeadLetter)}
     assert set(vars(found.envelope)) == {item.name for item in fields(Envelope)}
-    assert claimed_letter(read, b"large", "t", T0).envelope.body == b"large"
-
-
-@pytest.mark.parametrize(
-    ("sizes", "most", "taken"),
-    [([3, 3, 3], 9, 3), ([3, 3, 3], 8, 2), ([99, 1], 8, 1), ([1, 99, 1], 8, 1), ([], 8, 0)],
-)
-def test_the_bodies_of_a_claim_are_bounded(sizes, most, taken):
-    rows = [SimpleNamespace(size=size) for size in sizes]
-    assert within(rows, most) == rows[:taken]
+    assert claimed_letter(read, contents, b"large", "t", T0).envelope.body == b"large"

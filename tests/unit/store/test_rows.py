@@ -17,6 +17,7 @@ from celery_dlq.store.rows import (
     fit,
     letter_from,
     letter_row,
+    part_of,
     storable,
     stored_id,
 )
@@ -38,7 +39,17 @@ def test_a_letter_is_written_as_dead_whatever_it_said():
 
 
 def test_every_column_but_the_key_and_the_rollup_facts_is_written():
-    assert set(letter_row(letter())) == {*tables.letter.columns.keys()} - {"id", "last_redrive"}
+    columns = {*tables.letter.columns.keys(), *tables.content.columns.keys()}
+    assert set(letter_row(letter())) == columns - {"id", "last_redrive"}
+
+
+def test_each_column_but_the_key_is_in_one_of_a_letters_tables():
+    shared = {*tables.letter.columns.keys()} & {*tables.content.columns.keys()}
+    assert shared == {"id"}
+    row = letter_row(letter())
+    parts = [part_of(table, row) for table in (tables.letter, tables.content)]
+    assert {**parts[0], **parts[1]} == row
+    assert "body" in parts[1]
 
 
 def test_columns_that_were_not_read_come_out_empty():

@@ -4,9 +4,11 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import exc, text
+from sqlalchemy import event, exc, text
 
 from celery_dlq.errors import SettingsError, StoreError, StoreUnavailable
 from celery_dlq.store import drivers
@@ -257,3 +259,47 @@ def test_a_new_file_has_large_pages_and_an_old_one_keeps_its_own(tmp_path, datab
             assert pages == size
     finally:
         before.close()
+
+
+def test_threads_write_to_a_file_one_after_the_other_and_none_looks_for_its_turn(tmp_path, pauses):
+    # Who finds the file locked gives up at once: so SQLite itself never has two writers here.
+    database = Database(f"sqlite:///{tmp_path / 'a.sqlite3'}", timeout=30, sleep=pauses.append)
+    database.write(lambda connection: connection.execute(text("CREATE TABLE a (b INTEGER)")))
+
+    @event.listens_for(database.engine, "connect")
+    def give_up_at_once(connection, _record):
+        connection.execute("PRAGMA busy_timeout = 0")
+
+    database.engine.dispose()
+    met = threading.Barrier(4)
+
+    def write(number):
+        met.wait(30)
+        for _ in range(20):
+            database.write(lambda connection: connection.execute(_ADD, {"b": number}))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    found = database.read(lambda connection: connection.scalar(text("SELECT COUNT(*) FROM a")))
+    database.close()
+    assert (found, pauses) == (80, [])
+
+
+_ADD = text("INSERT INTO a VALUES (:b)")
+
+
+def test_a_writer_that_gets_no_turn_in_time_is_told_that_the_file_is_locked(database):
+    started, done = threading.Event(), threading.Event()
+
+    def hold(_connection):
+        started.set()
+        assert done.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        holder = pool.submit(database.write, hold)
+        assert started.wait(30)
+        with pytest.raises(StoreUnavailable, match="locked"):
+            database.write(lambda connection: None)
+        done.set()
+        holder.result()
+    assert database.write(lambda connection: 1) == 1
