@@ -75,7 +75,7 @@ class Pacing:
     ramp_s: float = 0.0
     #: The first so many are sent alone; the others only when all of them have succeeded.
     canary: int = 0
-    #: Letters of one claim; None is ``dlq_batch_size``.
+    #: Letters of one claim; None is ``dlq_redrive_batch_size``.
     batch: int | None = None
     #: Messages whose outcome is awaited at a time.
     max_in_flight: int | None = None

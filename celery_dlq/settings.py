@@ -49,8 +49,9 @@ class Settings:
     store_timeout: float = _setting(
         5.0,
         number(0.1, 300, "seconds"),
-        "How long the store may take to connect, to give a lock, or for one statement. A letter that is "
-        "not written after twice that goes to the spool.",
+        "How long the store may take to connect, to give a lock, or for one statement; on PostgreSQL, a "
+        "statement that reads large bodies has a second more for each MiB. A letter that is not written "
+        "after twice that goes to the spool.",
     )
     spool_dir: str = _setting(
         "celery_dlq_spool",
@@ -68,9 +69,7 @@ class Settings:
         "Letters that may wait in a worker for the store; beyond it, the worker starts no further tasks "
         "on DLQTask until some are written.",
     )
-    batch_size: int = _setting(
-        500, whole(1, 5_000), "Letters written in one transaction, and redriven in one step."
-    )
+    batch_size: int = _setting(500, whole(1, 5_000), "Letters written in one transaction.")
     ingest_queues: Sequence[str] = _setting(
         (),
         NAMES,
@@ -229,6 +228,9 @@ class Settings:
         BOOLEAN,
         "Whether a worker counts letters, retries and writes on the default registry of prometheus_client, "
         "for you to serve. Needs the extra prometheus.",
+    )
+    redrive_batch_size: int = _setting(
+        2_000, whole(1, 5_000), "Letters that a redrive claims, and sends, in one step."
     )
     claim_lease: float = _setting(
         120.0,

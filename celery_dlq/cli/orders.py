@@ -104,7 +104,7 @@ def _pacing_options() -> Options:
         ),
         "ramp_s": _span("--ramp", "ramp_s", "For so long the rate grows evenly up to --rate: 2m."),
         "canary": _count("--canary", "Send so many first; the others only if all of them succeed."),
-        "batch": _count("--batch", "Letters that are claimed at a time. Default: dlq_batch_size."),
+        "batch": _count("--batch", "Letters that are claimed at a time. Default: dlq_redrive_batch_size."),
         "max_in_flight": _count(
             "--max-in-flight", "At most so many messages whose outcome is awaited."
         ),

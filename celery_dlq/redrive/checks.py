@@ -37,28 +37,34 @@ class Checks:
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._accepted = accepted_by(app)
         self._calls: dict[str, _Call] = {}
-        self._tasks: dict[str, str | None] = {}
+        #: Tasks and places of letters that were found right: nearly all letters have the same.
+        self._right: set[tuple[str, ...]] = set()
 
     def why_not(self, letter: DeadLetter, now: datetime) -> str | None:
         """The reason why ``letter`` must not be sent; None when it may.
 
         :raises RedriveError: the result backend does not answer.
         """
+        task, envelope = task_of(letter), letter.envelope
+        kind = letter.task, task, envelope.queue, envelope.exchange
+        if kind in self._right:
+            why = why_held_back(letter, self._checking, now)
+        else:
+            why = self._why_wrong(letter, task, now)
+            if why is None:
+                self._right.add(kind)
+        return why or self._why_unfit(letter, task, now)
+
+    def _why_wrong(self, letter: DeadLetter, task: str, now: datetime) -> str | None:
         return (
             why_no_place(letter)
-            or self._why_no_task(letter.task)
-            or self._why_no_task(task_of(letter))
+            or why_no_task(self._app, letter.task)
+            or why_no_task(self._app, task)
             or why_held_back(letter, self._checking, now)
             or self._targets.why_not(letter.queue)
-            or self._why_unfit(letter, now)
         )
 
-    def _why_no_task(self, task: str) -> str | None:
-        if task not in self._tasks:
-            self._tasks[task] = why_no_task(self._app, task)
-        return self._tasks[task]
-
-    def _why_unfit(self, letter: DeadLetter, now: datetime) -> str | None:
+    def _why_unfit(self, letter: DeadLetter, task: str, now: datetime) -> str | None:
         if letter.task == NO_TASK:
             return None  # its body may be anything
         try:
@@ -66,7 +72,7 @@ class Checks:
         except PayloadError as error:
             return str(error)
         return (
-            self._why_unbound(task_of(letter), payload)
+            self._why_unbound(task, payload)
             or self._why_not_whole(letter, payload, now)
             or (self._validator.why_not(letter) if self._validator else None)
         )

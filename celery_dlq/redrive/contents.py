@@ -60,7 +60,7 @@ def with_contents(letter: DeadLetter, contents: Contents, accepted: frozenset[st
     envelope = replace(letter.envelope, headers=_with_new_copies(before, contents))
     if not all(is_same(before[name], contents[name]) for name in ("args", "kwargs")):
         payload = read_payload(letter.envelope, accepted)
-        changed = replace(payload, args=contents["args"], kwargs=contents["kwargs"])
+        changed = payload._replace(args=contents["args"], kwargs=contents["kwargs"])
         envelope = write_payload(changed, envelope)
     return letter.with_(envelope=envelope)
 

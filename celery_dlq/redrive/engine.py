@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -21,8 +21,9 @@ from celery_dlq.redrive.means import Means
 from celery_dlq.redrive.pace import STEP_S
 from celery_dlq.redrive.plan import Progress
 from celery_dlq.redrive.publish import Publisher, open_publisher
-from celery_dlq.redrive.repair import Repaired, Repairs
-from celery_dlq.redrive.turns import short_turns
+from celery_dlq.redrive.repair import Repairs
+from celery_dlq.redrive.sent import Sent
+from celery_dlq.redrive.tuned import tuned
 from celery_dlq.store.base import Operation
 
 logger = get_logger(__name__)
@@ -39,6 +40,18 @@ class Run:
     error: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sending:
+    """A batch that is handed over to the broker, as far as its letters can be sent."""
+
+    settled: Settled
+    letters: Sequence[DeadLetter] = ()
+    #: What was changed in them.
+    changes: Mapping[str, str] = field(default_factory=dict)
+    #: Waits for what the broker says.
+    outcome: Callable[[], Sent] = Sent
+
+
 @dataclass(kw_only=True)
 class _Way:
     """One run under way."""
@@ -52,8 +65,11 @@ class _Way:
     #: Claims, and marks, while this thread publishes.
     beside: ThreadPoolExecutor
     marking: ThreadPoolExecutor
-    #: What comes next, and whether the last batch is marked.
+    #: Whether a batch is written while the broker still stores the one before.
+    overlaps: bool
+    #: What comes next, what the broker has not confirmed, and whether the last batch is marked.
     ahead: deque[Future[Taken]] = field(default_factory=deque)
+    sending: _Sending | None = None
     marked: Future[None] | None = None
     error: str | None = None
 
@@ -92,7 +108,7 @@ class Redrive:
             return Run(ledger.close(), str(error))
 
     def _batch(self, orders: Orders) -> int:
-        most = orders.pacing.batch or self._settings.batch_size
+        most = orders.pacing.batch or self._settings.redrive_batch_size
         if not orders.checking.validate:
             return most
         # Its claim must not end while they are tried one after the other.
@@ -115,7 +131,7 @@ class Redrive:
         orders = ledger.operation.orders
         repairs = Repairs(self._app, orders.repair, self._redactor)
         with (
-            short_turns(),
+            tuned(),
             open_publisher(self._app) as publisher,
             open_depths(self._app, orders.pacing.max_queue_depth) as depths,
             open_checks(self._app, orders) as checks,
@@ -127,6 +143,9 @@ class Redrive:
             yield _Way(
                 ledger=ledger, repairs=repairs, checks=checks, publisher=publisher,
                 depths=depths, on_progress=on_progress, beside=beside, marking=marking,
+                # Not where the one before would have to wait, and its claim might end.
+                overlaps=publisher.confirms_later
+                and not (depths.are_limited or orders.checking.validate),
             )  # fmt: skip
 
     def _send_all(self, way: _Way) -> None:
@@ -156,6 +175,7 @@ class Redrive:
     def _step(self, way: _Way, taken: Taken) -> None:
         """Send a batch, while the next one is claimed and the last one marked; or wait."""
         if not taken.letters:
+            self._finish(way)
             if way.marked is not None:
                 way.marked.result()  # it may leave something to be taken
             self._tell(way, taken.waits_for)
@@ -164,7 +184,11 @@ class Redrive:
             return
         if not way.depths.are_limited:
             self._claim_ahead(way, self._store.claims_at_once if way.ledger.has_much else 1)
-        self._mark(way, self._deliver(way, taken))
+        before, way.sending = way.sending, self._deliver(way, taken)
+        if before is not None:
+            self._mark(way, self._settled(way, before))
+        if not way.overlaps:
+            self._finish(way)
         self._tell(way)
         self._wait_for_queues(way)
 
@@ -177,8 +201,16 @@ class Redrive:
             way.marked.result()
         way.marked = way.marking.submit(way.ledger.settle, settled)
 
+    def _finish(self, way: _Way) -> None:
+        """Mark what is written, once the broker has confirmed it."""
+        if way.sending is not None:
+            sending, way.sending = way.sending, None
+            self._mark(way, self._settled(way, sending))
+
     def _give_back(self, way: _Way) -> None:
-        """Free what was claimed ahead and is not sent any more."""
+        """Mark what is written, and free what was claimed ahead and is not sent any more."""
+        with contextlib.suppress(StoreError):  # of the batch before, which is told in the end
+            self._finish(way)
         while way.ahead:
             with contextlib.suppress(StoreError):  # its lease ends by itself
                 taken = way.ahead.popleft().result()
@@ -199,33 +231,37 @@ class Redrive:
             way.error = str(error)
             return []
 
-    def _deliver(self, way: _Way, taken: Taken) -> Settled:
+    def _deliver(self, way: _Way, taken: Taken) -> _Sending:
         settled = Settled(token=taken.token)
         try:
-            ready = self._prepare(way, taken.letters, settled)
+            ready, changes = self._prepare(way, taken.letters, settled)
         except RedriveError as error:
             way.error = str(error)
-            return Settled(token=taken.token, unsent=_ids(taken.letters))
-        if ready and self._reopen_chords(way, [item.letter for item in ready], settled):
-            self._publish(way, ready, settled)
-        return settled
+            return _Sending(settled=Settled(token=taken.token, unsent=_ids(taken.letters)))
+        if not ready or not self._reopen_chords(way, ready, settled):
+            return _Sending(settled=settled)
+        return _Sending(
+            settled=settled, letters=ready, changes=changes, outcome=way.publisher.begin(ready)
+        )
 
     def _prepare(
         self, way: _Way, letters: Sequence[DeadLetter], settled: Settled
-    ) -> list[Repaired]:
-        """The letters as they are to be sent, as far as their queues take them."""
-        now, ready = self._clock.now(), list[Repaired]()
-        for letter in letters:
-            repaired = way.repairs.repaired(letter, now)
-            why = repaired.why_not or way.checks.why_not(repaired.letter, now)
-            if why is None:
-                ready.append(repaired)
-            else:
+    ) -> tuple[list[DeadLetter], dict[str, str]]:
+        """The letters as they are to be sent, as far as their queues take them; and what was changed in
+        any."""
+        now, ready, changes = self._clock.now(), list[DeadLetter](), dict[str, str]()
+        for original in letters:
+            letter, change, why = way.repairs.repaired(original, now)
+            why = why or way.checks.why_not(letter, now)
+            if why is not None:
                 settled.skipped[letter.task_id] = why
-        fit, rest = way.depths.part([item.letter for item in ready])
+                continue
+            ready.append(letter)
+            if change:
+                changes[letter.task_id] = change
+        fit, rest = way.depths.part(ready)
         settled.unsent = _ids(rest)
-        fitting = set(_ids(fit))
-        return [item for item in ready if item.letter.task_id in fitting]
+        return fit, changes
 
     def _reopen_chords(self, way: _Way, letters: Sequence[DeadLetter], settled: Settled) -> bool:
         try:
@@ -237,17 +273,17 @@ class Redrive:
             return False
         return True
 
-    def _publish(self, way: _Way, ready: Sequence[Repaired], settled: Settled) -> None:
-        changes = {item.letter.task_id: item.change for item in ready}
-        sent = way.publisher.send([item.letter for item in ready])
-        settled.sent = {task_id: changes[task_id] for task_id in sent.confirmed}
-        tasks = {item.letter.task for item in ready}
-        quiet = {task for task in tasks if not self._reports(task)}
-        settled.silent = {item.letter.task_id for item in ready if item.letter.task in quiet}
+    def _settled(self, way: _Way, sending: _Sending) -> Settled:
+        settled, letters, sent = sending.settled, sending.letters, sending.outcome()
+        changes = sending.changes
+        settled.sent = {task_id: changes.get(task_id, "") for task_id in sent.confirmed}
+        quiet = {task for task in {letter.task for letter in letters} if not self._reports(task)}
+        settled.silent = {letter.task_id for letter in letters if letter.task in quiet}
         settled.skipped |= sent.refused
         settled.unsent += sent.unsent
         if sent.uncertain or sent.error:
             way.error = sent.error or "the broker did not confirm in time"
+        return settled
 
     def _tell(self, way: _Way, waits_for: str = "") -> None:
         ledger = way.ledger

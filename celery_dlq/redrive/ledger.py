@@ -85,8 +85,11 @@ class Ledger:
         self._in_hand: dict[str, int] = {}
         #: Held while it is decided what is to be done next, and how much of it.
         self._deciding = threading.Lock()
-        #: Held while what is in hand, or counted, changes: what the store counts as sent is not added once
+        #: Held while the store is told what was sent, or asked: what it counts as sent is not added once
         #: more.
+        self._marking = threading.Lock()
+        #: Held while what is in hand, or counted, changes; not while the store answers, which would keep
+        #: those waiting who claim and send.
         self._changing = threading.RLock()
         self._look_at = monotonic()
         self.counts = replace(operation.counts, sending=0)
@@ -141,15 +144,16 @@ class Ledger:
 
         :raises StoreError: the store failed.
         """
-        with self._changing:
+        with self._marking:
             unknown = self._in_hand[settled.token] - settled.known
             self._settle(settled, is_all=not unknown)
             silent = len(settled.silent & settled.sent.keys())
-            # Of what nothing is known stays in hand: this run is not done while its claim holds.
-            self._hold(settled.token, unknown)
-            self._count(
-                sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped)
-            )
+            with self._changing:
+                # Of what nothing is known stays in hand: this run is not done while its claim holds.
+                self._hold(settled.token, unknown)
+                self._count(
+                    sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped)
+                )
 
     def _settle(self, settled: Settled, *, is_all: bool) -> None:
         operation_id, token, now = self.operation.id, settled.token, self._now()
@@ -233,12 +237,13 @@ class Ledger:
         self._look_at = now + max(LOOK_S, 9 * (now - began))
 
     def _refresh(self) -> None:
-        with self._changing:
+        with self._marking:
             found = self._store.operation(self.operation.id)
             if found is None:
                 raise OperationError(f"Operation {self.operation.id} is gone from the store.")
-            self.operation, self.counts = found, found.counts
-            self._count()
+            with self._changing:
+                self.operation, self.counts = found, found.counts
+                self._count()
 
     def _why_abort(self) -> str | None:
         orders, counts = self.operation.orders, self.counts

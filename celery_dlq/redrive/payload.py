@@ -3,8 +3,8 @@ serializer that it came with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from kombu import compression, serialization
 
@@ -16,8 +16,7 @@ from celery_dlq.redrive.fast import read_json
 _JSON = "application/json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Payload:
+class Payload(NamedTuple):
     """The body of a task message, decoded."""
 
     args: list[Any]
@@ -113,7 +112,7 @@ def _as_second_protocol(body: Any) -> Payload:
     args, kwargs, embed = body
     if embed is not None and not isinstance(embed, dict):
         raise PayloadError("its body is not that of a task; discard it")
-    return Payload(args=_args(args), kwargs=_kwargs(kwargs), rest=dict(embed or {}))
+    return Payload(_args(args), _kwargs(kwargs), embed or {})
 
 
 def _as_first_protocol(body: dict[Any, Any]) -> Payload:
@@ -129,7 +128,7 @@ def _as_first_protocol(body: dict[Any, Any]) -> Payload:
 def _args(value: Any) -> list[Any]:
     if value is not None and not isinstance(value, (list, tuple)):
         raise PayloadError(f"its arguments are of type {type(value).__name__}, no list; discard it")
-    return list(value or ())
+    return value if isinstance(value, list) else list(value or ())
 
 
 def _kwargs(value: Any) -> dict[str, Any]:
@@ -137,7 +136,7 @@ def _kwargs(value: Any) -> dict[str, Any]:
         raise PayloadError(
             f"its keyword arguments are of type {type(value).__name__}, no table; discard it"
         )
-    return dict(value or {})
+    return value or {}
 
 
 def _body_of(payload: Payload) -> Any:

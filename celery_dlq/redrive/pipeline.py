@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ class Pipelined:
     def send(self, letters: Sequence[DeadLetter]) -> Sent:
         """Publish the original messages of letters whose queue is known; never raises."""
         sent = Sent()
-        lists: dict[str, list[str]] = {}
+        lists = defaultdict[str, list[str]](list)
         for letter in letters:
             self._add(lists, letter, sent)
         try:
@@ -51,7 +52,7 @@ class Pipelined:
         except Exception as error:  # noqa: BLE001 - headers may be anything
             sent.refuse(letter.task_id, error)
         else:
-            lists.setdefault(key, []).append(text)
+            lists[key].append(text)
             sent.unsent.append(letter.task_id)
 
     def _command(self, letter: DeadLetter) -> tuple[str, str]:
@@ -66,9 +67,10 @@ class Pipelined:
 
     def _key(self, queue: str, priority: int) -> str:
         place = queue, priority
-        if place not in self._keys:
-            self._keys[place] = self._channel._q_for_pri(*place)
-        return self._keys[place]
+        key = self._keys.get(place)
+        if key is None:
+            key = self._keys[place] = self._channel._q_for_pri(*place)
+        return key
 
 
 def numbered(name: str | None = None) -> Callable[[], str]:

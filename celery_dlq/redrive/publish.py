@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from kombu import Producer
@@ -18,7 +21,7 @@ from celery_dlq.redrive.message import arguments_of
 from celery_dlq.redrive.pipeline import Pipelined, fits, numbered
 from celery_dlq.redrive.sent import Sent, reason
 
-#: Seconds to wait for the broker's confirmation of a batch.
+#: Seconds to wait for the broker's next confirmation.
 CONFIRM_TIMEOUT_S = 30.0
 
 #: Bytes of the bodies that are written to a broker at once.
@@ -28,8 +31,14 @@ PORTION = 131_072
 class Publisher(Protocol):
     """Sends letters back to where they came from."""
 
+    #: Whether the broker's word is awaited after :meth:`begin`, so that more may be written before.
+    confirms_later: bool
+
     def send(self, letters: Sequence[DeadLetter]) -> Sent:
         """Publish the original messages; never raises."""
+
+    def begin(self, letters: Sequence[DeadLetter]) -> Callable[[], Sent]:
+        """The same, without the wait for the broker's word: that is left to what is returned."""
 
 
 @contextlib.contextmanager
@@ -60,49 +69,71 @@ def _connect(connection: Any) -> None:
         ) from error
 
 
+@dataclass
+class _Batch:
+    """Messages that the broker has not settled yet, by their tags, and what became of the others."""
+
+    sent: Sent = field(default_factory=Sent)
+    waiting: dict[int, str] = field(default_factory=dict)
+
+
 class _Confirming:
     """AMQP: one round of publisher confirms for a batch; unroutable messages come back."""
+
+    confirms_later = True
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
         self._framed = Framed(Producer(channel, auto_declare=False))
-        self._waiting: dict[int, str] = {}
-        self._sent, self._tag = Sent(), 0
+        self._open: list[_Batch] = []
+        self._error: str | None = None
+        self._tag = 0
         channel.confirm_select()
         channel.events["basic_ack"].add(self._on_ack)
         channel.events["basic_nack"].add(self._on_nack)
         channel.events["basic_return"].add(self._on_return)
 
     def send(self, letters: Sequence[DeadLetter]) -> Sent:
-        self._sent, self._waiting = Sent(), {}
-        tried = 0
-        try:
-            for portion in _portions(letters):
-                tried += len(portion)
-                self._write(self._encoded(portion))
-            self._await_confirms()
-        except Exception as error:  # noqa: BLE001 - a connection can fail in any way
-            self._sent.error = reason(error)
-            self._sent.unsent = [letter.task_id for letter in letters[tried:]]
-        self._sent.uncertain.extend(self._waiting.values())
-        return self._sent
+        return self.begin(letters)()
 
-    def _encoded(self, letters: Sequence[DeadLetter]) -> dict[str, bytes]:
-        encoded = {letter.task_id: self._frames(letter) for letter in letters}
+    def begin(self, letters: Sequence[DeadLetter]) -> Callable[[], Sent]:
+        batch, tried = _Batch(Sent(error=self._error)), 0
+        self._open.append(batch)
+        try:
+            for portion in () if batch.sent.error else _portions(letters):
+                tried += len(portion)
+                self._write(batch, self._encoded(batch.sent, portion))
+        except Exception as error:  # noqa: BLE001 - a connection can fail in any way
+            self._error = batch.sent.error = reason(error)
+        batch.sent.unsent = [letter.task_id for letter in letters[tried:]]
+        return partial(self._finish, batch)
+
+    def _finish(self, batch: _Batch) -> Sent:
+        try:
+            if batch.sent.error is None:
+                self._await_confirms(batch)
+        except Exception as error:  # noqa: BLE001 - a connection can fail in any way
+            self._error = batch.sent.error = reason(error)
+        self._open.remove(batch)
+        batch.sent.uncertain.extend(batch.waiting.values())
+        return batch.sent
+
+    def _encoded(self, sent: Sent, letters: Sequence[DeadLetter]) -> dict[str, bytes]:
+        encoded = {letter.task_id: self._frames(sent, letter) for letter in letters}
         return {task_id: frames for task_id, frames in encoded.items() if frames is not None}
 
-    def _frames(self, letter: DeadLetter) -> bytes | None:
+    def _frames(self, sent: Sent, letter: DeadLetter) -> bytes | None:
         try:
             return self._framed.frames(letter)
         except Exception as error:  # noqa: BLE001 - headers may be anything
-            self._sent.refuse(letter.task_id, error)
+            sent.refuse(letter.task_id, error)
             return None
 
-    def _write(self, encoded: Mapping[str, bytes]) -> None:
-        is_first = not self._waiting
+    def _write(self, batch: _Batch, encoded: Mapping[str, bytes]) -> None:
+        is_first = not any(known.waiting for known in self._open)
         for task_id in encoded:
             self._tag += 1
-            self._waiting[self._tag] = task_id
+            batch.waiting[self._tag] = task_id
         connection = self._channel.connection
         if not is_first:
             # A broker that cannot get rid of its answers might read no more.
@@ -113,19 +144,21 @@ class _Confirming:
         # Its heartbeat needs not be sent besides.
         connection.bytes_sent += 1
 
-    def _await_confirms(self) -> None:
-        deadline = time.monotonic() + CONFIRM_TIMEOUT_S
-        while self._waiting:
+    def _await_confirms(self, batch: _Batch) -> None:
+        left, deadline = len(batch.waiting), time.monotonic() + CONFIRM_TIMEOUT_S
+        while batch.waiting:
             self._channel.connection.drain_events(timeout=max(0.01, deadline - time.monotonic()))
+            if len(batch.waiting) < left:  # a slow broker is one that goes on
+                left, deadline = len(batch.waiting), time.monotonic() + CONFIRM_TIMEOUT_S
 
     def _on_ack(self, delivery_tag: int, multiple: bool) -> None:
-        for task_id in self._settle(delivery_tag, multiple):
-            if task_id not in self._sent.refused:
-                self._sent.confirmed.append(task_id)
+        for sent, task_id in self._settle(delivery_tag, multiple):
+            if task_id not in sent.refused:
+                sent.confirmed.append(task_id)
 
     def _on_nack(self, delivery_tag: int, multiple: bool) -> None:
-        for task_id in self._settle(delivery_tag, multiple):
-            self._sent.refused[task_id] = "the broker refused it"
+        for sent, task_id in self._settle(delivery_tag, multiple):
+            sent.refused[task_id] = "the broker refused it"
 
     def _on_return(self, exc: Exception, exchange: str, routing_key: str, message: Any) -> None:
         # The broker confirms a returned message too, after returning it.
@@ -133,13 +166,21 @@ class _Confirming:
         release = release_of(headers)
         task_id = release[0] if release else headers.get(LETTER_HEADER) or headers["id"]
         where = f"exchange {exchange!r}, routing key {routing_key!r}"
-        self._sent.refused[task_id] = (
-            f"no queue takes it any more ({where}); start its worker first"
-        )
+        for batch in self._open:
+            if task_id in batch.waiting.values():
+                batch.sent.refused[task_id] = (
+                    f"no queue takes it any more ({where}); start its worker first"
+                )
 
-    def _settle(self, delivery_tag: int, multiple: bool) -> list[str]:
-        tags = [tag for tag in self._waiting if tag <= delivery_tag] if multiple else [delivery_tag]
-        return [self._waiting.pop(tag) for tag in tags if tag in self._waiting]
+    def _settle(self, delivery_tag: int, multiple: bool) -> list[tuple[Sent, str]]:
+        settled = []
+        for batch in self._open:
+            waiting = batch.waiting
+            tags = [delivery_tag] if delivery_tag in waiting else []
+            if multiple:
+                tags = list(itertools.takewhile(lambda tag: tag <= delivery_tag, waiting))
+            settled += [(batch.sent, waiting.pop(tag)) for tag in tags]
+        return settled
 
 
 def _portions(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
@@ -158,6 +199,8 @@ def _portions(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
 
 class _Batching:
     """Other transports: the write itself is the confirmation; batched where kombu can (5.7)."""
+
+    confirms_later = False
 
     def __init__(self, channel: Any) -> None:
         self._producer = Producer(channel, auto_declare=False)
@@ -184,6 +227,10 @@ class _Batching:
             return sent
         sent.confirmed, sent.uncertain = [*sent.confirmed, *sent.uncertain], []
         return sent
+
+    def begin(self, letters: Sequence[DeadLetter]) -> Callable[[], Sent]:
+        sent = self.send(letters)
+        return lambda: sent
 
     @property
     def _is_batched(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery.utils.imports import import_from_cwd
 
@@ -23,8 +23,7 @@ from celery_dlq.redrive.payload import accepted_by, read_payload, write_payload
 Transform = Callable[[list[Any], dict[str, Any], dict[str, Any]], Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Repaired:
+class Repaired(NamedTuple):
     """A letter as it is to be sent."""
 
     letter: DeadLetter
@@ -50,7 +49,7 @@ class Repairs:
     def repaired(self, letter: DeadLetter, now: datetime) -> Repaired:
         """``letter`` with the changes made in its message. What goes wrong is about this letter only."""
         if not self._changes:
-            return Repaired(letter=letter)
+            return Repaired(letter)
         try:
             rewritten = self._rewritten(letter)
             if rewritten is None:
@@ -95,7 +94,7 @@ class Repairs:
         payload = read_payload(envelope, self._accepted)
         if not payload.is_first_protocol:
             raise RepairError("it names no task that another one could be run for; discard it")
-        return write_payload(replace(payload, rest={**payload.rest, "task": task}), envelope)
+        return write_payload(payload._replace(rest={**payload.rest, "task": task}), envelope)
 
     def _change(self, before: DeadLetter, after: DeadLetter) -> str:
         is_rewritten = before.envelope.body != after.envelope.body

@@ -7,7 +7,7 @@ import pytest
 from celery import chord, signature
 from celery.exceptions import NotRegistered
 from foreign_messages import LONG_ID, MESSAGES, publish, task
-from project import Project, wait_for
+from project import wait_for
 
 from celery_dlq import Filter, Reason
 from celery_dlq.letter import NO_TASK
@@ -245,12 +245,12 @@ def test_items_of_a_redis_list_that_are_no_messages(pool, make_project, redis_ur
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_a_body_of_50_mb_is_kept_byte_for_byte(store, project, request, tmp_path):
+def test_a_body_of_50_mb_is_kept_byte_for_byte(store, project, request, make_project):
     large = MESSAGES["no JSON"].body + b"\xff" * 50_000_000
     here = project
     if store != "sqlite":
-        here = Project(
-            tmp_path, project.broker, request.getfixturevalue(f"{store}_url"),
+        here = make_project(
+            project.broker, request.getfixturevalue(f"{store}_url"),
             backend=project.backend, queue_type=project.queue_type,
         )  # fmt: skip
         here.dlq.store.check_schema()
@@ -262,8 +262,6 @@ def test_a_body_of_50_mb_is_kept_byte_for_byte(store, project, request, tmp_path
     assert letter.envelope.body == large
     shown = here.run("dlq", "show", "m1")
     assert "the first 1,024 of 50,000,009 bytes" in shown.stdout
-    if here is not project:
-        here.close()
 
 
 def test_a_body_that_mysql_does_not_take_is_kept_in_the_spool(

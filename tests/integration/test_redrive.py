@@ -134,7 +134,7 @@ def test_a_chord_whose_header_members_died_completes(project, ordered):
 
 def test_letters_whose_messages_were_lost_on_the_way_are_sent_anew_each_once(project):
     """More than a batch, claimed by a state that they are to leave and come back to."""
-    project.settings["dlq_batch_size"] = 50
+    project.settings["dlq_redrive_batch_size"] = 50
     ids = [f"{project.queue}-{number}" for number in range(160)]
     project.dlq.store.save([sendable(project, task_id) for task_id in ids])
     assert redrive(project).counts.out == len(ids)
@@ -178,7 +178,7 @@ def test_a_chain_continues_where_it_died(project):
     assert project.count() == 0
 
 
-@pytest.mark.parametrize("step", ["claim_for", "send", "end_claim"])
+@pytest.mark.parametrize("step", ["claim_for", "written", "confirmed", "end_claim"])
 def test_killed_after_any_step_it_goes_on_where_it_was(pair, step):
     """A process of its own is killed with SIGKILL right after the step, and another one goes on."""
     with pair.worker("-c", "2"):
@@ -187,7 +187,7 @@ def test_killed_after_any_step_it_goes_on_where_it_was(pair, step):
             pair.wait_for_letter(task_id)
     script = f"""
 import os, signal, sys
-from celery_dlq.redrive import lease, publish
+from celery_dlq.redrive import engine, lease, publish
 def then_die(function):
     def dying(*args, **kwargs):
         function(*args, **kwargs)
@@ -198,9 +198,11 @@ from celery_dlq import DeadLetterQueue, Filter
 lease.LEASE_S = 0.1
 dlq = DeadLetterQueue.of(app)
 store = dlq.store
-if {step!r} == "send":
+if {step!r} == "written":
     for kind in (publish._Confirming, publish._Batching):
-        kind.send = then_die(kind.send)
+        kind.begin = then_die(kind.begin)
+elif {step!r} == "confirmed":
+    engine.Redrive._settled = then_die(engine.Redrive._settled)
 else:
     setattr(store, {step!r}, then_die(getattr(store, {step!r})))
 dlq.redrive(Filter(queue={pair.queue!r}), who="killed")

@@ -42,6 +42,7 @@ VALUES = {
     "events": ([True, False], [1, "no", None]),
     "event_state": ([None, "DEAD-LETTERED", "DEAD_2"], ["", "dead", "DEAD LETTER", 1, "-X"]),
     "worker_metrics": ([True, False], [1, "yes", None]),
+    "redrive_batch_size": ([1, 5_000], [0, 5_001, None]),
     "claim_lease": ([1, 120.0], [0, "2m"]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
     "history_retention": ([86_400, 1e9, None], [3_600, "1y", float("inf"), float("nan"), True]),

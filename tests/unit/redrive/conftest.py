@@ -47,15 +47,35 @@ class Time:
 class FakePublisher:
     """Confirms everything, unless the test says otherwise for a batch."""
 
-    def __init__(self):
+    def __init__(self, confirms_later):
+        self.confirms_later = confirms_later
         self.batches, self.answers = [], {}
+        #: Batches that were written, and those of which the outcome was asked for.
+        self.steps = []
+        #: Whether the connection is, on which the next batch would be written.
+        self.is_lost = False
         self.before = lambda letters: None
 
     def send(self, letters):
         self.before(letters)
         ids = [made.task_id for made in letters]
         self.batches.append(ids)
-        return self.answers.get(len(self.batches), Sent(confirmed=list(ids)))
+        sent = self.answers.get(len(self.batches), Sent(confirmed=list(ids)))
+        self.is_lost = bool(sent.error or sent.uncertain)
+        return sent
+
+    def begin(self, letters):
+        if self.is_lost and len(self.batches) + 1 not in self.answers:
+            unsent = Sent(unsent=[made.task_id for made in letters], error="reset")
+            return lambda: unsent
+        sent, number = self.send(letters), len(self.batches)
+        self.steps.append(f"write {number}")
+
+        def outcome():
+            self.steps.append(f"confirm {number}")
+            return sent
+
+        return outcome
 
     @property
     def sent(self):
@@ -108,12 +128,13 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.fixture
-def publisher(monkeypatch):
-    publisher = FakePublisher()
+@pytest.fixture(params=[False, True], ids=["confirms at once", "confirms later"])
+def publisher(request, monkeypatch):
+    publisher = FakePublisher(request.param)
 
     @contextmanager
     def opened(app):
+        publisher.is_lost = False
         yield publisher
 
     monkeypatch.setattr(engine, "open_publisher", opened)
@@ -135,7 +156,7 @@ def silent():
 def operations(app, store, publisher, time, silent):
     """Operations with batches of two."""
     means = Means(
-        app=app, store=store, settings=Settings(batch_size=2), redactor=Redactor(()),
+        app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
         reports=lambda task: task not in silent, clock=time.clock,
     )  # fmt: skip
     return Operations(means)

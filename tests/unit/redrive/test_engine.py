@@ -1,8 +1,10 @@
 """The redrive loop on a SQLite store and a publisher that fails as told."""
 
+import contextlib
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from factories import T0, envelope
@@ -10,7 +12,7 @@ from factories import T0, envelope
 from celery_dlq import Filter
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.letter import NO_TASK, Outcome
-from celery_dlq.operation import Guard, OperationState, Orders, Pacing, SendingState
+from celery_dlq.operation import Checking, Guard, OperationState, Orders, Pacing, SendingState
 from celery_dlq.redrive import engine as module
 from celery_dlq.redrive.sent import Sent
 from celery_dlq.states import Reason, State
@@ -31,6 +33,48 @@ def test_everything_goes_in_batches_and_is_marked(store, publisher, redrive, fil
     assert set(told) == {5}
     assert set(states().values()) == {"redriven"}
     assert store.get("a").redrive_count == 1
+
+
+def test_a_batch_is_written_while_the_one_before_is_confirmed(publisher, redrive, fill, states):
+    fill(*"abcdef")
+    assert redrive().state is OperationState.DONE
+    if publisher.confirms_later:
+        steps = "write 1, write 2, confirm 1, write 3, confirm 2, confirm 3"
+    else:
+        steps = "write 1, confirm 1, write 2, confirm 2, write 3, confirm 3"
+    assert ", ".join(publisher.steps) == steps
+    assert set(states().values()) == {"redriven"}
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        Orders(pacing=Pacing(max_queue_depth=100)),
+        Orders(checking=Checking(validate=True)),
+    ],
+    ids=["limit of a queue", "validation"],
+)
+def test_a_batch_that_takes_its_time_waits_for_the_one_before(
+    publisher, redrive, fill, monkeypatch, orders
+):
+    tried = SimpleNamespace(why_not=lambda *_: None)
+    monkeypatch.setattr(module, "open_checks", lambda *_: contextlib.nullcontext(tried))
+    fill(*"abcd")
+    assert redrive(orders=orders).state is OperationState.DONE
+    assert publisher.steps == ["write 1", "confirm 1", "write 2", "confirm 2"]
+
+
+def test_a_batch_that_fails_is_told_though_the_next_one_is_written(
+    publisher, redrive, fill, states
+):
+    publisher.answers[1] = Sent(confirmed=["a"], unsent=["b"], error="reset")
+    publisher.answers[2] = Sent(confirmed=["c"], unsent=["d"], error="reset")
+    fill(*"abcdef")
+    done = redrive()
+    assert done.state is OperationState.PAUSED
+    assert states()["a"] == "redriven"
+    assert {states()[name] for name in "bdef"} == {"dead"}
+    assert states()["c"] == ("redriven" if publisher.confirms_later else "dead")
 
 
 def test_each_claim_is_a_copy_of_its_own(publisher, redrive, fill):

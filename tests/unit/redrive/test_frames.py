@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 from amqp import Channel as AMQPChannel
 from amqp.method_framing import frame_writer
+from claimed import HEADERS as WRITTEN
+from claimed import claimed
 from factories import envelope, letter
 from kombu import Producer
 from kombu.transport.pyamqp import Channel as KombuChannel
@@ -67,9 +69,20 @@ MESSAGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
-def test_the_frames_are_those_that_py_amqp_writes(message):
-    one = letter("a", envelope=message, claim_token="t")
+LETTERS = {
+    **{name: letter("a", envelope=message, claim_token="t") for name, message in MESSAGES.items()},
+    "as written": claimed(),
+    "as written, without a mode": claimed(properties={"correlation_id": "c"}),
+    "as written, no body": claimed(body=b""),
+    "as written, body that fills a frame": claimed(body=b"x" * 4_088, queue="ü"),
+    "as written, body of many frames": claimed(body=bytes(range(256)) * 64),
+    "written, to be read": claimed({**WRITTEN, "stamped_headers": ["a", "b"]}),
+    "written, for an exchange": claimed(queue="", exchange="shop"),
+}
+
+
+@pytest.mark.parametrize("one", LETTERS.values(), ids=LETTERS)
+def test_the_frames_are_those_that_py_amqp_writes(one):
     channel = Channel(frame_max=4_096)
     Producer(channel, auto_declare=False).publish(**arguments_of(one), mandatory=True)
     framed = Framed(Producer(channel, auto_declare=False))
@@ -84,9 +97,11 @@ def test_the_frames_are_those_that_py_amqp_writes(message):
         envelope(headers={"id": "a", "x": object()}),
         envelope(headers={"n" * 300: "x"}),
         envelope(properties={"correlation_id": "c" * 300}),
+        claimed({**WRITTEN, "n" * 300: "x"}).envelope,
+        claimed(properties={"correlation_id": "c" * 300}).envelope,
     ],
 )
 def test_what_amqp_cannot_say_is_an_error(hopeless):
     framed = Framed(Producer(Channel(frame_max=4_096), auto_declare=False))
     with pytest.raises(Exception, match=r"."):
-        framed.frames(letter("a", envelope=hopeless))
+        framed.frames(letter("0d3f", envelope=hopeless, claim_token="t"))

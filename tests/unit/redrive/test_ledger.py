@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,22 @@ def test_what_comes_back_while_more_is_asked_for_is_not_the_end(ledger, store, m
     taken = ledger.take()
     assert (taken.letters, taken.is_over, ledger.is_done) == ((), False, False)
     assert {one.task_id for one in ledger.take().letters} == {"a", "b", "c"}
+
+
+def test_who_claims_or_sends_does_not_wait_for_a_mark(ledger, store, monkeypatch):
+    monkeypatch.setattr(ledger, "_batch", 2)
+    first, mark = ledger.take(), store.end_claim
+    sent = dict.fromkeys((one.task_id for one in first.letters), "")
+    with ThreadPoolExecutor(1) as beside:
+
+        def marking(*args, **options):
+            assert not beside.submit(lambda: ledger.has_much).result(timeout=20)
+            assert len(beside.submit(ledger.take).result(timeout=20).letters) == 1
+            return mark(*args, **options)
+
+        monkeypatch.setattr(store, "end_claim", marking)
+        ledger.settle(Settled(token=first.token, sent=sent))
+    assert ledger.counts == Counts(planned=3, sent=2, sending=1)
 
 
 def test_what_was_marked_while_more_was_claimed_is_counted_once(ledger, store, monkeypatch):

@@ -42,7 +42,7 @@ def resume(operations):
 def another(app, store, time):
     """Another process's operations."""
     means = Means(
-        app=app, store=store, settings=Settings(batch_size=2), redactor=Redactor(()),
+        app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
         reports=lambda _: True, clock=time.clock,
     )  # fmt: skip
     return Operations(means)

@@ -172,6 +172,44 @@ def test_one_confirmation_may_stand_for_many(confirming):
     assert outcome(publisher.send(LETTERS))[0] == ["a", "b", "c", "d"]
 
 
+def test_a_confirmation_of_many_says_nothing_of_those_that_follow(confirming):
+    def answer(channel):
+        channel.fire("basic_ack", 3, False)
+        channel.fire("basic_ack", 2, True)
+        channel.fire("basic_nack", 3, True)
+        raise TimeoutError("no confirmation")
+
+    sent = confirming(answer).send(LETTERS)
+    assert outcome(sent) == (["a", "b", "c"], [], [], ["d"])
+
+
+def test_a_second_batch_is_written_while_the_first_one_is_confirmed(confirming):
+    def answer(channel):
+        returned = SimpleNamespace(properties={"application_headers": {"id": "c"}})
+        channel.fire("basic_return", None, "", "slow", returned)
+        channel.fire("basic_nack", 2, False)
+        channel.fire("basic_ack", 3, True)
+        channel.answer = lambda channel: channel.fire("basic_ack", 4, False)
+
+    publisher = confirming(answer)
+    first, second = publisher.begin(LETTERS[:2]), publisher.begin(LETTERS[2:])
+    assert publisher._channel.published == ["a", "b", "c", "d"]
+    assert outcome(first()) == (["a"], ["b"], [], [])
+    assert outcome(second()) == (["d"], ["c"], [], [])
+
+
+def test_after_a_failure_nothing_more_is_written(confirming):
+    publisher = confirming(lambda channel: channel.fire("basic_ack", 1, False), fail_at=1)
+    first, second = publisher.begin(LETTERS[:1]), publisher.begin(LETTERS[1:2])
+    third = publisher.begin(LETTERS[2:])
+    assert publisher._channel.published == ["a", "b"]
+    assert outcome(first()) == (["a"], [], [], [])
+    assert outcome(second()) == ([], [], [], ["b"])
+    last = third()
+    assert outcome(last) == ([], [], ["c", "d"], [])
+    assert "gone" in last.error
+
+
 def test_a_second_batch_counts_on(confirming):
     publisher = confirming(lambda channel: channel.fire("basic_ack", len(channel.published), True))
     assert outcome(publisher.send(LETTERS[:2]))[0] == ["a", "b"]
@@ -267,3 +305,21 @@ def test_without_confirmations_the_write_itself_counts(monkeypatch):
 
     monkeypatch.setattr(module, "publish", publish)
     assert outcome(_Batching(None).send(LETTERS)) == (["a", "b"], [], ["d"], ["c"])
+
+
+@pytest.mark.parametrize(("seconds", "confirmed"), [(20.0, 4), (31.0, 0)])
+def test_a_broker_is_waited_for_as_long_as_it_goes_on(confirming, monkeypatch, seconds, confirmed):
+    """Each answer takes so many seconds, and confirms one message."""
+    publisher = confirming(lambda channel: None)
+    channel, tags, passed = publisher._channel, iter(range(1, 5)), [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+
+    def drain(timeout):
+        passed[0] += min(seconds, timeout)
+        if timeout < seconds:
+            raise TimeoutError("nothing came")
+        channel.fire("basic_ack", next(tags), False)
+
+    channel.connection.drain_events = drain
+    sent = publisher.send(LETTERS)
+    assert (len(sent.confirmed), len(sent.uncertain)) == (confirmed, 4 - confirmed)
