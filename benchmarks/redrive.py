@@ -68,14 +68,21 @@ def _fresh_sqlite() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _queue(broker: str, expected: int) -> Iterator[tuple[Celery, str]]:
-    """An app and a queue of its own, which must hold as many messages in the end."""
+def _queue(broker: str, expected: int, patience_s: float = 0) -> Iterator[tuple[Celery, str]]:
+    """An app and a queue of its own, which must hold as many messages in the end.
+
+    :param patience_s: seconds that messages may still take to arrive, where nobody waits for the broker.
+    """
     app, queue = Celery("bench", broker=broker, set_as_current=False), new_queue()
     with app.connection_for_write() as connection:
         channel = connection.default_channel
         channel.queue_declare(queue, durable=True, auto_delete=False)
         yield app, queue
-        found = channel.queue_declare(queue, passive=True).message_count
+        until = time.monotonic() + patience_s
+        while (found := channel.queue_declare(queue, passive=True).message_count) < expected:
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.05)
         channel.queue_purge(queue)  # kombu deletes no queue on Redis that is bound to no exchange
         channel.queue_delete(queue)
     app.close()
@@ -106,7 +113,7 @@ def _redrive(broker: str, store_url: str) -> float:
 
 def _by_hand(broker: str, store_url: str) -> float:
     engine = create_engine(store_url)
-    with _queue(broker, OTHERS) as (app, queue), engine.connect() as connection:
+    with _queue(broker, OTHERS, patience_s=10) as (app, queue), engine.connect() as connection:
         connection.execute(
             text("CREATE TABLE IF NOT EXISTS by_hand (id text PRIMARY KEY, task text, args text)")
         )
