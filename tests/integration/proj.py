@@ -25,7 +25,8 @@ app.conf.update(
     dlq_retry_cap=0.1,
     dlq_max_attempts=3,
     dlq_release="1.4.2",
-    dlq_store_timeout=float(os.environ.get("PROJ_STORE_TIMEOUT", "1")),
+    # A busy machine is no store that is away.
+    dlq_store_timeout=float(os.environ.get("PROJ_STORE_TIMEOUT", "60")),
     broker_connection_retry_on_startup=True,
     broker_transport_options={
         **(

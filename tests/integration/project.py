@@ -70,6 +70,7 @@ class Project:
             **queue_settings(self.queue, self.queue_type),
             dlq_store_url=self.store_url,
             dlq_spool_dir=str(self.directory / "spool"),
+            dlq_store_timeout=60,
         )
         if self.broker.startswith("redis"):
             self.app.conf.broker_transport_options = redis_options(self.queue)

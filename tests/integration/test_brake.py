@@ -9,11 +9,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 #: What the pool may have taken when the brake engages: two run, and eight wait for a process.
 LIMIT, TAKEN = 5, 2 + 8
-BRAKE = {
-    "dlq_brake_failures": LIMIT, "dlq_brake_window": 60, "dlq_brake_pause": 600,
-    # Letters are counted here: on a slow machine, too, none may go to the spool.
-    "dlq_store_timeout": 30,
-}  # fmt: skip
+BRAKE = {"dlq_brake_failures": LIMIT, "dlq_brake_window": 60, "dlq_brake_pause": 600}
 POOLS = {"prefork": ("-P", "prefork", "-c", "2"), "threads": ("-P", "threads", "-c", "2")}
 BROKERS = {"redis": "classic", "rabbitmq": "classic", "quorum": "quorum"}
 

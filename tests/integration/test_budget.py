@@ -14,9 +14,7 @@ OFFERED = 60
 @pytest.mark.parametrize("pool", POOLS)
 def test_retries_stay_within_the_budget_and_the_storms_letters_are_redriven(project, pool):
     # Without a floor the bound holds however long the machine takes.
-    project.settings.update(
-        dlq_retry_budget=0.2, dlq_retry_budget_floor=0, dlq_store_timeout=30
-    )  # fmt: skip
+    project.settings.update(dlq_retry_budget=0.2, dlq_retry_budget_floor=0)
     sent = [project.send("exhausted", number) for number in range(OFFERED)]
     with project.worker(*POOLS[pool]):
         letters = [project.wait_for_letter(task_id) for task_id in sent]

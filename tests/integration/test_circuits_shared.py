@@ -34,7 +34,6 @@ def pair(request, make_project, tmp_path, redis_url):
 
 def breaker_project(make_project, broker_url, store_url, backend):
     project = make_project(broker_url, store_url, module="proj_breaker", backend=backend)
-    project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
     project.dlq.store.check_schema()
     with project.app.connection_for_write() as connection:
         connection.SimpleQueue(project.queue).clear()

@@ -41,7 +41,6 @@ def project(request, make_project, redis_url, postgres_url):
         f"{redis_url}/9" if request.param == "redis" else request.getfixturevalue("rabbitmq_url")
     )
     project = make_project(broker, postgres_url, module="proj_effects")
-    project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
     project.dlq.store.check_schema()
     with database(project) as connection:
         connection.execute(

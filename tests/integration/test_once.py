@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 def once_project(make_project, broker_url, store_url):
     project = make_project(broker_url, store_url, module="proj_once")
-    project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
     if broker_url.startswith("redis"):
         # A worker that is killed while it looks for what came back leaves the mutex behind.
         options = {"visibility_timeout": 5, "unacked_mutex_expire": 5}

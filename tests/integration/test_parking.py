@@ -38,7 +38,6 @@ def parking_project(make_project, broker_url, store_url, **options):
     project = make_project(
         broker_url, store_url, module="proj_parking", settings={"dlq_park_after": 1.0}, **options
     )
-    project.environ["PROJ_STORE_TIMEOUT"] = "20"  # a busy machine is no store that is away
     project.dlq.store.check_schema()
     with project.app.connection_for_write() as connection:
         connection.SimpleQueue(project.queue).clear()

@@ -22,8 +22,6 @@ PLACES = {
     "rabbitmq-quorum-mysql": ("rabbitmq", "quorum", "mysql"),
 }
 
-#: The counts are exact only while the store answers, on a busy machine too.
-PATIENT = {"PROJ_STORE_TIMEOUT": "60"}
 #: Redis hands out what a dead worker held only after this.
 QUICK = {"PROJ_TRANSPORT": '{"visibility_timeout": 12}'}
 
@@ -37,7 +35,7 @@ def project(request, make_project, redis_url):
         request.getfixturevalue(f"{store}_url"),
         backend=f"{redis_url}/9",
         queue_type=queue_type,
-        environ={**PATIENT, **(QUICK if broker == "redis" else {})},
+        environ=QUICK if broker == "redis" else {},
     )
     project.dlq.store.check_schema()
     return project
@@ -115,5 +113,5 @@ def test_who_kills_the_whole_worker_is_told_from_who_ran_beside_it(project):
 def test_with_threads_too_where_any_segfault_is_the_whole_workers(
     make_project, rabbitmq_url, redis_url
 ):
-    project = make_project(rabbitmq_url, backend=f"{redis_url}/9", environ=PATIENT)
+    project = make_project(rabbitmq_url, backend=f"{redis_url}/9")
     assert_only_the_killer_was_stopped(project, *run_until_it_is_over(project, "threads"))

@@ -24,6 +24,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 LETTERS = 20
 
 
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch):
+    monkeypatch.setenv("PROJ_STORE_TIMEOUT", "1")
+
+
 @pytest.fixture
 def postgres(postgres_url):
     """Statements for the server, each by itself."""

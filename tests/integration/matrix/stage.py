@@ -208,7 +208,6 @@ class Worker:
 def make_project(directory: Path, broker: str, urls: dict[str, str], **options: Any) -> Project:
     """The project of a stage; ``options`` are fields of it."""
     queue = f"dlq-test-{uuid.uuid4().hex[:12]}"
-    settings = {"dlq_store_timeout": 20.0, **options.pop("settings", {})}
     return Project(
         directory,
         urls["redis" if broker == "redis" else "rabbitmq"],
@@ -216,6 +215,5 @@ def make_project(directory: Path, broker: str, urls: dict[str, str], **options: 
         queue=queue,
         queue_type="quorum" if broker == "quorum" else "classic",
         module="matrix.app",
-        settings=settings,
         **{"backend": urls["backend"], **options},
     )
