@@ -45,9 +45,9 @@ def text_entry(name: Any, value: str) -> bytes:
     return _name(name) + _text(b"S", len(data)) + data
 
 
-def short(text: str) -> bytes:
-    """A text of at most 255 bytes."""
-    data = text.encode("utf-8", "surrogatepass")
+def short(text: str | bytes) -> bytes:
+    """A text of at most 255 bytes. A name that is not in UTF-8 was read as bytes."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return _octet(len(data)) + data
 
 
