@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import RowMapping, case, func, select
+from sqlalchemy import ColumnElement, RowMapping, case, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.store import tables
@@ -14,17 +14,21 @@ from celery_dlq.store.drivers import MUCH, give_time
 
 content = tables.content
 
-#: Bytes of a body up to which it is read along.
+#: Bytes of a body up to which it is read along, of one letter or a few.
 INLINE = 32_768
 
 #: Bytes of the bodies that are read together, by a claim or otherwise; but one letter is, in any case.
 TOGETHER = 16 * 1_048_576
 
-_LENGTH = func.length(content.c.body)
+SIZE = func.length(content.c.body).label("size")
 
-SIZE = _LENGTH.label("size")
-#: The body, where it is read along.
-BODY = case((_LENGTH <= INLINE, content.c.body)).label("body")
+
+def body_of(letters: int) -> ColumnElement[bytes | None]:
+    """The body, where it is read along with those of so many letters; NULL where it is too large for that.
+    Together they have no more than :data:`TOGETHER` bytes: how many there are is known only when they are
+    read, and by then it is too late to give that statement more time."""
+    most = min(INLINE, TOGETHER // max(1, letters))
+    return case((func.length(content.c.body) <= most, content.c.body)).label("body")
 
 
 def within(sizes: Iterable[int], most: int = TOGETHER) -> int:
@@ -33,11 +37,11 @@ def within(sizes: Iterable[int], most: int = TOGETHER) -> int:
 
 
 def read_bodies(connection: Connection, sizes: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-    """The bodies that were too large to be read along, by the letter's number.
+    """The bodies that were not read along, by the letter's number.
 
-    :param sizes: of the bodies, each with the number of its letter.
+    :param sizes: of these bodies, each with the number of its letter.
     """
-    missing = {number: size for number, size in sizes if size > INLINE}
+    missing = dict(sizes)
     if not missing:
         return {}
     give_time(connection, sum(missing.values()))
@@ -47,6 +51,6 @@ def read_bodies(connection: Connection, sizes: Iterable[tuple[int, int]]) -> dic
 
 
 def with_body(connection: Connection, row: RowMapping) -> dict[str, Any]:
-    """``row``, which has :data:`SIZE` and :data:`BODY`, with its body in any case."""
-    large = read_bodies(connection, [(row["id"], row["size"])])
-    return {**row, "body": large.get(row["id"], row["body"])}
+    """``row``, which has :data:`SIZE` and :func:`body_of`, with its body in any case."""
+    missing = [(row["id"], row["size"])] if row["body"] is None else []
+    return {**row, "body": read_bodies(connection, missing).get(row["id"], row["body"])}

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store import tables
-from celery_dlq.store.bodies import BODY, SIZE
+from celery_dlq.store.bodies import SIZE, body_of
 from celery_dlq.store.drivers import MUCH
 from celery_dlq.store.fetch import fetch_all
 from celery_dlq.store.query import one_of
@@ -34,11 +34,11 @@ COLUMNS = tuple(letter.c[name] for name in _NAMES)
 FAILED_AT, ID, CLAIM_TOKEN = map(_NAMES.index, ("last_failed_at", "id", "claim_token"))
 
 _CONTENT: Select[Any] = select(
-    content.c.id, SIZE, content.c.headers, content.c.properties, BODY
+    content.c.id, SIZE, content.c.headers, content.c.properties
 ).execution_options(**{MUCH: True})
 
-#: The place of a body's size in what is selected of its letter's contents, after the letter's number.
-BODY_SIZE = 1
+#: The places of a body's size, and of the body, in what is selected of its letter's contents.
+BODY_SIZE, BODY = 1, 4
 
 #: What a redrive does without, and what is the same of all.
 _SAME: dict[str, Any] = {
@@ -55,10 +55,12 @@ T = TypeVar("T")
 
 def read_contents(connection: Connection, numbers: Sequence[int]) -> dict[int, Row[Any]]:
     """What a redrive sends of the letters of these numbers: the size of each body, and the body itself where
-    it is not too large to be read along. Each row begins with the letter's number and :data:`BODY_SIZE`."""
+    it is not too large to be read along with the others, else None. Each row begins with the letter's number;
+    see :data:`BODY_SIZE` and :data:`BODY`."""
     if not numbers:
         return {}
-    these = _CONTENT.where(one_of(connection, content.c.id, numbers))
+    these = _CONTENT.add_columns(body_of(len(numbers)))
+    these = these.where(one_of(connection, content.c.id, numbers))
     return {row[0]: row for row in fetch_all(connection, these)}
 
 

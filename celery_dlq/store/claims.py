@@ -20,6 +20,7 @@ from celery_dlq.store import tables
 from celery_dlq.store.base import Claim, Filter
 from celery_dlq.store.bodies import read_bodies, within
 from celery_dlq.store.claimed import (
+    BODY,
     BODY_SIZE,
     CLAIM_TOKEN,
     COLUMNS,
@@ -88,8 +89,8 @@ def hold(
             )
         )
     rows.sort(key=lambda pair: (pair[0][FAILED_AT], pair[0][ID]))
-    sizes = ((row[ID], contents[BODY_SIZE]) for row, contents in rows)
-    bodies = read_bodies(connection, sizes)
+    large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
+    bodies = read_bodies(connection, large)
     letters = tuple(
         claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
         for row, contents in rows

@@ -33,7 +33,7 @@ from celery_dlq.redact import safe_text
 from celery_dlq.states import State
 from celery_dlq.store import tables
 from celery_dlq.store.base import Filter, Page
-from celery_dlq.store.bodies import BODY, SIZE
+from celery_dlq.store.bodies import SIZE, body_of
 from celery_dlq.store.columns import Many
 from celery_dlq.store.rows import bare, letter_from, parked_letter, stored_id
 
@@ -49,8 +49,8 @@ OF_LETTER = content.c.id == letter.c.id
 
 _CONTENT = [column for column in content.columns if column.name not in ("id", "body")]
 
-#: Letters with all that is theirs, but for :func:`~celery_dlq.store.bodies.with_body`.
-WHOLE = select(letter, *_CONTENT, SIZE, BODY, IS_CLAIMED).join(content, OF_LETTER)
+#: A letter with all that is its own, but for :func:`~celery_dlq.store.bodies.with_body`.
+WHOLE = select(letter, *_CONTENT, SIZE, body_of(1), IS_CLAIMED).join(content, OF_LETTER)
 
 # A list does without the rest: it is large, and WHOLE has it.
 _LISTED = select(letter, content.c.args, content.c.kwargs, IS_CLAIMED).join(content, OF_LETTER)

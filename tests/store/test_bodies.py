@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import pytest
 from factories import envelope, letter
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.store.bodies import INLINE, read_bodies
+from celery_dlq.store.claimed import BODY, BODY_SIZE, read_contents
 from celery_dlq.store.query import WHOLE
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.store.tables import content
 
 LARGE = 20 * 1_048_576
 
@@ -19,6 +21,24 @@ def test_a_body_is_read_along_up_to_a_size(store, size):
     assert row.size == size
     assert (row.body is None) == (size > INLINE)
     assert len(store.get("a").envelope.body) == size
+
+
+def test_the_bodies_that_are_read_along_are_bounded_together(store, monkeypatch):
+    monkeypatch.setattr("celery_dlq.store.bodies.TOGETHER", 100_000)
+    sizes = [5_000, 5_001, 10_000, INLINE] * 5
+    store.save(
+        [letter(str(at), envelope=envelope(body=b"x" * size)) for at, size in enumerate(sizes)]
+    )
+
+    def read(connection):
+        numbers = connection.execute(select(content.c.id)).scalars().all()
+        rows = read_contents(connection, numbers).values()
+        return [(row[BODY_SIZE], row[BODY]) for row in rows]
+
+    found = store.database.read(read)
+    assert sorted(size for size, _ in found) == sorted(sizes)
+    assert sum(len(body or b"") for _, body in found) <= 100_000
+    assert {size for size, body in found if body is not None} == {5_000}
 
 
 def test_reading_a_large_body_may_take_longer_than_another_statement(store):

@@ -201,5 +201,22 @@ def test_a_claim_is_bounded_in_bytes_and_has_the_bodies_whole(store, monkeypatch
         }
 
 
+def test_bodies_that_are_too_large_to_be_read_along_with_so_many_are_whole(store, monkeypatch):
+    monkeypatch.setattr("celery_dlq.store.bodies.TOGETHER", 30_000)
+    sizes = {"a": 10_000, "b": 10_001, "c": 30_000}
+    store.save(
+        [
+            letter(name, attempt(minutes=at), envelope=envelope(name, body=name.encode() * size))
+            for at, (name, size) in enumerate(sizes.items())
+        ]
+    )
+    found = store.claim_for(
+        operation("one"), token="t", lease_until=minutes(32), limit=10, now=minutes(30)
+    )
+    assert {one.task_id: one.envelope.body for one in found.letters} == {
+        name: name.encode() * size for name, size in sizes.items()
+    }
+
+
 def test_claims_are_made_side_by_side_where_there_are_several_writers(store):
     assert store.claims_at_once == (1 if store.database.dialect == "sqlite" else 2)

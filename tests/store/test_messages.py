@@ -7,8 +7,9 @@ import redriving
 from factories import T0, envelope, letter
 
 from celery_dlq.states import State
+from celery_dlq.store import messages
 from celery_dlq.store.base import Filter
-from celery_dlq.store.bodies import within
+from celery_dlq.store.bodies import read_bodies, within
 
 
 @pytest.fixture
@@ -44,6 +45,26 @@ def test_as_many_as_fit_and_one_at_least(store, small):
     assert read(store) == ("", 0)
     (large,), _ = store.read_letters(["d"])
     assert len(large.envelope.body) == 200_000
+
+
+def test_a_body_that_is_too_large_to_be_read_along_with_so_many_is_read_by_itself(
+    store, monkeypatch
+):
+    apart = []
+
+    def read_apart(connection, sizes):
+        apart.extend(sizes)
+        return read_bodies(connection, apart)
+
+    monkeypatch.setattr("celery_dlq.store.bodies.TOGETHER", 30_000)
+    monkeypatch.setattr(messages, "read_bodies", read_apart)
+    sizes = {"a": 10_000, "b": 10_001, "c": 30_000}
+    store.save(
+        [letter(name, envelope=envelope(name, body=b"x" * size)) for name, size in sizes.items()]
+    )
+    letters, _ = store.read_letters(["a", "b", "c"])
+    assert {one.task_id: len(one.envelope.body) for one in letters} == sizes
+    assert sorted(size for _, size in apart) == [10_001, 30_000]
 
 
 def test_what_is_claimed_is_read_as_that(store):
