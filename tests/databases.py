@@ -9,7 +9,9 @@ import uuid
 from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, inspect, text
+
+from celery_dlq.store.engine import Database
 
 POSTGRES = os.environ.get("CELERY_DLQ_TEST_POSTGRES", "postgresql+psycopg://root@127.0.0.1:5432")
 MYSQL = os.environ.get("CELERY_DLQ_TEST_MYSQL", "mysql+pymysql://root@127.0.0.1:3306")
@@ -60,3 +62,11 @@ def mysql_database():
     _create(f"{server}/mysql", name, " CHARACTER SET utf8mb4")
     yield f"{server}/{name}"
     _drop(f"{server}/mysql", name)
+
+
+def drop_all(database: Database) -> None:
+    def drop(connection):
+        for name in inspect(connection).get_table_names():
+            connection.execute(text(f"DROP TABLE {name}"))
+
+    database.write(drop)

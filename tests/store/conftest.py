@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from databases import mysql_database, postgres_database
+from databases import drop_all, mysql_database, postgres_database
 from sqlalchemy import delete
 
 from celery_dlq.store import schema, tables
@@ -54,4 +54,16 @@ def sqlite_store(tmp_path):
     """A new SQLite file, not yet connected to."""
     store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
     yield store
+    store.close()
+
+
+@pytest.fixture
+def bare(database_url, session_store):
+    """The database without any table of ours, put back in the end."""
+    session_store.close()
+    drop_all(session_store.database)
+    store = SQLStore(database_url)
+    yield store
+    drop_all(store.database)
+    schema.upgrade(store.database)
     store.close()

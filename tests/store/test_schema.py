@@ -11,6 +11,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from databases import drop_all
 from earlier_schema import insert_letters
 from factories import T0, attempt, letter
 from sqlalchemy import bindparam, insert, inspect, select, text, update
@@ -23,26 +24,6 @@ from celery_dlq.store.rows import attempt_row, letter_row
 from celery_dlq.store.sql import SQLStore
 
 UPGRADE = r"run: celery -A <app> dlq db upgrade"
-
-
-@pytest.fixture
-def bare(database_url, session_store):
-    """The database without any table of ours, put back in the end."""
-    session_store.close()
-    _drop_all(session_store.database)
-    store = SQLStore(database_url)
-    yield store
-    _drop_all(store.database)
-    schema.upgrade(store.database)
-    store.close()
-
-
-def _drop_all(database: Database) -> None:
-    def drop(connection):
-        for name in inspect(connection).get_table_names():
-            connection.execute(text(f"DROP TABLE {name}"))
-
-    database.write(drop)
 
 
 def set_version(store: SQLStore, version: str) -> None:
@@ -128,7 +109,7 @@ def test_a_newer_schema_asks_for_a_newer_release(bare):
 def test_a_table_that_vanished_names_the_upgrade(bare):
     schema.upgrade(bare.database)
     bare.check_schema()
-    _drop_all(bare.database)
+    drop_all(bare.database)
     with pytest.raises(SchemaError, match=f"does not fit.*{UPGRADE}") as caught:
         bare.get("0d3f")
     assert "SELECT" not in str(caught.value)

@@ -17,6 +17,8 @@ if context.is_offline_mode():
         dialect_name=attributes["dialect"].name,
         output_buffer=attributes["buffer"],
         literal_binds=True,
+        # Alembic would write no BEGIN for SQLite.
+        transactional_ddl=attributes["dialect"].name != "mysql",
         **options,
     )
 else:

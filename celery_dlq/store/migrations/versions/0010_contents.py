@@ -1,5 +1,7 @@
 """What is large of a letter is in a table of its own."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,8 +22,28 @@ _OPTIONS: dict[str, Any] = {
 
 _MOVED = ("headers", "properties", "body", "args", "kwargs", "traceback")
 
+# Workers of the release before may be at work: what they save after the copy began would go with the columns.
+# SQLite has one writer in any case. MySQL lets who holds such locks use no other table, and lets them go at
+# the end of the session only, or when told so.
+_LOCK = {
+    "postgresql": f"LOCK TABLE {_LETTER} IN ACCESS EXCLUSIVE MODE",
+    "mysql": f"LOCK TABLES {_LETTER} WRITE, {_CONTENT} WRITE",
+}
+_UNLOCK = {"mysql": "UNLOCK TABLES"}
+
 
 def upgrade() -> None:
+    # MySQL commits each step at once, and an earlier upgrade may have been cut off after any of them. What
+    # the SQL that is printed will find is not known.
+    found = None if op.get_context().as_sql else sa.inspect(op.get_bind())
+    if found is None or not found.has_table(_CONTENT):
+        _create_content()
+    if found is None or "body" in {column["name"] for column in found.get_columns(_LETTER)}:
+        with _locked():
+            _move()
+
+
+def _create_content() -> None:
     op.create_table(
         _CONTENT,
         sa.Column("id", BIG_ID, nullable=False, autoincrement=False),
@@ -32,9 +54,36 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_celery_dead_letter_content"),
         **_OPTIONS,
     )
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """No other connection reads or writes letters."""
+    dialect = op.get_context().dialect.name
+    if dialect in _LOCK:
+        op.execute(_LOCK[dialect])
+    try:
+        yield
+    except BaseException:
+        # A connection that broke has no locks any more, and would now say something else than why.
+        with suppress(sa.exc.SQLAlchemyError):
+            _unlock(dialect)
+        raise
+    _unlock(dialect)
+
+
+def _unlock(dialect: str) -> None:
+    if dialect in _UNLOCK:
+        op.execute(_UNLOCK[dialect])
+
+
+def _move() -> None:
+    dialect = op.get_context().dialect.name
+    # What was copied before an upgrade was cut off is out of date where a letter has changed since.
+    verb = "REPLACE" if dialect == "mysql" else "INSERT"
     columns = ", ".join(("id", *_MOVED))
-    op.execute(f"INSERT INTO {_CONTENT} ({columns}) SELECT {columns} FROM {_LETTER}")
-    if op.get_context().dialect.name == "sqlite":
+    op.execute(f"{verb} INTO {_CONTENT} ({columns}) SELECT {columns} FROM {_LETTER}")
+    if dialect == "sqlite":
         _drop_on_sqlite()
     else:
         op.execute(f"ALTER TABLE {_LETTER} " + ", ".join(f"DROP COLUMN {column}" for column in _MOVED))
