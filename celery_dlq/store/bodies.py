@@ -20,15 +20,27 @@ INLINE = 32_768
 #: Bytes of the bodies that are read together, by a claim or otherwise; but one letter is, in any case.
 TOGETHER = 16 * 1_048_576
 
+# Bytes that come in the usual time over any network.
+_MUCH = 4 * 1_048_576
+
 SIZE = func.length(content.c.body).label("size")
 
 
 def body_of(letters: int) -> ColumnElement[bytes | None]:
     """The body, where it is read along with those of so many letters; NULL where it is too large for that.
-    Together they have no more than :data:`TOGETHER` bytes: how many there are is known only when they are
-    read, and by then it is too late to give that statement more time."""
-    most = min(INLINE, TOGETHER // max(1, letters))
-    return case((func.length(content.c.body) <= most, content.c.body)).label("body")
+    Together they have no more than :data:`TOGETHER` bytes."""
+    return case((func.length(content.c.body) <= _most(letters), content.c.body)).label("body")
+
+
+def give_time_along(connection: Connection, letters: int) -> None:
+    """As much as the bodies of so many letters may need that are read along."""
+    size = letters * _most(letters)
+    if size > _MUCH:
+        give_time(connection, size)
+
+
+def _most(letters: int) -> int:
+    return min(INLINE, TOGETHER // max(1, letters))
 
 
 def within(sizes: Iterable[int], most: int = TOGETHER) -> int:

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.states import Reason, State, Verdict
 from celery_dlq.store import tables
-from celery_dlq.store.bodies import SIZE, body_of
+from celery_dlq.store.bodies import SIZE, body_of, give_time_along
 from celery_dlq.store.drivers import MUCH
 from celery_dlq.store.fetch import fetch_all
 from celery_dlq.store.query import one_of
@@ -59,6 +59,7 @@ def read_contents(connection: Connection, numbers: Sequence[int]) -> dict[int, R
     see :data:`BODY_SIZE` and :data:`BODY`."""
     if not numbers:
         return {}
+    give_time_along(connection, len(numbers))
     these = _CONTENT.add_columns(body_of(len(numbers)))
     these = these.where(one_of(connection, content.c.id, numbers))
     return {row[0]: row for row in fetch_all(connection, these)}

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.letter import DeadLetter
 from celery_dlq.store import tables
-from celery_dlq.store.bodies import SIZE, body_of, read_bodies, within
+from celery_dlq.store.bodies import SIZE, body_of, give_time_along, read_bodies, within
 from celery_dlq.store.query import IS_CLAIMED, OF_LETTER, one_of
 from celery_dlq.store.rows import letter_from, stored_id
 
@@ -26,6 +26,7 @@ _READ = select(
 def read(connection: Connection, task_ids: Sequence[str]) -> tuple[list[DeadLetter], int]:
     """The letters of the first of ``task_ids``, and of how many of these they are."""
     keys = [stored_id(task_id) for task_id in task_ids]
+    give_time_along(connection, len(keys))
     these = _READ.add_columns(body_of(len(keys)))
     rows = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
     by_key = {row.task_id: row for row in rows}
