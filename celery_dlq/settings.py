@@ -230,7 +230,10 @@ class Settings:
         "for you to serve. Needs the extra prometheus.",
     )
     redrive_batch_size: int = _setting(
-        2_000, whole(1, 5_000), "Letters that a redrive claims, and sends, in one step."
+        2_000,
+        whole(1, 5_000),
+        "Letters that a redrive claims, and sends, in one step, at most: the first steps are smaller, and "
+        "so are all where they would take more than a quarter of dlq_claim_lease.",
     )
     claim_lease: float = _setting(
         120.0,

@@ -71,7 +71,9 @@ class _Way:
     ahead: deque[Future[Taken]] = field(default_factory=deque)
     sending: _Sending | None = None
     marked: Future[None] | None = None
+    #: What keeps it from going on; and of the store, what came while the rest was given back.
     error: str | None = None
+    failed: StoreError | None = None
 
 
 class Redrive:
@@ -154,21 +156,21 @@ class Redrive:
                 self._step(way, taken)
         finally:
             self._give_back(way)
-        if way.marked is not None:
-            way.marked.result()
+        if way.failed is not None:
+            raise way.failed
 
     def _next(self, way: _Way) -> Taken:
+        if way.marked is not None and way.marked.done():
+            # What is not marked counts as in hand, and would be waited for without end.
+            self._await_mark(way)
         if not way.ahead:
             self._claim_ahead(way, 1)
         taken = way.ahead.popleft().result()
         while way.ahead and not taken.letters:
             taken = way.ahead.popleft().result()  # of two at once, one may have taken all there was
-        if way.marked is not None and way.marked.done():
-            # What is not marked counts as in hand, and would be waited for without end.
-            way.marked.result()
         if taken.letters and way.ledger.is_stopped:
             # Since it was claimed: claiming is a batch ahead of sending.
-            self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
+            self._free(way, taken)
             return Taken(is_over=True)
         return taken
 
@@ -176,8 +178,7 @@ class Redrive:
         """Send a batch, while the next one is claimed and the last one marked; or wait."""
         if not taken.letters:
             self._finish(way)
-            if way.marked is not None:
-                way.marked.result()  # it may leave something to be taken
+            self._await_mark(way)  # it may leave something to be taken
             self._tell(way, taken.waits_for)
             if taken.wait_s:
                 self._clock.sleep(min(taken.wait_s, STEP_S))
@@ -196,10 +197,16 @@ class Redrive:
         while len(way.ahead) < most:
             way.ahead.append(way.beside.submit(way.ledger.take))
 
-    def _mark(self, way: _Way, settled: Settled) -> None:
+    def _await_mark(self, way: _Way) -> None:
         if way.marked is not None:
-            way.marked.result()
-        way.marked = way.marking.submit(way.ledger.settle, settled)
+            marked, way.marked = way.marked, None
+            marked.result()
+
+    def _mark(self, way: _Way, settled: Settled) -> None:
+        # Also when the one before has failed; they are made one after the other.
+        before, way.marked = way.marked, way.marking.submit(way.ledger.settle, settled)
+        if before is not None:
+            before.result()
 
     def _finish(self, way: _Way) -> None:
         """Mark what is written, once the broker has confirmed it."""
@@ -208,14 +215,25 @@ class Redrive:
             self._mark(way, self._settled(way, sending))
 
     def _give_back(self, way: _Way) -> None:
-        """Mark what is written, and free what was claimed ahead and is not sent any more."""
-        with contextlib.suppress(StoreError):  # of the batch before, which is told in the end
-            self._finish(way)
+        """Mark what is written, and free what was claimed ahead and is not sent any more; each also when
+        another could not be."""
+        self._tried(way, self._await_mark)
+        self._tried(way, self._finish)
         while way.ahead:
-            with contextlib.suppress(StoreError):  # its lease ends by itself
-                taken = way.ahead.popleft().result()
-                if taken.letters:
-                    self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
+            self._tried(way, self._await_mark)
+            with contextlib.suppress(StoreError):  # nothing is claimed, or the lease ends by itself
+                self._free(way, way.ahead.popleft().result())
+        self._tried(way, self._await_mark)
+
+    def _tried(self, way: _Way, step: Callable[[_Way], None]) -> None:
+        try:
+            step(way)
+        except StoreError as error:
+            way.failed = way.failed or error
+
+    def _free(self, way: _Way, taken: Taken) -> None:
+        if taken.letters:
+            self._mark(way, Settled(token=taken.token, unsent=_ids(taken.letters)))
 
     def _wait_for_queues(self, way: _Way) -> None:
         while way.error is None and (full := self._full_queues(way)):
@@ -282,7 +300,8 @@ class Redrive:
         settled.skipped |= sent.refused
         settled.unsent += sent.unsent
         if sent.uncertain or sent.error:
-            way.error = sent.error or "the broker did not confirm in time"
+            # Of two batches that fail, the first one says why.
+            way.error = way.error or sent.error or "the broker did not confirm in time"
         return settled
 
     def _tell(self, way: _Way, waits_for: str = "") -> None:

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from celery_dlq.errors import OperationError
 from celery_dlq.letter import DeadLetter
-from celery_dlq.operation import OperationState
+from celery_dlq.operation import Counts, OperationState
 from celery_dlq.redrive import guard
-from celery_dlq.redrive.pace import Pace
+from celery_dlq.redrive.pace import Pace, Steps
 from celery_dlq.redrive.room import Room, room_of
 from celery_dlq.store.base import Operation, Store
 
@@ -60,7 +60,7 @@ class Ledger:
     """Claims for an operation as much as it may send, and marks what was sent. Threads may claim at the same
     time, and while another one marks.
 
-    :param batch: letters of one claim.
+    :param batch: letters of one claim, at most.
     :param lease_s: how long a claim holds.
     """
 
@@ -80,9 +80,12 @@ class Ledger:
         self._batch, self._lease_s = batch, lease_s
         self._now, self._monotonic, self._should_stop = now, monotonic, should_stop
         self._pace = Pace(pacing.rate, pacing.ramp_s, monotonic=monotonic)
+        self._steps = Steps(lease_s)
         #: Letters that are claimed and not settled, by claim; of one that is being made, as many as it may
         #: take.
         self._in_hand: dict[str, int] = {}
+        #: When their claims were made.
+        self._claimed_at: dict[str, float] = {}
         #: Held while it is decided what is to be done next, and how much of it.
         self._deciding = threading.Lock()
         #: Held while the store is told what was sent, or asked: what it counts as sent is not added once
@@ -105,15 +108,15 @@ class Ledger:
             if not self.goes_on():
                 return Taken(is_over=True)
             # Asked first: what is given back while the store is asked for more is left, too.
-            is_last = not self._in_hand
-            room = room_of(self.operation.orders, self.counts)
+            is_last, counts = self._standing()
+            room = room_of(self.operation.orders, counts)
             if not room.size:
                 return self._no_room(room, is_last)
             delay_s = self._pace.delay_s()
             if delay_s:
                 return Taken(wait_s=delay_s)
             token = uuid.uuid4().hex
-            size = self._pace.batch_size(min(room.size, self._batch))
+            size = self._pace.batch_size(min(room.size, self._batch, self._steps.size))
             self._hold(token, size)
         return self._claim(token, size, is_last)
 
@@ -144,16 +147,28 @@ class Ledger:
 
         :raises StoreError: the store failed.
         """
+        canary = self.operation.orders.pacing.canary
         with self._marking:
-            unknown = self._in_hand[settled.token] - settled.known
+            in_hand = self._in_hand[settled.token]
+            unknown = in_hand - settled.known
             self._settle(settled, is_all=not unknown)
+            self._took(settled.token, in_hand)
             silent = len(settled.silent & settled.sent.keys())
+            was_canary = bool(canary) and guard.canary_is_out(canary, self.counts)
             with self._changing:
                 # Of what nothing is known stays in hand: this run is not done while its claim holds.
                 self._hold(settled.token, unknown)
                 self._count(
                     sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped)
                 )
+            if was_canary:
+                # What has ended before its mark may be counted twice, and more than the canary seem out.
+                self._read()
+
+    def _took(self, token: str, count: int) -> None:
+        began = self._claimed_at.pop(token, None)
+        if began is not None:
+            self._steps.took(count, self._monotonic() - began)
 
     def _settle(self, settled: Settled, *, is_all: bool) -> None:
         operation_id, token, now = self.operation.id, settled.token, self._now()
@@ -173,6 +188,19 @@ class Ledger:
         self._refresh()
         return self.operation
 
+    def _standing(self) -> tuple[bool, Counts]:
+        """Whether nothing is in hand, and the counts."""
+        is_last, counts = self._known()
+        if not is_last or counts.left:
+            return is_last, counts
+        # What had ended when the store was looked at, and was marked after that, is counted twice.
+        self._refresh()
+        return self._known()
+
+    def _known(self) -> tuple[bool, Counts]:
+        with self._changing:
+            return not self._in_hand, self.counts
+
     def _no_room(self, room: Room, is_last: bool) -> Taken:
         if self.counts.left <= self.counts.sending:
             return self._nothing_left(is_last)
@@ -180,7 +208,7 @@ class Ledger:
         return Taken(wait_s=WAIT_S, waits_for=room.waits_for)
 
     def _claim(self, token: str, size: int, is_last: bool) -> Taken:
-        taken = 0
+        taken, began = 0, self._monotonic()
         try:
             letters = self._claimed(token, size)
             taken = len(letters)
@@ -189,6 +217,7 @@ class Ledger:
         if not letters:
             return self._nothing_left(is_last)
         self._pace.took(taken)
+        self._claimed_at[token] = began
         return Taken(letters=letters, token=token)
 
     def _claimed(self, token: str, size: int) -> tuple[DeadLetter, ...]:
@@ -238,12 +267,15 @@ class Ledger:
 
     def _refresh(self) -> None:
         with self._marking:
-            found = self._store.operation(self.operation.id)
-            if found is None:
-                raise OperationError(f"Operation {self.operation.id} is gone from the store.")
-            with self._changing:
-                self.operation, self.counts = found, found.counts
-                self._count()
+            self._read()
+
+    def _read(self) -> None:
+        found = self._store.operation(self.operation.id)
+        if found is None:
+            raise OperationError(f"Operation {self.operation.id} is gone from the store.")
+        with self._changing:
+            self.operation, self.counts = found, found.counts
+            self._count()
 
     def _why_abort(self) -> str | None:
         orders, counts = self.operation.orders, self.counts
@@ -257,10 +289,11 @@ class Ledger:
         return guard.why_stop(orders.guard, self._store.recent_endings(self.operation.id, judged))
 
     def _move(self, to: OperationState, *, who: str, cause: str = "") -> None:
-        try:
-            self.operation = self._store.move_operation(
-                self.operation.id, to, who=who, cause=cause, now=self._now()
-            )
-        except OperationError:
-            # Somebody was quicker, and has paused or cancelled it.
-            self._refresh()
+        with self._marking:
+            try:
+                self.operation = self._store.move_operation(
+                    self.operation.id, to, who=who, cause=cause, now=self._now()
+                )
+            except OperationError:
+                # Somebody was quicker, and has paused or cancelled it.
+                self._read()

@@ -1,4 +1,4 @@
-"""How fast a redrive sends."""
+"""How fast a redrive sends, and in what steps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Callable
 
 #: A paced redrive sends in steps of about this many seconds, so that the rate holds evenly.
 STEP_S = 0.25
+
+#: Letters of the first step, and how many times larger than the last one a step may be.
+FIRST, GROWTH = 32, 8
+#: The part of its lease in which a claim is to be settled: others are made, and sent, before it.
+SHARE = 0.25
 
 
 class Pace:
@@ -57,3 +62,20 @@ class Pace:
         if self._sent < on_ramp:
             return math.sqrt(2 * self._ramp_s * self._sent / rate)
         return self._ramp_s + (self._sent - on_ramp) / rate
+
+
+class Steps:
+    """How many letters a step has: so many that their claim holds until they are marked, however long the
+    checks or the broker take.
+
+    :param lease_s: how long a claim holds, in seconds.
+    """
+
+    def __init__(self, lease_s: float) -> None:
+        self._in_time_s = SHARE * lease_s
+        self.size = FIRST
+
+    def took(self, count: int, seconds: float) -> None:
+        """``count`` letters took so long from their claim to their mark."""
+        in_time = count * self._in_time_s / seconds if seconds else math.inf
+        self.size = max(1, int(min(GROWTH * self.size, in_time)))

@@ -87,6 +87,7 @@ class _Confirming:
         self._framed = Framed(Producer(channel, auto_declare=False))
         self._open: list[_Batch] = []
         self._error: str | None = None
+        self._is_silent = False
         self._tag = 0
         channel.confirm_select()
         channel.events["basic_ack"].add(self._on_ack)
@@ -110,10 +111,12 @@ class _Confirming:
 
     def _finish(self, batch: _Batch) -> Sent:
         try:
-            if batch.sent.error is None:
+            # Where the wait has failed for the batch before, nothing comes any more.
+            if batch.sent.error is None and not self._is_silent:
                 self._await_confirms(batch)
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
             self._error = batch.sent.error = reason(error)
+            self._is_silent = True
         self._open.remove(batch)
         batch.sent.uncertain.extend(batch.waiting.values())
         return batch.sent

@@ -14,6 +14,7 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.letter import NO_TASK, Outcome
 from celery_dlq.operation import Checking, Guard, OperationState, Orders, Pacing, SendingState
 from celery_dlq.redrive import engine as module
+from celery_dlq.redrive.ledger import Ledger
 from celery_dlq.redrive.sent import Sent
 from celery_dlq.states import Reason, State
 from celery_dlq.store.sql_redrives import SQLRedrives
@@ -185,6 +186,19 @@ def test_an_outcome_that_comes_before_the_mark_stands(
     assert states() == {"a": "resolved"}
 
 
+def test_an_outcome_before_the_mark_is_counted_once(publisher, worker, redrive, fill, states, time):
+    fill(*"abcdef")
+
+    def once_written(_progress):
+        if len(publisher.batches) == 1:
+            worker.run()
+            time.pass_(0.6)  # the next look at the store is due
+
+    done = redrive(on_progress=once_written)
+    assert (done.state, done.counts.out, done.counts.left) == (OperationState.DONE, 6, 0)
+    assert len(publisher.sent) == 6
+
+
 def test_a_stop_is_heeded_between_batches(publisher, redrive, fill, states):
     fill(*"abcd")
     paused = redrive(should_stop=lambda: bool(publisher.batches))
@@ -305,6 +319,64 @@ def test_a_mark_that_fails_is_the_end_of_the_run(store, publisher, redrive, fill
     assert publisher.sent == ["a", "b"]
 
 
+def test_what_follows_a_mark_that_failed_is_marked_or_given_back(
+    store, publisher, redrive, fill, states, monkeypatch
+):
+    mark, asked = store.end_claim, []
+
+    def away_at_first(*args, **options):
+        asked.append(1)
+        if len(asked) == 1:
+            raise StoreUnavailable
+        return mark(*args, **options)
+
+    fill(*"abcdefghij")
+    monkeypatch.setattr(store, "end_claim", away_at_first)
+    with pytest.raises(StoreUnavailable):
+        redrive()
+    unmarked = {name for name, state in states().items() if state == "claimed"}
+    assert unmarked == {"a", "b"}
+    assert {name for name, state in states().items() if state == "redriven"} == {
+        *publisher.sent
+    } - unmarked
+
+
+def test_of_two_batches_that_fail_the_first_one_says_why(publisher, redrive, fill):
+    fill(*"abcd")
+    publisher.answers[1] = Sent(uncertain=["a", "b"], error="no exchange")
+    publisher.answers[2] = Sent(uncertain=["c", "d"], error="timed out")
+    assert redrive().cause == "no exchange"
+
+
+@pytest.mark.parametrize("letter_s", [0.01, 0.8])
+def test_however_slow_it_is_each_claim_is_marked_before_it_ends(
+    publisher, redrive, fill, time, monkeypatch, letter_s
+):
+    names = [f"{number:03}" for number in range(600)]
+    fill(*names)
+    take, taken = Ledger.take, threading.Semaphore(0)
+
+    def counted(ledger):
+        try:
+            return take(ledger)
+        finally:
+            taken.release()
+
+    def slowly(letters):
+        if not publisher.batches:
+            assert taken.acquire(timeout=20)  # its own
+        assert taken.acquire(timeout=20), "the next claim is made before this batch is sent"
+        assert len(publisher.batches) < 200, "it goes round in circles"
+        time.pass_(letter_s * len(letters))
+
+    monkeypatch.setattr(Ledger, "take", counted)
+    publisher.before = slowly
+    orders = Orders(pacing=Pacing(batch=100), guard=Guard(enabled=False))
+    done = redrive(orders=orders)
+    assert (done.state, done.counts.out) == (OperationState.DONE, 600)
+    assert sorted(publisher.sent) == names, "each once"
+
+
 def test_a_redriven_letter_is_taken_only_by_name(store, redrive, fill):
     fill("a")
     redrive()
@@ -361,6 +433,25 @@ class TestCanary:
         done = redrive(canary=3)
         assert done.state is OperationState.DONE
         assert publisher.batches == [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
+
+    def test_that_ends_in_part_before_its_mark_is_waited_for(
+        self, publisher, redrive, fill, time, store, monkeypatch
+    ):
+        fill(*"abcdef")
+        ended = Outcome(task_id="a", redrive=1, succeeded_at=time.now, worker="w")
+        settle, looked = Ledger.settle, []
+
+        def look_first(ledger, settled):
+            if not looked:
+                looked.append(1)
+                store.record_outcomes([ended])
+                time.pass_(0.6)  # the next look at the store is due
+                assert ledger.goes_on()
+            settle(ledger, settled)
+
+        monkeypatch.setattr(Ledger, "settle", look_first)
+        assert redrive(canary=2, should_stop=lambda: bool(time.slept[3:])).counts.out == 2
+        assert publisher.batches == [["a", "b"]]
 
     def test_that_fails_ends_the_operation(self, publisher, worker, redrive, fill, states, time):
         fill(*"abcdefg")

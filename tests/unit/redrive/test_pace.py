@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.redrive.pace import STEP_S, Pace
+from celery_dlq.redrive.pace import STEP_S, Pace, Steps
 
 
 class Clock:
@@ -99,3 +99,25 @@ def test_steps_are_short_even_at_low_rates():
 @pytest.mark.parametrize("ramp_s", [0.0, 10.0])
 def test_the_first_goes_at_once(ramp_s):
     assert paced(0.001, ramp_s)[0].delay_s() == 0.0
+
+
+@given(st.floats(0.001, 1.0), st.floats(60, 600))
+def test_claims_are_marked_within_their_lease_however_long_a_letter_takes(letter_s, lease_s):
+    steps = Steps(lease_s)
+    for _ in range(50):
+        # One is sent, and as many have been claimed ahead.
+        took_s = 2 * steps.size * letter_s
+        assert took_s <= max(lease_s, 64 * letter_s)
+        steps.took(steps.size, took_s)
+    assert steps.size * 2 * letter_s <= max(lease_s / 4, 2 * letter_s)
+
+
+def test_steps_grow_while_they_take_no_time():
+    steps = Steps(120.0)
+    first = steps.size
+    steps.took(1, 0.0)
+    assert steps.size > first
+    steps.took(1_000, 3_600.0)
+    assert steps.size == 8
+    steps.took(1, 3_600.0)
+    assert steps.size == 1

@@ -210,6 +210,20 @@ def test_after_a_failure_nothing_more_is_written(confirming):
     assert "gone" in last.error
 
 
+def test_where_the_wait_for_one_batch_has_failed_the_next_one_is_not_waited_for(confirming):
+    asked = []
+
+    def answer(channel):
+        asked.append(1)
+        raise ConnectionResetError("no exchange")
+
+    publisher = confirming(answer)
+    first, second = publisher.begin(LETTERS[:2]), publisher.begin(LETTERS[2:])
+    assert "no exchange" in first().error
+    assert outcome(second()) == ([], [], [], ["c", "d"])
+    assert len(asked) == 1
+
+
 def test_a_second_batch_counts_on(confirming):
     publisher = confirming(lambda channel: channel.fire("basic_ack", len(channel.published), True))
     assert outcome(publisher.send(LETTERS[:2]))[0] == ["a", "b"]
