@@ -172,6 +172,10 @@ class Redrive:
             # Since it was claimed: claiming is a batch ahead of sending.
             self._free(way, taken)
             return Taken(is_over=True)
+        if taken.letters and way.ledger.is_late(taken):
+            # The batch before has taken so long. What is claimed anew has all of its time.
+            self._free(way, taken)
+            return Taken()
         return taken
 
     def _step(self, way: _Way, taken: Taken) -> None:

@@ -147,23 +147,25 @@ class Ledger:
 
         :raises StoreError: the store failed.
         """
-        canary = self.operation.orders.pacing.canary
         with self._marking:
             in_hand = self._in_hand[settled.token]
             unknown = in_hand - settled.known
             self._settle(settled, is_all=not unknown)
             self._took(settled.token, in_hand)
-            silent = len(settled.silent & settled.sent.keys())
-            was_canary = bool(canary) and guard.canary_is_out(canary, self.counts)
+            canary = self.operation.orders.pacing.canary
+            is_asked = bool(canary) and guard.canary_is_out(canary, self.counts)
+            if is_asked:
+                # What had ended before its mark would be counted twice, and more than the canary seem out.
+                self._read()
             with self._changing:
                 # Of what nothing is known stays in hand: this run is not done while its claim holds.
                 self._hold(settled.token, unknown)
-                self._count(
-                    sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped)
-                )
-            if was_canary:
-                # What has ended before its mark may be counted twice, and more than the canary seem out.
-                self._read()
+                if not is_asked:
+                    self._add(settled)
+
+    def is_late(self, taken: Taken) -> bool:
+        """Whether its claim may end before it is marked."""
+        return self._steps.is_late(self._monotonic() - self._claimed_at[taken.token])
 
     def _took(self, token: str, count: int) -> None:
         began = self._claimed_at.pop(token, None)
@@ -242,6 +244,10 @@ class Ledger:
         # What is in hand may come back unsent.
         self.is_done = is_last
         return Taken(is_over=self.is_done)
+
+    def _add(self, settled: Settled) -> None:
+        silent = len(settled.silent & settled.sent.keys())
+        self._count(sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped))
 
     def _count(self, *, sent: int = 0, unknown: int = 0, skipped: int = 0) -> None:
         known = self.counts

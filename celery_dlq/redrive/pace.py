@@ -12,6 +12,8 @@ STEP_S = 0.25
 FIRST, GROWTH = 32, 8
 #: The part of its lease in which a claim is to be settled: others are made, and sent, before it.
 SHARE = 0.25
+#: The part of its lease after which a claim is given back rather than sent.
+LATE = 0.5
 
 
 class Pace:
@@ -66,16 +68,22 @@ class Pace:
 
 class Steps:
     """How many letters a step has: so many that their claim holds until they are marked, however long the
-    checks or the broker take.
+    checks or the broker take for each.
 
     :param lease_s: how long a claim holds, in seconds.
     """
 
     def __init__(self, lease_s: float) -> None:
-        self._in_time_s = SHARE * lease_s
+        self._lease_s = lease_s
         self.size = FIRST
 
     def took(self, count: int, seconds: float) -> None:
         """``count`` letters took so long from their claim to their mark."""
-        in_time = count * self._in_time_s / seconds if seconds else math.inf
-        self.size = max(1, int(min(GROWTH * self.size, in_time)))
+        in_time = SHARE * count * self._lease_s / seconds if seconds else math.inf
+        # The time of a small step is no longer that of its letters.
+        least = 1 if self.is_late(seconds) else min(FIRST, self.size)
+        self.size = max(least, int(min(GROWTH * self.size, in_time)))
+
+    def is_late(self, seconds: float) -> bool:
+        """Whether a claim that was made so long ago may end before its letters are marked."""
+        return seconds > LATE * self._lease_s

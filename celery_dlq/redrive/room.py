@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from celery_dlq.operation import Counts, Orders
+from celery_dlq.operation import Counts, Orders, Pacing
 from celery_dlq.redrive.guard import canary_succeeded, least_of
 
 
@@ -20,16 +20,18 @@ def room_of(orders: Orders, counts: Counts) -> Room:
     """The room that an operation has when its letters are where ``counts`` says."""
     left = max(0, counts.left - counts.sending)
     if not canary_succeeded(orders.pacing.canary, counts):
-        return _with_canary(orders.pacing.canary, counts, left)
+        return _with_canary(orders.pacing, counts, left)
     ahead = _ahead(orders, counts)
     if ahead is None or left <= ahead:
         return Room(left)
     return Room(max(0, ahead), f"the outcomes of {counts.sent + counts.sending}")
 
 
-def _with_canary(canary: int, counts: Counts, left: int) -> Room:
-    missing = max(0, canary - counts.out - counts.sending)
-    return Room(min(left, missing), "the canary")
+def _with_canary(pacing: Pacing, counts: Counts, left: int) -> Room:
+    missing = pacing.canary - counts.out - counts.sending
+    if pacing.max_in_flight is not None:
+        missing = min(missing, pacing.max_in_flight - counts.sent - counts.sending)
+    return Room(min(left, max(0, missing)), "the canary")
 
 
 def _ahead(orders: Orders, counts: Counts) -> int | None:

@@ -54,8 +54,9 @@ MUCH = "celery_dlq_much"
 _SLOW = 1_048_576
 
 _MORE_TIME = text(
-    "SELECT set_config('statement_timeout', (setting::bigint + :more)::text, true)"
-    " FROM pg_settings WHERE name = 'statement_timeout' AND setting <> '0'"
+    "SELECT set_config('statement_timeout',"
+    " (1000 * extract(epoch from known::interval)::numeric + :more)::bigint::text, true)"
+    " FROM current_setting('statement_timeout') AS known WHERE known <> '0'"
 )
 
 W = TypeVar("W", Insert, Update)

@@ -31,8 +31,8 @@ _LATE = frozenset({"57014", "55P03", 1205, 1969, 3024})
 # PostgreSQL: read_only_sql_transaction. MySQL: --read-only, and the same of a whole server.
 _READ_ONLY = frozenset({"25006", 1290, 1836})
 
-# PostgreSQL: insufficient_privilege. MySQL: no right to a table, or to a column.
-_FORBIDDEN = frozenset({"42501", 1142, 1143})
+# PostgreSQL: insufficient_privilege. MySQL: no such right in a database, to a table, or to a column.
+_FORBIDDEN = frozenset({"42501", 1044, 1142, 1143})
 
 # PostgreSQL: program_limit_exceeded.
 _TOO_LARGE = "54000"
@@ -41,7 +41,7 @@ _TOO_LARGE = "54000"
 # many connections, access denied, unknown database, shutting down, too many of a user, and the
 # client's own connection errors.
 _AWAY_CLASSES = ("08", "28", "3D", "53", "57")
-_AWAY = frozenset({1040, 1044, 1045, 1049, 1053, 1203, *range(2000, 2100)})
+_AWAY = frozenset({1040, 1045, 1049, 1053, 1203, *range(2000, 2100)})
 
 
 def is_repeatable(error: exc.DBAPIError) -> bool:

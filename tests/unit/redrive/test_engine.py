@@ -377,6 +377,30 @@ def test_however_slow_it_is_each_claim_is_marked_before_it_ends(
     assert sorted(publisher.sent) == names, "each once"
 
 
+def test_what_was_claimed_ahead_of_a_slow_batch_is_claimed_anew(
+    store, publisher, redrive, fill, time, once_claimed, monkeypatch
+):
+    fill(*"abcdef")
+    is_claimed = once_claimed(4)
+    wait, release, released = publisher.before, store.release_sendings, []
+
+    def releasing(operation_id, token, ids):
+        released.extend(ids)
+        return release(operation_id, token, ids)
+
+    def slow_at_first(letters):
+        if not publisher.batches:
+            wait(letters)
+            assert is_claimed()
+            time.pass_(100)  # of a lease of 120 s
+
+    publisher.before = slow_at_first
+    monkeypatch.setattr(store, "release_sendings", releasing)
+    assert redrive().counts.out == 6
+    assert released == ["c", "d"]
+    assert sorted(publisher.sent) == list("abcdef"), "each once"
+
+
 def test_a_redriven_letter_is_taken_only_by_name(store, redrive, fill):
     fill("a")
     redrive()

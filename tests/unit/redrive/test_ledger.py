@@ -9,6 +9,7 @@ import pytest
 
 from celery_dlq import Filter
 from celery_dlq.errors import StoreError
+from celery_dlq.letter import Outcome
 from celery_dlq.operation import Counts, Guard, OperationState, Orders, Pacing
 from celery_dlq.redrive.ledger import Ledger, Settled
 
@@ -93,6 +94,29 @@ def test_claims_at_the_same_time_take_no_more_than_there_is_room_for(ledger, sto
     (other,) = beside
     assert (other.letters, other.is_over) == ((), False)
     assert other.waits_for
+
+
+def test_a_mark_makes_no_room_beside_a_canary(ledger, store, time, monkeypatch):
+    orders = Orders(pacing=Pacing(canary=2))
+    assert ledger.goes_on()  # it looks at the store once
+    monkeypatch.setattr(ledger, "operation", replace(ledger.operation, orders=orders))
+    first, seen = ledger.take(), []
+    ended = Outcome(task_id="a", redrive=1, succeeded_at=time.now, worker="w")
+    store.record_outcomes([ended])
+    ledger._refresh()
+    monkeypatch.setattr(ledger, "operation", replace(ledger.operation, orders=orders))
+    look = store.operation
+
+    def looking(operation_id):
+        seen.append(ledger.take().letters)
+        return replace(look(operation_id), orders=orders)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "operation", looking)
+        ledger.settle(Settled(token=first.token, sent={"a": "", "b": ""}))
+    assert seen == [()]
+    assert (ledger.counts.succeeded, ledger.counts.sent) == (1, 1)
+    assert ledger.take().letters == ()
 
 
 def test_what_a_claim_did_not_take_is_left(ledger, store, monkeypatch):

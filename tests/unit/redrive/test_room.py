@@ -24,6 +24,12 @@ def test_a_canary_goes_first_and_alone():
     assert size(Counts(planned=3), canary=3) == 3
 
 
+def test_no_more_of_a_canary_is_in_flight_than_was_ordered():
+    assert size(Counts(planned=900), canary=5, max_in_flight=2) == 2
+    assert size(Counts(planned=900, sent=1, sending=1), canary=5, max_in_flight=2) == 0
+    assert size(Counts(planned=900, sent=1, succeeded=3), canary=5, max_in_flight=2) == 1
+
+
 def test_a_skipped_letter_is_no_canary():
     assert size(Counts(planned=900, skipped=10, sent=3), canary=5) == 2
 

@@ -135,7 +135,12 @@ def test_what_only_this_record_causes_is_told_from_a_store_that_fails(error, url
 
 @pytest.mark.parametrize(
     ("error", "url"),
-    [(postgres("42501"), POSTGRES), (mysql(1142), MYSQL), (mysql(1143), MYSQL)],
+    [
+        (postgres("42501"), POSTGRES),
+        (mysql(1044), MYSQL),
+        (mysql(1142), MYSQL),
+        (mysql(1143), MYSQL),
+    ],
 )
 def test_a_right_that_is_missing_is_to_be_given(error, url):
     found = store_error(error, url)
