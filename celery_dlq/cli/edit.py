@@ -27,7 +27,7 @@ def edit(cli: Any, task_id: str) -> None:
     letter = session.letter(task_id)
     text = text_to_edit(cli.app, letter)
     while True:
-        edited = click.edit(text, extension=".json")
+        edited = _edited(text)
         if edited is None or edited == text:
             raise RepairError(
                 "Nothing was changed; save the file with other contents to change it."
@@ -41,6 +41,20 @@ def edit(cli: Any, task_id: str) -> None:
             session.screen.show(Block("Changed", diff))
             session.done(f"Send it back: {session.command('redrive', letter.task_id)}")
             return
+
+
+def _edited(text: str) -> str | None:
+    """What the editor makes of ``text``; None when it leaves the file as it is.
+
+    :raises RepairError: the file is gone, or cannot be made.
+    """
+    try:
+        return click.edit(text, extension=".json")
+    except OSError as error:
+        raise RepairError(
+            f"Nothing was changed: what was edited cannot be read ({error}); "
+            "let the editor save the file that it was given."
+        ) from error
 
 
 def _ask_again(error: RepairError) -> None:

@@ -129,7 +129,8 @@ def _guard_options() -> Options:
         ),
         "least": _count(
             "--guard-least",
-            f"Outcomes before that share means something. Default: {_GUARD.least}.", "least",
+            "Outcomes before that share means something, or as many as the window has, if fewer. "
+            f"Default: {_GUARD.least}.", "least",
         ),
         "in_a_row": _count(
             "--guard-in-a-row", f"Stop after so many failures in a row. Default: {_GUARD.in_a_row}.",

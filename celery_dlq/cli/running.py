@@ -56,10 +56,14 @@ def run_shown(session: Session, act: Act) -> Operation:
             raise
         stopped = should_stop()
     if stopped and operation.state not in ENDED:
-        session.cli.error("Interrupted.")
-        _tell_unfinished(session, operation)
-        click.get_current_context().exit(INTERRUPTED)
+        _end_interrupted(session, operation)
     return operation
+
+
+def _end_interrupted(session: Session, operation: Operation) -> NoReturn:
+    session.cli.error("Interrupted.")
+    _tell_unfinished(session, operation)
+    click.get_current_context().exit(INTERRUPTED)
 
 
 def _step(progress: Progress, speed: Speed) -> Step:
@@ -105,13 +109,16 @@ def await_outcomes(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Operation:
     """Wait until every message that was sent has its outcome, for ``seconds`` at most; Ctrl-C ends the
-    waiting."""
+    command."""
     deadline = monotonic() + seconds
     with shown_progress(session.cli, "Waiting") as show, stopping_on_interrupt() as should_stop:
         while operation.counts.sent and monotonic() < deadline and not should_stop():
             sleep(_LOOK_S)
             operation = session.store.operation(operation.id) or operation
             show(_waiting_step(operation.counts))
+        stopped = should_stop()
+    if stopped:
+        _end_interrupted(session, operation)
     return operation
 
 
@@ -129,7 +136,9 @@ def end(session: Session, operation: Operation, *, left_alone: bool, waited: boo
     for sentence in summary(operation.counts):
         tell(sentence)
     unsent = operation.counts.left - operation.counts.sending
-    if unsent > 0 and operation.state in ENDED:
+    if unsent > 0 and operation.state is OperationState.DONE:
+        tell(f"{unsent:,} were not dead any more when it came to them; somebody else had them.")
+    elif unsent > 0 and operation.state in ENDED:
         tell(f"{unsent:,} were not sent and are as they were.")
     if operation.state is not OperationState.DONE:
         cause = f": {for_app(operation.cause)}" if operation.cause else ""
@@ -142,7 +151,7 @@ def end(session: Session, operation: Operation, *, left_alone: bool, waited: boo
 def _status(operation: Operation, *, left_alone: bool, waited: bool) -> int:
     counts = operation.counts
     # Without waiting, which outcomes are there already is chance, and says nothing.
-    missing = counts.skipped or (waited and counts.succeeded < counts.out)
+    missing = counts.skipped or counts.left or (waited and counts.succeeded < counts.out)
     if operation.state is OperationState.DONE and not missing and not left_alone:
         return DONE
     return PARTLY if counts.out else FAILED

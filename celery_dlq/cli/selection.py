@@ -24,7 +24,9 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
     :raises UnknownGroup: nothing has the fingerprint.
     :raises AmbiguousId: several letters have one of the ids, or several groups the fingerprint.
     """
-    named = bool(ids) or wanted.restricts
+    # The state that letters are in anyway narrows nothing down.
+    is_default = wanted.states == {State.DEAD}
+    named = bool(ids) or (replace(wanted, states=frozenset()) if is_default else wanted).restricts
     if everything and named:
         raise click.UsageError("--all contradicts ids and filters; leave one of them out.")
     if not everything and not named:

@@ -66,6 +66,15 @@ def test_what_is_refused_changes_nothing(run, store, editor, change, words):
     assert store.changes_of("0d3f1111") == []
 
 
+def test_an_editor_that_leaves_no_file_changes_nothing(run, store, editor):
+    store.save([letter("0d3f1111")])
+    editor("import os; os.remove(path); sys.exit()")
+    result = run("edit", "0d3f")
+    assert result.exit_code == 1
+    assert "Nothing was changed: what was edited cannot be read" in result.stderr
+    assert store.get("0d3f1111").envelope == letter("0d3f1111").envelope
+
+
 def test_at_a_terminal_one_may_try_again(run, store, editor, monkeypatch):
     monkeypatch.setattr(module, "is_terminal", lambda _: True)
     store.save([letter("0d3f1111")])

@@ -132,6 +132,7 @@ def test_ids_are_completed_and_named_once(run, orders, fake):
     ("args", "message"),
     [
         ([], "Name ids or filters, or say --all"),
+        (["--state", "dead"], "Name ids or filters, or say --all"),
         (["--all", "a1"], "--all contradicts"),
         (["--all", "--task", "charge"], "--all contradicts"),
         (["--all", "--state", "redriven"], "--all contradicts"),
@@ -304,6 +305,14 @@ def test_the_guard_says_why_it_stopped(run, orders, fake, operation):
     assert "Next: mend the cause" in result.stderr
 
 
+def test_what_somebody_else_has_had_is_not_as_it_was(run, orders, fake, operation):
+    fake.answer = operation(state=OperationState.DONE, succeeded=2)
+    result = run("redrive", "--all", "--yes")
+    assert result.exit_code == 4
+    assert "1 were not dead any more when it came to them" in result.stderr
+    assert "as they were" not in result.stderr
+
+
 def test_what_keeps_it_from_going_on_pauses_it(run, orders, fake, operation):
     fake.answer = operation(
         state=OperationState.PAUSED, sent=1, sending=1, cause="the broker\nwent away"
@@ -329,6 +338,22 @@ def test_detached_it_is_left_to_a_worker(run, orders, fake, operation):
         "Operation 3fa91111aaaa of 3 dead letters is left to a worker. "
         "See: celery dlq operations show 3fa91111aaaa\n"
     )
+
+
+def test_ctrl_c_ends_the_waiting_and_tells_what_is_awaited(
+    run, orders, fake, operation, monkeypatch
+):
+    fake.answer = operation(state=OperationState.DONE, sent=3)
+
+    def look(*_args):
+        signal.raise_signal(signal.SIGINT)
+        return fake.answer
+
+    monkeypatch.setattr(SQLStore, "operation", look)
+    result = run("redrive", "--all", "--yes", "--wait", "1m")
+    assert result.exit_code == 130
+    assert "Interrupted.\nSent 3 of 3 dead letters: 3 awaited." in result.stderr
+    assert "Next: outcomes are awaited" in result.stderr
 
 
 def test_waiting_makes_the_outcome_part_of_the_status(run, orders, fake, operation, monkeypatch):
