@@ -37,8 +37,10 @@ def _judge(app: Any, question: Mapping[str, Any], timeout_s: float) -> str:
     # Who asked may be dead by then: it ends by itself.
     signal.setitimer(signal.ITIMER_REAL, timeout_s + 1.0)
     try:
-        payload = read_payload(Envelope.from_dict(question["envelope"]), accepted_by(app))
-        _run(app.tasks[question["task"]], question["task_id"], payload)
+        envelope = Envelope.from_dict(question["envelope"])
+        payload = read_payload(envelope, accepted_by(app))
+        request = {"id": question["task_id"], "delivery_info": _delivery_info(envelope)}
+        _run(app.tasks[question["task"]], payload, request)
     except Ignore:
         return ""
     except BaseException as error:  # noqa: BLE001 - tasks may raise anything
@@ -48,12 +50,22 @@ def _judge(app: Any, question: Mapping[str, Any], timeout_s: float) -> str:
     return ""
 
 
-def _run(task: Any, task_id: str, payload: Payload) -> None:
+def _delivery_info(envelope: Envelope) -> dict[str, Any]:
+    """As a worker's, for tasks that read it."""
+    return {
+        "exchange": envelope.exchange,
+        "routing_key": envelope.routing_key,
+        "priority": envelope.properties.get("priority"),
+        "redelivered": False,
+    }
+
+
+def _run(task: Any, payload: Payload, request: Mapping[str, Any]) -> None:
     hook = getattr(task, "validate", None)
     function = hook if callable(hook) else task.run
     _task_stack.push(task)
     # Called directly, retry() raises the error and sends nothing.
-    task.push_request(id=task_id, args=payload.args, kwargs=payload.kwargs, called_directly=True)
+    task.push_request(**request, args=payload.args, kwargs=payload.kwargs, called_directly=True)
     try:
         function(*payload.args, **payload.kwargs)
     finally:

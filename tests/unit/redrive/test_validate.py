@@ -36,6 +36,10 @@ def body(self, amount):
     assert self.request.id == "0d3f" and current_task.name == "body"
     if amount < 0: raise ValueError("below zero")
 
+@app.task(shared=False, name="reads", bind=True)
+def reads(self):
+    raise ValueError(sorted(self.request.delivery_info.items()))
+
 def check(self, amount):
     if amount < 0: raise ValueError(f"{self.name} of {amount}")
 
@@ -96,6 +100,11 @@ def test_without_a_hook_the_body_is(why):
     assert why("body", 5) is None
     assert why("body", -5) == "its validation failed: ValueError: below zero"
     assert why("body", "five").startswith("its validation failed: TypeError")
+
+
+def test_its_request_says_where_it_came_from(why):
+    named = [("exchange", ""), ("priority", 0), ("redelivered", False), ("routing_key", "celery")]
+    assert why("reads") == f"its validation failed: ValueError: {named}"
 
 
 def test_it_has_no_input_and_its_output_goes_nowhere(why):
