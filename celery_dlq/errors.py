@@ -60,6 +60,10 @@ class RedriveError(CeleryDLQError):
     """The redrive could not be carried out; run: celery -A <app> dlq doctor."""
 
 
+class SandboxError(RedriveError):
+    """Letters cannot be tried for --validate: no other process can import the app."""
+
+
 class RepairError(CeleryDLQError):
     """The message cannot be changed like this; see docs/howto/repair-letters.md."""
 

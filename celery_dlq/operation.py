@@ -17,7 +17,7 @@ class OperationState(str, Enum):
     PLANNED = "planned"
     #: Somebody sends, or will go on after a crash.
     RUNNING = "running"
-    #: Stopped by a person; goes on when one says so.
+    #: Stopped by a person, or by what kept it from going on; goes on when a person says so.
     PAUSED = "paused"
     #: All that was planned is sent or skipped. Outcomes may still come in.
     DONE = "done"

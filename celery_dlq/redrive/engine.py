@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import RedriveError, StoreError
+from celery_dlq.errors import RedriveError, SandboxError, StoreError
 from celery_dlq.letter import DeadLetter
 from celery_dlq.operation import Orders
 from celery_dlq.redrive.canvas import reopen_chords
@@ -38,6 +38,8 @@ class Run:
 
     operation: Operation
     error: str | None = None
+    #: Whether it would keep the next run in this process from going on, too.
+    lasts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,7 @@ class _Way:
     marked: Future[None] | None = None
     #: What keeps it from going on; and of the store, what came while the rest was given back.
     error: str | None = None
+    lasts: bool = False
     failed: StoreError | None = None
 
 
@@ -105,9 +108,9 @@ class Redrive:
         try:
             with self._opened(ledger, on_progress) as way:
                 self._send_all(way)
-            return Run(ledger.close(), way.error)
+            return Run(ledger.close(), way.error, way.lasts)
         except RedriveError as error:
-            return Run(ledger.close(), str(error))
+            return Run(ledger.close(), str(error), isinstance(error, SandboxError))
 
     def _batch(self, orders: Orders) -> int:
         most = orders.pacing.batch or self._settings.redrive_batch_size
@@ -258,7 +261,7 @@ class Redrive:
         try:
             ready, changes = self._prepare(way, taken.letters, settled)
         except RedriveError as error:
-            way.error = str(error)
+            way.error, way.lasts = str(error), isinstance(error, SandboxError)
             return _Sending(settled=Settled(token=taken.token, unsent=_ids(taken.letters)))
         if not ready or not self._reopen_chords(way, ready, settled):
             return _Sending(settled=settled)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from celery_dlq.errors import OperationError, StoreError, UnknownOperation
+from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, UnknownOperation
 from celery_dlq.operation import Counts, OperationState, Orders
 from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.engine import OnProgress, Redrive, Run
@@ -119,17 +119,21 @@ class Operations:
             return run.operation
 
     def carry_on(self, operation_id: str, should_stop: Callable[[], bool]) -> Run | None:
-        """Begin or go on with it for whoever left it; None when somebody else does. What keeps it from
-        going on may be gone at the next try."""
+        """Begin or go on with it for whoever left it; None when somebody else does. What would keep each
+        further try from going on pauses it, with that as its cause; other trouble may be gone at the next.
+
+        :raises StoreError: the store failed.
+        """
         with self._held(operation_id) as is_kept:
             operation = None if is_kept is None else self._store.operation(operation_id)
             if operation is None or is_kept is None or not self._may_carry_on(operation):
                 return None
             if operation.state is OperationState.PLANNED:
                 operation = self._move(operation_id, OperationState.RUNNING, operation.who)
-            return self._redrive(
-                operation, lambda _progress: None, lambda: should_stop() or not is_kept()
-            )
+            run = self._carried_on(operation, lambda: should_stop() or not is_kept())
+            if run.error is not None and run.lasts and is_kept():
+                return self._given_up(operation, run.error)
+            return run
 
     def left(self) -> list[Operation]:
         """Operations that wait for a worker, or that somebody runs, the oldest first. Without those of
@@ -180,6 +184,19 @@ class Operations:
     ) -> Run:
         redrive = Redrive(self._means)
         return redrive.run(operation, on_progress=on_progress, should_stop=should_stop)
+
+    def _carried_on(self, operation: Operation, should_stop: Callable[[], bool]) -> Run:
+        try:
+            return self._redrive(operation, lambda _progress: None, should_stop)
+        except (StoreError, OperationError):
+            raise
+        except CeleryDLQError as error:
+            return Run(operation, _cause_of(error), lasts=True)
+
+    def _given_up(self, operation: Operation, cause: str) -> Run:
+        with contextlib.suppress(OperationError):  # somebody has ended it meanwhile
+            self._pause(operation.id, f"worker {self._host}", cause)
+        return Run(self.get(operation.id), cause, lasts=True)
 
     @contextlib.contextmanager
     def _held(self, operation_id: str) -> Iterator[Callable[[], bool] | None]:

@@ -127,7 +127,7 @@ def import_transform(name: str) -> Transform:
         found: Any = import_from_cwd(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RepairError(
             f"--transform {name} cannot be imported: {type(error).__name__}: {safe_message(error)}"
         ) from error

@@ -13,19 +13,22 @@ import time
 from types import TracebackType
 from typing import IO, Any, cast
 
-from celery_dlq.errors import RedriveError
+from celery_dlq.errors import SandboxError
 from celery_dlq.letter import DeadLetter
 from celery_dlq.redrive.payload import task_of
 
 #: Seconds in which the process has to import the app.
 START_TIMEOUT_S = 60.0
+#: What holds an app under these names holds it in this process only: Celery remembers which one is current,
+#: and a script is another module where it is imported.
+_NOT_ITS_OWN = frozenset({"celery", "__main__", "__mp_main__"})
 
 
 class Validator:
     """Asks a process about one letter after the other. One that hangs or dies is replaced.
 
     :param timeout_s: what one letter may take.
-    :raises RedriveError: no other process could find the app.
+    :raises SandboxError: no other process could find the app.
     """
 
     def __init__(self, app: Any, *, timeout_s: float) -> None:
@@ -47,7 +50,7 @@ class Validator:
         """What the task's ``validate()`` raises for ``letter``, or its body where it has none; None
         when it raises nothing.
 
-        :raises RedriveError: the process cannot import the app.
+        :raises SandboxError: the process cannot import the app.
         """
         process = self._process = self._process or self._started()
         self._tell(process, letter)
@@ -73,8 +76,8 @@ class Validator:
             why = json.loads(_read_line(process, START_TIMEOUT_S) or b'{"why": "it died"}')["why"]
             if not why:
                 return process
-            raise RedriveError(f"{self._where} cannot be imported for --validate: {why}")
-        raise RedriveError(
+            raise SandboxError(f"{self._where} cannot be imported for --validate: {why}")
+        raise SandboxError(
             f"{self._where} was not imported within {START_TIMEOUT_S:g} s for --validate"
         )
 
@@ -103,16 +106,29 @@ class Validator:
 def where_is(app: Any) -> str:
     """Where another process finds ``app``, as ``module:attribute``.
 
-    :raises RedriveError: no module that can be imported has it.
+    :raises SandboxError: no module that can be imported has it.
     """
-    for name, module in sorted(sys.modules.items()):
-        held = dict(getattr(module, "__dict__", None) or {})
-        found = [attribute for attribute, value in held.items() if value is app]
-        if found and name != "__main__":
-            return f"{name}:{found[0]}"
-    raise RedriveError(
-        "--validate needs an app that another process can import; make it in a module of its own"
+    found = [
+        (name, attribute)
+        for name, module in list(sys.modules.items())
+        if _root(name) not in _NOT_ITS_OWN
+        for attribute, value in dict(getattr(module, "__dict__", None) or {}).items()
+        if value is app
+    ]
+    if not found:
+        raise SandboxError(
+            "--validate needs an app that another process can import; make it in a module of its own"
+        )
+    main = str(app.main or "")
+    # Any module may have imported it; an app has the name of the module or package that makes it.
+    name, attribute = min(
+        found, key=lambda one: (one[0] != main, _root(one[0]) != _root(main), one[0])
     )
+    return f"{name}:{attribute}"
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _read_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:

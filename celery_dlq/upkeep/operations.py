@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
 from celery.utils.log import get_logger
 
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.operation import OperationState
 from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.store.base import Operation
 
@@ -51,14 +53,15 @@ class OperationsThread(threading.Thread):
         try:
             ended = self._dlq.redrives.carry_on(operation.id, self.stopping.is_set)
         except CeleryDLQError as error:
-            # It may be that this worker lacks code of its user's; the next operation is another one.
+            # The next operation is another one.
             return f"operation {operation.id}: {error}"
         if ended is None:
             return ""
-        if ended.error is not None:
-            return f"operation {operation.id}: {ended.error}"
         found = ended.operation
-        logger.info(
+        if ended.error is not None and found.state is OperationState.RUNNING:
+            return f"operation {operation.id}: {ended.error}"
+        logger.log(
+            logging.INFO if ended.error is None else logging.ERROR,
             "operation %s is %s: %d of %d sent%s", found.id, found.state.value, found.counts.out,
             found.counts.planned, f" ({found.cause})" if found.cause else "",
         )  # fmt: skip

@@ -89,11 +89,12 @@ def test_ctrl_c_pauses_and_resume_goes_on(project, dead):
     assert {project.letter(task_id).redrive_count for task_id in ids} == {1}
 
 
-def test_a_worker_does_what_is_left_to_it(project, dead):
+@pytest.mark.parametrize("checking", [(), ("--validate",)], ids=["unchecked", "validated"])
+def test_a_worker_does_what_is_left_to_it(project, dead, checking):
     with project.worker("-c", "2"):
         dead(3)
         project.fixed.touch()
-        left = project.run("dlq", "redrive", "--all", "--yes", "--detach")
+        left = project.run("dlq", "redrive", "--all", "--yes", "--detach", *checking)
         assert left.returncode == 0, left.stderr
         operation = operation_of(left.stdout)
         wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 3)

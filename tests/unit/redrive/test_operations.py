@@ -1,16 +1,28 @@
 """Operations as wholes: made, left, carried on, moved."""
 
+import contextlib
+import sys
+import types
 from dataclasses import replace
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from celery import Celery
 from factories import T0, envelope
 
 from celery_dlq import Filter, Settings
-from celery_dlq.errors import FilterError, OperationError, OrdersError, UnknownOperation
-from celery_dlq.operation import Guard, OperationState, Orders, Pacing, Repair
+from celery_dlq.errors import (
+    FilterError,
+    OperationError,
+    OrdersError,
+    StoreUnavailable,
+    UnknownOperation,
+)
+from celery_dlq.operation import Checking, Guard, OperationState, Orders, Pacing, Repair
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive import engine
+from celery_dlq.redrive import operations as module
 from celery_dlq.redrive.means import Means
 from celery_dlq.redrive.operations import Operations
 from celery_dlq.redrive.plan import redrivable
@@ -46,6 +58,15 @@ def another(app, store, time):
         reports=lambda _: True, clock=time.clock,
     )  # fmt: skip
     return Operations(means)
+
+
+@pytest.fixture
+def lacking(operations, fill):
+    """Left to a worker that lacks its transform."""
+    fill("a")
+    plan = operations.plan(Filter(), Orders())
+    orders = Orders(repair=Repair(transform="onlyhere:good"))
+    return operations.make(Filter(), orders, who="tester", detached=True, plan=plan)
 
 
 def never():
@@ -190,6 +211,58 @@ class TestLeftToAWorker:
         tried = operations.carry_on(made.id, never)
         assert (tried.error, tried.operation.state) == ("reset", OperationState.RUNNING)
         assert operations.carry_on(made.id, never).operation.state is OperationState.DONE
+
+    def test_is_paused_where_it_cannot_be_carried_out(self, operations, lacking):
+        """As a command does that runs it, so that its cause can be seen, and it goes on when told."""
+        ended = operations.carry_on(lacking.id, never)
+        paused = operations.get(lacking.id)
+        assert paused.state is OperationState.PAUSED
+        assert "cannot be imported" in paused.cause
+        assert (ended.error, ended.operation) == (paused.cause, paused)
+        assert operations.left() == []
+        operations.resume(lacking.id, who="tester")
+        assert [one.id for one in operations.left()] == [lacking.id]
+
+    def test_is_paused_where_its_letters_cannot_be_tried(
+        self, operations, states, fill, monkeypatch
+    ):
+        fill("a")
+        gone = types.SimpleNamespace(app=operations._app)
+        monkeypatch.setitem(sys.modules, "not_a_file", gone)
+        orders = Orders(checking=Checking(validate=True))
+        made = operations.make(Filter(), orders, who="tester", detached=True)
+        ended = operations.carry_on(made.id, never)
+        assert ended.operation.state is OperationState.PAUSED
+        assert ended.operation.cause.startswith("not_a_file:app cannot be imported for --validate")
+        assert states() == {"a": "dead"}
+
+    def test_is_not_paused_by_who_has_lost_it(self, operations, lacking, monkeypatch):
+        lost = contextlib.contextmanager(lambda *_: iter([lambda: False]))
+        monkeypatch.setattr(module, "kept", lost)
+        operations.carry_on(lacking.id, never)
+        assert operations.get(lacking.id).state is OperationState.RUNNING
+
+    def test_is_not_paused_by_a_store_that_is_away(
+        self, operations, make, store, fill, monkeypatch
+    ):
+        fill("a")
+        made = make(detached=True)
+        away = Mock(side_effect=StoreUnavailable)
+        monkeypatch.setattr(store, "claim_for", away)
+        with pytest.raises(StoreUnavailable):
+            operations.carry_on(made.id, never)
+        assert operations.get(made.id).state is OperationState.RUNNING
+
+    def test_stays_cancelled_if_somebody_was_quicker(self, operations, lacking, monkeypatch):
+        make_repairs = engine.Repairs
+
+        def meanwhile(*given):
+            operations.cancel(lacking.id, who="ann")
+            return make_repairs(*given)
+
+        monkeypatch.setattr(engine, "Repairs", meanwhile)
+        ended = operations.carry_on(lacking.id, never)
+        assert ended.operation.cause == "cancelled by ann"
 
     def test_goes_on_after_a_shutdown(self, operations, make, publisher, fill):
         fill(*"abcd")

@@ -252,10 +252,11 @@ class TestTransforms:
         with pytest.raises(RepairError, match=words):
             import_transform(name)
 
-    def test_a_module_that_raises(self, tmp_path, monkeypatch):
-        tmp_path.joinpath("raises_when_imported.py").write_text("raise RuntimeError('no')")
+    @pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
+    def test_a_module_that_raises(self, tmp_path, monkeypatch, error):
+        tmp_path.joinpath("raises_when_imported.py").write_text(f"raise {error}('no')")
         monkeypatch.syspath_prepend(tmp_path)
-        with pytest.raises(RepairError, match="cannot be imported: RuntimeError: no"):
+        with pytest.raises(RepairError, match=f"cannot be imported: {error}: no"):
             import_transform("raises_when_imported:change")
 
 

@@ -5,11 +5,12 @@ import json
 import sys
 import types
 
+import celery
 import pytest
 from celery import Celery
 from factories import envelope, letter
 
-from celery_dlq.errors import RedriveError
+from celery_dlq.errors import SandboxError
 from celery_dlq.operation import Checking, Orders
 from celery_dlq.redrive.checks import open_checks
 from celery_dlq.redrive.validate import Validator, where_is
@@ -150,8 +151,43 @@ def test_who_asks_may_die(shop):
         assert process.wait(timeout=60) == 0
 
 
+@pytest.fixture
+def held_by(monkeypatch):
+    """Let modules of these names have the app."""
+
+    def held_by(app, *names):
+        for name in names:
+            monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(app=app))
+
+    return held_by
+
+
+def test_an_app_is_not_where_celery_keeps_it(shop, held_by, monkeypatch):
+    """As in a worker, whose app is the default one."""
+    monkeypatch.setattr(celery._state, "default_app", shop)
+    held_by(shop, "celery.somewhere", "__mp_main__", "a_script")
+    assert where_is(shop) == "shop_to_validate:app"
+    with Validator(shop, timeout_s=60.0) as validator:
+        assert validator.why_not(sent("hooked", 5)) is None
+
+
+@pytest.mark.parametrize(
+    ("main", "where"),
+    [
+        ("shop", "shop:app"),
+        ("bank", "bank.making:app"),
+        (None, "a_script:app"),
+        ("elsewhere", "a_script:app"),
+    ],
+)
+def test_an_app_is_rather_where_its_name_says(held_by, main, where):
+    app = Celery(main, set_as_current=False)
+    held_by(app, "a_script", "shop.making", "shop", "bank.making")
+    assert where_is(app) == where
+
+
 def test_an_app_that_cannot_be_found():
-    with pytest.raises(RedriveError, match="make it in a module of its own"):
+    with pytest.raises(SandboxError, match="make it in a module of its own"):
         where_is(Celery("nowhere", set_as_current=False))
 
 
@@ -160,6 +196,6 @@ def test_an_app_that_cannot_be_imported_again(monkeypatch):
     monkeypatch.setitem(sys.modules, "not_a_file", types.SimpleNamespace(made=app))
     with (
         Validator(app, timeout_s=1.0) as validator,
-        pytest.raises(RedriveError, match="not_a_file:made cannot be imported for --validate: Mod"),
+        pytest.raises(SandboxError, match="not_a_file:made cannot be imported for --validate: Mod"),
     ):
         validator.why_not(sent("x"))

@@ -1,11 +1,12 @@
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from factories import T0
 
 from celery_dlq import Filter, Operation, Orders
-from celery_dlq.errors import RepairError, StoreUnavailable
+from celery_dlq.errors import OperationError, StoreUnavailable
 from celery_dlq.operation import Counts, OperationState
 from celery_dlq.redrive.engine import Run
 from celery_dlq.upkeep import operations as module
@@ -83,10 +84,20 @@ def test_trouble_is_told_once_and_again_when_it_is_over(caplog):
     assert "failed unexpectedly" in caplog.text
 
 
+def test_one_that_was_given_up_is_told_with_its_cause(caplog):
+    cause = "RepairError: --transform onlyhere:good cannot be imported"
+    paused = replace(operation("op1", OperationState.PAUSED), cause=cause)
+    caplog.set_level("INFO")
+    work_off(Run(paused, cause, lasts=True))
+    [said] = caplog.records
+    assert (said.levelname, said.getMessage()) == (
+        "ERROR", f"operation op1 is paused: 3 of 3 sent ({cause})",
+    )  # fmt: skip
+
+
 def test_one_that_this_worker_cannot_run_is_in_nobodys_way(monkeypatch):
     """Both are left in one round."""
-    lacking = RepairError("--transform shop.repairs:mend cannot be imported")
-    redrives = Redrives(lacking, Run(operation("op2")))
+    redrives = Redrives(OperationError(), Run(operation("op2")))
     rounds = iter([[operation("op1"), operation("op2")]])
     monkeypatch.setattr(redrives, "left", lambda: next(rounds, None) or redrives.done.set() or [])
     thread = OperationsThread(SimpleNamespace(redrives=redrives))
