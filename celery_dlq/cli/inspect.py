@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from celery_dlq.cli.explain import (
 )
 from celery_dlq.cli.letter_table import letter_table
 from celery_dlq.cli.letter_view import letter_parts
-from celery_dlq.cli.options import filters, format_option, limit_option
+from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
+from celery_dlq.cli.selection import of_operation
 from celery_dlq.cli.session import Session
 from celery_dlq.cli.stats_view import stats_parts
 from celery_dlq.store.base import Filter
@@ -26,9 +26,7 @@ from celery_dlq.view import records
 
 @click.command("list")
 @filters()
-@click.option(
-    "--operation", "operation_id", metavar="ID", help="Only letters that this operation was about."
-)
+@operation_option
 @limit_option("Letters of a page.", default=50)
 @click.option("--after", metavar="CURSOR", help="Continue behind the page that named this cursor.")
 @format_option
@@ -38,8 +36,7 @@ def list_letters(
 ) -> None:
     """List dead letters, newest failure first."""
     session = Session(cli)
-    if operation_id is not None:
-        wanted = replace(wanted, operation=session.operation(operation_id).id)
+    wanted = of_operation(session, wanted, operation_id)
     page = session.store.find(wanted, limit=limit, after=after)
     rows = [records.letter_record(letter) for letter in page.letters]
     session.screen.emit(form, rows, letter_table(page.letters))

@@ -149,7 +149,8 @@ def next_step(operation: Operation, command: Command) -> str:
     if counts.sent:
         return f"outcomes are awaited; look again: {command('operations', 'show', this)}"
     if counts.unknown:
-        return f"send again what has no outcome: {command('redrive', '--state', 'redriven')}"
+        again = command("redrive", "--state", "redriven", "--operation", this)
+        return f"unless they just wait on their queue, send again those without an outcome: {again}"
     if counts.failed or counts.left:
         return f"mend the cause, then redrive what is dead: {command('groups')}"
     if counts.skipped:

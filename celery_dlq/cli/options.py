@@ -130,6 +130,14 @@ def format_option(command: _Command) -> _Command:
     )(command)  # fmt: skip
 
 
+def operation_option(command: _Command) -> _Command:
+    """Give a command ``--operation``; it is called with ``operation_id``."""
+    return click.option(
+        "--operation", "operation_id", metavar="ID",
+        help="Only letters that this operation was about.",
+    )(command)  # fmt: skip
+
+
 def limit_option(text: str, default: int | None = None) -> Callable[[_Command], _Command]:
     """Give a command ``--limit``."""
     return click.option(

@@ -10,11 +10,17 @@ import click
 
 from celery_dlq.cli.dry_run import run_dry
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, one_line
-from celery_dlq.cli.options import TAKEABLE, filters, read_with, selection_options
+from celery_dlq.cli.options import (
+    TAKEABLE,
+    filters,
+    operation_option,
+    read_with,
+    selection_options,
+)
 from celery_dlq.cli.orders import orders_options
 from celery_dlq.cli.plan_view import plan_parts
 from celery_dlq.cli.running import await_outcomes, end, run_shown
-from celery_dlq.cli.selection import confirm, left_alone, select
+from celery_dlq.cli.selection import confirm, left_alone, of_operation, select
 from celery_dlq.cli.session import Session, operator
 from celery_dlq.errors import RepairError
 from celery_dlq.operation import OperationState, Orders
@@ -32,6 +38,7 @@ _PATIENCE = "10m"
 
 @click.command("redrive")
 @filters(states=TAKEABLE)
+@operation_option
 @orders_options
 @click.option(
     "--wait", "wait_s", metavar="[DURATION]", is_flag=False, flag_value=_PATIENCE,
@@ -48,6 +55,7 @@ def redrive(
     everything: bool,
     yes: bool,
     wanted: Filter,
+    operation_id: str | None,
     orders: Orders,
     wait_s: float | None,
     detach: bool,
@@ -55,13 +63,14 @@ def redrive(
 ) -> None:
     """Send the original messages back to their queues.
 
-    Takes dead letters; with --state redriven also those that were sent and whose outcome never
-    came. Ctrl-C pauses after the batch in hand, a second one at once; `operations resume` goes on.
-    It stops by itself when letters come back, unless --no-guard.
+    Takes dead letters; with --state redriven those that were sent and have no outcome: the plan
+    says how many may still run. Ctrl-C pauses after the batch in hand, a second one at once;
+    `operations resume` goes on. It stops by itself when letters come back, unless --no-guard.
     """
     if detach and wait_s:
         raise click.UsageError("--wait contradicts --detach; leave one of them out.")
     session = Session(cli)
+    wanted = of_operation(session, wanted, operation_id)
     wanted = select(session, ids, wanted, everything=everything)
     session.load_tasks()
     _check_target(session, orders.repair.to_task)
@@ -85,6 +94,10 @@ def _planned(session: Session, wanted: Filter, orders: Orders, *, dry: bool) -> 
         raise click.UsageError(one_line(str(error))) from error
     if dry or (plan.matched > 1 and not session.cli.quiet):
         session.screen.show(*plan_parts(plan, orders, with_skipped=not dry))
+    elif plan.awaited:
+        from celery_dlq.redrive.plan import why_twice
+
+        session.say(f"Note: {why_twice(plan.awaited)}")
     if plan.in_flight:
         _name_others(session)
     return plan

@@ -36,6 +36,17 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
     return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, ids))))
 
 
+def of_operation(session: Session, wanted: Filter, beginning: str | None) -> Filter:
+    """``wanted``, narrowed to the letters of the operation whose id begins so, if any is named.
+
+    :raises UnknownOperation: there is none.
+    :raises AmbiguousId: there are several.
+    """
+    if beginning is None:
+        return wanted
+    return replace(wanted, operation=session.operation(beginning).id)
+
+
 def _check_group(session: Session, beginning: str) -> None:
     # A list may well show several groups; an act is about the one that was meant.
     try:

@@ -42,6 +42,9 @@ class Plan:
     sendable: int
     #: Of those, how many another redrive holds, or are sent and awaited already.
     in_flight: int
+    #: Of those that the filter finds, how many were sent already and would be sent again although their
+    #: outcome is awaited.
+    awaited: int
     #: Letters that can be sent, by task; a limit takes the oldest of them.
     by_task: Mapping[str, int]
     #: The first letters that cannot be sent.
@@ -74,14 +77,17 @@ def make_plan(
     unsendable = sum(counts[task] for task in refused)
     sendable = sum(by_task.values()) if limit is None else min(limit, sum(by_task.values()))
     in_flight = matched - sum(counts.values()) - sum(set_apart.values())
+    awaited = _awaited(store, wanted) if sendable else 0
     return Plan(
         matched=matched,
         sendable=sendable,
         in_flight=in_flight,
+        awaited=awaited,
         by_task=by_task,
         skipped=tuple(_examples(store, wanted, refused)),
         notes=(
             *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
+            *([why_twice(awaited)] if awaited else []),
             *_notes(in_flight, unsendable, sendable, limit),
         ),
     )
@@ -114,6 +120,16 @@ def _set_apart(store: Store, wanted: Filter) -> Mapping[Reason, int]:
     }
 
 
+def _awaited(store: Store, wanted: Filter) -> int:
+    taken = redrivable(wanted)
+    return store.count_awaited(taken) if State.REDRIVEN in taken.states else 0
+
+
+def why_twice(awaited: int) -> str:
+    """What to think of before so many letters are sent whose outcome is awaited."""
+    return f"{awaited} sent already, their outcome is awaited; sent again, they may run twice."
+
+
 def _why_apart(reason: Reason, count: int) -> str:
     return (
         f"{count} {NAMED_ONLY[reason]}; "
@@ -133,7 +149,7 @@ def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Itera
 
 def _notes(in_flight: int, unsendable: int, sendable: int, limit: int | None) -> Iterator[str]:
     if in_flight:
-        yield f"{in_flight} claimed or redriven already; left alone, their outcome is awaited."
+        yield f"{in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
     if unsendable:
         yield f"{unsendable} cannot be sent and stay dead."
     if limit is not None and sendable == limit:

@@ -8,12 +8,13 @@ from sqlalchemy import and_, case, func, not_, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.operation import Sending, SendingState
+from celery_dlq.states import State
 from celery_dlq.store import tables
-from celery_dlq.store.base import Rows
-from celery_dlq.store.query import Conditions
+from celery_dlq.store.base import Filter, Rows
+from celery_dlq.store.query import Conditions, conditions, in_states
 from celery_dlq.store.rows import Row, stored_id
 
-sending, claim = tables.sending, tables.claim
+letter, sending, claim = tables.letter, tables.sending, tables.claim
 
 _SAME_NAME = (
     "operation", "task_id", "task", "redrive", "why", "fingerprint", "change", "ended_at",
@@ -65,6 +66,16 @@ def of_letter(connection: Connection, task_id: str) -> list[Sending]:
     of_it = _READ.where(sending.c.task_id == stored_id(task_id))
     rows = connection.execute(of_it.order_by(sending.c.redrive, sending.c.claimed_at)).mappings()
     return [_sending_from(row) for row in rows]
+
+
+def count_awaited(connection: Connection, wanted: Filter) -> int:
+    """Redriven letters of ``wanted`` whose outcome may still come."""
+    # Not by the state, or SQLite looks for each letter among all sendings that have it.
+    open_ones = sending.c.task_id == letter.c.task_id, sending.c.ended_at.is_(None)
+    is_awaited = select(sending.c.task_id).where(*open_ones).exists()
+    found = [in_states([State.REDRIVEN]), *conditions(connection, wanted), is_awaited]
+    counted = select(func.count()).select_from(letter).where(*found)
+    return int(connection.execute(counted).scalar_one())
 
 
 def recent_endings(connection: Connection, operation_id: str, limit: int) -> list[Sending]:

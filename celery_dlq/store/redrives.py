@@ -229,6 +229,10 @@ class Redrives(Protocol):
     def sendings_of(self, task_id: str) -> list[Sending]:
         """The redrives of a letter, oldest first."""
 
+    def count_awaited(self, wanted: Filter) -> int:
+        """How many ``REDRIVEN`` letters of ``wanted`` may be waiting or running: they were sent, or it is not
+        known whether they were, and have no outcome yet. Without those of which none is expected any more."""
+
     def accept_sendings(self, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
         """For each task id, redrive and copy, whether a worker may run it. The first copy of a redrive
         that is asked about may; the same copy may again, as the broker delivers twice; another copy may

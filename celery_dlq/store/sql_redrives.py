@@ -19,7 +19,7 @@ from celery_dlq.store import (
     pruning,
     sendings,
 )
-from celery_dlq.store.base import AuditRow, Change, Claim, Edit, Operation, Rows
+from celery_dlq.store.base import AuditRow, Change, Claim, Edit, Filter, Operation, Rows
 from celery_dlq.store.engine import Database
 from celery_dlq.store.listener import StoreListener
 
@@ -148,6 +148,9 @@ class SQLRedrives:
 
     def sendings_of(self, task_id: str) -> list[Sending]:
         return self._read(lambda connection: history.of_letter(connection, task_id))
+
+    def count_awaited(self, wanted: Filter) -> int:
+        return self._read(lambda connection: history.count_awaited(connection, wanted))
 
     def accept_sendings(self, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
         if not keys:

@@ -13,6 +13,7 @@ from statements import statements_of
 
 from celery_dlq.group import NOT_IGNORED, GroupFilter, Mark, Resolve
 from celery_dlq.states import State
+from celery_dlq.store import schema
 from celery_dlq.store.base import Filter
 
 INDEX = "ix_celery_dead_letter_"
@@ -119,6 +120,14 @@ def test_a_claim_asks_for_the_sending_of_each_letter_by_its_id(large):
 def test_copies_are_looked_up_by_their_letters(large):
     plan = plans(large, lambda: large.accept_sendings([("00012", 1, "t"), ("00013", 1, "t")]))
     assert "ix_celery_dead_letter_redrive_task_id" in plan
+
+
+def test_what_is_awaited_is_looked_up_by_its_letters(sqlite_store):
+    """Without statistics, as in a store that nobody analyzes, SQLite took the index of the states."""
+    schema.upgrade(sqlite_store.database)
+    plan = plans(sqlite_store, lambda: sqlite_store.count_awaited(Filter()))
+    assert f"{INDEX}redrive_task_id" in plan
+    assert f"{INDEX}redrive_state" not in plan
 
 
 def test_ids_are_looked_up_by_prefix_in_the_index(large):

@@ -285,6 +285,39 @@ def test_what_the_named_states_allow(store, named_states, taken):
     assert sorted(claim(store, operation("all", wanted=wanted), "all")) == taken
 
 
+def test_awaited_is_what_was_sent_and_has_no_outcome_yet(three):
+    claim(three)
+    assert three.count_awaited(Filter()) == 0  # claimed, which nobody takes
+    sent = dict.fromkeys("abc", "")
+    three.confirm_sendings("one", "t", sent, silent={"c"}, now=minutes(31))
+    assert three.count_awaited(Filter()) == 2
+    assert three.count_awaited(Filter(ids=("b", "c"))) == 1
+    done = Outcome(task_id="a", redrive=1, succeeded_at=minutes(32), worker="w")
+    three.record_outcomes([done])
+    assert three.count_awaited(Filter()) == 1
+    three.save([letter("b", attempt(redrive=1, minutes=33))])
+    assert three.count_awaited(Filter()) == 0
+
+
+def test_what_was_sent_twice_is_awaited_once(three):
+    again = operation("again", wanted=REDRIVEN)
+    for of, token in ((ONE, "t"), (again, "u")):
+        claim(three, of, token)
+        confirm(three, *"abc", of=of, token=token)
+    assert three.count_awaited(REDRIVEN) == 3
+    assert three.expire_sendings(sent_before=minutes(60), now=minutes(61)) == 6
+    assert three.count_awaited(REDRIVEN) == 0
+
+
+def test_of_an_operation_only_its_letters_are_taken(three):
+    claim(three, limit=2)
+    claim(three, TWO, "u")
+    confirm(three, "a", "c")
+    confirm(three, "b", of=TWO, token="u")
+    of_one = Filter(operation=ONE.id, states=frozenset({State.REDRIVEN}))
+    assert claim(three, operation("again", wanted=of_one), "v") == ["c", "a"]
+
+
 def test_only_what_matches_is_taken(three):
     for wanted, taken in (
         (Filter(ids=("a", "zz")), ["a"]),

@@ -238,6 +238,32 @@ def test_redriven_letters_are_taken_when_named(run, orders, store):
     assert store.get("a1").redrive_count == 2
 
 
+def test_what_is_sent_again_while_its_outcome_is_awaited_may_run_twice(run, orders):
+    said = "sent already, their outcome is awaited; sent again, they may run twice."
+    assert said not in run("redrive", "--all", "--yes").stdout
+    result = run("redrive", "--state", "redriven", "--dry-run")
+    assert f"3 {said}" in " ".join(result.stdout.split())
+    result = run("redrive", "--state", "redriven", "--yes")
+    assert f"3 {said}" in " ".join(result.stdout.split())
+    result = run("redrive", "a1", "--state", "redriven")
+    assert f"Note: 1 {said}" in result.stderr
+
+
+def test_only_the_letters_of_an_operation_are_sent_again(run, orders, store):
+    run("redrive", "a1")
+    [first] = store.operations()
+    run("redrive", "b1", "b2", "--yes")
+    result = run("redrive", "--state", "redriven", "--operation", first.id[:6])
+    assert result.exit_code == 0, result.stderr
+    assert [store.get(name).redrive_count for name in orders] == [2, 1, 1]
+
+
+def test_an_operation_that_nobody_made_sends_nothing(run, orders, fake):
+    for given in ("zz", ""):
+        assert run("redrive", "--operation", given, "--yes").exit_code == 1
+    assert fake.asked == []
+
+
 def test_letters_in_other_hands_are_left_without_a_failure(run, orders, store):
     run("redrive", "--all", "--yes")
     result = run("redrive", "--all", "--yes")
@@ -265,7 +291,17 @@ def test_a_task_that_is_not_registered_is_told(run, store):
         ({"succeeded": 2, "failed": 1}, 0, "3 dead letters: 2 succeeded, 1 failed again."),
         ({"succeeded": 2, "skipped": 1}, 4, "1 were skipped and are as they were."),
         ({"skipped": 3}, 1, "Sent 0 of 3 dead letters."),
-        ({"succeeded": 2, "unknown": 1}, 0, "redrive --state redriven"),
+        (
+            {"succeeded": 2, "unknown": 1},
+            0,
+            "again those without an outcome: "
+            "celery dlq redrive --state redriven --operation 3fa91111aaaa\n",
+        ),
+        (
+            {"sent": 1, "succeeded": 1, "unknown": 1},
+            0,
+            "look again: celery dlq operations show 3fa9",
+        ),
     ],
 )
 def test_what_was_not_sent_is_no_success_and_what_became_of_the_rest_is_told(

@@ -307,6 +307,43 @@ def test_the_plan_says_what_the_run_will_do(operations, make, resume, fill, stat
     assert any("oldest" in note for note in limited.notes)
 
 
+class TestSentAlready:
+    """Letters that are redriven, taken once more."""
+
+    def test_the_plan_says_how_many_may_run_twice(self, operations, make, resume, fill):
+        fill(*"abc")
+        resume(make(Filter(ids=("a", "b"))))
+        plan = operations.plan(Filter(states=frozenset({State.DEAD, State.REDRIVEN})), Orders())
+        assert (plan.sendable, plan.awaited) == (3, 2)
+        assert plan.notes == (
+            "2 sent already, their outcome is awaited; sent again, they may run twice.",
+        )
+
+    def test_those_of_which_no_outcome_came_are_none(self, operations, make, resume, fill, silent):
+        silent.add("shop.charge")
+        fill("a")
+        resume(make())
+        plan = operations.plan(Filter(states=frozenset({State.REDRIVEN})), Orders())
+        assert (plan.sendable, plan.awaited, plan.notes) == (1, 0, ())
+
+    def test_they_are_not_looked_for_where_none_is_taken(
+        self, operations, store, fill, monkeypatch
+    ):
+        fill("a")
+        monkeypatch.setattr(type(store), "count_awaited", lambda *_: 1 / 0)
+        assert operations.plan(Filter(), Orders()).awaited == 0
+
+    def test_those_that_are_left_alone_are_awaited_or_not(
+        self, operations, make, resume, fill, silent
+    ):
+        silent.add("shop.charge")
+        fill("a")
+        resume(make())
+        assert operations.plan(Filter(), Orders()).notes == (
+            "1 claimed or redriven already; left alone, their outcome is awaited or unknown.",
+        )
+
+
 class TestAnotherTask:
     """Letters of a task that was renamed."""
 
