@@ -151,7 +151,7 @@ def next_step(operation: Operation, command: Command) -> str:
     if counts.unknown:
         again = command("redrive", "--state", "redriven", "--operation", this)
         return f"unless they just wait on their queue, send again those without an outcome: {again}"
-    if counts.failed or counts.left:
+    if counts.failed or (counts.left and state is not OperationState.DONE):
         return f"mend the cause, then redrive what is dead: {command('groups')}"
     if counts.skipped:
         why = command("operations", "show", this, "--state", "skipped")

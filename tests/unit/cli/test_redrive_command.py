@@ -347,6 +347,7 @@ def test_what_somebody_else_has_had_is_not_as_it_was(run, orders, fake, operatio
     assert result.exit_code == 4
     assert "1 were not dead any more when it came to them" in result.stderr
     assert "as they were" not in result.stderr
+    assert "Next: nothing; the others:" in result.stderr
 
 
 def test_what_keeps_it_from_going_on_pauses_it(run, orders, fake, operation):
