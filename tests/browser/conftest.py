@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from flower_process import end_flower
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -20,7 +21,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from ports import free_port
-from project import Project, stop, wait_for
+from project import Project, wait_for
 from sqlalchemy import Connection, delete
 
 from celery_dlq.states import State
@@ -109,7 +110,7 @@ class Flower:
 
     def stop(self) -> None:
         """End it."""
-        stop(self.process, self.log)
+        end_flower(self.process)
 
 
 @pytest.fixture(scope="module")

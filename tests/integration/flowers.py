@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from flower_process import end_flower
 from ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -108,13 +109,7 @@ def flower(
         yield guest, process
         assert "Traceback" not in log.read_text(), log.read_text()
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+        end_flower(process)
 
 
 def _await(process: subprocess.Popen[bytes], guest: Guest, log: Path) -> None:

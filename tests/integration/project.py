@@ -212,4 +212,5 @@ def stop(process: subprocess.Popen[bytes], log: Path) -> None:
         process.wait(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.wait()
         raise AssertionError(f"the worker did not stop:\n{log.read_text()[-4000:]}") from None

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from factories import letter
+from flower_process import end_flower
 from flowers import Guest, flower
 from project import wait_for
 from proxy import Proxy
@@ -108,7 +109,6 @@ def test_a_page_does_not_wait_for_ever_and_flower_can_be_ended(start: Start, pro
     try:
         with start(patience_s=1) as (ann, process):
             assert ann.get(LETTERS).status_code == 503
-            process.terminate()
-            process.wait(60)
+            end_flower(process)
     finally:
         proxy.flow()

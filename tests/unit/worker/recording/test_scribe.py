@@ -215,7 +215,8 @@ def open_saver_that_is_idle_at_once(directory):
 
 def worker_with_a_hanging_scribe(directory):
     """A process that is killed while its scribe saves, with a child that holds the pipes open."""
-    if os.fork() == 0:
+    worker = os.fork()
+    if worker == 0:
         scribe = Scribe(partial(open_saver, directory), print, wants=bool, timeout=600.0)
         ready(scribe)
         if os.fork() == 0:
@@ -224,7 +225,7 @@ def worker_with_a_hanging_scribe(directory):
         threading.Thread(target=scribe.save, args=(("hang",),), daemon=True).start()
         wait_until((directory / "hangs").exists)
         os.kill(os.getpid(), signal.SIGKILL)
-    os.wait()
+    os.waitpid(worker, 0)  # and not for the child of another test
 
 
 def test_one_whose_worker_was_killed_ends_whatever_it_does(tmp_path):
