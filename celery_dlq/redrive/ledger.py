@@ -95,6 +95,8 @@ class Ledger:
         #: those waiting who claim and send.
         self._changing = threading.RLock()
         self._look_at = monotonic()
+        #: Whether the counts have to be asked for before they say what is out.
+        self._is_rough = False
         self.counts = replace(operation.counts, sending=0)
         #: Nothing is left to be sent.
         self.is_done = not operation.counts.left
@@ -109,6 +111,8 @@ class Ledger:
                 return Taken(is_over=True)
             # Asked first: what is given back while the store is asked for more is left, too.
             is_last, counts = self._standing()
+            if self.is_stopped:
+                return Taken(is_over=True)
             room = room_of(self.operation.orders, counts)
             if not room.size:
                 return self._no_room(room, is_last)
@@ -153,15 +157,12 @@ class Ledger:
             self._settle(settled, is_all=not unknown)
             self._took(settled.token, in_hand)
             canary = self.operation.orders.pacing.canary
-            is_asked = bool(canary) and guard.canary_is_out(canary, self.counts)
-            if is_asked:
-                # What had ended before its mark would be counted twice, and more than the canary seem out.
-                self._read()
             with self._changing:
+                # What had ended before its mark is counted twice now, and more than the canary may seem out.
+                self._is_rough |= bool(canary) and guard.canary_is_out(canary, self.counts)
                 # Of what nothing is known stays in hand: this run is not done while its claim holds.
                 self._hold(settled.token, unknown)
-                if not is_asked:
-                    self._add(settled)
+                self._add(settled)
 
     def is_late(self, taken: Taken) -> bool:
         """Whether its claim may end before it is marked."""
@@ -192,16 +193,21 @@ class Ledger:
 
     def _standing(self) -> tuple[bool, Counts]:
         """Whether nothing is in hand, and the counts."""
-        is_last, counts = self._known()
-        if not is_last or counts.left:
-            return is_last, counts
-        # What had ended when the store was looked at, and was marked after that, is counted twice.
-        self._refresh()
-        return self._known()
+        is_rough, is_last, counts = self._known()
+        if is_last and not counts.left:
+            # What had ended when the store was looked at, and was marked after that, is counted twice.
+            self._refresh()
+            _, is_last, counts = self._known()
+            is_rough = counts.left > 0
+        while is_rough:
+            # The guard is asked about every outcome before it makes room.
+            self._look()
+            is_rough, is_last, counts = self._known()
+        return is_last, counts
 
-    def _known(self) -> tuple[bool, Counts]:
+    def _known(self) -> tuple[bool, bool, Counts]:
         with self._changing:
-            return not self._in_hand, self.counts
+            return self._is_rough, not self._in_hand, self.counts
 
     def _no_room(self, room: Room, is_last: bool) -> Taken:
         if self.counts.left <= self.counts.sending:
@@ -280,7 +286,7 @@ class Ledger:
         if found is None:
             raise OperationError(f"Operation {self.operation.id} is gone from the store.")
         with self._changing:
-            self.operation, self.counts = found, found.counts
+            self.operation, self.counts, self._is_rough = found, found.counts, False
             self._count()
 
     def _why_abort(self) -> str | None:
