@@ -159,7 +159,7 @@ class Ledger:
             canary = self.operation.orders.pacing.canary
             with self._changing:
                 # What had ended before its mark is counted twice now, and more than the canary may seem out.
-                self._is_rough |= bool(canary) and guard.canary_is_out(canary, self.counts)
+                self._is_rough |= not guard.canary_succeeded(canary, self.counts)
                 # Of what nothing is known stays in hand: this run is not done while its claim holds.
                 self._hold(settled.token, unknown)
                 self._add(settled)
