@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from itertools import count
 from typing import Any
@@ -33,6 +34,17 @@ def insert_letters(connection: Connection, rows: list[dict[str, Any]]) -> None:
 def row_of(task_id: str) -> dict[str, Any]:
     """A letter whose arguments name it."""
     return {**letter_row(letter(task_id, args=[task_id])), "last_redrive": 0}
+
+
+def run_script(database: Database, script: str) -> None:
+    """What ``db sql`` prints, run in one transaction."""
+
+    def run(connection: Connection) -> None:
+        for statement in re.sub(r"(?m)^--.*$", "", script).split(";"):
+            if statement.strip() not in ("", "BEGIN", "COMMIT"):
+                connection.exec_driver_sql(statement)
+
+    database.write(run)
 
 
 class OldWorker(threading.Thread):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 
 import pytest
 from alembic import command
 from databases import drop_all
-from earlier_schema import OldWorker, insert_letters, row_of
+from earlier_schema import OldWorker, insert_letters, row_of, run_script
 from pymysql.err import OperationalError as MySQLError
 from sqlalchemy import event, inspect, select, text
 from sqlalchemy.exc import OperationalError
@@ -165,13 +164,7 @@ def test_what_is_saved_after_an_upgrade_that_failed_replaces_what_it_copied(
 
 def test_the_printed_sql_moves_the_contents(before):
     script = schema.upgrade_sql(before.database, since="0009")
-
-    def run(connection):
-        for statement in re.sub(r"(?m)^--.*$", "", script).split(";"):
-            if statement.strip() not in ("", "BEGIN", "COMMIT"):
-                connection.exec_driver_sql(statement)
-
-    before.database.write(run)
+    run_script(before.database, script)
     before.check_schema()
     assert stored(before) == {"a": "a", "b": "b"}
 

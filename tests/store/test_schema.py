@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from databases import drop_all
-from earlier_schema import insert_letters
+from earlier_schema import insert_letters, run_script
 from factories import T0, attempt, letter
 from sqlalchemy import bindparam, insert, inspect, select, text, update
 
@@ -134,13 +134,7 @@ def test_a_host_applications_own_migrations_are_not_touched(bare):
 
 def test_the_printed_sql_makes_the_same_schema(bare):
     script = schema.upgrade_sql(bare.database)
-
-    def run(connection):
-        for statement in re.sub(r"(?m)^--.*$", "", script).split(";"):
-            if statement.strip() not in ("", "BEGIN", "COMMIT"):
-                connection.exec_driver_sql(statement)
-
-    bare.database.write(run)
+    run_script(bare.database, script)
     bare.check_schema()
     assert bare.save([letter()]).arrived == 1
 
