@@ -2,26 +2,32 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Versions of Celery, and where runs of the matrix note what they have seen.
+# Versions of Celery, and the directory for the results of the matrix.
 MATRIX := 5.5 5.6 5.7
 SEEN := .cache/matrix
-# Other tests with real workers that rest on how Celery treats messages.
+# Other tests with real workers that depend on how Celery treats messages.
 BESIDE := $(addprefix tests/integration/test_,foreign.py ingest.py poison.py)
 
-.PHONY: demo test lint celery-own flower-own bench chaos kills services matrix clean
+.PHONY: demo test unit lint celery-own flower-own bench chaos kills services matrix pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
 
-# One order, so that CI runs the one that a developer has seen; any number is another one, and CI takes none
-# by chance: what depends on order is found before (`make test SEED=7`), not by who comes next.
+# A fixed order, so that CI runs the tests in the same order as a developer. Another number gives another order:
+# look for tests that depend on it with `make test SEED=7`, not in CI.
 SEED ?= 1
 
-# More processes than the two cores of the gate: tests with real workers wait more than they compute. Hundreds of
-# workers import the package; where PYTHONDONTWRITEBYTECODE is set, each would compile it anew.
+# More processes than the two cores of the gate, because tests with real workers wait more than they compute.
+# Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
 test: lint services
 	$(BIN)/python -m compileall -q celery_dlq tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) \
+	    --durations 25
+
+# The unit tests, and the store on SQLite: no server, few examples of each property.
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/unit tests/store -m 'not service and not slow' -n auto --dist loadfile \
+	    --hypothesis-profile quick
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -51,7 +57,7 @@ chaos: $(VENV)/.dev
 	        --seconds $(CHAOS_SECONDS) --tasks $(CHAOS_TASKS) --seed $(CHAOS_SEED) || exit; \
 	done
 
-# Kills redrives; the same test with few of them is part of `make test`.
+# Kills redrives; a short form of this test is part of `make test`.
 KILLS ?= 200
 KILL_LETTERS ?= 20000
 
@@ -61,6 +67,10 @@ kills: $(VENV)/.dev services
 
 services:
 	tests/services.sh
+
+# Takes the documentation's pictures of Flower again, from the example project.
+pictures: $(VENV)/.dev
+	$(BIN)/python docs/images/take.py
 
 # Every way to die with each version of Celery; writes docs/reference/ways_to_die.md.
 matrix: $(MATRIX:%=$(VENV)-%/.dev) services
@@ -89,6 +99,8 @@ $(VENV)/.core: $(VENV)/bin/pip pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,libraries,lint]'
+	# It requires a Celery below 5.7, but works with 5.7.
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'celery-batches>=0.11'
 	touch $@
 
 clean:

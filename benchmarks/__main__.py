@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import budget, capture, decide, pages, parking, redrive, success, tracer
+from benchmarks import budget, capture, decide, idle, pages, parking, redrive, success, tracer
 
 RUNS = {
     "tracer": tracer.run,
@@ -12,6 +12,7 @@ RUNS = {
     "redrive": redrive.run,
     "budget": budget.run,
     "parking": parking.run,
+    "idle": idle.run,
     "pages": pages.run,
 }
 

@@ -1,4 +1,4 @@
-"""What a service that is away gets to bear: its calls from prefork workers on Redis under a steady load,
+"""The calls that a service gets while it is away: from prefork workers on Redis under a steady load,
 with a retry budget, with a circuit breaker, and without either."""
 
 from __future__ import annotations

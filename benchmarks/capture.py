@@ -1,5 +1,5 @@
-"""What a task that fails pays: failing tasks per second through prefork workers on Redis, from a full
-queue until the last one ended; with a letter, until the last letter is in the store."""
+"""The cost for a task that fails: failing tasks per second through prefork workers on Redis, from a
+full queue until the last one ended; with a letter, until the last letter is in the store."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def _measure(
 
     def measure() -> float:
         client.delete(f"{queue}-done")
-        known = store.count(Filter()) if store is not None else 0
+        known = store.counts.letters(Filter()) if store is not None else 0
         # Each time new messages: a message that failed before has its letter already.
         send("bench.fail", TASKS, f"{queue}-next", PAYLOAD)
         began = time.perf_counter()
         client.rename(f"{queue}-next", queue)  # the whole queue at once
         wait(lambda: int(client.get(f"{queue}-done") or 0) >= TASKS)
         if store is not None:
-            wait(lambda: store.count(Filter()) >= known + TASKS)
+            wait(lambda: store.counts.letters(Filter()) >= known + TASKS)
         return TASKS / (time.perf_counter() - began)
 
     measure()  # the worker starts, and warms up

@@ -1,4 +1,5 @@
-"""What a verdict costs: ``decide()`` on common exceptions, next to a ladder of ``isinstance``."""
+"""The cost of a verdict: ``decide()`` on common exceptions, compared with a ladder of
+``isinstance``."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ CHAIN = 5
 
 
 class AppError(Exception):
-    """An application's own, of which no rule knows anything."""
+    """An exception of an application, which no rule knows."""
 
 
 def run() -> dict[str, float]:
@@ -112,7 +113,7 @@ def _median(ask: Callable[[BaseException], object], exceptions: list[BaseExcepti
 
 
 def _seconds(ask: Callable[[BaseException], object], exc: BaseException) -> float:
-    # This thread's own time: what other programs take of the machine is no part of it.
+    # The time of this thread only, without other programs.
     began = time.thread_time()
     for _ in range(CALLS):
         ask(exc)

@@ -1,6 +1,6 @@
 """How long the pages of the tab in Flower take over a large store, and whether Flower answers meanwhile.
 
-No ratio: what a page may take is said in milliseconds, since somebody waits for it.
+The results are milliseconds, not ratios, because a person waits for a page.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CREDENTIALS = "ann:secret"
 
 
 def run() -> dict[str, float]:
-    """Median milliseconds of each page, and the longest that Flower's health check took meanwhile."""
+    """Median milliseconds of each page, and the longest health check of Flower during the runs."""
     with fresh_postgres() as store_url, _flower(store_url) as flower:
         some = _fill(store_url)
         found, slowest = _measure(flower, _pages(some))
@@ -142,12 +142,12 @@ def _fill(store_url: str) -> DeadLetter:
         made = [_letter(drawn) for _ in range(min(BATCH, LETTERS - first))]
         if first % (LETTERS // HANDFUL) < BATCH:
             made[0] = made[0].with_(message=NEEDLE)
-        store.save(made)
-    assert store.count(Filter()) == LETTERS
+        store.letters.save(made)
+    assert store.counts.letters(Filter()) == LETTERS
     store.close()
     engine = create_engine(store_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        # As autovacuum does by and by; this server's may be off.
+        # Autovacuum would do this in time, but it may be off on this server.
         connection.execute(text("VACUUM ANALYZE"))
     engine.dispose()
     return made[-1]

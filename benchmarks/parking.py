@@ -1,5 +1,5 @@
-"""What many tasks in a long backoff at once cost a worker's memory, on Redis with a visibility timeout far
-shorter than the wait; and whether each of them runs once."""
+"""The memory of a worker with many tasks in a long backoff, on Redis with a visibility timeout far
+shorter than the wait; and whether each task runs once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celery import Celery
 from benchmarks.services import BROKER, fresh_postgres
 from benchmarks.worker import Way, new_queue, running, send, wait
 from celery_dlq import DeadLetterQueue, Filter
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 
 TASKS = int(os.environ.get("BENCH_PARKED", "20000"))
 WARM_UP = 500
@@ -57,12 +57,12 @@ def _in_the_store(store_url: str, directory: str) -> float:
     app.conf.dlq_store_url = store_url
     dlq = DeadLetterQueue.of(app)
     with redis.Redis.from_url(BROKER) as client, running(way, queue, directory) as pid:
-        before = _warm_up(queue, pid, lambda: dlq.store.count(_PARKED))
+        before = _warm_up(queue, pid, lambda: dlq.store.counts.letters(_PARKED))
         peak = [before]
 
         def all_parked() -> bool:
             peak.append(_memory_mb(pid))
-            return dlq.store.count(_PARKED) == TASKS + WARM_UP
+            return dlq.store.counts.letters(_PARKED) == TASKS + WARM_UP
 
         send("bench.back_off", TASKS, queue, WAIT_S)
         wait(all_parked, every_s=0.5)

@@ -1,6 +1,6 @@
-"""How fast letters go back: claim, publish with the broker's confirmation, mark; in one process. Beside it
-what RQ does (``rq requeue --all``), and what teams write by hand: SELECT, and for each row ``send_task``,
-DELETE and commit, on connections that are kept."""
+"""Measures how fast letters go back: claim, publish with the broker's confirmation, mark; in one
+process. It is compared with RQ (``rq requeue --all``), and with the usual script: SELECT, and for each
+row ``send_task``, DELETE and commit, on connections that are kept."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from benchmarks.rounds import compare
 from benchmarks.services import BROKER, RABBITMQ, fresh_postgres
 from benchmarks.worker import new_queue
 from celery_dlq import DeadLetterQueue, DLQTask, Filter
-from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation
-from celery_dlq.operation import Guard, OperationState, Orders
-from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.cli.redrive.running import redrive_tuning
+from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
+from celery_dlq.model.operation import Guard, OperationState, Orders
+from celery_dlq.model.states import Reason, State, Verdict
 
 ROUNDS = 3
 LETTERS = int(os.environ.get("BENCH_LETTERS", "20000"))
@@ -71,7 +72,8 @@ def _fresh_sqlite() -> Iterator[str]:
 def _queue(broker: str, expected: int, patience_s: float = 0) -> Iterator[tuple[Celery, str]]:
     """An app and a queue of its own, which must hold as many messages in the end.
 
-    :param patience_s: seconds that messages may still take to arrive, where nobody waits for the broker.
+    :param patience_s: seconds that messages may still take to arrive, if the sender does not wait for
+        the broker.
     """
     app, queue = Celery("bench", broker=broker, set_as_current=False), new_queue()
     with app.connection_for_write() as connection:
@@ -95,15 +97,18 @@ def _redrive(broker: str, store_url: str) -> float:
         app.task(_charge, name="bench.charge", base=DLQTask, shared=False)
         dlq = DeadLetterQueue.of(app)
         for start in range(0, LETTERS, 1_000):
-            dlq.store.save([letter_for(queue) for _ in range(start, min(start + 1_000, LETTERS))])
+            dlq.store.letters.save(
+                [letter_for(queue) for _ in range(start, min(start + 1_000, LETTERS))]
+            )
         began = time.perf_counter()
-        # No worker runs here whose outcomes a guard could wait for.
-        done = dlq.redrive(
-            Filter(queue=queue), who="bench", orders=Orders(guard=Guard(enabled=False))
-        )
+        with redrive_tuning():  # as the command does
+            # No worker runs here whose outcomes a guard could wait for.
+            done = dlq.redrive(
+                Filter(queue=queue), who="bench", orders=Orders(guard=Guard(enabled=False))
+            )
         rate = LETTERS / (time.perf_counter() - began)
         assert done.state is OperationState.DONE, done
-        dlq.store.discard(
+        dlq.store.closing.discard(
             Filter(queue=queue, states=frozenset({State.REDRIVEN})),
             who="bench", why="done", now=datetime.now(timezone.utc),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The one way in which things are compared here: side by side, round after round."""
+"""The one method of all comparisons: side by side, round after round."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-#: How often rounds are drawn anew for the interval of a median, and how much is cut off at each end.
+#: How often rounds are resampled for the interval of a median, and how much is cut off at each end.
 DRAWS, TAIL = 2_000, 0.025
 
 
@@ -24,10 +24,10 @@ def compare(
 
 
 def measure(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Measure each of ``ways`` once a round, in an order drawn anew.
+    """Measure each of ``ways`` once per round, in a random order.
 
-    A machine's speed drifts, and other programs take their share of it; so a way is never compared
-    with another one's average, but with the measure that the first way had in the same round.
+    A machine's speed drifts, and other programs use it, too; so a way is never compared with the average of
+    another one, but with the measure of the first way in the same round.
     """
     measured: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -46,14 +46,14 @@ def report(
 ) -> dict[str, float]:
     """Print how the ways compare, by what each of ``sets`` of rounds has measured of them.
 
-    :param sets: more than one where the things that were measured were made anew in between.
+    :param sets: more than one if the measured processes were restarted in between.
     :param beside: a further way whose ratio to the last one is printed.
     :returns: by way, the median over the rounds of its measure, as a ratio to that of the first way.
     """
     names = list(sets[0])
     rounds = sum(len(one[names[0]]) for one in sets)
-    anew = f", in {len(sets)} sets" if len(sets) > 1 else ""
-    print(f"{title}, {rounds} interleaved rounds{anew}")
+    in_sets = f", in {len(sets)} sets" if len(sets) > 1 else ""
+    print(f"{title}, {rounds} interleaved rounds{in_sets}")
     ratios = {}
     for name in names:
         paired = _paired(sets, name, names[0])

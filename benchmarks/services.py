@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import create_engine, text
 
-from celery_dlq.store import schema
-from celery_dlq.store.engine import Database
+from celery_dlq.store.database import schema
+from celery_dlq.store.database.engine import Database
 
 BROKER = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379") + "/8"
 RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")

@@ -1,4 +1,4 @@
-"""What tasks that succeed pay, end to end: no-op tasks per second through prefork workers on Redis,
+"""The cost for tasks that succeed, end to end: no-op tasks per second through prefork workers on Redis,
 from a full queue until it is empty."""
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from benchmarks.services import BROKER
 from benchmarks.worker import Way, new_queue, running, send, wait
 from celery_dlq.store.sql import SQLStore
 
-#: Each set of rounds has workers of its own, since a process keeps the luck that it has with its memory. Many
-#: short rounds rather than few long ones: what else the machine does meets both of a pair.
+#: Each set of rounds has workers of its own, because a process keeps its memory layout. Many short
+#: rounds rather than few long ones, so that other work of the machine affects both of a pair.
 SETS, ROUNDS, TASKS = 10, 30, 250
 #: Rounds before those that count.
 WARM_UP = 3
 
-#: What is measured, besides ``acks_late``: whether there is a store, and a brake's failures.
+#: The variants, in addition to ``acks_late``: whether there is a store, and a brake's failures.
 WAYS = {
     "Task": (False, 0),
     "Task again": (False, 0),
@@ -91,8 +91,8 @@ def _rate(client: redis.Redis, staged: str, queue: str) -> float:
 
 
 def _pin(worker: int) -> None:
-    """Give the worker's parent a processor, and what it has started the others: where the scheduler puts
-    them is no part of the comparison."""
+    """Give the worker's parent a processor, and its children the others, so that the scheduler does not
+    affect the comparison."""
     first, *others = sorted(os.sched_getaffinity(0))
     for task in Path(f"/proc/{worker}/task").iterdir():
         os.sched_setaffinity(int(task.name), {first})

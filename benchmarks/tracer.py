@@ -1,4 +1,4 @@
-"""What a task that succeeds pays: Celery's tracer running a no-op, with each base class."""
+"""The cost for a task that succeeds: Celery's tracer running a no-op, with each base class."""
 
 from __future__ import annotations
 

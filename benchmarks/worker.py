@@ -59,7 +59,7 @@ def running(way: Way, queue: str, directory: str) -> Iterator[int]:
 
 
 def new_queue() -> str:
-    """A name that nobody else uses."""
+    """A unique name."""
     return f"bench-{uuid.uuid4().hex[:8]}"
 
 

@@ -1,10 +1,11 @@
 """A dead-letter queue for Celery: classified retries, a store that loses nothing, safe redrive."""
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.classify import Classifier, Decision, Rule, Terminal, Transient, decide
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.group import Group, GroupFilter, GroupStatus, Mark
-from celery_dlq.letter import Attempt, DeadLetter
-from celery_dlq.operation import (
+from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.operation import (
     Checking,
     Counts,
     Guard,
@@ -15,11 +16,10 @@ from celery_dlq.operation import (
     Sending,
     SendingState,
 )
-from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.settings import Settings
-from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.store.base import Operation
 from celery_dlq.store.filter import Filter
-from celery_dlq.store.redrives import Operation
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [

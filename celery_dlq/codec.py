@@ -1,7 +1,7 @@
-"""Values as JSON: for databases and readers, and without loss for what is sent back on a redrive.
+"""Values as JSON: for databases and readers, and without loss for messages that a redrive sends back.
 
-Plain JSON where JSON can say it. What it cannot (bytes, dates, decimals, non-finite numbers, tables
-whose keys are no strings) becomes an object with one key that begins with ``$``.
+Values that JSON can express are plain JSON. Other values (bytes, dates, decimals, non-finite numbers, tables
+whose keys are not strings) become an object with one key that begins with ``$``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from celery_dlq.redact import safe_text
+from celery_dlq.redact import safe_repr, safe_text
 
-#: Levels that are kept of a value that nests too deeply for JSON.
+#: Levels of a value that are kept without loss. A deeper value could be written, but not read by a
+#: process with a fuller stack than that of the writer.
+LEVELS = 100
+#: Levels that are kept of a value that nests more deeply.
 _DEPTH = 32
+#: Bits of a whole number that are kept in that case. Python converts 14,000 bits to text, other readers
+#: fewer.
+_BITS = 1024
 
 
 def dump_json(value: Any) -> str:
-    """JSON that every database and reader takes: ASCII, without NaN, foreign objects as text."""
+    """JSON that every database and reader accepts: ASCII, without NaN, other objects as text."""
     try:
         return _READABLE.encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -30,36 +36,25 @@ def dump_json(value: Any) -> str:
 
 def encode_table(table: Mapping[str, Any]) -> str:
     """``table`` as ASCII JSON that :func:`decode_table` reads back. Objects of other types, which no
-    broker delivers, and nesting too deep for JSON become text."""
+    broker delivers, and nesting beyond :data:`LEVELS` become text."""
     try:
         return _LOSSLESS.encode(_tagged(table))
     except (ValueError, RecursionError):
-        return dump_json(table)
+        return _READABLE.encode(_stringly(table, _DEPTH))
 
 
 def decode_table(text: str) -> dict[str, Any]:
     """The inverse of :func:`encode_table`."""
-    table = decode_plain(text)
-    if is_tagged(text):
+    # Redrives read thousands. json.loads() would look for blanks around it, too.
+    table, _end = _DECODER.raw_decode(text)
+    if "$" in text:  # otherwise nothing in it is tagged
         table = read_plain_form(table)
     return table if isinstance(table, dict) else {}
 
 
-def decode_plain(text: str) -> Any:
-    """What ``text`` says where it is not tagged."""
-    # Redrives read thousands. json.loads() would look for blanks around it, too.
-    value, _end = _DECODER.raw_decode(text)
-    return value
-
-
-def is_tagged(text: str) -> bool:
-    """Whether something in ``text`` may stand for what JSON cannot say."""
-    return '{"$' in text
-
-
 def plain_form(value: Any) -> Any:
-    """``value`` made of what JSON knows, as :func:`read_plain_form` reads it back. Objects of other
-    types are left as they are, and nesting too deep for JSON becomes text."""
+    """``value`` converted to types that JSON has, which :func:`read_plain_form` converts back. Objects of
+    other types are left as they are, and nesting beyond :data:`LEVELS` becomes text."""
     try:
         return _tagged(value)
     except RecursionError:
@@ -80,13 +75,16 @@ def read_plain_form(value: Any) -> Any:
     return _READERS[tag](content)
 
 
-def _tagged(value: Any) -> Any:
+def _tagged(value: Any, levels: int = LEVELS) -> Any:
+    """:raises RecursionError: it nests more deeply than ``levels``."""
     if value is None or type(value) in _PLAIN:
         return value
-    if isinstance(value, Mapping):
-        return _tagged_mapping(value)
-    if isinstance(value, (list, tuple)):
-        return [_tagged(item) for item in value]
+    if isinstance(value, (Mapping, list, tuple)):
+        if levels == 0:
+            raise RecursionError
+        if isinstance(value, Mapping):
+            return _tagged_mapping(value, levels - 1)
+        return [_tagged(item, levels - 1) for item in value]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"$bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, datetime):
@@ -98,10 +96,12 @@ def _tagged(value: Any) -> Any:
     return value
 
 
-def _tagged_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _tagged_mapping(value: Mapping[Any, Any], levels: int) -> dict[str, Any]:
     if all(isinstance(key, str) for key in value) and not _looks_tagged(value):
-        return {key: _tagged(item) for key, item in value.items()}
-    return {"$table": [[_tagged(key), _tagged(item)] for key, item in value.items()]}
+        return {key: _tagged(item, levels) for key, item in value.items()}
+    return {
+        "$table": [[_tagged(key, levels), _tagged(item, levels)] for key, item in value.items()]
+    }
 
 
 def _looks_tagged(value: Mapping[Any, Any]) -> bool:
@@ -115,7 +115,10 @@ def _stringly(value: Any, depth: int) -> Any:
         return {str(key): _stringly(item, depth - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_stringly(item, depth - 1) for item in value]
-    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    is_short = isinstance(value, int) and value.bit_length() <= _BITS
+    return value if is_short else safe_repr(value)
 
 
 def _foreign(value: object) -> str:
@@ -130,7 +133,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 _TAGS = frozenset({*_READERS, "$table"})
 
-#: What nearly all headers are.
+#: The types of nearly all headers.
 _PLAIN = frozenset({str, int, bool})
 
 # json.dumps() would make one for each call.

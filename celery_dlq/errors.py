@@ -5,6 +5,12 @@ from __future__ import annotations
 import inspect
 
 
+def page(topic: str) -> str:
+    """The name of a documentation page for an error's text. Users of an installed package cannot find
+    the files, so the text names the command that shows the page (``celery_dlq/cli/admin/help.py``)."""
+    return f"`celery dlq help {topic}`"
+
+
 class CeleryDLQError(Exception):
     """Something in celery_dlq went wrong."""
 
@@ -13,11 +19,11 @@ class CeleryDLQError(Exception):
 
 
 class SettingsError(CeleryDLQError):
-    """A dlq_* setting is not valid; see docs/reference/settings.md."""
+    """A dlq_* setting is not valid; run: celery dlq help settings."""
 
 
 class MissingExtra(CeleryDLQError):
-    """A package that this needs is not installed; see the extras in README.md."""
+    """A package that this needs is not installed; install its extra, such as celery-dlq[postgres]."""
 
 
 class StoreError(CeleryDLQError):
@@ -33,7 +39,7 @@ class SchemaError(StoreError):
 
 
 class RecordRefused(StoreError):
-    """The dead-letter store does not take this letter, though it takes others."""
+    """The dead-letter store does not accept this letter, although it accepts others."""
 
 
 class UnknownLetter(CeleryDLQError):
@@ -41,15 +47,19 @@ class UnknownLetter(CeleryDLQError):
 
 
 class AmbiguousId(CeleryDLQError):
-    """More than one dead letter begins like this; give more characters of the id."""
+    """More than one dead letter has this prefix; give more characters of the id."""
 
 
 class UnknownGroup(CeleryDLQError):
     """No group has this fingerprint; list them with: celery -A <app> dlq groups."""
 
 
+class UnknownTask(CeleryDLQError):
+    """This app has no task with that name; list its tasks with: celery -A <app> inspect registered."""
+
+
 class TriageError(CeleryDLQError):
-    """The group cannot be treated like this; see: celery -A <app> dlq groups --help."""
+    """This cannot be done with the group; see: celery -A <app> dlq groups --help."""
 
 
 class FilterError(CeleryDLQError):
@@ -61,15 +71,19 @@ class RedriveError(CeleryDLQError):
 
 
 class SandboxError(RedriveError):
-    """Letters cannot be tried for --validate: no other process can import the app."""
+    """Letters cannot be validated for --validate: another process cannot import the app."""
 
 
 class RepairError(CeleryDLQError):
-    """The message cannot be changed like this; see docs/howto/repair-letters.md."""
+    """The message cannot be changed in this way; run: celery dlq help repair-letters."""
 
 
 class PayloadError(RepairError):
-    """The body of the message cannot be read; see docs/howto/foreign-messages.md."""
+    """The body of the message cannot be read; run: celery dlq help foreign-messages."""
+
+
+class BodyTooLarge(PayloadError):
+    """The body of the message is too large to open; run: celery dlq help foreign-messages."""
 
 
 class OperationError(CeleryDLQError):
@@ -81,7 +95,7 @@ class UnknownOperation(CeleryDLQError):
 
 
 class OrdersError(CeleryDLQError):
-    """A redrive cannot be made like this; see: celery -A <app> dlq redrive --help."""
+    """These orders are not valid for a redrive; see: celery -A <app> dlq redrive --help."""
 
 
 class AsyncTaskError(CeleryDLQError):
@@ -89,23 +103,27 @@ class AsyncTaskError(CeleryDLQError):
 
 
 class TaskAborted(CeleryDLQError):
-    """The task ended by an exception that would have taken its worker along."""
+    """The task raised an exception that would have ended its worker."""
 
 
 class TaskCancelled(CeleryDLQError):
-    """The worker was shut down while the task ran, and its message had been acknowledged."""
+    """The worker was shut down while the task ran, after its message was acknowledged."""
 
 
 class CircuitOpen(CeleryDLQError):
-    """The circuit of the message is open: it waits, and is not run."""
+    """The circuit of the message is open: the message waits and does not run."""
 
 
 class PoisonMessage(CeleryDLQError):
     """The message was started as often as dlq_max_deliveries allows, and its worker died each time."""
 
 
+class PoolFailed(CeleryDLQError):
+    """The worker's pool does not accept tasks; restart the worker."""
+
+
 class HookError(CeleryDLQError):
-    """A hook could not pass on what it was told; see docs/howto/hooks.md."""
+    """A hook could not deliver its event; run: celery dlq help hooks."""
 
 
 class IngestError(CeleryDLQError):

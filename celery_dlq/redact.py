@@ -1,5 +1,5 @@
-"""Copies that are safe to store and to show: bounded, cut off at secrets, never executing user code
-that can hurt. Nothing here ever unpickles."""
+"""Copies that are safe to store and to show: bounded, without secrets, and made without running harmful
+user code. Nothing here ever unpickles."""
 
 from __future__ import annotations
 
@@ -9,47 +9,86 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Characters of an exception's message that are kept.
+from celery_dlq.sensitive import (
+    REDACTED,
+    hide_in_traceback,
+    hide_secrets,
+    names_of_secrets,
+    stands_for_secret,
+)
+
+#: The most characters of an exception's message that are kept.
 MESSAGE_LIMIT = 8_192
-#: Characters of a traceback that are kept: its head and its end, which hold entry and cause.
+#: The most characters of a traceback that are kept: its beginning and its end, which show entry and
+#: cause.
 TRACEBACK_LIMIT = 32_768
 #: Characters of one displayed string, members of one container, levels, and values in total.
 STRING_LIMIT, ITEM_LIMIT, DEPTH_LIMIT, VALUE_LIMIT = 1_024, 64, 6, 512
 
-REDACTED = "[redacted]"
+__all__ = [
+    "ELIDED", "MESSAGE_LIMIT", "REDACTED", "TRACEBACK_LIMIT", "Redactor", "clip", "clip_middle",
+    "hide_known", "safe_message", "safe_repr", "safe_text",
+]  # fmt: skip
+
 ELIDED = "…"
 
-#: Key names whose values are never copied for display. Matched as parts of a key, so that
-#: ``stripe_api_key`` and ``X-Auth-Token`` are covered; ``dlq_redact`` adds to them.
-SENSITIVE = (
-    "password", "passwd", "passphrase", "secret", "token", "api_key", "apikey", "access_key",
-    "private_key", "authorization", "cookie", "credential", "card_number", "cvv", "cvc", "iban", "ssn",
-)  # fmt: skip
+#: Characters of a string that are searched for secrets, even if less of it is shown.
+_LOOKED_AT = 2 * STRING_LIMIT
+
+#: The keys under which tables keep the name of a value, and the value: environments of containers, tags,
+#: parameters.
+_NAMED_VALUES = (("name", "value"), ("key", "value"), ("Name", "Value"), ("Key", "Value"))
 
 _NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Redactor:
-    """Makes display copies of arguments.
+    """Makes copies that may be shown. They hide the secrets that :mod:`celery_dlq.sensitive` recognizes by
+    name or by pattern.
 
-    :param extra: further key parts to hide, beside :data:`SENSITIVE`.
+    :param extra: further parts of names to hide.
     """
 
     def __init__(self, extra: Iterable[str] = ()) -> None:
-        parts = sorted({_normalise_key(part) for part in (*SENSITIVE, *extra)})
-        self._sensitive = re.compile("|".join(map(re.escape, parts)))
+        #: Whether a name stands for a secret.
+        self.is_sensitive = names_of_secrets(extra)
 
     def display(self, value: object) -> Any:
-        """A JSON-safe copy of ``value``: secrets hidden, long parts elided, foreign types as text."""
+        """A JSON-safe copy of ``value``: secrets hidden, long parts cut, other types as text."""
         return self._copy(value, DEPTH_LIMIT, _Budget(VALUE_LIMIT))
+
+    def text(self, text: str) -> str:
+        """``text`` without secrets."""
+        return hide_secrets(text, self.is_sensitive)
+
+    def traceback(self, text: str) -> str:
+        """A traceback without secrets."""
+        return hide_in_traceback(text, self.is_sensitive)
+
+    def hidden(self, value: Any) -> Any:
+        """The whole ``value`` except for secrets: tables, lists and texts are copied, other values are
+        unchanged."""
+        try:
+            return self._hidden(value)
+        except RecursionError:
+            return self.display(value)
+
+    def is_pair(self, value: Any) -> bool:
+        """Whether ``value`` is a pair of a secret's name and the secret, as many libraries represent a
+        header."""
+        if len(value) != 2 or not isinstance(value, (list, tuple)):
+            return False
+        name = value[0]
+        if isinstance(name, bytes):
+            name = name[:STRING_LIMIT].decode("latin-1")
+        return isinstance(name, str) and stands_for_secret(name[:STRING_LIMIT], self.is_sensitive)
 
     def _copy(self, value: object, depth: int, budget: _Budget) -> Any:
         budget.left -= 1
         if budget.left < 0:
             return ELIDED
-        if isinstance(value, str):  # what most arguments are made of
-            text = safe_text(value)
-            return text if len(text) <= STRING_LIMIT else clip(text, STRING_LIMIT)
+        if isinstance(value, str):  # the most common types of arguments
+            return self._short(value)
         if value is None or isinstance(value, (bool, int)):
             return _bounded_int(value)
         if isinstance(value, float):
@@ -60,22 +99,34 @@ class Redactor:
             return self._copy_mapping(value, depth, budget)
         if isinstance(value, (list, tuple, set, frozenset)):
             return self._copy_items(value, depth, budget)
-        return clip(safe_repr(value), STRING_LIMIT)
+        return self._short(safe_repr(value))
+
+    def _short(self, value: str) -> str:
+        text = safe_text(value)
+        if len(text) <= STRING_LIMIT:
+            return hide_secrets(text, self.is_sensitive)
+        # Secrets are hidden before the text is cut, because half of a secret matches no pattern.
+        return clip(
+            hide_secrets(text[:_LOOKED_AT], self.is_sensitive) + text[_LOOKED_AT:], STRING_LIMIT
+        )
 
     def _copy_mapping(
         self, value: Mapping[Any, Any], depth: int, budget: _Budget
     ) -> dict[str, Any]:
         copy: dict[str, Any] = {}
+        secret = self._key_of_secret(value)
         for position, (key, item) in enumerate(value.items()):
             if position == ITEM_LIMIT:
                 copy[ELIDED] = f"{len(value) - ITEM_LIMIT} more"
                 break
             name = clip(safe_text(key if isinstance(key, str) else safe_repr(key)), STRING_LIMIT)
-            hidden = self._sensitive.search(_normalise_key(name))
-            copy[name] = REDACTED if hidden else self._copy(item, depth - 1, budget)
+            hidden = self.is_sensitive(name) or key == secret
+            copy[self.text(name)] = REDACTED if hidden else self._copy(item, depth - 1, budget)
         return copy
 
     def _copy_items(self, value: Any, depth: int, budget: _Budget) -> list[Any]:
+        if self.is_pair(value):
+            return [self._copy(value[0], depth - 1, budget), REDACTED]
         copy = []
         for position, item in enumerate(value):
             if position == ITEM_LIMIT:
@@ -84,32 +135,70 @@ class Redactor:
             copy.append(self._copy(item, depth - 1, budget))
         return copy
 
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            secret = self._key_of_secret(value)
+            return {
+                self.text(key) if isinstance(key, str) else key: self._hidden_item(
+                    key, item, secret
+                )
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            if self.is_pair(value):
+                return [value[0], REDACTED]
+            return [self._hidden(item) for item in value]
+        return value
+
+    def _hidden_item(self, key: Any, item: Any, secret: str | None) -> Any:
+        is_hidden = key == secret or self.is_sensitive(str(key))
+        return REDACTED if is_hidden and item is not None else self._hidden(item)
+
+    def _key_of_secret(self, value: Mapping[Any, Any]) -> str | None:
+        """The key of a secret that another key names, as in ``{"name": "API_KEY", "value": …}``."""
+        for named, key in _NAMED_VALUES:
+            if key in value:
+                name = value.get(named)
+                if isinstance(name, str) and stands_for_secret(
+                    name[:STRING_LIMIT], self.is_sensitive
+                ):
+                    return key
+        return None
+
+
+_KNOWN = Redactor()
+
+
+def hide_known(text: str) -> str:
+    """``text`` without the secrets of the built-in list, for code without an app that could add to
+    it."""
+    return _KNOWN.text(text)
+
 
 @dataclass
 class _Budget:
-    """How many values a display copy may still hold, over all its levels."""
+    """How many more values a display copy may contain, over all its levels."""
 
     left: int
 
 
-def _normalise_key(name: str) -> str:
-    return name.lower().replace("-", "_").replace(" ", "_")
-
-
 def _bounded_int(value: Any) -> Any:
-    # str() of an int beyond 4300 digits raises, and JSON readers choke long before that.
+    # str() of an int with more than 4300 digits raises, and JSON readers fail long before that.
     return value if value is None or -(2**63) <= value < 2**64 else ELIDED
 
 
 def safe_text(text: str) -> str:
-    """``text`` without what databases refuse: NUL (PostgreSQL) and lone surrogates (UTF-8)."""
+    """``text`` without characters that databases refuse: NUL (PostgreSQL) and lone surrogates
+    (UTF-8)."""
     if text.isascii() and "\x00" not in text:
         return text
     return _NOT_STORABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def clip(text: str, limit: int) -> str:
-    """``text`` cut to ``limit`` characters, the cut marked with how much is missing."""
+    """``text`` cut to ``limit`` characters; the cut is marked with the number of missing characters."""
     if len(text) <= limit:
         return text
     mark = f"{ELIDED} [{len(text) - limit} more characters]"
@@ -125,7 +214,7 @@ def clip_middle(text: str, limit: int) -> str:
 
 
 def safe_message(exc: BaseException) -> str:
-    """``str(exc)``, whatever the exception does: bounded, storable, never raising."""
+    """``str(exc)``, whatever the exception does: bounded and storable. Never raises."""
     try:
         text = str(exc)
     except BaseException as error:  # noqa: BLE001 - a hostile __str__ may raise anything

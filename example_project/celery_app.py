@@ -13,13 +13,13 @@ from example_project.release import RELEASE
 
 #: Where the embedded parts and the spool keep their files.
 DIRECTORY = Path(".demo")
-# SQLite makes files, and no directories.
+# SQLite creates files, but no directories.
 DIRECTORY.mkdir(exist_ok=True)
 
-# kombu has three transports without a server. memory:// ends at the process, and here the worker, its
-# pool and the command line are processes of their own. filesystem:// writes a message in place, so
-# that a worker can take it half-written: in a trial, 4 to 23 of 1,400 messages were lost that way.
-# On SQLAlchemy a message is a committed row: none was lost.
+# kombu has three transports without a server. memory:// does not leave the process, but the worker, its
+# pool and the command line are separate processes. filesystem:// writes a message in place, so a worker
+# can take it half-written: in a trial, 4 to 23 of 1,400 messages were lost that way. With SQLAlchemy a
+# message is a committed row: none was lost.
 EMBEDDED_BROKER = f"sqla+sqlite:///{DIRECTORY}/broker.sqlite3"
 EMBEDDED_RESULTS = f"db+sqlite:///{DIRECTORY}/results.sqlite3"
 EMBEDDED_STORE = f"sqlite:///{DIRECTORY}/dead_letters.sqlite3"
@@ -35,22 +35,22 @@ app.conf.update(
     dlq_store_url=EMBEDDED_STORE,
     dlq_spool_dir=str(DIRECTORY / "spool"),
     dlq_release=RELEASE,
-    # Nobody wants to watch a demo wait; the defaults suit real services.
+    # Short waits for a demo; the defaults suit real services.
     dlq_retry_base=0.05,
     dlq_retry_cap=0.5,
 )
 
 
 def embed_broker() -> None:
-    """Make kombu's SQLAlchemy transport fit for a worker that forks, and quick."""
+    """Make kombu's SQLAlchemy transport fast, and safe in a worker that forks."""
     from kombu.transport.sqlalchemy import Transport
 
     app.conf.broker_transport_options = {
-        # The engine is kept over a fork, and an SQLite connection must not be.
+        # The engine survives a fork, but an SQLite connection must not be used after one.
         "poolclass": NullPool,
         "connect_args": {"timeout": 30},
     }
-    # A second by default; every option goes on to create_engine(), so it cannot be one of them.
+    # One second by default. It cannot be an option, because all options are passed to create_engine().
     Transport.polling_interval = 0.05
 
 

@@ -1,16 +1,17 @@
-"""What is still wrong: the day's orders held against the results and the dead-letter store."""
+"""Compares the day's orders with the results and the dead-letter store, and reports every
+difference."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from celery_dlq import DeadLetter, Filter, State
-from celery_dlq.store import Store
+from celery_dlq.store.sql import SQLStore
 from example_project.celery_app import app
 from example_project.day import Placed
 
 
-def unsettled(placed: Sequence[Placed], store: Store) -> list[str]:
-    """A sentence for each order that has not ended as release 1 ends it: done, or dead with its
+def unsettled(placed: Sequence[Placed], store: SQLStore) -> list[str]:
+    """A sentence for each order that has not ended as expected of release 1: done, or dead with its
     reason."""
     said = [
         _not_done(order) if order.dies_at is None else _not_dead(order, store) for order in placed
@@ -18,19 +19,19 @@ def unsettled(placed: Sequence[Placed], store: Store) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def unresolved(placed: Sequence[Placed], store: Store) -> list[str]:
+def unresolved(placed: Sequence[Placed], store: SQLStore) -> list[str]:
     """A sentence for each letter that is not resolved, and each result that is not right."""
     said = [_not_resolved(order, store) or _not_done(order) for order in placed]
     return [sentence for sentence in said if sentence]
 
 
-def unexpected(placed: Sequence[Placed], store: Store, since: datetime) -> list[str]:
+def unexpected(placed: Sequence[Placed], store: SQLStore, since: datetime) -> list[str]:
     """A sentence for each letter that no order accounts for.
 
     :param since: when the demo began.
     """
     known = {order.dies_at for order in placed}
-    page = store.find(Filter(states=frozenset(State), since=since), limit=500)
+    page = store.letters.find(Filter(states=frozenset(State), since=since), limit=500)
     return [
         f"{letter.task_id}: a letter of {letter.task} that should not be ({letter.message})"
         for letter in page.letters
@@ -38,9 +39,9 @@ def unexpected(placed: Sequence[Placed], store: Store, since: datetime) -> list[
     ]
 
 
-def letters_of(placed: Sequence[Placed], store: Store) -> list[DeadLetter]:
+def letters_of(placed: Sequence[Placed], store: SQLStore) -> list[DeadLetter]:
     """The letters that the orders became."""
-    found = (store.get(order.dies_at) for order in placed if order.dies_at)
+    found = (store.letters.get(order.dies_at) for order in placed if order.dies_at)
     return [letter for letter in found if letter is not None]
 
 
@@ -53,8 +54,8 @@ def _not_done(order: Placed) -> str:
     return ""
 
 
-def _not_dead(order: Placed, store: Store) -> str:
-    letter = store.get(str(order.dies_at))
+def _not_dead(order: Placed, store: SQLStore) -> str:
+    letter = store.letters.get(str(order.dies_at))
     if letter is None:
         return f"{order.name}: no letter"
     if (letter.state, letter.reason) != (State.DEAD, order.dies_of):
@@ -62,10 +63,10 @@ def _not_dead(order: Placed, store: Store) -> str:
     return ""
 
 
-def _not_resolved(order: Placed, store: Store) -> str:
+def _not_resolved(order: Placed, store: SQLStore) -> str:
     if order.dies_at is None:
         return ""
-    letter = store.get(order.dies_at)
+    letter = store.letters.get(order.dies_at)
     if letter is None:
         return f"{order.name}: no letter"
     return (

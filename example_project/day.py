@@ -1,4 +1,4 @@
-"""One day at the shop: what is ordered, what release 1 makes of it, and what it should come to."""
+"""One day at the shop: the orders, how each ends with release 1, and the right result of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Placed:
     name: str
     #: Task id of the last step, whose result is the order's.
     task_id: str
-    #: What that result has to be.
+    #: The right result.
     comes_to: Any
     #: Task id of the step that release 1 dead-letters, and why; None when all goes well.
     dies_at: str | None = None

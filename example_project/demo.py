@@ -1,7 +1,7 @@
 """The demo: a day at the shop, its dead letters, the fix, and the redrive.
 
-``make demo``, or ``python -m example_project.demo``. Exit status 0 means that every letter is
-resolved, every order came to what it should, and no letter is missing or too many.
+``make demo``, or ``python -m example_project.demo``. Exit status 0 means that every letter is resolved,
+every order has the right result, and no letter is missing or unexpected.
 """
 
 import os
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter, Reason, State
-from celery_dlq.store import Store
+from celery_dlq.store.sql import SQLStore
 from example_project import checks, release, tax, tax_server
 from example_project.celery_app import DIRECTORY, app
 from example_project.day import Placed, place_orders
@@ -63,7 +63,7 @@ def run(tax_url: str) -> None:
     :raises DemoError: something is not as it should be.
     """
     began = datetime.now(timezone.utc)
-    say("The store's schema. (SQLite makes it by itself; other databases want to be asked.)")
+    say("The store's schema. (SQLite gets it automatically; other databases need this command.)")
     dlq(console, "db", "upgrade")
     store = open_store()
 
@@ -86,10 +86,11 @@ def run(tax_url: str) -> None:
     summarise(placed, store, checks.unexpected(placed, store, began))
 
 
-def open_store() -> Store:
-    """The dead-letter store, which must not hold the open letters of others: the demo redrives all."""
+def open_store() -> SQLStore:
+    """The dead-letter store. It must not hold open letters of another app, because the demo redrives
+    all."""
     store = DeadLetterQueue.of(app).store
-    others = store.count(Filter())
+    others = store.counts.letters(Filter())
     if others:
         raise DemoError(
             f"The store holds {others} open letters already, which the demo would redrive; "
@@ -99,7 +100,7 @@ def open_store() -> Store:
 
 
 def look(dead: Sequence[DeadLetter]) -> None:
-    """What an operator would look at, ending with one letter whole."""
+    """Show what an operator would look at, ending with one letter in full."""
     dlq(console, "groups")
     dlq(console, "list")
     exhausted = next(letter for letter in dead if letter.reason is Reason.EXHAUSTED)
@@ -113,7 +114,7 @@ def set_mood(tax_url: str, country: str, mood: str) -> None:
 
 
 def wait_for(problems: Callable[[], list[str]], process: subprocess.Popen[bytes]) -> None:
-    """Return once there are no ``problems`` any more.
+    """Return once there are no more ``problems``.
 
     :raises DemoError: there still are some after :data:`PATIENCE_S`, or the worker has ended.
     """
@@ -121,15 +122,15 @@ def wait_for(problems: Callable[[], list[str]], process: subprocess.Popen[bytes]
     while left := problems():
         interruption.check()
         if process.poll() is not None or time.monotonic() > deadline:
-            ended = "The worker ended." if process.poll() is not None else "Waited in vain."
+            ended = "The worker ended." if process.poll() is not None else "Timed out."
             raise DemoError("\n  ".join([ended, *left]) + f"\nIts log ends with:\n{log_tail()}")
         time.sleep(_LOOK_AGAIN_S)
 
 
-def summarise(placed: Sequence[Placed], store: Store, problems: Sequence[str]) -> None:
-    """The last word: a table, and an error when it is not a good one."""
+def summarise(placed: Sequence[Placed], store: SQLStore, problems: Sequence[str]) -> None:
+    """Show the figures in a table, and raise an error if anything is left."""
     letters = checks.letters_of(placed, store)
-    left, still_open = checks.unresolved(placed, store), store.count(Filter())
+    left, still_open = checks.unresolved(placed, store), store.counts.letters(Filter())
     show_table(
         {
             "orders sent": len(placed),

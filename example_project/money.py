@@ -2,26 +2,26 @@
 
 from decimal import ROUND_HALF_UP, Decimal
 
-from example_project.release import MENDED
+from example_project.release import FIXED
 
 CURRENCIES = frozenset({"EUR", "GBP", "USD"})
 
-#: What partners write instead. Release 1 did not know that one of them writes EURO.
-ALIASES = {"EURO": "EUR"} if MENDED else {}
+#: Other spellings that partners use. Release 1 did not know that one of them writes EURO.
+ALIASES = {"EURO": "EUR"} if FIXED else {}
 
 
 class UnknownCurrency(ValueError):
-    """No currency the shop trades in."""
+    """The shop does not trade in this currency."""
 
 
 def currency(code: str) -> str:
     """The ISO 4217 code meant by ``code``.
 
-    :raises UnknownCurrency: there is none.
+    :raises UnknownCurrency: ``code`` means no currency of the shop.
     """
     known = ALIASES.get(code, code)
     if known not in CURRENCIES:
-        raise UnknownCurrency(f"{code!r} is none of {', '.join(sorted(CURRENCIES))}")
+        raise UnknownCurrency(f"{code!r} is not one of {', '.join(sorted(CURRENCIES))}")
     return known
 
 

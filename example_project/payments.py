@@ -6,10 +6,10 @@ from typing import Any
 from celery_dlq import DLQTask
 from example_project import money, tax
 from example_project.celery_app import app
-from example_project.release import MENDED
+from example_project.release import FIXED
 
-#: Release 1 took every total for whole euros.
-_read_total = Decimal if MENDED else int
+#: Release 1 assumed that every total is in whole euros.
+_read_total = Decimal if FIXED else int
 
 
 @app.task(base=DLQTask, dlq_tags=("money",))

@@ -1,4 +1,4 @@
-"""What the demo types: commands that are shown and run, and a worker in the background."""
+"""The commands of the demo, which are shown and run, and its worker in the background."""
 
 import contextlib
 import os
@@ -26,10 +26,10 @@ class DemoError(Exception):
 
 
 class Interruption:
-    """Whether somebody wants the demo to end.
+    """Whether a signal has asked the demo to end.
 
-    The signal's handler only notes it: an exception that is raised while Python clears away an
-    object goes no further than there.
+    The signal's handler only notes it, because Python swallows an exception that is raised while it
+    destroys an object.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         raise DemoError(f"The worker did not stop in {_STOP_PATIENCE_S} seconds.") from None
     finally:
-        # Of a worker that stopped nothing is left; of one that did not, nothing may be.
+        # Nothing is left if the worker stopped; if it did not, this kills the whole process group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

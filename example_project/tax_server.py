@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: whoever misbehaves on demand need not report it."""
+        """Log nothing: the errors are on purpose."""
 
 
 def make_server(address: tuple[str, int]) -> ThreadingHTTPServer:

@@ -5,10 +5,29 @@ from __future__ import annotations
 import os
 
 import pytest
-from databases import mysql_database, need, postgres_database
+from hypothesis import settings
+from support.databases import mysql_database, need, postgres_database
 
 REDIS = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379")
 RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
+
+
+#: Fixtures that open a server.
+SERVERS = {
+    "redis_url", "rabbitmq_url", "postgres_url", "own_postgres_url", "mysql_url", "own_mysql_url",
+}  # fmt: skip
+
+# For `make unit`: properties are tried with few examples.
+settings.register_profile("quick", max_examples=10, deadline=None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that need a server, so that ``make unit`` leaves them out."""
+    chosen = getattr(item, "callspec", None)
+    database = chosen.params.get("database_url", "sqlite") if chosen else "sqlite"
+    if database != "sqlite" or SERVERS.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.service)
 
 
 @pytest.hookimpl(trylast=True)

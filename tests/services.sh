@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Finds the services that the tests need, and starts those that are installed but stopped. The browser is
-# installed, too, where this runs as root on Debian.
+# Finds the services that the tests need, and starts those that are installed but stopped. The browser and
+# PgBouncer are installed, too, where this runs as root on Debian.
 # What cannot be had is left to the tests: they skip without it, and fail when CI=true.
 set -u
 
@@ -24,14 +24,33 @@ start_mariadb() { start-stop-daemon --start --oknodo --background --exec /usr/sb
 start_redis() { redis-server --daemonize yes --bind 127.0.0.1 --save "" --appendonly no; }
 start_rabbitmq() { rabbitmq-server -detached; }
 
-have_chromium() {
-    command -v "${CELERY_DLQ_TEST_CHROMIUM:-chromium}" >/dev/null && return
+install() { # name packages...
+    local name=$1
+    shift
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return
-    echo "installing chromium"
+    echo "installing $name"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq >/dev/null 2>&1
-    apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1 ||
-        echo "chromium could not be installed" >&2
+    apt-get install -yqq --no-install-recommends "$@" >/dev/null 2>&1 || echo "$name could not be installed" >&2
+}
+
+have_chromium() {
+    command -v "${CELERY_DLQ_TEST_CHROMIUM:-chromium}" >/dev/null && return
+    install chromium chromium fonts-dejavu-core
+}
+
+# The tests start their own; Debian's package would start one, too, unless a policy forbids it.
+have_pgbouncer() {
+    local policy=/usr/sbin/policy-rc.d
+    PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null && return
+    if [ "$(id -u)" != 0 ] || [ -e "$policy" ]; then
+        install pgbouncer pgbouncer
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    install pgbouncer pgbouncer
+    rm -f "$policy"
 }
 
 # Of Debian's package only the tool: its server would be started.
@@ -51,6 +70,7 @@ have_promtool() {
 }
 
 have_chromium
+have_pgbouncer
 have_promtool
 ensure PostgreSQL 5432 start_postgresql
 ensure MariaDB 3306 start_mariadb

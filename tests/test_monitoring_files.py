@@ -181,7 +181,7 @@ class TestDashboard:
 class TestCompose:
     services = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
 
-    def test_what_is_scraped_is_brought_up(self) -> None:
+    def test_every_scraped_service_is_started(self) -> None:
         for job in read("prometheus.yml")["scrape_configs"]:
             for target in itertools.chain(*(one["targets"] for one in job["static_configs"])):
                 name, _, port = target.partition(":")

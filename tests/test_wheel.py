@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import celery_dlq
+from celery_dlq.cli.admin.help import find_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -113,7 +114,8 @@ def metadata(wheel: Path, file: str = "METADATA") -> str:
 
 
 def test_the_wheel_is_the_package_and_nothing_else(installed):
-    package = {name for name in contents(installed.wheel) if ".dist-info/" not in name}
+    files = {name for name in contents(installed.wheel) if ".dist-info/" not in name}
+    package = {name for name in files if not name.startswith("celery_dlq/docs/")}
     on_disk = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "celery_dlq").rglob("*")
@@ -123,6 +125,8 @@ def test_the_wheel_is_the_package_and_nothing_else(installed):
     assert "celery_dlq/py.typed" in package
     assert "celery_dlq/store/migrations/env.py" in package
     assert "celery_dlq/store/migrations/versions/0001_initial.py" in package
+    pages = {f"celery_dlq/{path.relative_to(ROOT).as_posix()}" for path in find_pages().values()}
+    assert files - package == pages
 
 
 def test_the_version_is_the_same_everywhere(installed, tmp_path):
@@ -185,6 +189,24 @@ def test_the_schema_is_said_to_be_missing_and_made_by_hand(dlq):
     before, upgrade, after = dlq("db", "current"), dlq("db", "upgrade"), dlq("db", "current")
     assert (before.returncode, upgrade.returncode, after.returncode) == (3, 0, 0)
     assert "dlq db upgrade" in before.stderr
+
+
+def test_the_documentation_is_shown_by_topic(dlq):
+    topics = dlq("help")
+    listed = [line.split()[0] for line in topics.stdout.splitlines()[1:]]
+    assert (topics.returncode, listed) == (0, [*find_pages()])
+    page = dlq("help", "repair-letters")
+    assert (page.returncode, page.stderr) == (0, "")
+    assert page.stdout.startswith("# ")
+    unknown = dlq("help", "setings")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "did you mean 'settings'?" in unknown.stderr
+
+
+def test_an_error_names_a_page_that_can_be_shown(dlq):
+    wrong = dlq("list", CELERY_DLQ_STORE_URL="nonsense")
+    [topic] = re.findall(r"`celery dlq help ([\w-]+)`", wrong.stderr)
+    assert dlq("help", topic).returncode == 0
 
 
 def test_a_type_is_explained(dlq):

@@ -1,12 +1,18 @@
-"""Is an exception transient or terminal? Evidence first, then names; never a substring of a text."""
+"""Decides whether an exception is transient or terminal: by evidence first, then by names, never by a
+substring of its text.
 
-from celery_dlq.classify.checked import ExceptionSpec
-from celery_dlq.classify.explain import TypeExplanation, explain_type
-from celery_dlq.classify.names import misnamed
-from celery_dlq.classify.raised import Terminal, Transient, subject
-from celery_dlq.classify.rejudge import Reading, judge_written
+An exception enters, or the text of one; a decision leaves: a verdict, the rule that decided, the evidence and
+a wait. This room may not import a library to recognize its exceptions, do I/O, or raise.
+"""
+
+from celery_dlq.classify.custom.names import misnamed
+from celery_dlq.classify.custom.rule_arguments import ExceptionSpec
+from celery_dlq.classify.evidence import is_a, tells_its_class
+from celery_dlq.classify.explicit import Terminal, Transient, subject
+from celery_dlq.classify.replay.explain import TypeExplanation, explain_type
+from celery_dlq.classify.replay.rejudge import Reading, judge_written
+from celery_dlq.classify.replay.stored import Rejudged, rejudge
 from celery_dlq.classify.rules import Classifier, Decision, Rule, decide, rules_for
-from celery_dlq.classify.stored import Rejudged, rejudge
 
 __all__ = [
     "Classifier",
@@ -20,9 +26,11 @@ __all__ = [
     "TypeExplanation",
     "decide",
     "explain_type",
+    "is_a",
     "judge_written",
     "misnamed",
     "rejudge",
     "rules_for",
     "subject",
+    "tells_its_class",
 ]

@@ -1,16 +1,17 @@
-"""The exceptions behind an exception: its causes, what it wraps, and the members of groups."""
+"""The exceptions behind an exception: its causes, the exceptions that it wraps, and the members of
+groups."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from celery_dlq.classify.evidence import arguments, may_have, read, shown_name
+from celery_dlq.classify.evidence import arguments, is_a, may_have, read, shown_name
 from celery_dlq.redact import clip
 
-#: Exceptions looked at for one decision, over its whole chain and all groups.
+#: The most exceptions read for one decision, over its whole chain and all groups.
 NODE_LIMIT = 1_000
-#: Exceptions searched below one network error.
+#: The most exceptions searched below one network error.
 ROOT_CAUSE_LIMIT = 100
 
 #: Where wrappers keep the exception they wrap: SQLAlchemy ``orig``, urllib3 and urllib ``reason``,
@@ -28,14 +29,14 @@ _CAUSE = BaseException.__dict__["__cause__"].__get__
 _CONTEXT = BaseException.__dict__["__context__"].__get__
 _HIDES_CONTEXT = BaseException.__dict__["__suppress_context__"].__get__
 
-#: Leading arguments that may be exceptions: httpcore keeps the original only there.
+#: How many leading arguments may be exceptions: httpcore keeps the original only there.
 _ARGUMENTS = 4
 
 _PATH_LIMIT = 500
 
 
 class Link:
-    """An exception, and the one through which it was reached."""
+    """An exception, and the exception that led to it."""
 
     __slots__ = ("exc", "via")
 
@@ -56,7 +57,7 @@ class Link:
 
 
 class Budget:
-    """How many exceptions one decision may still look at."""
+    """How many exceptions one decision may still read."""
 
     def __init__(self, left: int = NODE_LIMIT) -> None:
         self.left = left
@@ -70,10 +71,10 @@ class Budget:
 def walk(
     start: Link, follow: Callable[[BaseException], list[BaseException]], budget: Budget
 ) -> Iterator[Link]:
-    """``start`` and what ``follow`` leads to, nearest first, each exception once.
+    """``start`` and the exceptions that ``follow`` leads to, nearest first, each once.
 
-    The objects are kept while walking: a property may make a new exception at each reading, and the
-    id of a collected one is given out again.
+    The objects are kept during the walk, because a property may make a new exception at each reading,
+    and Python reuses the id of a collected object.
     """
     seen = {id(start.exc): start.exc}
     waiting = deque([start])
@@ -87,9 +88,10 @@ def walk(
 
 
 def causes(exc: BaseException) -> list[BaseException]:
-    """What an undecided exception stands for: its cause and what it wraps, else its context.
+    """The exceptions behind an undecided one: its cause and the exceptions that it wraps, or its
+    context.
 
-    The context counts only when nothing explicit is there and ``from None`` did not hide it.
+    The context counts only if there is no explicit cause and ``from None`` did not hide it.
     """
     explicit = _explicit(exc)
     if explicit or _HIDES_CONTEXT(exc):
@@ -98,12 +100,12 @@ def causes(exc: BaseException) -> list[BaseException]:
 
 
 def reachable(exc: BaseException) -> list[BaseException]:
-    """Everything linked to ``exc``: causes, hidden contexts too, and members of a group."""
+    """All exceptions linked to ``exc``: causes, contexts (even hidden ones), and members of a group."""
     return [*_explicit(exc), *_exceptions(_CONTEXT(exc)), *members(exc)]
 
 
 def members(exc: BaseException) -> tuple[BaseException, ...]:
-    """The exceptions of a group; empty for what is none, or pretends to be one."""
+    """The exceptions of a group; empty if ``exc`` is not a genuine exception group."""
     inner = read(exc, "exceptions") if may_have(exc, _MEMBER_NAMES) else None
     if type(inner) is not tuple or len(inner) > NODE_LIMIT:
         return ()
@@ -123,5 +125,4 @@ def _exceptions(*values: object) -> list[BaseException]:
 
 
 def _is_exception(value: object) -> bool:
-    # Not isinstance(): a mock's __class__ may claim to be an exception.
-    return issubclass(type(value), BaseException)
+    return is_a(value, BaseException)

@@ -1,10 +1,10 @@
-"""Guarded reading of foreign exceptions: nothing here raises, imports, or trusts what it is given.
+"""Guarded reading of foreign exceptions: nothing here raises, imports, or trusts its input.
 
-An exception's attributes may be properties that raise or never come back, mocks that answer to every
-name, strings that override ``__eq__``, or numbers that are no numbers. So every value is read through
-:func:`read`, which bounds the time (``foreign.py``), and accepted only when its type is exactly one of a
-few known ones; no truth value is ever taken (``requests.Response`` is false for a 503), and ``str(exc)``
-only where a rule is about text.
+An exception's attributes may be properties that raise or never return, mocks that have every attribute,
+strings that override ``__eq__``, or numbers of a strange type. So every value is read through :func:`read`,
+which limits the time (``guarded.py``), and is accepted only if its type is exactly one of a few known types.
+Truth values are never used (``requests.Response`` is false for a 503), and ``str(exc)`` only if a rule is
+about text.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
-from typing import cast
+from types import WrapperDescriptorType
+from typing import TypeGuard, TypeVar, cast
 
-from celery_dlq.classify.foreign import Memory, bounded, call, may_have, read, shape_of
+from celery_dlq.classify.guarded import Memory, bounded, call, may_have, read, shape_of
 from celery_dlq.redact import safe_message
+
+T = TypeVar("T")
 
 #: A path of attribute names, such as ``("response", "status_code")``.
 Source = tuple[str, ...]
 
-#: Characters of a message, or of any text value, that a rule may look at.
+#: The most characters of a message, or of any text value, that a rule may read.
 TEXT_LIMIT = 1_024
 
-#: Where libraries keep an HTTP status, the surest first. ``code`` comes last because it means
-#: something else in many libraries; types that are known to do so never get this far.
+#: Where libraries keep an HTTP status, the most reliable first. ``code`` comes last because it means
+#: something else in many libraries; rules that come earlier decide for the known ones among them.
 STATUS_SOURCES: tuple[Source, ...] = (
     ("response", "status_code"),
     ("status_code",),
@@ -44,13 +47,15 @@ _SQLSTATE = re.compile(r"[0-9A-Z]{5}\Z")
 _MODULE = type.__dict__["__module__"].__get__
 _QUALNAME = type.__dict__["__qualname__"].__get__
 _MRO = type.__dict__["__mro__"].__get__
+_NAMES = type.__dict__["__dict__"].__get__
 # The real arguments of an exception, past its class.
 _ARGS = BaseException.__dict__["args"].__get__
 
-# str() of an exception with such arguments runs nothing foreign.
+# str() of an exception with such arguments runs no foreign code.
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
-#: What an exception may declare itself, in public: kafka, google-auth, Neo4j, stripe.
+#: Public flags by which an exception says that it is worth another attempt: kafka, google-auth, Neo4j,
+#: stripe.
 FLAGS = ("retryable", "retriable", "is_retryable", "should_retry")
 
 
@@ -61,7 +66,7 @@ def bases(cls: type) -> tuple[type, ...]:
 
 
 def dotted_name(cls: type) -> str:
-    """``package.module.Class``, as the class itself states it, ``?`` for a part it hides."""
+    """``package.module.Class``, according to the class itself; ``?`` for a part that it hides."""
     module, name = _MODULE(cls), _QUALNAME(cls)
     return f"{module if type(module) is str else '?'}.{name if type(name) is str else '?'}"
 
@@ -74,8 +79,23 @@ def _shown_name(cls: type) -> str:
 shown_name: Memory[str] = Memory(_shown_name)
 
 
+def is_a(value: object, kind: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
+    """Whether ``value`` is an instance of ``kind``. Safe for foreign objects, whose ``__class__`` may
+    lie to ``isinstance()`` or raise in it."""
+    return issubclass(type(value), kind)
+
+
+def tells_its_class(value: object) -> bool:
+    """Whether ``isinstance()`` is right about ``value``. None of its attributes is read."""
+    own = [_NAMES(base) for base in _MRO(type(value)) if base is not object]
+    looks_up = (names.get("__getattribute__") for names in own)
+    return not any("__class__" in names for names in own) and all(
+        look is None or type(look) is WrapperDescriptorType for look in looks_up
+    )
+
+
 def text_of(value: object) -> str | None:
-    """A bounded plain string from a string, a subclass of one, or bytes; None from all else."""
+    """A bounded plain string from a string, a subclass of it, or bytes; None from any other type."""
     if type(value) is str:
         return value[:TEXT_LIMIT]
     if type(value) is bytes:
@@ -89,7 +109,8 @@ def text_of(value: object) -> str | None:
 def number(value: object) -> int | None:
     """A whole number from an int, an integral float, an enum member, or text like ``503 Service …``.
 
-    Booleans are no numbers, and neither is what merely converts to one: ``int(MagicMock())`` is 1.
+    Booleans are not numbers, and neither are objects that merely convert to one: ``int(MagicMock())``
+    is 1.
     """
     if issubclass(type(value), Enum):
         value = read(value, "value")
@@ -118,7 +139,7 @@ def arguments(exc: BaseException) -> tuple[object, ...]:
 def status(
     exc: BaseException, sources: Iterable[Source] = STATUS_SOURCES
 ) -> tuple[int, str] | None:
-    """The HTTP status of an unsuccessful answer (300 to 599), and where it was found."""
+    """The HTTP status of an unsuccessful response (300 to 599), and where it was found."""
     for source in sources:
         found = number(read(exc, *source))
         if found is not None and 300 <= found <= 599:
@@ -136,7 +157,7 @@ def sqlstate(exc: object) -> tuple[str, str] | None:
 
 
 def flag(exc: BaseException) -> tuple[bool, str] | None:
-    """Whether the exception says of itself that it is worth another attempt, and where it says so.
+    """Whether the exception declares itself worth another attempt, and in which attribute.
 
     Only public names, and only a real bool: private flags mean something else (azure-servicebus has
     ``_retryable`` on authorization errors).
@@ -152,13 +173,13 @@ def flag(exc: BaseException) -> tuple[bool, str] | None:
 
 
 def os_errno(exc: BaseException) -> int | None:
-    """``errno`` of an OSError; 0 says that there was no error and counts as missing."""
+    """``errno`` of an OSError; 0 means no error and counts as missing."""
     code = read(exc, "errno")
     return (_within_bounds(code) or None) if type(code) is int else None
 
 
 def vendor_code(exc: BaseException) -> tuple[int, str] | None:
-    """The number a database driver gives: ``errno``, else the first argument; and where it was."""
+    """The number that a database driver gives, ``errno`` or the first argument, and where it was found."""
     args = arguments(exc)
     for code, source in ((read(exc, "errno"), "errno"), (args[0] if args else None, "args[0]")):
         if type(code) is int and _within_bounds(code) is not None:
@@ -167,7 +188,7 @@ def vendor_code(exc: BaseException) -> tuple[int, str] | None:
 
 
 def mapping_item(container: object, *keys: str) -> object:
-    """The value at the end of a path of keys, through dicts only; None when it is missing."""
+    """The value at the end of a path of keys, through dicts only; None if it is missing."""
     for key in keys:
         if not issubclass(type(container), dict):
             return None
@@ -176,7 +197,7 @@ def mapping_item(container: object, *keys: str) -> object:
 
 
 def _within_bounds(value: int) -> int | None:
-    # str() of an int beyond 4300 digits raises, and no code of any kind is that long.
+    # str() of an int with more than 4300 digits raises, and no code is that long.
     return value if abs(value) <= _LARGEST else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 _TYPE = b"type.googleapis.com/google.rpc.RetryInfo"
 
-#: Bytes of a trailer that are looked at; servers limit all their headers to 8 kB.
+#: The most bytes of a trailer that are read; servers limit all their headers to 8 kB.
 _LIMIT = 16_384
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -20,7 +20,7 @@ Field = tuple[int, int | bytes]
 
 
 def retry_delay(status: bytes) -> float | None:
-    """Seconds to wait, from a serialised ``google.rpc.Status``; None when it has no RetryInfo."""
+    """Seconds to wait, from a serialised ``google.rpc.Status``; None if it has no RetryInfo."""
     try:
         for detail in _messages(status[:_LIMIT], 3):
             if next(_messages(detail, 1), b"") == _TYPE:
@@ -50,7 +50,7 @@ def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
 def _fields(data: bytes) -> Iterator[Field]:
     """The fields of a message in the wire format (protobuf.dev/programming-guides/encoding).
 
-    :raises ValueError: the bytes are no message.
+    :raises ValueError: the bytes are not a message.
     """
     position = 0
     while position < len(data):
@@ -74,7 +74,7 @@ def _size(data: bytes, position: int, kind: int) -> tuple[int, int]:
         return 8, position
     if kind == _FIXED32:
         return 4, position
-    raise ValueError(f"{kind} is no wire type")
+    raise ValueError(f"{kind} is not a wire type")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -1,9 +1,9 @@
-"""The classifier: is an exception worth another attempt, and which rule says so.
+"""The classifier: decides whether an exception is worth another attempt, and by which rule.
 
-One exception is asked about in this order: the user's rules; for types that no library's row knows, an
+For one exception it asks in this order: the user's rules; for types that no library's row knows, an
 SQLSTATE, a flag or an HTTP status that it carries; the built-in rows for its classes, the most specific
-first. Where all of them are silent the exception is a wrapper, and what it wraps or was caused by is
-asked next. When nothing decides, the verdict is terminal.
+first. If none of these decides, the exception is a wrapper, and the exception that it wraps or was caused by
+comes next. If nothing decides, the verdict is terminal.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ from celery_dlq.classify.chain import (
     reachable,
     walk,
 )
-from celery_dlq.classify.custom import Rule, rules_for
+from celery_dlq.classify.custom.custom import Rule, rules_for
 from celery_dlq.classify.evidence import may_have, shown_name
-from celery_dlq.classify.foreign import begin
-from celery_dlq.classify.raised import said, subject
-from celery_dlq.classify.schedule import Schedule
-from celery_dlq.classify.table import Entry, Finding
+from celery_dlq.classify.explicit import said, subject
+from celery_dlq.classify.guarded import begin
+from celery_dlq.classify.table import Entry, Finding, Schedule
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import SettingsError
-from celery_dlq.letter import Explanation
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import Verdict
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.settings import Settings
-from celery_dlq.states import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ _TEXT_LIMIT = 500
 
 @dataclass(frozen=True)
 class Decision:
-    """What the classifier says of an exception, and why."""
+    """The classifier's verdict on an exception, and its grounds."""
 
     verdict: Verdict
     #: Stable id of the built-in rule that decided, or the name of a user's rule.
@@ -57,15 +56,15 @@ class Decision:
     evidence: str = ""
     #: Type names from the raised exception to the one that decided, joined by ``<-``.
     path: str = ""
-    #: Seconds to wait before the next attempt at least; None when nobody says.
+    #: The least wait before the next attempt, in seconds; None if there is none.
     retry_after: float | None = None
-    #: Whether the other side asked for that wait, which then uses up no attempt.
+    #: Whether the other side asked for that wait; then it does not use up an attempt.
     throttled: bool = False
-    #: The attempts and waits of the rule that decided, before those of the task.
+    #: The attempts and waits of the rule that decided; they override those of the task.
     schedule: Schedule | None = None
 
     def explanation(self) -> Explanation:
-        """The form that is stored with a letter: bounded, and free of what databases refuse."""
+        """The form that is stored with a letter: bounded, without characters that databases refuse."""
         return Explanation(
             verdict=self.verdict,
             rule=_storable(self.rule),
@@ -90,7 +89,7 @@ class Classifier:
     """Decides about exceptions. Immutable; :meth:`with_rules` makes another one.
 
     :param rules: the user's rules, asked in this order before the built-in ones.
-    :param now: the clock that a date in ``Retry-After`` is compared with.
+    :param now: the clock for dates in ``Retry-After``.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -103,11 +102,14 @@ class Classifier:
     def from_settings(cls, settings: Settings) -> Classifier:
         """``dlq_terminal``, then ``dlq_transient``, then ``dlq_rules``, then the built-in rules.
 
-        :raises SettingsError: one of the settings names no exception, or holds something else.
+        :raises SettingsError: one of the settings contains something that is not an exception or a
+            rule.
         """
         for rule in settings.rules:
             if not isinstance(rule, Rule):
-                raise SettingsError(f"dlq_rules holds {rule!r}; give celery_dlq.Rule objects only.")
+                raise SettingsError(
+                    f"dlq_rules contains {rule!r}; give only celery_dlq.Rule objects."
+                )
         return cls(
             (
                 *rules_for(settings.terminal, Verdict.TERMINAL, "dlq_terminal"),
@@ -123,7 +125,7 @@ class Classifier:
     def decide(self, exc: BaseException) -> Decision:
         """The verdict on ``exc``. Never raises, imports nothing, does no I/O.
 
-        It comes within a second or so, whatever the properties of the exception do.
+        It takes about one second at most, whatever the properties of the exception do.
         """
         try:
             begin()
@@ -137,7 +139,8 @@ class Classifier:
             return Decision(Verdict.TERMINAL, DEFAULT_RULE, evidence)
 
     def _combine(self, start: Link) -> Decision:
-        """Transient if there is a line and every one is; the longest wait counts."""
+        """Transient if there is at least one line and all of them are transient; the longest wait
+        counts."""
         rulings: list[_Ruling] = []
         for ruling in self._lines(start):
             if ruling.finding.verdict is Verdict.TERMINAL:
@@ -149,9 +152,9 @@ class Classifier:
         return max(decisions, key=lambda decision: decision.retry_after or 0.0)
 
     def _lines(self, start: Link) -> Iterator[_Ruling]:
-        """The ruling on the chain of ``start``; where it ends in a group, on that of each member.
+        """The ruling on the chain of ``start``; if it ends in a group, on the chain of each member.
 
-        A list of open lines instead of recursion, since groups nest hundreds deep.
+        It uses a list of open lines instead of recursion, because groups may nest hundreds of levels deep.
         """
         budget, opened, waiting = Budget(), set[int](), deque([start])
         while waiting:
@@ -165,9 +168,9 @@ class Classifier:
                 waiting.extendleft(reversed(inner))
 
     def _follow(self, line: Link, budget: Budget, *, asked: bool) -> _Ruling | Link:
-        """Down a chain to what decides it, or to a group of further chains.
+        """Walk down a chain to the exception that decides it, or to a group of further chains.
 
-        :param asked: the first of the chain was asked already, and said nothing.
+        :param asked: the first exception of the chain was already asked, and did not decide.
         """
         for link in walk(line, causes, budget):
             entry = TABLE.look_up(type(link.exc))
@@ -179,7 +182,7 @@ class Classifier:
         return _undecided(line)
 
     def _judge(self, link: Link, entry: Entry) -> _Ruling | None:
-        """What is known of one exception by itself; None when it is a wrapper or a group."""
+        """The finding about one exception by itself; None if it is a wrapper or a group."""
         finding = said(link.exc) or (self._by_user(link.exc) if self.rules else None)
         if finding is None and entry.is_open:
             finding = _by_carried(link.exc, entry)
@@ -205,9 +208,9 @@ class Classifier:
         return None
 
     def _root_cause(self, link: Link) -> _Ruling | None:
-        """What makes a network error terminal: a cause that the next attempt will meet again.
+        """The finding that makes a network error terminal: a cause that the next attempt will meet again.
 
-        Hidden contexts and arguments are searched too: httpcore raises ``from None`` and keeps the
+        Hidden contexts and arguments are searched, too: httpcore raises ``from None`` and keeps the
         certificate error only among its arguments.
         """
         for inner in walk(link, reachable, Budget(ROOT_CAUSE_LIMIT)):
@@ -231,7 +234,7 @@ class Classifier:
             finding.evidence,
             path,
             wait,
-            # "At once" is no wait: free of charge, it could go on until the window's end.
+            # A wait of 0 uses up an attempt: otherwise it could repeat at once until the window's end.
             throttled=bool(wait) and (asked is not None or finding.throttled),
             schedule=finding.schedule,
         )
@@ -244,7 +247,7 @@ class Classifier:
 
 
 def _row_finding(exc: BaseException) -> Finding | None:
-    """What the rows say of an exception; "the network failed" is no answer here."""
+    """The finding of the rows about an exception; "the network failed" does not count here."""
     for match in TABLE.look_up(type(exc)).matches:
         row = match.row
         finding = row.probe(exc) if row.probe is not None else None
@@ -266,7 +269,7 @@ def _by_carried(exc: BaseException, entry: Entry) -> Finding | None:
 
 
 def _undecided(line: Link) -> _Ruling:
-    evidence = f"no rule for {shown_name(type(line.exc))}, nor for what it came from"
+    evidence = f"no rule for {shown_name(type(line.exc))}, nor for its causes"
     return _Ruling(Finding(Verdict.TERMINAL, DEFAULT_RULE, evidence), line)
 
 

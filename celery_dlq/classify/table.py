@@ -1,7 +1,7 @@
-"""The built-in knowledge as a table: which exception types there are, and what they mean.
+"""The built-in knowledge as a table: exception types and their meaning.
 
-A row names its types by dotted name, so that knowing a library does not import it. A type is looked
-up through its classes, the most specific first, and each row that names one of them is asked in turn.
+A row names its types by dotted name, so no library has to be imported. A type is looked up through its
+classes, the most specific first, and each row that names one of them is asked in turn.
 """
 
 from __future__ import annotations
@@ -11,13 +11,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from celery_dlq.classify.evidence import bases, dotted_name
-from celery_dlq.classify.foreign import Memory
-from celery_dlq.classify.schedule import Schedule
-from celery_dlq.states import Verdict
+from celery_dlq.classify.guarded import Memory
+from celery_dlq.model.states import Verdict
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A rule's own part of the retry schedule. A field that is None is left to the task."""
+
+    #: Number of runs, the first included.
+    max_attempts: int | None = None
+    #: Upper bound of the first wait, in seconds; it doubles with each attempt.
+    retry_backoff: float | None = None
+    #: Upper bound of every wait, in seconds.
+    retry_backoff_max: float | None = None
 
 
 class Finding(NamedTuple):
-    """What one rule has to say about one exception."""
+    """The verdict of one rule on one exception."""
 
     verdict: Verdict
     rule: str
@@ -26,52 +37,52 @@ class Finding(NamedTuple):
     retry_after: float | None = None
     #: The rule's own attempts and waits.
     schedule: Schedule | None = None
-    #: Whether ``retry_after`` is what the other side asked for.
+    #: Whether the other side asked for ``retry_after``.
     throttled: bool = False
 
 
-#: Reads an exception. None: this exception carries nothing to decide by; ask on.
+#: Reads an exception. None: it has no evidence for this rule; ask the next one.
 Probe = Callable[[BaseException], Finding | None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Exactly one of the kinds that the functions below make."""
+    """One row of the table, of exactly one of the kinds that the functions below make."""
 
     #: Stable id, such as ``http.status``.
     rule: str
-    #: Dotted names of the types it is about, as the classes themselves state them.
+    #: Dotted names of its types, according to the classes themselves.
     names: tuple[str, ...]
     #: The verdict on the type as such.
     verdict: Verdict | None = None
-    #: Decides by what the exception carries; asked before all else of the row.
+    #: Decides by the attributes of the exception; asked first.
     probe: Probe | None = None
     #: Whether the type says "the network failed": transient unless a root cause says otherwise.
     network: bool = False
-    #: Whether the type is a group: as transient as all its members are.
+    #: Whether the type is a group, which is transient if all its members are.
     group: bool = False
-    #: For people: what a probe, or a wrapper, decides by.
+    #: For people: the evidence that a probe or a wrapper decides by.
     depends_on: str = ""
-    #: Whether types below this one are unknown enough for the generic probes.
+    #: Whether the generic probes apply to derived types.
     open_below: bool = False
 
     @property
     def wraps(self) -> bool:
-        """Whether the type only stands for another exception, whatever it derives from."""
+        """Whether the type only wraps another exception, whatever it derives from."""
         return not (self.verdict or self.probe or self.network or self.group)
 
 
 class Match(NamedTuple):
-    """A row, and the class through which a type came to it."""
+    """A row, and the class through which a type matched it."""
 
     row: Row
     name: str
-    #: What the row says of the type as such; None when it only has a probe, or none.
+    #: The row's verdict on the type itself; None if the row decides only by a probe, or not at all.
     finding: Finding | None
 
 
 class Entry(NamedTuple):
-    """All that the table knows of one type."""
+    """All entries of the table for one type."""
 
     matches: tuple[Match, ...]
     #: Whether the generic probes apply: no library row knows the type.
@@ -95,15 +106,15 @@ class Table:
                 if name in self._by_name:
                     raise ValueError(f"{name} is in the table twice: {row.rule}; remove one")
                 self._by_name[name] = row
-        #: The rows for a class, the most specific first. No verdict is ever remembered.
+        #: The rows for a class, the most specific first. Verdicts are never cached.
         self.look_up: Memory[Entry] = Memory(self._find)
 
     def packages(self) -> frozenset[str]:
-        """The top-level packages that the rows are about."""
+        """The top-level packages of the rows."""
         return frozenset(name.partition(".")[0] for name in self._by_name)
 
     def named(self, name: str) -> Match | None:
-        """The row for a dotted name; None when there is none."""
+        """The row for a dotted name; None if the table has none."""
         row = self._by_name.get(name)
         return Match(row, name, _as_such(row, name)) if row is not None else None
 
@@ -131,31 +142,31 @@ def within(module: str, names: str) -> tuple[str, ...]:
 
 
 def transient(rule: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are transient as such."""
+    """Types that are always transient."""
     return Row(rule, names, verdict=Verdict.TRANSIENT, open_below=open_below)
 
 
 def terminal(rule: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are terminal as such."""
+    """Types that are always terminal."""
     return Row(rule, names, verdict=Verdict.TERMINAL, open_below=open_below)
 
 
 def probed(rule: str, probe: Probe, depends_on: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are decided by what the exception carries."""
+    """Types that are decided by the attributes of the exception."""
     return Row(rule, names, probe=probe, depends_on=depends_on, open_below=open_below)
 
 
 def network(rule: str, *names: str, probe: Probe | None = None) -> Row:
-    """Types that say "the network failed", whatever was the matter with it."""
+    """Types that say "the network failed", whatever the cause."""
     depends_on = "a certificate, unknown host, bad URL or refusal behind it; else transient"
     return Row(rule, names, probe=probe, network=True, depends_on=depends_on)
 
 
 def wrapper(rule: str, depends_on: str, *names: str) -> Row:
-    """Types that only stand for another exception."""
+    """Types that only wrap another exception."""
     return Row(rule, names, depends_on=depends_on)
 
 
 def group(rule: str, *names: str) -> Row:
-    """Types that hold other exceptions."""
+    """Types that contain other exceptions."""
     return Row(rule, names, group=True, depends_on="the members: all have to be transient")

@@ -1,4 +1,5 @@
-"""How long a server asks to wait: ``Retry-After`` and its relatives, wherever libraries keep them."""
+"""The wait that a server asks for: ``Retry-After`` and similar headers, wherever libraries keep
+them."""
 
 from __future__ import annotations
 
@@ -11,21 +12,21 @@ from itertools import islice
 from typing import TypeVar, cast
 
 from celery_dlq.classify.evidence import Source, call, mapping_item, may_have, read, text_of
-from celery_dlq.classify.foreign import bounded, shape_of
+from celery_dlq.classify.guarded import bounded, shape_of
 from celery_dlq.classify.retry_info import retry_delay
 
 T = TypeVar("T")
 
-#: Seconds from now, or the moment until which to wait.
+#: Seconds from now, or the time until which to wait.
 Wait = float | datetime
 
-#: Waits beyond this many seconds (about 31 years) are garbage; numbers beyond it are dates.
+#: A longer wait, in seconds, makes no sense (these are about 31 years). A larger number is a Unix time.
 _LONGEST = 1e9
 
 _HEADER_LIMIT = 256
 
-#: The response of most clients, the exception's own, elastic_transport's, httplib2's (a dict itself),
-#: websocket-client's.
+#: Where the headers are: most clients, the exception itself, elastic_transport, httplib2 (the response is a
+#: dict of headers), websocket-client.
 _HEADER_SOURCES: tuple[Source, ...] = (
     ("response", "headers"),
     ("headers",),
@@ -34,7 +35,7 @@ _HEADER_SOURCES: tuple[Source, ...] = (
     ("resp_headers",),
 )
 
-#: The attributes in which a wait may be.
+#: The attributes that may contain a wait.
 _CARRIED = frozenset(
     {
         "response", "headers", "meta", "resp", "resp_headers", "retry_after", "details",
@@ -44,19 +45,19 @@ _CARRIED = frozenset(
 
 _DETAIL_LIMIT = 16
 
-# A header that came twice is joined by a comma; the first counts.
+# The values of a header that came twice are joined by a comma; the first one counts.
 _SECONDS = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(?:,\s*[0-9.]+\s*)*\Z")
-# What the three formats of RFC 9110, 5.6.7 have in common.
+# The common part of the three formats of RFC 9110, 5.6.7.
 _DATE = re.compile(r"\s*[A-Z][a-z]{2,8},? .{5,12}\d\d:\d\d:\d\d ")
 
 
 def retry_after(exc: BaseException) -> Wait | None:
-    """What the exception, or the response it carries, says about when to try again.
+    """How long to wait, or until when, as the exception or the response that it carries says.
 
     Read in this order: the headers ``retry-after-ms`` and ``x-ms-retry-after-ms`` (Azure, OpenAI),
-    ``Retry-After`` (RFC 9110, 10.2.3: seconds or an HTTP date), the headers of a used-up rate limit, the
-    trailers and details of gRPC, the attribute ``retry_after``.
-    None when nothing says so, or nothing sensible.
+    ``Retry-After`` (RFC 9110, 10.2.3: seconds or an HTTP date), the headers of a used-up rate limit,
+    the trailers and details of gRPC, the attribute ``retry_after``. None if there is no such value, or
+    no sensible one.
     """
     if not may_have(exc, _CARRIED):
         return None
@@ -68,7 +69,7 @@ def retry_after(exc: BaseException) -> Wait | None:
 
 
 def seconds_until(wait: Wait, now: datetime) -> float:
-    """Seconds from ``now``; a moment in the past is 0."""
+    """Seconds from ``now``; 0 for a time in the past."""
     if isinstance(wait, datetime):
         return max(0.0, (wait - now).total_seconds())
     return wait
@@ -102,8 +103,9 @@ def _from_rate_limit(found: dict[str, str]) -> Wait | None:
     """The end of a rate limit that is used up.
 
     ``x-ratelimit-reset-after`` is Discord's ("Rate Limits": seconds). ``x-ratelimit-reset`` is GitHub's
-    ("Rate limits for the REST API": UTC epoch seconds), and ``x-rate-limit-reset`` the same of X and Okta.
-    Elsewhere these names hold seconds, milliseconds or durations, so only what must be an epoch counts.
+    ("Rate limits for the REST API": Unix time), and ``x-rate-limit-reset`` is the same of X and Okta.
+    Other services put seconds, milliseconds or durations there, so only a number that must be a Unix time
+    counts.
     """
     for prefix in ("x-ratelimit", "x-rate-limit"):
         if found.get(f"{prefix}-remaining") != "0":
@@ -111,22 +113,22 @@ def _from_rate_limit(found: dict[str, str]) -> Wait | None:
         after = _seconds(found.get(f"{prefix}-reset-after", ""))
         if after is not None:
             return after
-        moment = _epoch(found.get(f"{prefix}-reset", ""))
+        moment = _unix_time(found.get(f"{prefix}-reset", ""))
         if moment is not None:
             return moment
     return None
 
 
-def _epoch(text: str) -> datetime | None:
+def _unix_time(text: str) -> datetime | None:
     if not re.fullmatch(r"[0-9]{10}(\.[0-9]+)?", text) or float(text) < _LONGEST:
         return None
     return datetime.fromtimestamp(float(text), timezone.utc)
 
 
 def _from_trailers(exc: BaseException) -> Wait | None:
-    """gRPC, of the error itself or of the one that google-api-core keeps as ``response``.
+    """The wait from gRPC: from the error itself, or from the one that google-api-core keeps as ``response``.
 
-    ``grpc-retry-pushback-ms``: gRFC A6. A negative one says "do not retry", which is no wait.
+    ``grpc-retry-pushback-ms``: gRFC A6. A negative value means "do not retry", which is not a wait.
     """
     for holder in (exc, read(exc, "response")):
         trailers = _trailers(holder) if holder is not None else {}
@@ -150,7 +152,7 @@ def _trailers(holder: object) -> dict[str, object]:
 
 
 def _from_details(exc: BaseException) -> Wait | None:
-    """google-api-core and googleapis' clients: ``details`` lists messages, one may be a RetryInfo."""
+    """google-api-core and googleapis' clients: ``details`` lists messages; one may be a RetryInfo."""
     details = read(exc, "details")
     if type(details) is not list and type(details) is not tuple:
         return None
@@ -173,7 +175,7 @@ def _copy(container: object) -> dict[str, str]:
 
 
 def _known_or_bounded(container: object, work: Callable[[], T]) -> T | None:
-    """What ``work`` makes of a container, some of whose methods may be foreign."""
+    """The result of ``work`` on a container, some of whose methods may be foreign."""
     if not shape_of(type(container)).known:
         return bounded(work, container, "items")
     try:
@@ -190,7 +192,8 @@ def _fill(copy: dict[str, str], container: object) -> None:
 
 
 def _header_text(value: object) -> str | None:
-    # Test doubles and some clients keep numbers. Longer ones are no waits, and str() may refuse them.
+    # Test doubles and some clients keep numbers. Larger ones cannot be waits, and str() may refuse
+    # them.
     if (type(value) is int or type(value) is float) and abs(cast(float, value)) <= _LONGEST:
         return str(value)
     return text_of(value)

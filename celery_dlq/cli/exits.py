@@ -1,4 +1,4 @@
-"""Exit statuses, and the one place where an error becomes one."""
+"""Exit statuses, and the one place that turns an error into one."""
 
 from __future__ import annotations
 
@@ -10,34 +10,49 @@ from typing import Any, NoReturn
 import click
 
 from celery_dlq.errors import CeleryDLQError, FilterError, OrdersError, StoreError
+from celery_dlq.known import unknown_name
+from celery_dlq.redact import hide_known
 from celery_dlq.view.text import visible
 
-#: It was done; a list may be empty.
+#: Success; a list may be empty.
 DONE = 0
-#: It failed, or no letter has the given id.
+#: Failure, or an unknown letter, group, operation or task.
 FAILED = 1
-#: The command line makes no sense, or lacks a confirmation.
+#: Invalid command line, or a confirmation is missing.
 USAGE = 2
-#: The store does not answer, or its schema does not fit.
+#: The store does not answer, or its schema does not fit this release.
 STORE = 3
-#: A part was done: other letters were skipped, failed again, or left alone.
+#: Partial success: letters were skipped, failed again, or left alone.
 PARTLY = 4
-#: Ctrl-C. What was done until then stays done.
+#: Interrupted by Ctrl-C. Changes made before it are kept.
 INTERRUPTED = 130
 
 
 def status_of(error: CeleryDLQError) -> int:
-    """The exit status that stands for ``error``."""
+    """The exit status for ``error``."""
     if isinstance(error, (FilterError, OrdersError)):
         return USAGE
     return STORE if isinstance(error, StoreError) else FAILED
 
 
-class GuardedGroup(click.Group):
-    """A group whose commands end in a sentence and a status, never in a traceback."""
+class NamingGroup(click.Group):
+    """A group whose error for an unknown command lists the known ones."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` start with."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            ctx.fail(one_line(unknown_name(f"a command of {ctx.info_name}", args[0], known)))
+        return super().resolve_command(ctx, args)
+
+
+class GuardedGroup(NamingGroup):
+    """A group whose commands fail with one sentence and a status, never with a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was named."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except CeleryDLQError as error:
@@ -45,18 +60,19 @@ class GuardedGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             _end(ctx, "Interrupted.", INTERRUPTED)
         except BrokenPipeError:
-            # The reader, such as head, has all it wanted.
+            # The reader, such as head, has closed the pipe.
             _silence_stdout()
             ctx.exit(DONE)
 
 
 def one_line(text: str) -> str:
-    """``text`` as one line that is safe on a terminal."""
-    return visible(" ".join(text.split()))
+    """``text`` as one line that is safe on a terminal. Anything that looks like a secret is hidden, because
+    errors of libraries repeat their arguments."""
+    return visible(" ".join(hide_known(text).split()))
 
 
 def for_app(text: str) -> str:
-    """``text`` with the name of this app in the commands that it names: what is below does not know it."""
+    """``text`` with the name of this app in its commands; the rooms below do not know that name."""
     app = click.get_current_context().find_root().params.get("app")
     return text.replace("celery -A <app>", f"celery -A {app}") if isinstance(app, str) else text
 
@@ -67,6 +83,6 @@ def _end(ctx: click.Context, message: str, status: int) -> NoReturn:
 
 
 def _silence_stdout() -> None:
-    # The interpreter flushes stdout once more at its end, and would complain there.
+    # The interpreter flushes stdout again when it exits, and would report the closed pipe.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

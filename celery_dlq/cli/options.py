@@ -1,38 +1,71 @@
-"""Options that several commands share, and what their values mean."""
+"""Options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
 import click
 
 from celery_dlq.cli.exits import one_line
-from celery_dlq.states import Reason, State
+from celery_dlq.cli.session import Session
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.known import unknown_name
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value")
 
-#: What ``--format`` takes.
+#: Decorators that add an option each, by the names under which a command gets the values.
+Options = dict[str, Callable[[Any], Any]]
+
+#: Values of ``--format``.
 FORMATS = ("table", "json", "jsonl", "csv")
 
-#: The filters that groups have, which are counted and not looked up letter by letter.
-GROUP_FILTERS = ("task", "exception", "group", "since", "until")
-
-#: The states that a redrive and a discard can take letters from; ``REDRIVEN`` only when named.
+#: The states from which letters can be redriven and discarded; ``REDRIVEN`` only on request.
 TAKEABLE = (State.DEAD, State.REDRIVEN)
 
-_TEXTS = ("task", "exception", "queue", "group", "worker", "search")
+#: The largest number that an option accepts, so that sums of them fit into every column and parameter.
+MOST = 1_000_000_000
+
+#: The type of a text that may be empty because '' has a meaning.
+MAYBE_EMPTY = click.UNPROCESSED
+
+
+class Word(click.Choice[str]):
+    """One of several words; upper and lower case are the same.
+
+    :param what: the kind of word, with its article: ``a state``.
+    :param hint: a sentence added to the error for an unknown word.
+    """
+
+    def __init__(self, what: str, words: Iterable[str], *, hint: str = "") -> None:
+        super().__init__([*words], case_sensitive=False)
+        self._what, self._hint = what, hint
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word that ``value`` spells."""
+        with contextlib.suppress(click.BadParameter):
+            return super().convert(value, param, ctx)
+        said = unknown_name(self._what, str(value), self.choices)
+        return self.fail(one_line(f"{said} {self._hint}"), param, ctx)
+
+
+def whole_number() -> click.IntRange:
+    """A whole number, at least one."""
+    return click.IntRange(1, MOST)
 
 
 def read_with(
     read: Callable[[str], _Value],
 ) -> Callable[[click.Context, click.Parameter, str | None], _Value | None]:
-    """An option callback that reads the value with ``read``, whose ``ValueError`` is a usage error."""
+    """An option callback that reads the value with ``read``; a ``ValueError`` becomes a usage error."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> _Value | None:
         try:
@@ -43,13 +76,28 @@ def read_with(
     return callback
 
 
+def read_moment(
+    read: Callable[[str, datetime], datetime],
+) -> Callable[[click.Context, click.Parameter, str | None], datetime | None]:
+    """An option callback that reads a moment; ``read`` is given the text and the current time. Spans such
+    as ``2h`` are measured on the store's clock."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+        if value is not None and times.is_span(value):
+            with contextlib.suppress(CeleryDLQError):  # the command will report it
+                Session(ctx.obj).store  # noqa: B018 - sets the clock
+        return read_with(lambda text: read(text, times.utc_now()))(ctx, param, value)
+
+    return callback
+
+
 def filters(
     *, only: Sequence[str] = (), states: Sequence[State] = tuple(State)
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the filter options. It is called with ``wanted``, the filter made of them.
+    """Add the filter options to a command. It is called with ``wanted``, the filter built from them.
 
-    :param only: names of the options, all when empty.
-    :param states: what ``--state`` takes; with none there is no such option.
+    :param only: names of the options; empty means all.
+    :param states: values of ``--state``; empty means that there is no such option.
     """
     options = {
         name: option
@@ -57,29 +105,32 @@ def filters(
         if (name in only or not only) and (states or name != "states")
     }
 
+    return gathered(options, "wanted", as_filter)
+
+
+def gathered(
+    options: Options, name: str, make: Callable[[Mapping[str, Any]], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``options`` to a command. It is called with ``name``, which ``make`` makes of their values."""
+
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def filtered(*args: Any, **kwargs: Any) -> Any:
-            given = {name: kwargs.pop(name) for name in options}
-            return command(*args, wanted=as_filter(given), **kwargs)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            given = {option: kwargs.pop(option) for option in options}
+            return command(*args, **kwargs, **{name: make(given)})
 
         for option in reversed(options.values()):
-            filtered = option(filtered)
-        return filtered
+            called = option(called)
+        return called
 
     return decorate
 
 
 def as_filter(given: Mapping[str, Any]) -> Filter:
-    """The filter of option values.
+    """The filter for these option values.
 
-    :raises click.UsageError: a text is empty. Taken for no restriction, an unset shell variable
-        would widen a redrive to every letter.
-    :raises FilterError: the bounds of time contradict each other.
+    :raises FilterError: the time bounds contradict each other.
     """
-    for name in _TEXTS:
-        if given.get(name) is not None and not given[name].strip():
-            raise click.UsageError(f"--{name} is empty; give it a value, or leave it out.")
     reason = given.get("reason")
     return Filter(
         **{
@@ -90,67 +141,82 @@ def as_filter(given: Mapping[str, Any]) -> Filter:
     )
 
 
-def _filter_options(states: Sequence[State]) -> dict[str, Callable[[Any], Any]]:
+def _filter_options(states: Sequence[State]) -> Options:
     text = functools.partial(click.option, metavar="TEXT")
-    default = "those that are open" if State.CLAIMED in states else State.DEAD.value
+    default = "open letters" if State.CLAIMED in states else f"{State.DEAD.value} letters"
+    hint = f"Without --state, the command takes {default}."
     moment = functools.partial(
         click.option,
         metavar="TIME",
-        callback=read_with(lambda value: times.parse_moment(value, times.utc_now())),
+        callback=read_moment(times.parse_moment),
     )
     return {
-        "task": text("--task", help="Task name, whole or its last part."),
-        "exception": text("--exception", help="Exception type, dotted or its last part."),
-        "reason": click.option("--reason", type=choice(Reason), help="Why it died."),
-        "queue": text("--queue", help="Queue the message came from."),
+        "task": text("--task", help="Task name, in full or its last part."),
+        "exception": text("--exception", help="Exception type, in full or its last part."),
+        "reason": click.option("--reason", type=choice("a reason", Reason), help="Why the letter died."),
+        "queue": text("--queue", help="Queue that the message came from."),
         "states": click.option(
-            "--state", "states", type=choice(states), multiple=True,
-            help=f"May be given several times. Default: {default}.",
+            "--state", "states", type=choice("a state that this command takes", states, hint=hint),
+            multiple=True,
+            help=f"State of the letters; repeatable. Default: {default}.",
         ),
-        "group": text("--group", help="Fingerprint, or its beginning; `groups` shows them."),
-        "since": moment("--since", help="Failed last at or after: 90m, 2h, 3d, 1w ago, or ISO 8601."),
-        "until": moment("--until", help="Failed last before; as --since."),
-        "worker": text("--worker", help="Worker that ran it last, or the name's beginning."),
+        "group": text("--group", help="Fingerprint of a group, or its prefix; see `groups`."),
+        "since": moment("--since", help="Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."),
+        "until": moment("--until", help="Last failed before this; same formats as --since."),
+        "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
         "search": text(
-            "--search", help="Text in message, exception, task or arguments, in any case."
+            "--search", help="Text in message, exception, task or arguments; case is ignored."
         ),
     }  # fmt: skip
 
 
-def choice(values: Iterable[Enum]) -> click.Choice[str]:
-    """What takes one of the words that ``values`` stand for."""
-    return click.Choice([value.value for value in values], case_sensitive=False)
+def choice(what: str, values: Iterable[Enum], *, hint: str = "") -> Word:
+    """A parameter type for the values of an enumeration; see :class:`Word` for the rest."""
+    return Word(what, [value.value for value in values], hint=hint)
 
 
 def format_option(command: _Command) -> _Command:
-    """Give a command ``--format``; it is called with ``form``."""
+    """Add ``--format`` to a command; it is called with ``form``."""
     return click.option(
-        "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
-        help="Tables are drawn on a terminal, and plain text in a pipe.",
+        "--format", "form", type=Word("a format", FORMATS), default="table", show_default=True,
+        help="Output format; a table is plain text in a pipe.",
     )(command)  # fmt: skip
 
 
 def operation_option(command: _Command) -> _Command:
-    """Give a command ``--operation``; it is called with ``operation_id``."""
+    """Add ``--operation`` to a command; it is called with ``operation_id``."""
     return click.option(
         "--operation", "operation_id", metavar="ID",
-        help="Only letters that this operation was about.",
+        help="Only letters of this operation.",
     )(command)  # fmt: skip
 
 
 def limit_option(text: str, default: int | None = None) -> Callable[[_Command], _Command]:
-    """Give a command ``--limit``."""
+    """Add ``--limit`` to a command."""
     return click.option(
-        "--limit", type=click.IntRange(min=1), metavar="N", default=default,
+        "--limit", type=whole_number(), metavar="N", default=default,
         show_default=default is not None, help=text,
     )  # fmt: skip
 
 
+def why_option(command: _Command) -> _Command:
+    """Add ``--why`` to a command; it is called with ``why``."""
+    return click.option(
+        "--why", metavar="TEXT", callback=_not_empty, help="Reason, kept in the audit."
+    )(command)
+
+
+def _not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    if value is not None and not value.strip():
+        raise click.UsageError("--why is empty; give a reason, or leave it out.", ctx)
+    return value or ""
+
+
 def selection_options(command: _Command) -> _Command:
-    """Give a command ids, ``--all`` and ``--yes``; it is called with ``ids``, ``everything``, ``yes``."""
-    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+    """Add ids, ``--all`` and ``--yes`` to a command; it is called with ``ids``, ``everything``, ``yes``."""
+    yes = click.option("--yes", is_flag=True, help="Skip the confirmation.")
     everything = click.option(
-        "--all", "everything", is_flag=True, help="Every letter, instead of ids or filters."
+        "--all", "everything", is_flag=True, help="Take every letter, without ids or filters."
     )
     ids = click.argument("ids", nargs=-1, metavar="[ID]...")
     return ids(everything(yes(command)))

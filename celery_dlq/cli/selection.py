@@ -1,7 +1,8 @@
-"""Which letters an act is about, and whether its operator means it."""
+"""Select the letters of a command, and ask for confirmation."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -9,57 +10,93 @@ from dataclasses import replace
 import click
 
 from celery_dlq.cli.exits import FAILED
-from celery_dlq.cli.render import is_terminal
+from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
-from celery_dlq.errors import UnknownGroup
-from celery_dlq.states import State
+from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownGroup, UnknownTask
+from celery_dlq.known import unknown_name
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.view.text import last_part
 
 
 def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: bool) -> Filter:
-    """The letters that ids, filters or ``--all`` name.
+    """The letters that ids, filters or ``--all`` select.
 
-    :raises click.UsageError: they name none, or contradict each other.
-    :raises UnknownLetter: no letter has one of the ids.
-    :raises UnknownGroup: nothing has the fingerprint.
-    :raises AmbiguousId: several letters have one of the ids, or several groups the fingerprint.
+    :raises click.UsageError: nothing is selected, or the options contradict each other.
+    :raises UnknownLetter: an id is unknown.
+    :raises UnknownGroup: the fingerprint is unknown.
+    :raises UnknownTask: neither the app nor a letter has this task.
+    :raises AmbiguousId: several letters match an id, or several groups the fingerprint.
     """
-    # The state that letters are in anyway narrows nothing down.
+    # Letters are dead by default, so --state dead alone restricts nothing.
     is_default = wanted.states == {State.DEAD}
     named = bool(ids) or (replace(wanted, states=frozenset()) if is_default else wanted).restricts
     if everything and named:
-        raise click.UsageError("--all contradicts ids and filters; leave one of them out.")
+        raise click.UsageError("--all contradicts ids and filters; use one or the other.")
     if not everything and not named:
-        raise click.UsageError("Name ids or filters, or say --all for every letter.")
+        raise click.UsageError("Give ids or filters, or --all for every letter.")
     if wanted.group:
+        # A command that changes letters needs exactly one group.
         _check_group(session, wanted.group)
+    check_names(session, wanted)
     return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, ids))))
 
 
-def of_operation(session: Session, wanted: Filter, beginning: str | None) -> Filter:
-    """``wanted``, narrowed to the letters of the operation whose id begins so, if any is named.
+def of_operation(session: Session, wanted: Filter, prefix: str | None) -> Filter:
+    """``wanted``, narrowed to the letters of the operation whose id begins with ``prefix``, if given.
 
-    :raises UnknownOperation: there is none.
-    :raises AmbiguousId: there are several.
+    :raises UnknownOperation: no operation matches.
+    :raises AmbiguousId: several operations match.
     """
-    if beginning is None:
+    if prefix is None:
         return wanted
-    return replace(wanted, operation=session.operation(beginning).id)
+    return replace(wanted, operation=session.operation(prefix).id)
+
+
+def check_names(session: Session, wanted: Filter) -> None:
+    """Check that the group and the task of a filter exist. A misspelt name matches no letter, which would
+    look like good news.
+
+    :raises UnknownGroup: the fingerprint is unknown.
+    :raises UnknownTask: neither the app nor a letter has this task.
+    """
+    if wanted.group:
+        # A list may show several groups.
+        with contextlib.suppress(AmbiguousId):
+            _check_group(session, wanted.group)
+    if wanted.task:
+        _check_task(session, wanted.task)
+
+
+def _check_task(session: Session, name: str) -> None:
+    every = frozenset(State)
+    if session.store.letters.find(Filter(task=name, states=every), limit=1).letters:
+        return
+    try:
+        session.load_tasks()
+    except CeleryDLQError:
+        # Without the worker's code, only the letters name tasks.
+        return
+    tasks = sorted(
+        {*session.task_names(), *session.store.monitoring.stats(session.screen.now).by_task}
+    )
+    if name not in tasks and name not in map(last_part, tasks):
+        raise UnknownTask(unknown_name("a task of this app or of a letter", name, tasks))
 
 
 def _check_group(session: Session, beginning: str) -> None:
-    # A list may well show several groups; an act is about the one that was meant.
     try:
         session.fingerprint(beginning)
     except UnknownGroup:
-        # Parked retries have a fingerprint, and are in no group.
-        if not session.store.count(Filter(group=beginning, states=frozenset({State.PARKED}))):
+        # Parked retries have a fingerprint but belong to no group.
+        if not session.store.counts.letters(
+            Filter(group=beginning, states=frozenset({State.PARKED}))
+        ):
             raise
 
 
 def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) -> int:
-    """Name the letters that were asked for by id and are in none of the states ``takeable``; returns
-    how many there are."""
+    """Report letters given by id whose state is not among ``takeable``; returns how many there are."""
     if not wanted.ids:
         return 0
     others = Filter(ids=wanted.ids, states=frozenset(State) - frozenset(takeable))
@@ -71,14 +108,14 @@ def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) ->
 
 
 def confirm(session: Session, question: str, *, count: int, yes: bool) -> None:
-    """Ask before an act on more than one letter, unless ``yes`` answered already.
+    """Ask before changing more than one letter, unless ``yes`` is set.
 
-    :raises click.UsageError: nobody is there to ask.
+    :raises click.UsageError: there is no terminal to ask on.
     """
     if yes or count <= 1:
         return
     if not is_terminal(sys.stdin):
-        raise click.UsageError(f"{question} Without a terminal to confirm it on, add --yes.")
+        raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
     if not click.confirm(question, err=True):
         session.cli.error("Nothing was changed.")
         click.get_current_context().exit(FAILED)

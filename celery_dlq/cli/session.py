@@ -1,39 +1,34 @@
-"""What a command works with: the app's dead-letter queue, the screen, and letters by id."""
+"""The context of a command: the app's dead-letter queue, the screen, and letters by id."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
 from celery import _state as celery_state
 
-from celery_dlq.cli.render import Screen
-from celery_dlq.errors import (
-    AmbiguousId,
-    CeleryDLQError,
-    UnknownGroup,
-    UnknownLetter,
-    UnknownOperation,
-)
-from celery_dlq.letter import DeadLetter
+from celery_dlq.cli.screens.render import Screen
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.settings import is_configured
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database.client import Client, Role
+from celery_dlq.view import lookup, times
 
 if TYPE_CHECKING:
-    from celery_dlq.group import Group
-    from celery_dlq.queue import DeadLetterQueue
-    from celery_dlq.store.base import Operation, Store
+    from celery_dlq.api.queue import DeadLetterQueue
+    from celery_dlq.model.group import Group
+    from celery_dlq.store import Store
+    from celery_dlq.store.base import Operation
 
-#: Ids that are named when a prefix fits more than one.
-_CANDIDATES = 10
-
-#: Letters read from the store at a time.
+#: Letters per read from the store.
 _PAGE = 500
 
 
@@ -41,14 +36,15 @@ class Session:
     """One run of a command.
 
     :param cli: Celery's ``CLIContext``.
+    :param role: names the command's connections to the store.
     """
 
-    def __init__(self, cli: Any) -> None:
-        self.cli = cli
+    def __init__(self, cli: Any, role: Role = Role.CLI) -> None:
+        self.cli, self._role = cli, role
 
     @cached_property
     def screen(self) -> Screen:
-        """What stdout is."""
+        """The screen on stdout."""
         return Screen.of(self.cli)
 
     @cached_property
@@ -56,31 +52,39 @@ class Session:
         """The app's dead-letter queue.
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
-        :raises click.UsageError: no app was named.
+        :raises click.UsageError: no app is given.
         """
         _check_named(self.cli.app)
-        # Every celery command imports this package's commands, and few of them need the rest.
-        from celery_dlq.queue import DeadLetterQueue
+        # Every celery command imports our commands, but only ours need the rest of the package.
+        from celery_dlq.api.queue import DeadLetterQueue
 
-        return DeadLetterQueue.of(self.cli.app)
+        queue = DeadLetterQueue.of(self.cli.app)
+        queue.check_settings()
+        queue.client = Client(self._role)
+        return queue
 
     @property
     def store(self) -> Store:
-        """The store, its schema checked."""
-        return self.queue.store
+        """The store, with its schema checked and secrets hidden, because its values are shown. From here on
+        the screens use its clock."""
+        from celery_dlq.view.discreet import discreet
+
+        store = self.queue.store
+        times.CLOCK.set_ahead(store.clock_ahead())
+        return discreet(store, self.queue.redactor)
 
     def done(self, text: str) -> None:
-        """What was achieved, which ``--quiet`` silences."""
+        """Print a result on stdout, unless ``--quiet``."""
         if not self.cli.quiet:
             self.cli.echo(text)
 
     def say(self, text: str) -> None:
-        """A remark beside the data, which ``--quiet`` silences."""
+        """Print a remark on stderr, unless ``--quiet``."""
         if not self.cli.quiet:
             self.cli.error(text)
 
     def command(self, *words: str) -> str:
-        """How to type another of our commands for the same app."""
+        """The command line of another of our commands, for the same app."""
         app = click.get_current_context().find_root().params.get("app")
         named = ["-A", app] if isinstance(app, str) else []
         return shlex.join(["celery", *named, "dlq", *words])
@@ -88,7 +92,7 @@ class Session:
     def load_tasks(self) -> None:
         """Import the modules that define the app's tasks.
 
-        :raises CeleryDLQError: one of them cannot be imported.
+        :raises CeleryDLQError: a module cannot be imported.
         """
         try:
             self.cli.app.loader.import_default_modules()
@@ -98,106 +102,91 @@ class Session:
                 "run this where the worker's code and packages are installed."
             ) from error
 
-    def full_id(self, prefix: str) -> str:
-        """The task id that begins with ``prefix``.
+    def task_names(self) -> list[str]:
+        """The names of the loaded tasks of the app, without Celery's own."""
+        return [name for name in self.cli.app.tasks if not name.startswith("celery.")]
 
-        :raises UnknownLetter: there is none.
-        :raises AmbiguousId: there are several, and none is ``prefix`` itself.
+    def full_id(self, prefix: str) -> str:
+        """The task id that starts with ``prefix``.
+
+        :raises UnknownLetter: no id matches.
+        :raises AmbiguousId: several ids match, and none is ``prefix`` itself.
         """
-        found = self.store.match_ids(prefix, limit=_CANDIDATES + 1) if prefix else []
-        if not found:
-            raise UnknownLetter(
-                f"No dead letter has an id that begins with {prefix!r}; see: {self.command('list')}"
-            )
-        return _only(prefix, found)
+        return lookup.letter_id(self.store, prefix, see=self.command("list"))
 
     def operation(self, prefix: str) -> Operation:
-        """The operation whose id begins with ``prefix``.
+        """The operation whose id starts with ``prefix``.
 
-        :raises UnknownOperation: there is none.
-        :raises AmbiguousId: there are several.
+        :raises UnknownOperation: no id matches.
+        :raises AmbiguousId: several ids match.
         """
-        found = self.store.match_operations(prefix, limit=_CANDIDATES + 1) if prefix else []
-        operation = self.store.operation(_only(prefix, found)) if found else None
-        if operation is None:
-            see = self.command("operations", "list")
-            raise UnknownOperation(
-                f"No operation has an id that begins with {prefix!r}; see: {see}"
-            )
-        return operation
+        return lookup.operation(self.store, prefix, see=self.command("operations", "list"))
 
     def fingerprint(self, prefix: str) -> str:
-        """The fingerprint of the group that begins with ``prefix``.
+        """The fingerprint of the group that starts with ``prefix``.
 
-        :raises UnknownGroup: there is none.
-        :raises AmbiguousId: there are several.
+        :raises UnknownGroup: no fingerprint matches.
+        :raises AmbiguousId: several fingerprints match.
         """
-        found = self.store.match_groups(prefix, limit=_CANDIDATES + 1) if prefix else []
-        if not found:
-            raise UnknownGroup(
-                f"No group has a fingerprint that begins with {prefix!r}; see: {self.command('groups')}"
-            )
-        return _only(prefix, found, "group")
+        return lookup.fingerprint(self.store, prefix, see=self.command("groups"))
 
     def group(self, prefix: str) -> Group:
-        """The group whose fingerprint begins with ``prefix``.
+        """The group whose fingerprint starts with ``prefix``.
 
-        :raises UnknownGroup: there is none.
-        :raises AmbiguousId: there are several.
+        :raises UnknownGroup: no fingerprint matches.
+        :raises AmbiguousId: several fingerprints match.
         """
-        found = self.store.group(self.fingerprint(prefix), now=self.screen.now)
-        if found is None:
-            raise UnknownGroup
-        return found
+        return lookup.group(self.store, prefix, self.screen.now, see=self.command("groups"))
 
     def letter(self, prefix: str) -> DeadLetter:
-        """The whole letter whose id begins with ``prefix``.
+        """The letter, with its message, whose id starts with ``prefix``.
 
-        :raises UnknownLetter: there is none.
-        :raises AmbiguousId: there are several.
+        :raises UnknownLetter: no id matches.
+        :raises AmbiguousId: several ids match.
         """
-        letter = self.store.get(self.full_id(prefix))
-        if letter is None:
-            raise UnknownLetter
-        return letter
+        return lookup.letter(self.store, prefix, see=self.command("list"))
+
+    def letter_to_change(self, prefix: str) -> DeadLetter:
+        """The same letter without redaction, so secrets are included.
+
+        :raises UnknownLetter: no id matches.
+        :raises AmbiguousId: several ids match.
+        """
+        return lookup.letter(self.queue.store, prefix, see=self.command("list"))
 
     def letters(self, wanted: Filter) -> Iterator[DeadLetter]:
-        """All letters that match, newest failure first, read page by page."""
+        """All matching letters, newest failure first, read page by page."""
         after = None
         while True:
-            page = self.store.find(wanted, limit=_PAGE, after=after)
+            page = self.store.letters.find(wanted, limit=_PAGE, after=after)
             yield from page.letters
             after = page.next
             if after is None:
                 return
 
 
-def _only(prefix: str, found: Sequence[str], what: str = "id") -> str:
-    """The one of ``found`` that ``prefix`` means.
+def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Call ``command`` with the session of this run, in place of Celery's ``CLIContext``."""
 
-    :raises AmbiguousId: it may mean several.
-    """
-    if prefix in found or len(found) == 1:
-        return prefix if prefix in found else found[0]
-    more = " and more" if len(found) > _CANDIDATES else ""
-    raise AmbiguousId(
-        f"More than one {what} begins with {prefix!r}: {', '.join(found[:_CANDIDATES])}{more}; "
-        "give more characters."
-    )
+    @functools.wraps(command)
+    def with_session(cli: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return command(Session(cli), *args, **kwargs)
+
+    return click.pass_obj(with_session)
 
 
 def _check_named(app: Any) -> None:
-    """Refuse Celery's stand-in for an app that was not named: its store would be a new, empty file
-    in the working directory."""
-    # Celery's Django fixup makes the project's own app the default one; the stand-in has this name.
+    """Refuse the default app that Celery makes when no app is given: its store would be a new, empty file in
+    the working directory."""
+    # Celery's Django fixup also sets the default app, but to the project's own; only Celery's has this name.
     stands_in = app is celery_state.default_app and app.main == "default"
     if stands_in and not is_configured(app):
-        raise click.UsageError("No app is named; write: celery -A <app> dlq …")
+        raise click.UsageError("No app is given; write: celery -A <app> dlq …")
 
 
 def operator() -> str:
-    """Who acts, for the audit: the operating system's user."""
-    # Containers often run under a number that has no name.
+    """The operator's name for the audit: the user of the operating system."""
+    # Containers often run under a user id without a name.
     with contextlib.suppress(KeyError, OSError, ImportError):
         return getpass.getuser()
     return f"uid {os.getuid()}"

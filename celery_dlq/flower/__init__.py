@@ -1,7 +1,8 @@
-"""The "Dead letters" tab in Flower, and its REST interface.
+"""The "Dead letters" tab in Flower, and its REST API.
 
-Nothing has to be done for it: ``celery -A <app> flower`` shows the tab once Flower is installed. Who makes
-a ``Flower`` by hand calls :func:`attach` with it.
+HTTP requests enter; pages and JSON leave. The tab reads the store, and leaves redrives to workers. Nothing
+outside this room imports Flower or Tornado. If Flower is installed, ``celery -A <app> flower`` shows the tab
+without any setup; code that creates a ``Flower`` itself calls :func:`attach` with it.
 """
 
 from celery_dlq.flower.attach import attach

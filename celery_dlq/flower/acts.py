@@ -1,62 +1,66 @@
-"""Acts on letters, as pages and REST carry them out. A redrive is left to a worker."""
+"""Acts on letters and operations, for pages and for the REST API. A redrive is left to a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError, OrdersError
 from celery_dlq.flower.filters import Given
-from celery_dlq.flower.request import first
-from celery_dlq.operation import Checking, Orders, Pacing
-from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.flower.http.request import first
+from celery_dlq.model.operation import Checking, Orders, Pacing
+from celery_dlq.model.states import State
 from celery_dlq.redrive.plan import redrivable
-from celery_dlq.states import State
-from celery_dlq.store.base import Filter, Operation, Store
+from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import times
 
-#: Names of a redrive's orders, beside the filter.
-ORDERS = ("rate", "canary", "limit", "again")
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
-#: The states that a discard takes letters from; all but the first only when they are named.
+#: The fields of a redrive's orders, in addition to the filter.
+ORDERS = ("rate", "canary", "limit", "again", "why")
+
+#: The states from which letters can be discarded; the first by default, the others only on request.
 _DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
 
-#: Characters of a reason that are taken.
+#: Characters of a reason that are kept.
 WHY_LIMIT = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """Which letters an act is about."""
+    """The letters of an act."""
 
-    #: Those that the act takes of what was asked for.
+    #: The requested letters that the act takes.
     wanted: Filter
-    #: How many there are, by task, most first.
+    #: Their number by task, the most first.
     by_task: Mapping[str, int]
-    #: Letters that were asked for and are left alone.
+    #: The number of requested letters that the act leaves alone.
     left_alone: int
 
     @property
     def count(self) -> int:
-        """How many letters the act is about."""
+        """The number of letters that the act takes."""
         return sum(self.by_task.values())
 
 
 def reach(store: Store, act: str, wanted: Filter) -> Reach:
-    """Which letters ``act`` takes of ``wanted``.
+    """The letters of ``wanted`` that ``act`` takes.
 
-    :raises FilterError: it takes none from the states that are named.
+    :raises FilterError: the act cannot take letters in the given states.
     """
     taken = takeable(act, wanted)
-    by_task = store.count_by_task(taken)
-    others = store.count(_in_any_state(wanted)) - sum(by_task.values())
+    by_task = store.counts.by_task(taken)
+    others = store.counts.letters(_in_any_state(wanted)) - sum(by_task.values())
     return Reach(wanted=taken, by_task=by_task, left_alone=max(0, others))
 
 
 def takeable(act: str, wanted: Filter) -> Filter:
-    """``wanted``, narrowed to the states and reasons from which ``act`` takes letters.
+    """``wanted``, narrowed to the states and reasons that ``act`` takes.
 
-    :raises FilterError: it takes none from the states that are named.
+    :raises FilterError: the act cannot take letters in the given states.
     """
     if act == "redrive":
         return redrivable(wanted)
@@ -70,14 +74,14 @@ def takeable(act: str, wanted: Filter) -> Filter:
 
 
 def _in_any_state(wanted: Filter) -> Filter:
-    # Who names letters one by one is told of each that is left alone.
+    # With ids, letters in any other state are counted as left alone.
     return replace(wanted, states=frozenset(State)) if wanted.ids and not wanted.states else wanted
 
 
 def read_orders(given: Given) -> Orders:
     """The orders of a redrive.
 
-    :raises OrdersError: a value makes no sense.
+    :raises OrdersError: a value is invalid.
     """
     rate = first(given, "rate").strip()
     try:
@@ -90,37 +94,56 @@ def read_orders(given: Given) -> Orders:
             rate=per_second, canary=_number(given, "canary") or 0, limit=_number(given, "limit")
         ),
         checking=checking,
+        why=reason_in(given),
     )
 
 
 def leave_redrive(queue: DeadLetterQueue, found: Reach, orders: Orders, who: str) -> Operation:
-    """Make an operation that a worker carries out.
+    """Create an operation that a worker runs.
 
-    :raises OrdersError: the orders make no sense, or not for these letters.
+    :raises OrdersError: the orders are invalid, or do not fit these letters.
     """
     canary = orders.pacing.canary
-    # This process may not know the tasks, and could not tell how many will be sent.
+    # This process may not have the tasks, so it cannot check how many letters will be sent.
     if canary > found.count:
         raise OrdersError(
-            f"A canary of {canary:,} is more than the {found.count:,} letters; make it smaller."
+            f"A canary of {canary:,} is larger than the {found.count:,} letters; make it smaller."
         )
     return queue.redrive(found.wanted, who=who, orders=orders, detach=True)
 
 
 def discard(queue: DeadLetterQueue, wanted: Filter, why: str, who: str) -> int:
-    """Close letters; returns how many."""
-    return queue.store.discard(wanted, who=who, why=why, now=times.utc_now())
+    """Discard letters; returns how many."""
+    return queue.store.closing.discard(wanted, who=who, why=why, now=times.utc_now())
+
+
+def move(queue: DeadLetterQueue, operation_id: str, act: str, who: str, why: str) -> Operation:
+    """Pause or cancel an operation, or let a worker continue it.
+
+    :raises UnknownOperation: the id is unknown.
+    :raises OperationError: the state of the operation does not allow it.
+    """
+    if act == "pause":
+        return queue.pause(operation_id, who=who, why=why)
+    if act == "cancel":
+        return queue.cancel(operation_id, who=who, why=why)
+    return queue.resume(operation_id, who=who, why=why, detach=True)
 
 
 def read_why(given: Given) -> str:
-    """Why letters are discarded.
+    """The reason of a discard.
 
-    :raises FilterError: no reason is given.
+    :raises FilterError: there is no reason.
     """
-    why = first(given, "why").strip()
+    why = reason_in(given)
     if not why:
-        raise FilterError("A discard needs a reason: say why nobody needs these letters.")
-    return why[:WHY_LIMIT]
+        raise FilterError("A discard needs a reason; say why these letters are not needed.")
+    return why
+
+
+def reason_in(given: Given) -> str:
+    """The reason of an act; empty if none is given."""
+    return first(given, "why").strip()[:WHY_LIMIT]
 
 
 def _number(given: Given, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Brings the tab into a Flower, and never takes Flower down with it."""
+"""Adds the tab to Flower. An error here never stops Flower."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.settings import is_configured
 
 if TYPE_CHECKING:
-    from celery_dlq.flower.site import Site
+    from celery_dlq.flower.http.site import Site
 
 logger = logging.getLogger(__name__)
 
-#: Key in Flower's settings under which the site is.
+#: The key of the site in Flower's settings.
 SITE = "celery_dlq"
 
 _MARK = "_celery_dlq_installed"
 
 
 def install() -> None:
-    """Let every ``Flower`` that is made from now on have the tab. Without Flower nothing happens.
+    """Add the tab to every ``Flower`` created from now on. Without Flower, this does nothing.
 
-    Flower has no plugins; Celery imports our commands before it runs Flower's, so this is in time.
+    Flower has no plugins, but Celery imports our commands before it runs Flower's, so this runs in time.
     """
     try:
-        # A project may well have a module of this name.
+        # A project may have a module named flower.
         importlib.metadata.version("flower")
         from flower.app import Flower
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with Flower is Flower's to say
-        logger.debug("no tab in Flower: %s", error)
+    except Exception as error:  # noqa: BLE001 - Flower itself reports its errors
+        logger.debug("Flower has no tab for dead letters: %s", error)
         return
     if getattr(Flower, _MARK, False):
         return
@@ -51,21 +51,21 @@ def install() -> None:
 
 
 def attach(flower_app: Any) -> bool:
-    """Give a running or new ``Flower`` the tab, once. Returns whether it has it: an app without a
-    dead-letter queue gets none.
+    """Add the tab to a running or new ``Flower``, once. Returns whether it has the tab; without a dead-letter
+    queue in the app it gets none.
 
     :param flower_app: a ``flower.app.Flower``.
     """
     if SITE in flower_app.settings:
         return True
-    with contextlib.suppress(SettingsError):  # the pages say so
-        # Tasks may not be bound yet, and with them the queue that they ask for.
+    with contextlib.suppress(SettingsError):  # the pages show this error
+        # Tasks may not be bound yet; binding them sets up the dead-letter queue.
         flower_app.capp.finalize()
     if not is_configured(flower_app.capp):
         return False
+    from celery_dlq.flower.html.loader import use_templates
+    from celery_dlq.flower.http.site import Site
     from celery_dlq.flower.routes import url_specs
-    from celery_dlq.flower.site import Site
-    from celery_dlq.flower.templates import use_templates
 
     site = Site(flower_app)
     use_templates(flower_app)
@@ -76,7 +76,7 @@ def attach(flower_app: Any) -> bool:
 
 
 def _show_metrics(site: Site) -> None:
-    """Beside Flower's own, on ``/metrics``; the store is not asked before somebody looks there."""
+    """Add our metrics to Flower's own on ``/metrics``; the store is read only when that page is requested."""
     from celery_dlq.metrics.collector import register
     from celery_dlq.metrics.snapshot import Snapshots
 

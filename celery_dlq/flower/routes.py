@@ -1,57 +1,44 @@
-"""Which address leads to which handler. A page is one file in ``pages/``, and one line here."""
+"""The handler of each address. A page is one file in ``pages/`` and one line here."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from tornado.routing import URLSpec
 from tornado.web import StaticFileHandler
 
 from celery_dlq.flower.api.acts import Discard, Redrive
-from celery_dlq.flower.api.groups import (
-    AssignGroup,
-    Groups,
-    IgnoreGroup,
-    NoteGroup,
-    OneGroup,
-    ReopenGroup,
-    ResolveGroup,
-)
+from celery_dlq.flower.api.groups import Groups, OneGroup, Triage
 from celery_dlq.flower.api.letters import Letter, Letters, Statistics
-from celery_dlq.flower.api.operations import Cancel, Operation, Operations, Pause, Resume
-from celery_dlq.flower.handler import Handler
-from celery_dlq.flower.links import STATIC
-from celery_dlq.flower.pages.act import (
-    DiscardLetter,
-    RedriveLetter,
-    ReleaseLetter,
-    UndiscardLetter,
-)
+from celery_dlq.flower.api.operations import Move, Operation, Operations
+from celery_dlq.flower.html.links import STATIC
+from celery_dlq.flower.http.handler import Handler
+from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.pages.act import LetterAct
 from celery_dlq.flower.pages.bulk import DiscardMany, RedriveMany
 from celery_dlq.flower.pages.edit import EditPage
 from celery_dlq.flower.pages.group import GroupActPage, GroupPage
 from celery_dlq.flower.pages.groups import GroupsPage
-from celery_dlq.flower.pages.letter import LetterPage
+from celery_dlq.flower.pages.letter import LetterPage, OfTask
 from celery_dlq.flower.pages.letters import LettersPage
-from celery_dlq.flower.pages.of_task import OfTask
 from celery_dlq.flower.pages.operations import OperationAct, OperationPage, OperationsPage
 from celery_dlq.flower.pages.overview import OverviewPage
-from celery_dlq.flower.site import Site
 
-#: One part of a path; what it stands for may hold a slash, as %2F.
+#: One part of a path; a slash in a value is sent as %2F.
 _PART = r"([^/]+)"
 
 
 @dataclass(frozen=True)
 class Route:
-    """An address, as OpenAPI writes it: ``/dead-letters/letters/{id}``."""
+    """An address in the notation of OpenAPI: ``/dead-letters/letters/{id}``."""
 
     path: str
     handler: type[Handler]
     #: For Flower's ``reverse_url``.
     name: str | None = None
+    #: For a handler that runs several acts.
+    act: str = ""
 
     @property
     def pattern(self) -> str:
@@ -67,10 +54,10 @@ PAGES = (
     Route("/dead-letters/groups/{fingerprint}/{act}", GroupActPage),
     Route("/dead-letters/letters", LettersPage),
     Route("/dead-letters/letters/{id}", LetterPage),
-    Route("/dead-letters/letters/{id}/redrive", RedriveLetter),
-    Route("/dead-letters/letters/{id}/discard", DiscardLetter),
-    Route("/dead-letters/letters/{id}/undiscard", UndiscardLetter),
-    Route("/dead-letters/letters/{id}/release", ReleaseLetter),
+    Route("/dead-letters/letters/{id}/redrive", LetterAct, act="redrive"),
+    Route("/dead-letters/letters/{id}/discard", LetterAct, act="discard"),
+    Route("/dead-letters/letters/{id}/undiscard", LetterAct, act="undiscard"),
+    Route("/dead-letters/letters/{id}/release", LetterAct, act="release"),
     Route("/dead-letters/letters/{id}/edit", EditPage),
     Route("/dead-letters/of-task/{id}", OfTask),
     Route("/dead-letters/redrive", RedriveMany),
@@ -85,30 +72,31 @@ API = (
     Route("/api/dead-letters/letters/{id}", Letter),
     Route("/api/dead-letters/groups", Groups),
     Route("/api/dead-letters/groups/{fingerprint}", OneGroup),
-    Route("/api/dead-letters/groups/{fingerprint}/ignore", IgnoreGroup),
-    Route("/api/dead-letters/groups/{fingerprint}/resolve", ResolveGroup),
-    Route("/api/dead-letters/groups/{fingerprint}/reopen", ReopenGroup),
-    Route("/api/dead-letters/groups/{fingerprint}/note", NoteGroup),
-    Route("/api/dead-letters/groups/{fingerprint}/assign", AssignGroup),
+    Route("/api/dead-letters/groups/{fingerprint}/ignore", Triage, act="ignore"),
+    Route("/api/dead-letters/groups/{fingerprint}/resolve", Triage, act="resolve"),
+    Route("/api/dead-letters/groups/{fingerprint}/reopen", Triage, act="reopen"),
+    Route("/api/dead-letters/groups/{fingerprint}/note", Triage, act="note"),
+    Route("/api/dead-letters/groups/{fingerprint}/assign", Triage, act="assign"),
     Route("/api/dead-letters/stats", Statistics),
     Route("/api/dead-letters/redrive", Redrive),
     Route("/api/dead-letters/discard", Discard),
     Route("/api/dead-letters/operations", Operations),
     Route("/api/dead-letters/operations/{id}", Operation),
-    Route("/api/dead-letters/operations/{id}/pause", Pause),
-    Route("/api/dead-letters/operations/{id}/resume", Resume),
-    Route("/api/dead-letters/operations/{id}/cancel", Cancel),
+    Route("/api/dead-letters/operations/{id}/pause", Move, act="pause"),
+    Route("/api/dead-letters/operations/{id}/resume", Move, act="resume"),
+    Route("/api/dead-letters/operations/{id}/cancel", Move, act="cancel"),
 )
 
 
 def url_specs(site: Site) -> list[URLSpec]:
-    """All our addresses, for Tornado."""
+    """All our routes, for Tornado."""
     root = re.escape(site.links.root)
-    given: dict[str, Any] = {"site": site}
     return [
         URLSpec(root + r"/dead-letters/static/(.*)", StaticFileHandler, {"path": str(STATIC)}),
         *(
-            URLSpec(root + route.pattern, route.handler, given, route.name)
+            URLSpec(
+                root + route.pattern, route.handler, {"site": site, "act": route.act}, route.name
+            )
             for route in (*PAGES, *API)
         ),
     ]

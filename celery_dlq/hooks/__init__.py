@@ -1,4 +1,8 @@
-"""The user's callables that are told what happens to letters, and some that are ready."""
+"""Hooks: the user's callables for events of letters, and some ready-made ones.
+
+A store's notes about its writes enter. Each becomes an event, and every hook for it is called in a thread of
+its own. The room imports neither Celery nor the store's SQL.
+"""
 
 from celery_dlq.hooks.event import Event, EventHook, EventKind
 from celery_dlq.hooks.log import Log

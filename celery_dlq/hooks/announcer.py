@@ -1,4 +1,4 @@
-"""Makes events of what a store says that it has written."""
+"""Makes events from a store's notes about its writes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from datetime import datetime
 from functools import partial
 
 from celery_dlq.hooks.caller import Waiting
-from celery_dlq.hooks.event import EventKind, Told
+from celery_dlq.hooks.event import EventKind, EventValue
 from celery_dlq.hooks.registry import Hooks
-from celery_dlq.letter import DeadLetter
-from celery_dlq.operation import OperationState
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Operation, Saved
+from celery_dlq.store.listener import StoreListener
 
 logger = logging.getLogger(__name__)
 
 
-class Announcer:
-    """A :class:`~celery_dlq.store.listener.StoreListener` that tells an app's hooks.
+class Announcer(StoreListener):
+    """Calls an app's hooks.
 
     :param read: reads a letter from the store, by its task id; called on the thread of a hook.
     """
@@ -33,7 +34,7 @@ class Announcer:
         self._hooks, self._read, self._now = hooks, read, now
 
     def saved(self, saved: Saved) -> None:
-        """Tell of letters that arrived, and of groups that they made or opened again."""
+        """Announce letters that arrived, and groups that they made or opened again."""
         with _guarded():
             for group in saved.new_groups:
                 self._tell(EventKind.NEW_GROUP, group)
@@ -43,34 +44,34 @@ class Announcer:
                 self._tell(EventKind.DEAD_LETTER, letter, size=len(letter.envelope.body))
 
     def resolved(self, task_ids: Sequence[str]) -> None:
-        """Tell of letters whose messages succeeded."""
+        """Announce letters whose messages succeeded."""
         self._tell_of(EventKind.RESOLVED, task_ids)
 
     def redriven(self, task_ids: Sequence[str]) -> None:
-        """Tell of letters that were sent back."""
+        """Announce letters that were sent back."""
         self._tell_of(EventKind.REDRIVEN, task_ids)
 
     def moved(self, operation: Operation) -> None:
-        """Tell of an operation that was aborted."""
+        """Announce an operation that was aborted."""
         with _guarded():
             if operation.state is OperationState.ABORTED:
                 self._tell(EventKind.OPERATION_ABORTED, operation)
 
-    def _tell(self, kind: EventKind, value: Told, *, size: int = 0) -> None:
+    def _tell(self, kind: EventKind, value: EventValue, *, size: int = 0) -> None:
         self._hooks.tell(Waiting(kind, self._now(), lambda: value, size))
 
     def _tell_of(self, kind: EventKind, task_ids: Sequence[str]) -> None:
         with _guarded():
             now = self._now()
             for task_id in task_ids if self._hooks.wants(kind) else ():
-                # Read when its turn comes: what waits long would be held in memory for nothing.
+                # The letter is read just before the call, so that waiting events take little memory.
                 self._hooks.tell(Waiting(kind, now, partial(self._read, task_id)))
 
 
 @contextlib.contextmanager
 def _guarded() -> Iterator[None]:
-    """What was written is written, whatever becomes of telling it."""
+    """Log errors of announcing: they must not affect the write, which is done."""
     try:
         yield
     except Exception:
-        logger.exception("hooks could not be told")
+        logger.exception("hooks could not be called")

@@ -1,4 +1,4 @@
-"""Calls one hook, in a thread of its own, with what waits for it in a bounded queue."""
+"""Calls one hook, in a thread of its own, with the events in a bounded queue."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook, Told
+from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook
 from celery_dlq.hooks.lookup import shown
+from celery_dlq.redact import Redactor
 
 logger = logging.getLogger(__name__)
 
-#: Events that may wait for a hook, and bytes of message bodies in them.
+#: The most events that may wait for a hook, and the most bytes of message bodies in them.
 QUEUE_SIZE, QUEUE_BYTES = 10_000, 64 << 20
-#: Seconds between two complaints about the same hook; what goes wrong in between is counted.
+#: Seconds between two log lines about the same hook; problems in between are counted.
 COMPLAIN_S = 60.0
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """An event that waits to be told."""
+    """An event that waits for its hook."""
 
     kind: EventKind
     at: datetime
-    #: Makes its value, which may be a look into the store; None when there is nothing to tell any more.
-    load: Callable[[], Told | None]
-    #: Bytes that it keeps in memory.
+    #: Makes its value, which may read the store; None if there is no longer anything to announce.
+    load: Callable[[], EventValue | None]
+    #: Bytes that it takes in memory.
     size: int = 0
 
 
 class Caller:
-    """Calls ``hook`` with one event after the other. Whatever the hook does, :meth:`put` returns at once."""
+    """Calls ``hook`` with one event after the other. :meth:`put` returns at once, whatever the hook
+    does."""
 
-    #: It did not come to its end in time.
+    #: The hook did not finish in time.
     _hangs: bool
 
     def __init__(
@@ -46,24 +48,26 @@ class Caller:
         *,
         size: int = QUEUE_SIZE,
         most_bytes: int = QUEUE_BYTES,
+        redactor: Redactor | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._redactor = redactor or Redactor()
         self.hook, self.name = hook, shown(hook)
         self._size, self._most_bytes, self._monotonic = size, most_bytes, monotonic
-        #: Events that found no room, and calls that raised.
+        #: Events that did not fit into the queue, and calls that raised.
         self.dropped = self.failed = 0
         self._complained: dict[str, float] = {}
         self._begin()
 
     @property
     def waiting(self) -> int:
-        """Events that are not told yet, the one under way included."""
+        """Events that are waiting, including the current one."""
         return len(self._events) + self._is_busy
 
     def put(self, event: Waiting) -> None:
-        """Have ``event`` told, if there is room."""
+        """Put ``event`` into the queue, if it fits."""
         if self._pid != os.getpid():
-            self._begin()  # forked: the thread is the parent's, and so is what waits
+            self._begin()  # forked: the thread and the waiting events belong to the parent
         with self._changed:
             has_room = len(self._events) < self._size and (
                 not self._events or self._bytes + event.size <= self._most_bytes
@@ -77,13 +81,14 @@ class Caller:
                 self.dropped += 1
         if not has_room and self._may_complain("dropped"):
             logger.error(
-                "hook %s is too slow: %d events wait and %d were not told; make it faster, or register "
-                "it for something rarer", self.name, self.waiting, self.dropped,
+                "hook %s is too slow: %d events wait and %d were dropped; make it faster, or register "
+                "it for a rarer event", self.name, self.waiting, self.dropped,
             )  # fmt: skip
 
     def finish(self, until: float) -> None:
-        """Return when nothing waits any more, or at ``until`` by the monotonic clock; what waits then is
-        given up. A hook that has not come to its end once is not waited for again."""
+        """Return when the queue is empty and the thread has ended, or at ``until`` by the monotonic
+        clock; then the waiting events are dropped. A hook that once did not finish in time is not
+        waited for again. The next event starts another thread."""
         if self._pid != os.getpid() or self._hangs:
             return
         with self._changed:
@@ -93,9 +98,13 @@ class Caller:
             self._hangs = given_up > 0
             self._events.clear()
             self._bytes = 0
+            self._is_ending, thread = True, self._thread
+            self._changed.notify_all()
+        if thread is not None and not given_up:
+            thread.join(max(0.0, until - self._monotonic()))
         if given_up:
             logger.error(
-                "hook %s took too long when its process had to end: %d events were not told",
+                "hook %s took too long when its process had to end: %d events were dropped",
                 self.name, given_up,
             )  # fmt: skip
 
@@ -106,9 +115,11 @@ class Caller:
         self._bytes = 0
         self._is_busy = False
         self._hangs = False
+        self._is_ending = False
         self._thread: threading.Thread | None = None
 
     def _ensure_started(self) -> None:
+        self._is_ending = False
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name=f"dlq-hook-{self.name}", daemon=True
@@ -119,6 +130,9 @@ class Caller:
         while True:
             with self._changed:
                 while not self._events:
+                    if self._is_ending:
+                        self._thread = None
+                        return
                     self._changed.wait()
                 event = self._events.popleft()
                 self._bytes -= event.size
@@ -133,12 +147,16 @@ class Caller:
             value = waiting.load()
             if value is None:
                 return
-            event = Event(kind=waiting.kind, at=waiting.at, value=value)
             if isinstance(self.hook, EventHook):
+                event = Event(
+                    kind=waiting.kind, at=waiting.at, value=value, redactor=self._redactor
+                )
                 self.hook(event)
             else:
                 self.hook(value)
-        except BaseException:  # a hook may raise anything, and the next event is another one
+        except (
+            BaseException
+        ):  # a hook may raise anything, and the next event must still be announced
             self.failed += 1
             if self._may_complain("failed"):
                 logger.exception(

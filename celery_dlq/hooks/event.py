@@ -1,37 +1,42 @@
-"""What hooks are told."""
+"""The events that hooks get."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeAlias
 
-from celery_dlq.group import Group
-from celery_dlq.letter import DeadLetter
+from celery_dlq.hiding import hide_group, hide_letter, hide_operation
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Operation
 
-#: What an event is about.
-Told: TypeAlias = DeadLetter | Group | Operation
+_REDACTOR = Redactor()
+
+#: The value of an event.
+EventValue: TypeAlias = DeadLetter | Group | Operation
 
 
 class EventKind(str, Enum):
-    """What has happened. ``dlq_on_…`` is the setting of each."""
+    """The kind of event. ``dlq_on_…`` is the setting of each."""
 
-    #: A message became a dead letter, or one again. With the letter.
+    #: A message became a dead letter, for the first time or again. The value is the letter.
     DEAD_LETTER = "dead_letter"
-    #: The first letter of a group came. With the group.
+    #: The first letter of a group arrived. The value is the group.
     NEW_GROUP = "new_group"
-    #: A letter came of a group that was resolved, or ignored until now. With the group.
+    #: A letter arrived in a group that was resolved, or that was ignored until now. The value is the group.
     REGRESSION = "regression"
-    #: An operation was ended by its guard. With the operation.
+    #: The guard of an operation aborted it. The value is the operation.
     OPERATION_ABORTED = "operation_aborted"
-    #: The broker has a letter's message again. With the letter as it is in the store by then.
+    #: A letter was redriven: the broker has confirmed its message. The value is the letter as it is now in
+    #: the store.
     REDRIVEN = "redriven"
-    #: A letter's message succeeded. With the letter as it is in the store by then.
+    #: A letter's message succeeded. The value is the letter as it is now in the store.
     RESOLVED = "resolved"
 
     @property
@@ -40,36 +45,52 @@ class EventKind(str, Enum):
         return f"on_{self.value}"
 
 
+#: The kinds that need no one's attention.
+GOOD_NEWS = frozenset({EventKind.REDRIVEN, EventKind.RESOLVED})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One thing that happened."""
+    """One event."""
 
     kind: EventKind
-    #: When it was written to the store; in the moment of the failure that may have been a while ago.
+    #: When it was written to the store; the failure itself may have been earlier.
     at: datetime
-    value: Told
+    value: EventValue
+    #: Hides secrets in data that is sent to other services.
+    redactor: Redactor = field(default=_REDACTOR, repr=False, compare=False)
+
+    @property
+    def shown(self) -> EventValue:
+        """The value, without secrets. The body of a letter's message is unchanged."""
+        value = self.value
+        if isinstance(value, DeadLetter):
+            return hide_letter(value, self.redactor)
+        if isinstance(value, Group):
+            return hide_group(value, self.redactor)
+        return hide_operation(value, self.redactor)
 
     @property
     def id(self) -> str:
-        """The same each time that it is told: 32 hexadecimal digits."""
+        """The same for each delivery of the event: 32 hexadecimal digits."""
         parts = (self.kind.value, *map(str, _identity(self.value)))
         return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 class EventHook(ABC):
-    """A hook that is told the whole event, and so may serve for any kind. Plain callables are given its
-    value alone."""
+    """A hook that gets the whole event, and so can serve for any kind. Plain callables get only its
+    value."""
 
     @abstractmethod
     def __call__(self, event: Event) -> object:
-        """Tell somebody. Runs in a thread of its own, and may take its time and raise."""
+        """Handle the event. The call runs in a thread of its own; it may be slow, and it may raise."""
 
 
-#: What may be set or registered.
+#: A hook that can be set or registered.
 Hook: TypeAlias = EventHook | Callable[[Any], object]
 
 
-def _identity(value: Told) -> tuple[object, ...]:
+def _identity(value: EventValue) -> tuple[object, ...]:
     if isinstance(value, DeadLetter):
         return value.task_id, value.redrive_count, value.last_failed_at, value.closed_at
     if isinstance(value, Group):

@@ -1,4 +1,4 @@
-"""From what a setting names to what is called."""
+"""Finds the callable that a setting names."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from celery_dlq.redact import safe_message
 
 
 def find_hook(given: Any) -> Hook:
-    """The hook that ``given`` is, or names: a dotted name is imported.
+    """``given`` itself, or the hook that it names: a dotted name is imported.
 
-    :raises SettingsError: it cannot be imported, or cannot be a hook.
+    :raises SettingsError: ``given`` cannot be imported, or cannot be a hook.
     """
     found = _imported(given) if isinstance(given, str) else given
     named = repr(given) if isinstance(given, str) else shown(given)
     if isinstance(found, type):
-        raise SettingsError(f"{named} is a class; give an object that is made of it.")
+        raise SettingsError(f"{named} is a class; give an instance of it.")
     if not callable(found):
         raise SettingsError(f"{named} cannot be called; give a function.")
     if inspect.iscoroutinefunction(found):
         raise SettingsError(
-            f"{named} is a coroutine function, which is not run; write it with def."
+            f"{named} is a coroutine function, which would not run; write it with def."
         )
     hook: Hook = found
     return hook
 
 
 def problem_of(given: Any) -> str:
-    """Why ``given`` cannot be a hook; empty when it can."""
+    """Why ``given`` cannot be a hook; empty if it can."""
     try:
         find_hook(given)
     except SettingsError as error:
@@ -40,12 +40,12 @@ def problem_of(given: Any) -> str:
 
 
 def shown(hook: object) -> str:
-    """What people call it."""
+    """The name of ``hook``, for people."""
     name = getattr(hook, "__qualname__", None)
     module = getattr(hook, "__module__", None)
     if isinstance(name, str) and isinstance(module, str):
         return f"{module}.{name}"
-    # The text of an object may hold a password.
+    # The text of an object may contain a password.
     return f"{type(hook).__module__}.{type(hook).__qualname__}"
 
 

@@ -1,4 +1,4 @@
-"""Sending JSON to a server of somebody else's, and trying again."""
+"""Posts JSON to another service, with retries."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from celery_dlq.errors import HookError, SettingsError
 from celery_dlq.redact import clip, safe_message
 from celery_dlq.retry.backoff import Uniform, full_jitter, uniform
 
-#: Statuses that are worth another try (RFC 9110, RFC 6585); others say that the request is at fault.
+#: Statuses that are worth another try (RFC 9110, RFC 6585); others mean that the request is wrong.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-#: Bounds of the waits between tries, in seconds, as the server's own wish is bounded.
+#: Base and cap of the waits between tries, in seconds; the cap also limits the wait that the server asks for.
 BASE_S, CAP_S = 0.5, 30.0
-#: Bytes of a refusal that are read, and shown.
+#: The most bytes of an error response that are read and shown.
 _REFUSAL_SIZE = 200
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET, and go to a server that nobody has named."""
+    """Follows no redirects: a redirected POST would become a GET, and go to a server that no one
+    configured."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -34,9 +35,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Poster:
     """Posts to one URL.
 
-    :param timeout_s: that connecting, and each wait for bytes, may take.
-    :param attempts: tries in all, the first included.
-    :raises SettingsError: the URL is none for HTTP, or a number is out of bounds.
+    :param timeout_s: time limit for connecting, and for each wait for bytes.
+    :param attempts: number of tries, the first included.
+    :raises SettingsError: the URL is not an HTTP URL, or a number is out of bounds.
     """
 
     def __init__(
@@ -48,17 +49,17 @@ class Poster:
         sleep: Callable[[float], object] = time.sleep,
         draw: Uniform = uniform,
     ) -> None:
-        self.place = _place(url)
+        self.origin = _origin(url)
         if not timeout_s > 0 or attempts < 1:
             raise SettingsError(
-                f"A hook that posts to {self.place} needs a timeout above 0 and at least one attempt."
+                f"A hook that posts to {self.origin} needs a timeout above 0 and at least one attempt."
             )
         self._url, self._timeout_s, self._attempts = url, timeout_s, attempts
         self._sleep, self._draw = sleep, draw
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def post(self, body: bytes, headers: Callable[[], Mapping[str, str]]) -> None:
-        """Post ``body``; ``headers`` are made anew for each try.
+        """Post ``body``; ``headers`` are made for each try, because they may contain the time.
 
         :raises HookError: the server refused it, or all tries failed.
         """
@@ -67,11 +68,11 @@ class Poster:
             if error is None:
                 return
             if attempt == self._attempts or not _may_pass(error):
-                raise HookError(f"{self.place} {_said(error)} (attempt {attempt})") from None
+                raise HookError(f"{self.origin} {_described(error)} (attempt {attempt})") from None
             self._sleep(self._pause_s(error, attempt))
 
     def _try(self, body: bytes, headers: Mapping[str, str]) -> Exception | None:
-        """Why it failed; None when it did not."""
+        """Post once; returns why that failed, or None."""
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked
             self._url, body, {"Content-Type": "application/json", **headers}, method="POST"
         )
@@ -82,15 +83,15 @@ class Poster:
             return error
 
     def _pause_s(self, error: Exception, attempt: int) -> float:
-        wished = retry_after(error) if isinstance(error, urllib.error.HTTPError) else None
+        asked = retry_after(error) if isinstance(error, urllib.error.HTTPError) else None
         pause_s = full_jitter(attempt, BASE_S, CAP_S, self._draw)
-        if wished is None:
+        if asked is None:
             return pause_s
-        return max(pause_s, min(CAP_S, seconds_until(wished, datetime.now(timezone.utc))))
+        return max(pause_s, min(CAP_S, seconds_until(asked, datetime.now(timezone.utc))))
 
 
-def _place(url: str) -> str:
-    """Scheme and host, for people: the rest may be a secret, as it is with Slack."""
+def _origin(url: str) -> str:
+    """Scheme and host, for messages: the rest of the URL may be a secret, as it is with Slack."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -99,7 +100,7 @@ def _place(url: str) -> str:
     if not host or parts.scheme not in ("http", "https"):
         raise SettingsError(
             "The URL of a hook must begin with https:// or http:// and name a host; "
-            "copy it whole from the service that gave it."
+            "copy the whole URL from the service."
         )
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}"
 
@@ -108,11 +109,11 @@ def _may_pass(error: Exception) -> bool:
     return not isinstance(error, urllib.error.HTTPError) or error.code in _PASSING
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     if not isinstance(error, urllib.error.HTTPError):
         return f"does not answer: {type(error).__name__}: {safe_message(error)}"
     with error:
         if 300 <= error.code < 400:
-            return f"answered {error.code}: it wants another URL; give that one"
+            return f"answered {error.code}: it redirects to another URL; configure that one"
         text = error.read(_REFUSAL_SIZE + 1).decode("utf-8", "replace")
     return f"answered {error.code}: {clip(' '.join(text.split()), _REFUSAL_SIZE)}"

@@ -1,4 +1,4 @@
-"""The hooks of an app: those of its settings, and those that were registered."""
+"""The hooks of an app, from its settings and from registration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
@@ -16,15 +16,17 @@ from celery_dlq.hooks.lookup import find_hook, problem_of
 
 logger = logging.getLogger(__name__)
 
+GivenHook = TypeVar("GivenHook", bound=Hook)
+
 #: Seconds that the end of a process waits for hooks.
 FINISH_S = 10.0
 
 
 class Hooks:
-    """Tells each event to the hooks for it.
+    """Passes each event to its hooks.
 
-    :param settings: what is set for each kind; asked once, when it is first needed.
-    :param make_caller: makes what calls a hook.
+    :param settings: the setting of each kind; read once, when it is first needed.
+    :param make_caller: makes the caller of a hook.
     """
 
     def __init__(
@@ -41,8 +43,8 @@ class Hooks:
         self._callers: list[Caller] = []
         self._lock = threading.Lock()
 
-    def register(self, kind: EventKind, hook: Hook) -> None:
-        """Tell ``hook`` events of ``kind``, too.
+    def register(self, kind: EventKind, hook: GivenHook) -> GivenHook:
+        """Call ``hook`` with events of ``kind``, too; returns it.
 
         :raises SettingsError: it cannot be a hook.
         """
@@ -50,20 +52,21 @@ class Hooks:
         with self._lock:
             self._registered.append((kind, found))
             self._by_kind = None
+        return hook
 
     def wants(self, kind: EventKind) -> bool:
-        """Whether anybody wants to be told."""
+        """Whether there is a hook for this kind."""
         return bool(self._for(kind))
 
     def tell(self, event: Waiting) -> None:
-        """Have ``event`` told to all who want it. Returns at once."""
+        """Pass ``event`` to all hooks for it. Returns at once."""
         for caller in self._for(event.kind):
             caller.put(event)
 
     def check(self) -> None:
-        """Check that every hook in the settings is there. Imports what is named.
+        """Check every hook in the settings. Imports those that are named.
 
-        :raises SettingsError: one is not, or cannot be called.
+        :raises SettingsError: a hook cannot be imported or called.
         """
         wrong = [
             f"dlq_{kind.setting}: {problem}"
@@ -74,13 +77,14 @@ class Hooks:
             raise SettingsError(f"Hooks that could never be called: {' '.join(wrong)}")
 
     def finish(self, within_s: float = FINISH_S) -> None:
-        """Return when all that waits is told, or after so many seconds; what waits then is given up."""
+        """Return when all waiting events are announced, or after this many seconds; then the rest is
+        dropped."""
         until = self._monotonic() + within_s
         for caller in self._callers:
             caller.finish(until)
 
     def status(self) -> dict[str, dict[str, int]]:
-        """How many events wait for each hook, were dropped, and made it raise."""
+        """How many events wait for each hook, were dropped, or made it raise."""
         return {
             caller.name: {
                 "waiting": caller.waiting, "dropped": caller.dropped, "failed": caller.failed
@@ -112,7 +116,7 @@ class Hooks:
             if caller.hook == hook:
                 return caller
         if not self._callers:
-            # Their threads do not keep a process alive.
+            # The threads of hooks do not keep a process alive.
             atexit.register(self.finish)
         caller = self._make_caller(hook)
         self._callers.append(caller)

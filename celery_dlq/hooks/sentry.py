@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from celery_dlq.errors import SettingsError
-from celery_dlq.group import Group
-from celery_dlq.hooks.event import Event, EventHook, EventKind
+from celery_dlq.hooks.event import GOOD_NEWS, Event, EventHook
 from celery_dlq.hooks.words import data, line
-from celery_dlq.letter import DeadLetter
-
-_GOOD_NEWS = frozenset({EventKind.REDRIVEN, EventKind.RESOLVED})
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import DeadLetter
 
 
 class Sentry(EventHook):
-    """Sends each event to Sentry, grouped there as here: its fingerprint is the group's. Your code calls
-    ``sentry_sdk.init``.
+    """Sends each event to Sentry, which groups events as this package does: their fingerprint is the group's.
+    Your code calls ``sentry_sdk.init``.
 
     :raises SettingsError: ``sentry-sdk`` is not installed.
     """
@@ -34,11 +32,11 @@ class Sentry(EventHook):
 
 
 def _report(event: Event) -> dict[str, Any]:
-    value = event.value
+    value = event.shown
     report: dict[str, Any] = {
         "event_id": event.id,
         "timestamp": event.at.isoformat(),
-        "level": "info" if event.kind in _GOOD_NEWS else "error",
+        "level": "info" if event.kind in GOOD_NEWS else "error",
         "logger": "celery_dlq",
         "message": line(event),
         "tags": {"dlq.event": event.kind.value},

@@ -1,4 +1,4 @@
-"""Messages for Slack, and for what takes the same format."""
+"""Messages for Slack, and for services with the same format."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from celery_dlq.group import Group
-from celery_dlq.hooks.event import Event, EventHook, Told
+from celery_dlq.hooks.event import Event, EventHook, EventValue
 from celery_dlq.hooks.post import Poster
 from celery_dlq.hooks.words import LINE_LIMIT, flat, headline, line
-from celery_dlq.letter import DeadLetter
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
 
 #: Characters of a field; Slack refuses more than 2,000.
@@ -21,11 +21,11 @@ _FIELD_LIMIT = 500
 class Slack(EventHook):
     """Posts a message to an incoming webhook (https://api.slack.com/messaging/webhooks).
 
-    :param url: that of the incoming webhook; whoever has it can write to the channel.
-    :param flower: where Flower is, such as ``https://flower.example.com``; messages link to its pages.
-    :param timeout: seconds that connecting, and each wait for bytes, may take.
-    :param attempts: tries in all, the first included, with full jitter between them.
-    :raises SettingsError: one of the arguments is not as described here.
+    :param url: the URL of the incoming webhook; anyone who has it can write to the channel.
+    :param flower: the URL of Flower, such as ``https://flower.example.com``; messages link to its pages.
+    :param timeout: time limit in seconds for connecting, and for each wait for bytes.
+    :param attempts: number of tries, the first included, with full jitter between them.
+    :raises SettingsError: an argument is not valid.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Slack(EventHook):
         self._flower = flower.rstrip("/")
 
     def __repr__(self) -> str:
-        return f"<Slack {self._poster.place}>"
+        return f"<Slack {self._poster.origin}>"
 
     def __call__(self, event: Event) -> None:
         """:raises HookError: it could not be posted."""
@@ -51,7 +51,7 @@ class Slack(EventHook):
         title = headline(event).capitalize()
         fields = [
             {"type": "mrkdwn", "text": f"*{name}*\n{_escaped(flat(clip(text, _FIELD_LIMIT)))}"}
-            for name, text in _fields(event.value)
+            for name, text in _fields(event.shown)
         ]
         section: dict[str, Any] = {
             "type": "section",
@@ -60,13 +60,13 @@ class Slack(EventHook):
         }
         return {"text": _escaped(line(event)), "blocks": [section]}
 
-    def _linked(self, title: str, value: Told) -> str:
+    def _linked(self, title: str, value: EventValue) -> str:
         if not self._flower:
             return title
         return f"<{_escaped(self._flower)}/dead-letters{_path(value)}|{title}>"
 
 
-def _path(value: Told) -> str:
+def _path(value: EventValue) -> str:
     if isinstance(value, DeadLetter):
         return f"/letters/{quote(value.task_id, safe='')}"
     if isinstance(value, Group):
@@ -74,7 +74,7 @@ def _path(value: Told) -> str:
     return f"/operations/{quote(value.id, safe='')}"
 
 
-def _fields(value: Told) -> Iterator[tuple[str, str]]:
+def _fields(value: EventValue) -> Iterator[tuple[str, str]]:
     if isinstance(value, (DeadLetter, Group)):
         yield "Task", value.task
         yield "Error", f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"

@@ -16,18 +16,18 @@ from celery_dlq.hooks.post import Poster
 from celery_dlq.hooks.words import data
 
 _PREFIX = "whsec_"
-#: Bytes of a secret, by the specification.
+#: Size of a secret in bytes, according to the specification.
 _LEAST, _MOST = 24, 64
 
 
 class Webhook(EventHook):
     """Posts every event as JSON, signed as in Standard Webhooks 1.0
-    (https://github.com/standard-webhooks/standard-webhooks), for which there are libraries to check it with.
+    (https://github.com/standard-webhooks/standard-webhooks), which has libraries to verify it.
 
-    :param secret: ``whsec_`` and 24 to 64 bytes in base64; the receiver has the same.
-    :param timeout: seconds that connecting, and each wait for bytes, may take.
-    :param attempts: tries in all, the first included, with full jitter between them.
-    :raises SettingsError: one of the arguments is not as described here.
+    :param secret: ``whsec_`` and 24 to 64 bytes in base64; the receiver has the same secret.
+    :param timeout: time limit in seconds for connecting, and for each wait for bytes.
+    :param attempts: number of tries, including the first, with full jitter between them.
+    :raises SettingsError: an argument is not valid.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Webhook(EventHook):
         self._poster = make_poster(url, timeout_s=timeout, attempts=attempts)
 
     def __repr__(self) -> str:
-        return f"<Webhook {self._poster.place}>"
+        return f"<Webhook {self._poster.origin}>"
 
     def __call__(self, event: Event) -> None:
         """:raises HookError: it could not be posted."""
         told = {
             "type": event.kind.value,
             "timestamp": event.at.isoformat(),
-            "data": data(event.value),
+            "data": data(event.shown),
         }
         body = json.dumps(told).encode()
         self._poster.post(body, lambda: self._headers(f"dlq_{event.id}", body))

@@ -1,4 +1,5 @@
-"""Events in words, and as JSON. What is in them leaves the house: no arguments, no tracebacks."""
+"""Events in words, and as JSON. They are sent to other services, so they have no arguments and no
+tracebacks."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
-from celery_dlq.group import Group
-from celery_dlq.hooks.event import Event, EventKind, Told
-from celery_dlq.letter import DeadLetter
+from celery_dlq.hooks.event import Event, EventKind, EventValue
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip, safe_text
 
-#: Characters of an exception's message: in a line for people, and in JSON.
+#: The most characters of an exception's message: in a line for people, and in JSON.
 LINE_LIMIT, DATA_LIMIT = 300, 2_000
 
 _LETTER_FIELDS = (
@@ -28,17 +29,17 @@ _OPERATION_FIELDS = (
 
 
 def headline(event: Event) -> str:
-    """What has happened, in two or three words."""
+    """The event in two or three words."""
     return _HEADLINES[event.kind]
 
 
 def line(event: Event) -> str:
-    """One line of text for people, whatever a letter holds."""
-    return f"{headline(event)}: {flat(subject(event.value))}"
+    """One line of text for people, whatever characters a letter has."""
+    return f"{headline(event)}: {flat(subject(event.shown))}"
 
 
-def subject(value: Told) -> str:
-    """What it is about, as text that may have any characters."""
+def subject(value: EventValue) -> str:
+    """The subject of the event, as text that may have any characters."""
     if isinstance(value, DeadLetter):
         failed = f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
         return f"{value.task}[{value.task_id}] {value.reason.value}, {failed} (group {value.fingerprint})"
@@ -50,13 +51,13 @@ def subject(value: Told) -> str:
 
 
 def flat(text: str) -> str:
-    """``text`` on one line, without characters that are not to be seen."""
+    """``text`` on one line, without invisible characters."""
     words = " ".join(text.split())
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in words)
 
 
-def data(value: Told) -> dict[str, Any]:
-    """``value`` as JSON takes it, bounded; the names are those of ``--format json``."""
+def data(value: EventValue) -> dict[str, Any]:
+    """``value`` in JSON-able form, bounded; the names are those of ``--format json``."""
     if isinstance(value, DeadLetter):
         found = {name: getattr(value, name) for name in _LETTER_FIELDS}
         return _plain(found | {"attempts": value.attempt_count or len(value.attempts)})

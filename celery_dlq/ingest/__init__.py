@@ -1,1 +1,5 @@
-"""Messages of a broker's own dead-letter queue become letters; only then do they leave the broker."""
+"""Turns messages of a broker's own dead-letter queue into letters.
+
+Messages enter; letters go to the store, and only then are the messages removed from the broker. It knows the
+store by its protocol, and declares no queue.
+"""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from celery.utils.log import get_logger
 
@@ -13,21 +14,24 @@ from celery_dlq.errors import IngestError, RecordRefused, StoreError
 from celery_dlq.ingest.letters import Ingested, LetterMaker, recall_times
 from celery_dlq.ingest.source import Source
 from celery_dlq.ingest.taken import Taken
-from celery_dlq.letter import DeadLetter
-from celery_dlq.store.base import Saved, Store
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.store.base import Saved
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestReport:
-    """How far an ingestion is, or how it ended. All counts are of messages."""
+    """The progress or result of an ingestion. All counts are messages."""
 
-    #: How many are to be taken: what the queue held at the start, or the limit.
+    #: How many to take: the length of the queue at the start, or the limit.
     total: int
     #: Stored as new letters, or as newer deaths of letters.
     arrived: int = 0
-    #: Known already, such as those that a worker captured before it rejected them.
+    #: Already known, such as messages that a worker captured before it rejected them.
     known: int = 0
     #: Left in the broker's queue, because the store refused their letters.
     refused: int = 0
@@ -36,24 +40,24 @@ class IngestReport:
 
     @property
     def removed(self) -> int:
-        """Messages that are in the store and no longer in the broker's queue."""
+        """Messages that were moved from the broker's queue to the store."""
         return self.arrived + self.known
 
     @property
     def done(self) -> int:
-        """Messages that were taken, whatever became of them."""
+        """Messages that were taken, whatever their result."""
         return self.removed + self.refused
 
 
-#: Called after every batch with where the ingestion stands.
+#: Called after every batch with the progress.
 OnIngested = Callable[[IngestReport], object]
 
 
 class Ingestion:
-    """Empties a source into the store. Killed between any two steps it loses nothing, and what it
-    brings twice is one letter.
+    """Empties a source into the store. If it is killed between any two steps, it loses nothing, and a message
+    that it brings in twice becomes one letter.
 
-    :param need_place: whether a message that does not say where it came from is an error. Else its
+    :param need_place: whether a message that does not say where it came from is an error. Otherwise its
         letter is stored without a queue, and cannot be redriven.
     """
 
@@ -79,7 +83,7 @@ class Ingestion:
     ) -> IngestReport:
         """Work until the source is empty, ``limit`` messages are done, or ``should_stop``.
 
-        :raises StoreError: the store failed; the batch in hand is still the broker's.
+        :raises StoreError: the store failed; the current batch is still in the broker.
         :raises IngestError: the broker failed, or a message does not say where it came from.
         """
         most = sys.maxsize if limit is None else limit
@@ -114,7 +118,7 @@ class Ingestion:
             raise IngestError(
                 f"{len(lost)} of the next {len(made)} messages do not say where they came from "
                 f"(the first is {lost[0]}), so they were left in the queue; give --to QUEUE, "
-                "the queue that a redrive is to send them to"
+                "the queue to which a redrive should send them"
             )
         if lost:
             logger.warning(
@@ -123,13 +127,13 @@ class Ingestion:
             )  # fmt: skip
 
     def _save(self, letters: Sequence[DeadLetter]) -> tuple[Saved, set[str]]:
-        """Save in one transaction; returns also the ids of letters that the database refuses."""
+        """Save in one transaction; also returns the ids of letters that the database refuses."""
         try:
-            return self._store.save(letters), set()
+            return self._store.letters.save(letters), set()
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, RecordRefused):
                 raise
-            # One letter that is refused must not keep the others out.
+            # One refused letter must not keep the others out.
             if len(letters) > 1:
                 return self._save_singly(letters)
             logger.exception("dead-letter store refused %s", letters[0].task_id)

@@ -1,4 +1,4 @@
-"""From a message in a broker's dead-letter queue to a dead letter."""
+"""Makes dead letters from messages in a broker's dead-letter queue."""
 
 from __future__ import annotations
 
@@ -6,46 +6,51 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from celery_dlq.codec import dump_json
-from celery_dlq.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.ingest.origin import Origin, origin_of
 from celery_dlq.ingest.taken import Taken
-from celery_dlq.letter import Attempt, DeadLetter, Envelope, Explanation, Failure
+from celery_dlq.model.headers import DELIVERY_HEADERS, redrive_of
+from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Failure
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.redact import clip, safe_text
-from celery_dlq.states import Reason, State, Verdict
-from celery_dlq.store.base import Filter, Store
-from celery_dlq.worker.body.failure import read_attempts
+from celery_dlq.store.base import Filter
+from celery_dlq.worker.failure import failure_after, read_attempts
 from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.wiring import Wiring
 
-#: The rule that every ingested letter names: no exception was classified, the broker decided.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: The rule of every ingested letter: no exception was classified, because the broker decided.
 RULE = "broker.dead_letter"
 
-#: Characters of a broker's or stranger's word that are shown.
+#: The most characters of a text from the broker or from another program that are shown.
 _WORD_LIMIT = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ingested:
-    """A letter made of a message that still is in the broker's queue."""
+    """A letter made from a message that is still in the broker's queue."""
 
     letter: DeadLetter
-    #: Whether the broker said when the message died; else the letter has the time of its ingestion.
+    #: Whether the broker said when the message died; otherwise the letter has the time of its
+    #: ingestion.
     dated: bool
 
     @property
     def placed(self) -> bool:
-        """Whether a redrive knows where to send it."""
+        """Whether a redrive can know where to send it."""
         return bool(self.letter.envelope.queue or self.letter.envelope.exchange)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Death:
-    """What there is to tell of a death in the broker."""
+    """The description of a death in the broker."""
 
-    #: Stands where a letter has the type of its exception.
+    #: Takes the place of the exception type.
     kind: str
     message: str
     evidence: str
@@ -54,10 +59,10 @@ class _Death:
 
 @dataclass(frozen=True, kw_only=True)
 class LetterMaker:
-    """Makes letters of what is taken from one queue.
+    """Makes letters from the messages of one queue.
 
     :ivar queue: the dead-letter queue.
-    :ivar to: queue of messages that do not say where they came from; empty when none is given.
+    :ivar to: queue for messages that do not say where they came from; empty if none was given.
     :ivar worker: name of the worker that ingests; empty for a command.
     """
 
@@ -82,13 +87,13 @@ class LetterMaker:
         return Ingested(letter=letter, dated=bool(origin and origin.died_at))
 
     def _placed(self, envelope: Envelope, origin: Origin | None) -> Envelope:
-        """``envelope`` with the place that it came from, so that a redrive sends it there."""
+        """``envelope`` with the queue that it came from, so that a redrive sends it there."""
         if origin:
             place = (origin.queue, origin.exchange, origin.routing_key)
         elif self.to:
             place = (self.to, "", self.to)
         elif envelope.queue == self.queue:
-            # Sent to the dead-letter queue itself: a redrive must not send it there again.
+            # It was sent directly to the dead-letter queue: a redrive must not send it there again.
             place = ("", "", "")
         else:
             return envelope
@@ -99,7 +104,7 @@ class LetterMaker:
             return _Death(
                 kind="broker.dead_letter",
                 message=f"found in queue {self.queue!r}",
-                evidence=f"taken from queue {self.queue}; the broker noted no death",
+                evidence=f"taken from queue {self.queue}; the broker recorded no death",
                 at=now,
             )
         word = clip(safe_text(origin.reason), _WORD_LIMIT)
@@ -119,35 +124,28 @@ class LetterMaker:
             redrive=redrive_of(envelope.headers),
             failed_at=death.at,
             exception_type=death.kind,
-            # What tells this delivery from others, should a run that is interrupted bring it twice.
+            # Identifies this delivery, in case an interrupted run brings it twice.
             message=f"{death.message}, delivery {delivery}",
             verdict=Verdict.TERMINAL,
             rule=RULE,
             worker=self.worker,
         )
-        return Failure(
-            reason=Reason.INGESTED,
-            explanation=Explanation(verdict=Verdict.TERMINAL, rule=RULE, evidence=death.evidence),
-            exception_type=death.kind,
-            message=death.message,
-            traceback="",
-            frames=(),
-            failed_at=death.at,
-            attempts=(*read_attempts(envelope.headers), last),
-            pid=None,
-        )
+        attempts = (*read_attempts(envelope.headers), last)
+        failure = failure_after(attempts, Reason.INGESTED, traceback="", frames=())
+        explanation = replace(failure.explanation, evidence=death.evidence)
+        return replace(failure, message=death.message, explanation=explanation)
 
 
 def _letter_id(taken: Taken, contents: Contents, delivery: str) -> str:
-    # As a worker names the letter of such a message: by the transport's tag, where there is one.
+    # As in a worker, the transport's tag, if there is one, names the letter of a message without an id.
     properties = {**taken.envelope.properties, "delivery_tag": taken.tag or None}
     tagged = replace(taken.envelope, properties=properties)
     return letter_id(tagged, contents.fields.get("id"), otherwise=f"no-id-{delivery}")
 
 
 def digest_of(envelope: Envelope) -> str:
-    """What tells a message from all that hold something else, as 32 hexadecimal digits."""
-    # x-death stays: it has the time at which this message died, so equal messages tell apart.
+    """A hash that identifies the content of a message, as 32 hexadecimal digits."""
+    # x-death stays, because the time of death in it distinguishes equal messages.
     passing = tuple(name for name in DELIVERY_HEADERS if name != "x-death")
     headers = {str(name): value for name, value in envelope.headers.items()}
     kept = [(name, headers[name]) for name in sorted(headers) if not name.startswith(passing)]
@@ -156,22 +154,23 @@ def digest_of(envelope: Envelope) -> str:
 
 
 def recall_times(store: Store, made: Sequence[Ingested]) -> list[DeadLetter]:
-    """The letters, undated ones with the time of an earlier ingestion of the same delivery.
+    """The letters of ``made``; those without a date get the time of an earlier ingestion of the same
+    delivery.
 
-    A run that is killed between commit and removal brings its messages again. With a time of their
-    own they would count as newer failures, and open letters that have been closed since.
+    A run that is killed between commit and removal brings its messages in again. With a new time they would
+    count as newer failures, and would open letters that have been closed since.
     """
     undated = tuple(item.letter.task_id for item in made if not item.dated)
     if not undated:
         return [item.letter for item in made]
     wanted = Filter(ids=undated, states=frozenset(State))
-    if not store.find(wanted, limit=1).letters:
+    if not store.letters.find(wanted, limit=1).letters:
         return [item.letter for item in made]
     return [item.letter if item.dated else _recalled(store, item.letter) for item in made]
 
 
 def _recalled(store: Store, letter: DeadLetter) -> DeadLetter:
-    stored = store.get(letter.task_id)
+    stored = store.letters.get(letter.task_id)
     last = letter.attempts[-1]
     for attempt in stored.attempts if stored else ():
         if (attempt.rule, attempt.message) == (RULE, last.message):

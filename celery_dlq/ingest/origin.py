@@ -1,4 +1,4 @@
-"""Where a message died before the broker moved it, and of what: read from the marks that it left."""
+"""Reads from a message's headers where it died before the broker moved it, and why."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-#: Queues through which Celery's native delayed delivery moves a message on by letting it expire.
+#: Queues of Celery's native delayed delivery, in which a message expires on purpose to move on.
 _DELAY_QUEUE = "celery_delayed_"
 
-#: What RabbitMQ leaves beside ``x-death``, the latest death first (which it does since 3.13).
+#: Other headers of RabbitMQ in addition to ``x-death``, the latest death first (since 3.13).
 _SHORT_MARKS = ("x-last-death", "x-first-death")
 
 
@@ -23,14 +23,14 @@ class Origin:
     routing_key: str
     #: The broker's word, such as ``rejected``, ``expired``, ``maxlen``, ``delivery_limit``.
     reason: str
-    #: How often it died there for that reason; 0 when unknown.
+    #: How often it died there for that reason; 0 if unknown.
     count: int = 0
-    #: To the second; None when the broker does not say.
+    #: To the second; None if the broker does not say.
     died_at: datetime | None = None
 
 
 def origin_of(headers: Mapping[str, Any]) -> Origin | None:
-    """The latest death that the broker noted in ``headers``; None when it noted none."""
+    """The latest death that the broker recorded in ``headers``; None if it recorded none."""
     return _from_table(headers) or _from_short_marks(headers)
 
 
@@ -82,5 +82,5 @@ def _count(value: object) -> int:
 def _moment(value: object) -> datetime | None:
     if not isinstance(value, datetime):
         return None
-    # py-amqp hands over UTC without saying so.
+    # py-amqp returns UTC without a time zone.
     return value if value.tzinfo else value.replace(tzinfo=timezone.utc)

@@ -1,7 +1,8 @@
-"""A Redis list, read in place: what is in it stays until its letter is stored.
+"""Reads a Redis list in place: an item stays in it until its letter is stored.
 
-kombu would pop each message. One that is no JSON would be gone at once, and one in hand when the process
-is killed would come back after the visibility timeout only, and to the queue where its task runs.
+kombu would pop each message. An item that is not JSON would be lost at once, and a message that was taken
+when the process was killed would come back only after the visibility timeout, and to the queue where its
+task runs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from kombu.utils.json import loads
 from redis import Redis
 
 from celery_dlq.ingest.taken import BATCH_BYTES, Taken, as_delivered, size_of
-from celery_dlq.worker.foreign.redis_items import as_message, is_readable
+from celery_dlq.worker.celery_quirks.redis_items import as_message, is_readable
 
-#: Items read in one step: few, because nobody knows how large they are.
+#: Items read in one step: few, because their sizes are unknown.
 _STEP = 10
 
 
@@ -27,7 +28,7 @@ class _Place:
 
 
 class RedisList:
-    """The list, and those that kombu keeps beside it for the other priorities."""
+    """The list, and the lists that kombu keeps for the other priorities."""
 
     def __init__(self, app: Any, channel: Any, queue: str) -> None:
         self._app, self._channel, self._queue = app, channel, queue
@@ -69,14 +70,14 @@ class RedisList:
         readable = is_readable(item)
         payload = loads(item) if readable else as_message(item, self._queue)
         message = self._channel.Message(payload, channel=self._channel)
-        # What is no message of kombu's has no tag of its own.
+        # An item that is not a message of kombu has no tag.
         tag = str(message.delivery_tag) if readable else ""
         return Taken(envelope=as_delivered(message, self._app), tag=tag, handle=_Place(key, item))
 
     def remove(self, taken: Sequence[Taken]) -> None:
         with self._client.pipeline(transaction=False) as pipe:
             for item in taken:
-                # By value and from the old end: another reader may have removed it already.
+                # By value and from the old end, because another reader may already have removed it.
                 pipe.lrem(item.handle.key, -1, item.handle.item)
             pipe.execute()
         for item in taken:

@@ -1,4 +1,4 @@
-"""Taking messages out of a broker's queue, so that they stay there until they are removed."""
+"""Reads messages of a broker's queue, which keeps them until they are removed explicitly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 from celery_dlq.errors import IngestError
 from celery_dlq.ingest.taken import BATCH_BYTES, Taken, as_delivered, size_of
 
-#: Seconds in which the broker must answer, and hand out what it said it has.
+#: Seconds in which the broker must answer, and deliver the messages that it said it has.
 BROKER_TIMEOUT_S = 10.0
 
 #: Messages in the first batch from RabbitMQ, before it is known how large they are.
@@ -31,11 +31,11 @@ class Source(Protocol):
         """How many messages wait; SQS counts roughly."""
 
     def take(self, limit: int) -> Sequence[Taken]:
-        """Up to ``limit`` further messages, oldest first; none when no more wait."""
+        """Up to ``limit`` further messages, oldest first; empty if no more wait."""
 
     def remove(self, taken: Sequence[Taken]) -> None:
-        """Delete them from the broker. What was taken and is not removed is in the queue again, or
-        still, when the source is closed."""
+        """Delete them from the broker. When the source is closed, messages that were taken and not removed
+        are back in the queue, or have never left it."""
 
 
 @contextlib.contextmanager
@@ -64,14 +64,14 @@ def open_source(app: Any, queue: str) -> Iterator[Source]:
             why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             raise IngestError(
                 f"Queue {queue!r} at {shown} cannot be read ({why}); "
-                "what was not stored yet is left there. Run: celery -A <app> dlq doctor"
+                "messages that were not stored yet are still there. Run: celery -A <app> dlq doctor"
             ) from error
 
 
 def _source(app: Any, connection: Any, channel: Any, queue: str) -> Source:
     driver = connection.transport.driver_type
     if driver == "redis":
-        # Only there is Redis' client installed.
+        # Redis' client is installed only in this case.
         from celery_dlq.ingest.redis_list import RedisList
 
         return RedisList(app, channel, queue)
@@ -81,7 +81,8 @@ def _source(app: Any, connection: Any, channel: Any, queue: str) -> Source:
 
 
 class AMQPQueue:
-    """RabbitMQ: consumed with as many messages in flight as were asked for, acknowledged to remove."""
+    """RabbitMQ: consumes with the requested number of messages in flight, and acknowledges to remove
+    them."""
 
     def __init__(
         self,
@@ -93,11 +94,11 @@ class AMQPQueue:
     ) -> None:
         self._app, self._connection, self._channel = app, connection, channel
         self._queue, self._monotonic = queue, monotonic
-        #: Messages that are safe to be in flight: the broker cannot be told to count bytes.
+        #: A safe number of messages in flight, because the broker cannot limit bytes.
         self._most = _FIRST_BATCH
 
     def count(self) -> int:
-        # Passive: a queue of another type must not be declared anew.
+        # Passive: a queue of another type must not be declared again.
         declared = self._channel.queue_declare(self._queue, passive=True)
         return int(declared.message_count)
 
@@ -122,17 +123,18 @@ class AMQPQueue:
         )  # fmt: skip
 
     def _drain(self, messages: list[Any], expected: int) -> None:
-        """Wait for what is there; another consumer may be quicker, so not for ever."""
+        """Wait for the messages, but not for ever, because another consumer may take them."""
         deadline = self._monotonic() + BROKER_TIMEOUT_S
         while len(messages) < expected and self._monotonic() < deadline:
-            # The first ones are worth a longer wait than those that may have gone elsewhere.
+            # Wait longer for the first messages than for later ones, which another consumer may have
+            # taken.
             with contextlib.suppress(socket.timeout):
                 self._connection.drain_events(timeout=1.0)
                 deadline = self._monotonic() + 1.0
 
     def _taken(self, message: Any) -> Taken:
         came = as_delivered(message, self._app)
-        # How it came into the dead-letter queue says nothing about where it was before.
+        # Its delivery into the dead-letter queue does not say where the message was before.
         came = replace(came, exchange="", routing_key="", queue="")
         return Taken(envelope=came, tag="", handle=message)
 
@@ -147,7 +149,7 @@ class PolledQueue:
     def __init__(self, app: Any, channel: Any, queue: str) -> None:
         self._app, self._channel, self._queue = app, channel, queue
         if hasattr(channel, "sqs"):
-            # There kombu "restores" by sending a copy; the original comes back by itself.
+            # On SQS, kombu "restores" a message by sending a copy, and the original comes back by itself.
             channel.do_restore = False
 
     def count(self) -> int:
@@ -166,7 +168,7 @@ class PolledQueue:
         return taken
 
     def _next(self) -> Any:
-        """The next message; kombu's ``basic_get`` would lose one that it cannot make a message of."""
+        """The next message; kombu's ``basic_get`` would lose one that it cannot parse."""
         try:
             payload = self._channel._get(self._queue)
         except Empty:
@@ -186,7 +188,8 @@ class PolledQueue:
     def _taken(self, message: Any) -> Taken:
         came = as_delivered(message, self._app)
         info = message.delivery_info if isinstance(message.delivery_info, Mapping) else {}
-        # What is not removed goes back by it: to this queue, not to the one where the task would run.
+        # kombu reads this to return a message that is not removed: it goes back to this queue, not to the
+        # queue where the task would run.
         message.delivery_info = {**info, "exchange": "", "routing_key": self._queue}
         # SQS gives each receipt another delivery tag.
         tag = (info.get("sqs_message") or {}).get("MessageId") or message.delivery_tag

@@ -1,7 +1,7 @@
 """The worker's bootstep for ``dlq_ingest_queues``: one thread for each queue.
 
-Threads with connections of their own, so that a queue that is missing, or a broker that closes the
-channel, never reaches the consumer of tasks. Nothing is prefetched beyond the batch in hand.
+The threads have connections of their own, so that a missing queue, or a broker that closes the channel, never
+affects the consumer of tasks. Nothing is prefetched beyond the current batch.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from celery_dlq.errors import CeleryDLQError
 
 logger = get_logger(__name__)
 
-#: Seconds between looks at a queue that was empty.
+#: Seconds between checks of an empty queue.
 POLL_S = 5.0
 #: Seconds between attempts after an error: the first, and the longest.
 RETRY_S, RETRY_MAX_S = 5.0, 300.0
-#: Seconds that a worker's shutdown waits for the batch in hand. What is cut off stays the broker's.
+#: Seconds that a worker's shutdown waits for the current batch. Messages of an interrupted batch stay
+#: in the broker.
 STOP_S = 10.0
 
 
 class IngestStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent, from its start to its shutdown, whatever the task consumer does."""
 
-    # Children are forked before the threads are there.
+    # Children are forked before the threads exist.
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **options: Any) -> None:
@@ -39,7 +40,7 @@ class IngestStep(bootsteps.StartStopStep):  # type: ignore[misc]
         return bool(worker.app.dead_letter_queue.settings.ingest_queues)
 
     def start(self, worker: Any) -> None:
-        """The pool runs; the consumer is about to start."""
+        """Called when the pool runs and the consumer is about to start."""
         dlq = worker.app.dead_letter_queue
         for queue in dlq.settings.ingest_queues:
             if queue in worker.app.amqp.queues.consume_from:
@@ -54,7 +55,7 @@ class IngestStep(bootsteps.StartStopStep):  # type: ignore[misc]
             self._threads.append(thread)
 
     def stop(self, worker: Any) -> None:
-        """The worker shuts down."""
+        """Called when the worker shuts down."""
         for thread in self._threads:
             thread.stopping.set()
         for thread in self._threads:
@@ -65,7 +66,7 @@ class IngestStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 class IngestThread(threading.Thread):
-    """Ingests one queue until it is told to stop."""
+    """Ingests one queue until it is stopped."""
 
     def __init__(self, dlq: Any, queue: str, *, worker: str) -> None:
         super().__init__(name=f"dlq-ingest-{queue}", daemon=True)
@@ -74,7 +75,7 @@ class IngestThread(threading.Thread):
         self._wait_s = RETRY_S
 
     def run(self) -> None:
-        """Empty the queue, wait, and look again; after an error, on a new connection."""
+        """Empty the queue, wait, and check again; after an error, on a new connection."""
         while not self.stopping.is_set():
             problem = self._try()
             if problem is not None:
@@ -86,7 +87,7 @@ class IngestThread(threading.Thread):
                 self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
 
     def _try(self) -> str | None:
-        """Ingest until told to stop; returns what went wrong, if that came first."""
+        """Ingest until stopped, or until an error, which is returned."""
         try:
             self._work()
         except CeleryDLQError as error:
@@ -99,8 +100,8 @@ class IngestThread(threading.Thread):
     def _work(self) -> None:
         """Ingest on one connection.
 
-        The store is asked first: while it is away, messages are not taken, since giving them back
-        counts as a delivery in quorum queues, which drop a message after so many.
+        The store is asked first. While it is away, no messages are taken, because giving them back
+        counts as a delivery in quorum queues, which drop a message after a number of deliveries.
         """
         self._dlq.store.check_schema()
         with self._dlq.open_ingestion(
@@ -111,7 +112,7 @@ class IngestThread(threading.Thread):
                 self._wait_s = RETRY_S
                 if report.removed:
                     logger.info(
-                        "ingested %d messages of queue %s, %d of them known already",
+                        "ingested %d messages of queue %s, %d of them already known",
                         report.removed, self._queue, report.known,
                     )  # fmt: skip
                 self.stopping.wait(POLL_S)

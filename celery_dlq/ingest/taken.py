@@ -1,14 +1,14 @@
-"""A message in hand that the broker still has."""
+"""A message that was taken and that the broker still has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from celery_dlq.letter import Envelope
-from celery_dlq.worker.snapshot import envelope
+from celery_dlq.model.letter import Envelope
+from celery_dlq.worker.recording.snapshot import envelope
 
-#: Bytes of bodies after which a batch is large enough, however few messages it has.
+#: A batch is full once its bodies have this many bytes together, even if it has few messages.
 BATCH_BYTES = 32_000_000
 
 
@@ -16,30 +16,30 @@ BATCH_BYTES = 32_000_000
 class Taken:
     """A message that the broker still has."""
 
-    #: As delivered; its place is where its publisher sent it, empty where nothing tells.
+    #: As delivered. Its exchange and queue are those to which its publisher sent it, or empty if unknown.
     envelope: Envelope
-    #: What tells the message from others for as long as it exists, if the broker has such a thing.
+    #: The broker's identifier of the message, if it has one.
     tag: str
-    #: What the source knows it by.
+    #: The object by which the source removes the message.
     handle: Any = field(repr=False)
 
 
 def size_of(taken: Taken) -> int:
-    """Bytes of the body, which is what a message weighs."""
+    """The size of the body in bytes."""
     return len(taken.envelope.body)
 
 
 def as_delivered(message: Any, app: Any) -> Envelope:
-    """The message; of one that has impossible fields, the body alone."""
+    """The envelope of ``message``; only its body if its other fields cannot be read."""
     try:
         return envelope(message, app)
-    except Exception:  # noqa: BLE001 - whatever a stranger sent
+    except Exception:  # noqa: BLE001 - a stranger may have sent anything
         body = message.body
         return body_alone(body if isinstance(body, bytes) else str(body).encode())
 
 
 def body_alone(body: bytes) -> Envelope:
-    """A message of which nothing else can be read."""
+    """The envelope of a message whose other fields cannot be read."""
     return Envelope(
         body=body, content_type="", content_encoding="", headers={}, properties={},
         exchange="", routing_key="", queue="",

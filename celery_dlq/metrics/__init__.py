@@ -1,5 +1,5 @@
-"""Numbers for Prometheus: of the store, wherever something asks for them, and of a worker.
+"""Metrics for Prometheus: of the store, and of a worker.
 
-Only the modules that hand numbers to ``prometheus_client`` import it, so that everything else works
-without the extra.
+The store's rollups and a worker's events enter; samples leave through ``prometheus_client``. Only the modules
+that pass samples to that library import it, so everything else works without the extra.
 """

@@ -1,4 +1,4 @@
-"""The store's numbers as Prometheus wants them: on any registry, and without making a scrape wait."""
+"""Exports the store's numbers to a registry of Prometheus. A slow store delays a scrape only briefly."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from prometheus_client.registry import Collector
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import COUNTER, Family
 from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
-from celery_dlq.metrics.reading import Reading
-from celery_dlq.metrics.snapshot import Snapshot, Snapshots
+from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
 from celery_dlq.store.base import Cell, Measures
 
 Registry: TypeAlias = CollectorRegistry
 
 #: Seconds for which a scrape waits for a fresh answer. In an event loop, such as Flower's, everything else
-#: waits along.
+#: waits, too.
 LOOP_WAIT_S, SERVER_WAIT_S = 0.05, 2.0
 
 
@@ -34,11 +33,11 @@ class StoreCollector(Collector):
         self._snapshots, self._wait_s = snapshots, wait_s
 
     def describe(self) -> Iterable[Metric]:
-        """The metrics without samples; without it, registering would ask the store."""
+        """The metrics without samples. Without this method, registering would ask the store."""
         return [family_of(family) for family in families.STORE_FAMILIES]
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are known now."""
+        """The metrics with the latest known numbers."""
         look = self._snapshots.look(self._wait_s)
         if look.up is not None:
             yield single(families.UP, look.up)
@@ -56,7 +55,7 @@ def register(
     *,
     wait_s: float = LOOP_WAIT_S,
 ) -> StoreCollector:
-    """Show the numbers on ``registry`` (None: the default one), in the place of those of another store."""
+    """Export the numbers to ``registry`` (None: the default one). They replace those of an earlier store."""
     registry = REGISTRY if registry is None else registry
     before = _registered.pop(registry, None)
     if before is not None:
@@ -72,7 +71,7 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     yield single(families.SNAPSHOT_AT, snapshot.taken_at)
     yield single(families.SNAPSHOT_TOOK, snapshot.took_s)
     yield from _letters(found)
-    oldest = found.oldest_open_at
+    oldest, now = found.oldest_open_at, now + snapshot.value.ahead_s
     yield single(families.OLDEST, 0 if oldest is None else max(0.0, now - oldest.timestamp()))
     yield from _redrives(found)
     yield single(families.PARKED, found.parked)

@@ -1,4 +1,4 @@
-"""A server of its own for the metrics, where nothing else that Prometheus scrapes runs."""
+"""A separate server for the metrics, if no other process is scraped."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from celery_dlq.errors import ExporterError
 from celery_dlq.metrics.collector import SERVER_WAIT_S, register
-from celery_dlq.metrics.reading import Reading
-from celery_dlq.metrics.snapshot import Snapshots
+from celery_dlq.metrics.snapshot import Reading, Snapshots
 
 
 @contextlib.contextmanager
 def exporting(snapshots: Snapshots[Reading], *, address: str, port: int) -> Iterator[str]:
-    """Serve the metrics on a registry of their own; gives the URL that they are at.
+    """Serve the metrics on a registry of their own; returns their URL.
 
-    :param port: 0 for one that is free.
+    :param port: 0 for any free port.
     :raises ExporterError: it cannot listen there.
     """
     registry = CollectorRegistry()

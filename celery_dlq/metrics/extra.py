@@ -1,4 +1,4 @@
-"""The package that is installed only where somebody wants metrics."""
+"""The optional package for metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from celery_dlq.errors import MissingExtra
 
 
 def need_prometheus() -> None:
-    """Return if metrics can be made here.
+    """Check that metrics can be made here.
 
     :raises MissingExtra: ``prometheus_client`` is not installed.
     """

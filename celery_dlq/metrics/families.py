@@ -1,5 +1,5 @@
-"""Every metric of the store: its name, its labels and its meaning. Nothing here is imported from elsewhere,
-so that documentation and alert rules can be checked against it."""
+"""Every metric: its name, its labels and its meaning. This module imports nothing, so that
+documentation and alert rules can be checked against it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 class Family:
     """Samples of one name."""
 
-    #: As it is exposed; that of a counter ends with ``_total``.
+    #: The exposed name; that of a counter ends with ``_total``.
     name: str
     kind: str
     text: str
@@ -22,12 +22,12 @@ class Family:
 UP = Family(
     "celery_dlq_up",
     GAUGE,
-    "1 when the store answered the last time that it was asked, 0 when it did not, or not in time.",
+    "1 if the store answered the last question in time, 0 if it did not.",
 )
 SNAPSHOT_AT = Family(
     "celery_dlq_snapshot_timestamp_seconds",
     GAUGE,
-    "When the store gave the numbers that are shown, in seconds since 1970.",
+    "When the store gave these numbers, in seconds since 1970.",
 )
 SNAPSHOT_TOOK = Family(
     "celery_dlq_snapshot_seconds", GAUGE, "How long the store took to give them."
@@ -39,7 +39,7 @@ LETTERS = Family(
 OLDEST = Family(
     "celery_dlq_oldest_age_seconds",
     GAUGE,
-    "Age of the open dead letter that waits longest, by its last failure; 0 when none is open.",
+    "Age of the oldest open dead letter, by its last failure; 0 if none is open.",
 )
 ARRIVALS = Family(
     "celery_dlq_arrivals_total",
@@ -57,19 +57,19 @@ OPERATIONS = Family("celery_dlq_operations", GAUGE, "Redrive operations by state
 ABORTED_AT = Family(
     "celery_dlq_operation_aborted_timestamp_seconds",
     GAUGE,
-    "When an operation last ended by its guard or by an error, in seconds since 1970; "
-    "missing when none has.",
+    "When an operation was last ended by its guard or by an error, in seconds since 1970; "
+    "missing if none was.",
 )
 PARKED = Family("celery_dlq_parked", GAUGE, "Retries and messages that wait in the store.")
 OVERDUE = Family(
     "celery_dlq_parked_overdue",
     GAUGE,
-    "Those that were due five minutes ago and that no worker has released.",
+    "Parked retries that were due five minutes ago and that no worker has released.",
 )
 POISON = Family(
     "celery_dlq_poison_deliveries",
     GAUGE,
-    "Runs that took their worker process along, of messages that may be delivered again.",
+    "Runs that ended their worker process, of messages that may be delivered again.",
 )
 CIRCUITS = Family(
     "celery_dlq_circuits",
@@ -80,10 +80,10 @@ CIRCUITS = Family(
 SPOOL = Family(
     "celery_dlq_spool_bytes",
     GAUGE,
-    "Bytes in dlq_spool_dir of the machine that this is measured on; missing when it cannot be read.",
+    "Bytes in dlq_spool_dir of the machine where this is measured; missing if it cannot be read.",
 )
 
-#: Those of the store.
+#: The metrics of the store.
 STORE_FAMILIES = (
     UP, SNAPSHOT_AT, SNAPSHOT_TOOK, DEPTH, LETTERS, OLDEST, ARRIVALS, REDRIVES, OPERATIONS, ABORTED_AT,
     PARKED, OVERDUE, POISON, CIRCUITS, SPOOL,
@@ -92,34 +92,34 @@ STORE_FAMILIES = (
 DEAD_LETTERS = Family(
     "celery_dlq_worker_dead_letters_total",
     COUNTER,
-    "Dead letters that this worker has made. What a cold shutdown cuts off is not counted.",
+    "Dead letters that this worker has made. Tasks that a cold shutdown cuts off are not counted.",
     ("task", "exception", "reason"),
 )
 RETRIES = Family(
     "celery_dlq_worker_retries_total",
     COUNTER,
     "Automatic retries that this worker's tasks asked for, by the rule that decided; "
-    "task.retry is a retry() of the task's own.",
+    "task.retry is an explicit retry() of the task.",
     ("task", "rule"),
 )
 CAPTURE = Family(
     "celery_dlq_worker_capture_seconds",
     HISTOGRAM,
-    "From the moment at which the worker hears of a failure until its letter is in the store or spool.",
+    "Time from a failure's report to the worker until its letter is in the store or spool.",
 )
 STORE = Family(
     "celery_dlq_worker_store_seconds",
     HISTOGRAM,
-    "How long a write to the store takes, failed ones too: save (letters), park (retries) or "
+    "How long a write to the store takes, including failed ones: save (letters), park (retries) or "
     "record_outcomes (of redrives).",
     ("call",),
 )
 WORKER_SPOOL = Family(
     "celery_dlq_worker_spool_bytes",
     GAUGE,
-    "Bytes in dlq_spool_dir of the worker's machine; missing when it cannot be read, "
+    "Bytes in dlq_spool_dir of the worker's machine; missing if it cannot be read, "
     "and with PROMETHEUS_MULTIPROC_DIR.",
 )
 
-#: Those of a worker.
+#: The metrics of a worker.
 WORKER_FAMILIES = (DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL)

@@ -1,4 +1,5 @@
-"""Bounds on labels: a monitor keeps each set of them for ever, and a failing deployment may invent many."""
+"""Limits on labels: a monitor keeps each set of labels for ever, and a failing deployment may create
+many."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from datetime import datetime
 
 from celery_dlq.redact import safe_text
 
-#: Sets of labels that one metric may have; all others are added up.
+#: The most sets of labels that one metric may have; all others are added up.
 MOST_SETS = 500
 
 #: The value of each label of that sum.
 OTHER = "other"
 
-#: The value of a label whose name is not known, which Prometheus would take for no label.
+#: The value of an unknown label, because Prometheus treats an empty value as a missing label.
 NONE = "none"
 
 Labels = tuple[str, ...]
@@ -22,7 +23,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """A value, and when there first was one."""
+    """A value, and when its labels were first seen."""
 
     labels: Labels
     value: float
@@ -30,13 +31,15 @@ class Sample:
 
 
 def by_size(samples: Iterable[Sample], most: int = MOST_SETS) -> dict[Labels, float]:
-    """The sum of each set of labels; of more than ``most`` sets, the largest keep theirs. For gauges."""
+    """The sum of each set of labels; beyond ``most`` sets, only the largest keep their labels. For
+    gauges."""
     return _bounded(samples, most, lambda one: (-one.value, one.labels))
 
 
 def by_age(samples: Iterable[Sample], most: int = MOST_SETS) -> dict[Labels, float]:
-    """The sum of each set of labels; of more than ``most`` sets, the oldest keep theirs. For counters:
-    no set loses its labels to a newer one, so that neither it nor the rest ever falls."""
+    """The sum of each set of labels; beyond ``most`` sets, only the oldest keep their labels. For
+    counters: no set loses its labels to a newer one, so neither its value nor the sum of the others ever
+    falls."""
     return _bounded(samples, most, lambda one: (one.first_seen_at, one.labels))
 
 

@@ -1,4 +1,4 @@
-"""The numbers of the store as they were a moment ago, so that whoever asks is answered at once."""
+"""A recent snapshot of the store's numbers, so that a scrape is answered at once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,29 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.store.base import Measures
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds for which an answer is fresh, unless told otherwise.
+#: Seconds for which an answer is fresh by default.
 FRESH_S = 10.0
 
-#: Seconds after which a question is given up that nothing ends, such as one through a proxy that passes no
-#: answer on. Its connection is lost, so that this must not be often.
+#: Seconds after which a question without any answer is given up, for example behind a proxy that passes
+#: nothing on. Its connection is lost, so this must be rare.
 GIVE_UP_S = 60.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The numbers from one reading of the store and the spool."""
+
+    measures: Measures
+    #: Bytes in the spool; None if it cannot be read.
+    spool: int | None
+    #: Seconds by which the store's clock is ahead of this machine's.
+    ahead_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -35,21 +47,21 @@ class Snapshot(Generic[T]):
 
 @dataclass(frozen=True)
 class Look(Generic[T]):
-    """What is known now."""
+    """The last answer of the store, and whether it answers now."""
 
-    #: The last answer; None when there was none yet.
+    #: The last answer; None if the store has not answered yet.
     snapshot: Snapshot[T] | None
-    #: Whether the store answers; None when it was not asked long enough ago to tell.
+    #: Whether the store answers; None if it was asked too recently to tell.
     up: bool | None
 
 
 class Snapshots(Generic[T]):
-    """Asks, one question at a time and on a thread of its own, when somebody looks and the last answer is
-    no longer fresh.
+    """Asks the store when the numbers are needed and the last answer is no longer fresh: one question at a
+    time, on a thread of its own.
 
     :param read: asks the store.
-    :param patience_s: after so many seconds without an answer the store counts as down.
-    :param fresh_s: seconds for which an answer is taken for the present.
+    :param patience_s: after this many seconds without an answer the store counts as down.
+    :param fresh_s: seconds for which an answer is fresh.
     """
 
     def __init__(
@@ -71,7 +83,8 @@ class Snapshots(Generic[T]):
         self._trouble = ""
 
     def look(self, wait_s: float) -> Look[T]:
-        """What is known; waits at most ``wait_s`` seconds for a fresh answer."""
+        """The last answer, and whether the store answers now; waits at most ``wait_s`` seconds for a fresh
+        answer."""
         with self._lock:
             under_way = self._answered
             if under_way is not None and self._monotonic() - self._asked_at >= GIVE_UP_S:
@@ -99,7 +112,7 @@ class Snapshots(Generic[T]):
         began = self._monotonic()
         try:
             value = self._read()
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever scrapes is to hear of it
+        except Exception as error:  # noqa: BLE001 - the scrape must report it, whatever it is
             self._note(answered, None, error)
         else:
             self._note(answered, Snapshot(value, self._clock(), self._monotonic() - began), None)
@@ -117,7 +130,7 @@ class Snapshots(Generic[T]):
             self._answered, self._answered_at = None, self._monotonic()
         trouble = "" if error is None else str(error) or type(error).__name__
         if trouble and trouble != self._trouble:
-            # Once, and not each time that somebody looks.
+            # Once, not at each scrape.
             expected = isinstance(error, CeleryDLQError)
             logger.error(
                 "no numbers of the store: %s", trouble, exc_info=None if expected else error

@@ -1,4 +1,5 @@
-"""What a worker's parent counts on the default registry of ``prometheus_client``, which the worker serves."""
+"""The counters of a worker's parent process, on the default registry of ``prometheus_client``, which
+the worker serves."""
 
 from __future__ import annotations
 
@@ -14,30 +15,32 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from celery_dlq.letter import DeadLetter
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import Registry, family_of, single
 from celery_dlq.metrics.families import Family
 from celery_dlq.metrics.labels import MOST_SETS, NONE, OTHER, Labels
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
-from celery_dlq.states import State
 
 T = TypeVar("T")
 
 #: The calls of a store that are measured.
 WRITES = frozenset({"save", "park", "record_outcomes"})
+#: The roles of a store that have these calls.
+ROLES = frozenset({"letters", "parked"})
 
 logger = logging.getLogger(__name__)
 
-#: Bounds in seconds: a commit takes milliseconds; what takes longer than twice ``dlq_store_timeout`` goes to
-#: the spool.
+#: Bounds in seconds: a commit takes milliseconds; after twice ``dlq_store_timeout`` letters go to the
+#: spool.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 
 
 class WorkerMeter:
-    """See :class:`~celery_dlq.worker.recording.meter.Meter`.
+    """See :class:`~celery_dlq.worker.wiring.Meter`.
 
-    :param spool_size: bytes in the spool; None when it cannot be read.
+    :param spool_size: bytes in the spool; None if it cannot be read.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class WorkerMeter:
         self._note(lambda: self._retries.add(task, rule))
 
     def timed(self, writes: T) -> T:
-        """``writes`` (a store, or a scribe), with each write measured."""
+        """``writes`` (a store, or a saver process), with each write measured."""
         return cast(T, _Timed(writes, self._observe_store))
 
     def _observe_store(self, call: str, seconds: float) -> None:
@@ -88,8 +91,8 @@ class WorkerMeter:
 
 
 class _SpoolCollector(Collector):
-    """Looks at the spool when somebody scrapes. A gauge with a function would say 0 where the numbers of
-    several processes are put together."""
+    """Reads the spool at each scrape. A gauge with a function would show 0 if the numbers of several
+    processes are combined."""
 
     def __init__(self, spool_size: Callable[[], int | None]) -> None:
         self._spool_size = spool_size
@@ -104,7 +107,7 @@ class _SpoolCollector(Collector):
 
 
 class _Counted:
-    """A counter whose sets of labels are bounded: those that come first keep theirs."""
+    """A counter with a limited number of sets of labels: the first ones keep their labels."""
 
     def __init__(self, make: type[Counter], family: Family, registry: Registry) -> None:
         self._counter = make(family.name, family.text, family.labels, registry=registry)
@@ -127,13 +130,15 @@ class _Counted:
 
 
 class _Timed:
-    """A store, or a scribe, whose writes are measured."""
+    """A store, a role of it, or a saver process, whose writes are measured."""
 
     def __init__(self, writes: Any, observe: Callable[[str, float], None]) -> None:
         self._writes, self._observe = writes, observe
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._writes, name)
+        if name in ROLES:
+            return _Timed(value, self._observe)
         return functools.partial(self._measured, name, value) if name in WRITES else value
 
     def _measured(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -153,7 +158,7 @@ _meters: WeakKeyDictionary[Registry, WorkerMeter] = WeakKeyDictionary()
 
 
 def meter_on(spool_size: Callable[[], int | None], registry: Registry = REGISTRY) -> WorkerMeter:
-    """What counts on ``registry``, made on first use."""
+    """The meter on ``registry``, made on first use."""
     meter = _meters.get(registry)
     if meter is None:
         meter = _meters[registry] = WorkerMeter(spool_size, registry)

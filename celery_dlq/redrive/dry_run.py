@@ -1,61 +1,81 @@
-"""What a redrive would do with each letter: changed how, or not sent and why. Nothing is sent."""
+"""A trial of letters: how a redrive would change each, or why it would not send it. Nothing is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from celery_dlq.letter import DeadLetter
-from celery_dlq.operation import Orders
-from celery_dlq.redact import Redactor
-from celery_dlq.redrive.checks import open_checks
-from celery_dlq.redrive.plan import redrivable
-from celery_dlq.redrive.repair import Repairs
-from celery_dlq.store.base import Filter, Store
+from celery_dlq.errors import RedriveError
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import Orders
+from celery_dlq.redrive.check.checks import open_checks
+from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.plan import Trial, Tried, redrivable
+from celery_dlq.redrive.repair.repair import Repairs
+from celery_dlq.store.base import Filter
 
-#: Letters listed, and read, at a time.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Letters that are listed, or read, at a time.
 _PAGE = 500
 
-
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """One letter in a dry run."""
-
-    task_id: str
-    task: str
-    #: What would be changed in its message, as lines of a diff; empty for nothing.
-    change: str = ""
-    #: Why it would not be sent; None when it would.
-    why_not: str | None = None
+#: The most letters that are tried for a plan, and the most seconds that it takes.
+MOST, PATIENCE_S = 500, 1.0
 
 
-def dry_run(
-    app: Any, store: Store, wanted: Filter, orders: Orders, redactor: Redactor, *, now: datetime
-) -> Iterator[Tried]:
+def dry_run(context: RedriveContext, wanted: Filter, orders: Orders) -> Iterator[Tried]:
     """The letters that a redrive of ``wanted`` would take, oldest failure first, each as it would be
     repaired and checked.
 
-    :raises RepairError: a change that is asked for makes no sense, or cannot be imported.
+    :raises RepairError: a change is wrong, or cannot be imported.
     :raises RedriveError: the result backend does not answer.
     """
-    repairs = Repairs(app, orders.repair, redactor)
-    with open_checks(app, orders) as checks:
-        ids = _oldest_first(store, redrivable(wanted), orders.pacing.limit)
-        for letter in _read(store, ids):
+    ids = _oldest_first(context.store, redrivable(wanted), orders.pacing.limit)
+    yield from _tried(context, ids, orders)
+
+
+def try_first(context: RedriveContext, wanted: Filter, orders: Orders) -> Trial:
+    """Try the first letters of a redrive of ``wanted``, for a moment. They are not validated, because that
+    runs the user's code, which may take any time.
+
+    :raises RepairError: a change is wrong, or cannot be imported.
+    """
+    until, trial = context.clock.monotonic() + PATIENCE_S, Trial()
+    quick = replace(orders, checking=replace(orders.checking, validate=False))
+    limit = min(orders.pacing.limit or MOST, MOST)
+    ids = context.store.claims.first_ids(redrivable(wanted), limit)
+    try:
+        for one in _tried(context, ids, quick):
+            trial.note(one)
+            if context.clock.monotonic() >= until:
+                break
+    except RedriveError as error:
+        trial.trouble = str(error)
+    return trial
+
+
+def _tried(context: RedriveContext, ids: Sequence[str], orders: Orders) -> Iterator[Tried]:
+    now, redactor = context.clock.now(), context.redactor
+    repairs = Repairs(context.app, orders.repair, redactor)
+    with open_checks(context.app, orders) as checks:
+        for letter in _read(context.store, ids):
             repaired = repairs.repaired(letter, now)
             why_not = repaired.why_not or checks.why_not(repaired.letter, now)
             yield Tried(
-                task_id=letter.task_id, task=letter.task, change=repaired.change, why_not=why_not
+                task_id=letter.task_id,
+                task=letter.task,
+                change=repaired.change,
+                why_not=None if why_not is None else redactor.text(why_not),
             )
 
 
 def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:
-    """The letters with their messages, without those that are gone meanwhile."""
+    """The letters with their messages, without those that were deleted in the meantime."""
     done = 0
     while done < len(ids):
-        letters, told = store.read_letters(ids[done : done + _PAGE])
+        letters, told = store.letters.read(ids[done : done + _PAGE])
         yield from letters
         done += told
 
@@ -63,7 +83,7 @@ def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:
 def _oldest_first(store: Store, wanted: Filter, limit: int | None) -> list[str]:
     newest_first, after = list[str](), None
     while True:
-        page = store.find(wanted, limit=_PAGE, after=after)
+        page = store.letters.find(wanted, limit=_PAGE, after=after)
         newest_first += [letter.task_id for letter in page.letters]
         after = page.next
         if after is None:

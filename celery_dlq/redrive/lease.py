@@ -1,52 +1,66 @@
-"""Holding a lease: one process at a time, and another one soon after that has died."""
+"""Holds a lease, which one process has at a time. If that process dies, another one soon takes over."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import StoreError
-from celery_dlq.store.base import Lease, Store
+from celery_dlq.store.base import Lease
 
-#: Seconds for which the lease is held without being prolonged. After a crash nobody is at work for so
-#: long, and for :data:`TRY_S` on top.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Seconds for which a lease holds without being prolonged. After a crash, no process holds it for up to this
+#: time plus :data:`TRY_S`.
 LEASE_S = 20.0
-#: Seconds between two tries, by those who have it and those who do not.
+#: Seconds between two tries to take or prolong it.
 TRY_S = 5.0
 
 
 class Tenure:
     """One candidate for a lease.
 
-    :param holder: names this process among all.
+    :param holder: identifies this process among all.
     """
 
     def __init__(self, store: Callable[[], Store], name: str, holder: str) -> None:
         self._store, self._name, self._holder = store, name, holder
         self._lease: Lease | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the lease."""
+        return self._name
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it was held at the last try."""
+        return self._lease is not None
+
     def prolong(self) -> Lease | None:
-        """The lease, taken or prolonged; None while another one has it."""
-        self._lease = self._store().take_lease(self._name, holder=self._holder, seconds=LEASE_S)
+        """The lease, taken or prolonged; None while another process has it."""
+        self._lease = self._store().leases.take(self._name, holder=self._holder, seconds=LEASE_S)
         return self._lease
 
     def end(self) -> None:
-        """Let the next one begin at once."""
+        """Give the lease up, so that another process may take it at once."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            self._store().give_up_lease(lease)
+            self._store().leases.give_up(lease)
 
 
 @contextlib.contextmanager
 def kept(tenure: Tenure, lease: Lease) -> Iterator[Callable[[], bool]]:
-    """Prolong ``lease`` in a thread, however long a step takes. Gives what says whether it is still held,
-    as far as is known."""
+    """Prolong ``lease`` in a thread, however long a step takes. Gives a function that says whether it is
+    still held, as of the last try."""
     ending, lost = threading.Event(), threading.Event()
 
     def keep() -> None:
         while not ending.wait(TRY_S) and not lost.is_set():
-            with contextlib.suppress(StoreError):  # it holds for a few tries more
+            with contextlib.suppress(StoreError):  # the lease outlasts a few failed tries
                 if tenure.prolong() != lease:
                     lost.set()
 

@@ -1,4 +1,5 @@
-"""Where an operation stands in the store: what may be claimed for it, and what became of that."""
+"""Claims letters for one operation and marks those that were sent. The canary, the guard and the pace decide
+how many."""
 
 from __future__ import annotations
 
@@ -6,306 +7,318 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from celery_dlq.errors import OperationError
-from celery_dlq.letter import DeadLetter
-from celery_dlq.operation import Counts, OperationState
-from celery_dlq.redrive import guard
-from celery_dlq.redrive.pace import Pace, Steps
-from celery_dlq.redrive.room import Room, room_of
-from celery_dlq.store.base import Operation, Store
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import Counts, OperationState
+from celery_dlq.redrive.context import Clock
+from celery_dlq.redrive.flow import guard
+from celery_dlq.redrive.flow.allowance import SendAllowance, allowance_of
+from celery_dlq.redrive.flow.pace import Pace, Steps
+from celery_dlq.store.base import Operation
 
-#: Seconds between looks at what others did to the operation, and what became of its letters.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Seconds between looks at the store, for new outcomes, and for changes that others made to the operation.
 LOOK_S = 0.5
-#: The same while nothing may be sent before something has changed.
+#: The same while no letter may be sent until something changes.
 WAIT_S = 0.1
-#: Who aborts, for the audit.
+#: The name under which the audit records that the guard aborted an operation.
 GUARD = "refill guard"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
-    """What is to be done next: letters to send, or a wait, or nothing any more."""
+class NextStep:
+    """The next step of a run: letters to send, a wait, or the end."""
 
     letters: tuple[DeadLetter, ...] = ()
-    #: Of their claim.
+    #: The token of their claim, and when it was made, by the monotonic clock.
     token: str = ""
+    claimed_at: float = 0.0
     wait_s: float = 0.0
-    #: What it waits for, in words.
+    #: The reason for the wait, for people.
     waits_for: str = ""
     is_over: bool = False
 
 
 @dataclass(kw_only=True)
-class Settled:
-    """What became of the letters of one claim. Those that are nowhere here may have been sent: their
-    claim has to end first."""
+class BatchResult:
+    """The fates of the letters of one claim. Letters that are missing here have an unknown fate: they may
+    have been sent, and stay claimed until the lease ends."""
 
     token: str
-    #: Confirmed by the broker, with what was changed in each.
+    #: Confirmed by the broker, each with the change that was made in it.
     sent: dict[str, str] = field(default_factory=dict)
-    #: Of those, the ones of which nobody will report what became.
+    #: Sent letters whose tasks do not report outcomes.
     silent: set[str] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     unsent: list[str] = field(default_factory=list)
 
     @property
     def known(self) -> int:
-        """Letters of which it is known what became of them."""
+        """How many letters have a known fate."""
         return len({*self.sent, *self.skipped, *self.unsent})
 
 
-class Ledger:
-    """Claims for an operation as much as it may send, and marks what was sent. Threads may claim at the same
-    time, and while another one marks.
+class _InHand(NamedTuple):
+    """Letters that are claimed and not marked. While the claim is being made, the number that it may take."""
 
-    :param batch: letters of one claim, at most.
+    letters: int
+    since: float
+
+
+class Ledger:
+    """Claims letters for an operation and marks those that were sent. Several threads may claim at the same
+    time, also while another one marks.
+
+    Letters in hand and marked letters are counted here, outcomes in the store. An outcome may come before the
+    mark of its letter, so the two are never added up: the letters that await an outcome are the marked ones
+    less the ended ones.
+
+    :param batch: the most letters of one claim.
     :param lease_s: how long a claim holds.
     """
+
+    operation: Operation
+    #: Where its letters are, as far as is known without a look at the store.
+    counts: Counts
+    #: The counts of the last look, plus the letters that were skipped or became unknown since then.
+    _stored: Counts
 
     def __init__(
         self,
         store: Store,
         operation: Operation,
+        clock: Clock,
         *,
         batch: int,
         lease_s: float,
-        now: Callable[[], datetime],
-        monotonic: Callable[[], float],
         should_stop: Callable[[], bool],
     ) -> None:
         pacing = operation.orders.pacing
-        self._store, self.operation = store, operation
+        self._store, self._clock, self._should_stop = store, clock, should_stop
         self._batch, self._lease_s = batch, lease_s
-        self._now, self._monotonic, self._should_stop = now, monotonic, should_stop
-        self._pace = Pace(pacing.rate, pacing.ramp_s, monotonic=monotonic)
+        self._pace = Pace(pacing.rate, pacing.ramp_s, monotonic=clock.monotonic)
         self._steps = Steps(lease_s)
-        #: Letters that are claimed and not settled, by claim; of one that is being made, as many as it may
-        #: take.
-        self._in_hand: dict[str, int] = {}
-        #: When their claims were made.
-        self._claimed_at: dict[str, float] = {}
-        #: Held while it is decided what is to be done next, and how much of it.
-        self._deciding = threading.Lock()
-        #: Held while the store is told what was sent, or asked: what it counts as sent is not added once
-        #: more.
-        self._marking = threading.Lock()
-        #: Held while what is in hand, or counted, changes; not while the store answers, which would keep
-        #: those waiting who claim and send.
-        self._changing = threading.RLock()
-        self._look_at = monotonic()
-        #: Whether the counts have to be asked for before they say what is out.
-        self._is_rough = False
-        self.counts = replace(operation.counts, sending=0)
-        #: Nothing is left to be sent.
-        self.is_done = not operation.counts.left
+        #: By the token of the claim.
+        self._in_hand: dict[str, _InHand] = {}
+        #: Letters that are marked as sent.
+        self._marked = 0
+        #: Held for each mark and each look, so that the counts of a look include every mark that was made.
+        self._at_store = threading.Lock()
+        #: Held while the counts change or decide the size of a claim; never during a call to the store.
+        self._counting = threading.Lock()
+        self._look_at = clock.monotonic()
+        self._install(operation)
+        #: Whether nothing is left to be sent.
+        self.is_done = not self.counts.left
 
-    def take(self) -> Taken:
-        """The next letters, claimed; or why there are none.
+    def take(self) -> NextStep:
+        """Claim the next letters. If there are none, the step says why.
 
         :raises StoreError: the store failed.
         """
-        with self._deciding:
-            if not self.goes_on():
-                return Taken(is_over=True)
-            # Asked first: what is given back while the store is asked for more is left, too.
-            is_last, counts = self._standing()
-            if self.is_stopped:
-                return Taken(is_over=True)
-            room = room_of(self.operation.orders, counts)
-            if not room.size:
-                return self._no_room(room, is_last)
+        if not self.goes_on():
+            return NextStep(is_over=True)
+        if self._is_through():
+            return self._end()
+        with self._counting:
+            allowance = allowance_of(self.operation.orders, self.counts)
+            if not self.counts.unclaimed:
+                return NextStep()  # letters in hand may come back unsent
+            if not allowance.size:
+                return self._wait(allowance)
             delay_s = self._pace.delay_s()
             if delay_s:
-                return Taken(wait_s=delay_s)
-            token = uuid.uuid4().hex
-            size = self._pace.batch_size(min(room.size, self._batch, self._steps.size))
-            self._hold(token, size)
+                return NextStep(wait_s=delay_s)
+            size = self._pace.batch_size(min(allowance.size, self._batch, self._steps.size))
+            is_last, token = not self._in_hand, uuid.uuid4().hex
+            self._hold(token, _InHand(size, self._clock.monotonic()))
         return self._claim(token, size, is_last)
 
     @property
     def has_much(self) -> bool:
-        """Whether more is left than one claim takes, so that two may be made at once. Not where there is a
-        rate: it counts what was taken."""
-        with self._changing:
-            free = self.counts.left - self.counts.sending
-        return free > self._batch and self.operation.orders.pacing.rate is None
+        """Whether more letters are left than one claim takes, so that two claims may be made at once. Always
+        false with a rate, because a rate counts the letters that were claimed."""
+        return self.counts.unclaimed > self._batch and self.operation.orders.pacing.rate is None
 
     def goes_on(self) -> bool:
-        """Whether nobody has stopped it: neither a person nor its guard.
+        """Whether neither a person nor the guard has stopped the operation.
 
         :raises StoreError: the store failed.
         """
-        if self._monotonic() >= self._look_at:
-            self._look()
+        if self._is_look_due():
+            with self._at_store:
+                if self._is_look_due():  # another thread may have looked in the meantime
+                    self._look()
         return not self.is_stopped
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has, as far as is known without a look at the store."""
+        """Whether it was stopped, as of the last look at the store."""
         return self._should_stop() or self.operation.state is not OperationState.RUNNING
 
-    def settle(self, settled: Settled) -> None:
-        """Mark what became of a claim.
+    def mark(self, result: BatchResult) -> None:
+        """Mark the fates of the letters of a claim.
 
         :raises StoreError: the store failed.
         """
-        with self._marking:
-            in_hand = self._in_hand[settled.token]
-            unknown = in_hand - settled.known
-            self._settle(settled, is_all=not unknown)
-            self._took(settled.token, in_hand)
-            canary = self.operation.orders.pacing.canary
-            with self._changing:
-                # What had ended before its mark is counted twice now, and more than the canary may seem out.
-                self._is_rough |= not guard.canary_succeeded(canary, self.counts)
-                # Of what nothing is known stays in hand: this run is not done while its claim holds.
-                self._hold(settled.token, unknown)
-                self._add(settled)
+        with self._at_store:
+            claimed = self._in_hand[result.token]
+            unknown = claimed.letters - result.known
+            self._write(result, is_all=not unknown)
+            with self._counting:
+                self._steps.took(claimed.letters, self._clock.monotonic() - claimed.since)
+                self._add(result)
+                # The run cannot finish before the claim of letters with an unknown fate expires.
+                self._hold(result.token, claimed._replace(letters=unknown))
 
-    def is_late(self, taken: Taken) -> bool:
-        """Whether its claim may end before it is marked."""
-        return self._steps.is_late(self._monotonic() - self._claimed_at[taken.token])
-
-    def _took(self, token: str, count: int) -> None:
-        began = self._claimed_at.pop(token, None)
-        if began is not None:
-            self._steps.took(count, self._monotonic() - began)
-
-    def _settle(self, settled: Settled, *, is_all: bool) -> None:
-        operation_id, token, now = self.operation.id, settled.token, self._now()
-        if settled.skipped:
-            self._store.skip_sendings(operation_id, token, settled.skipped, now=now)
-        if settled.unsent:
-            self._store.release_sendings(operation_id, token, settled.unsent)
-        # All else of a claim may be marked at once, but not when of some nothing is known.
-        confirm = self._store.end_claim if is_all else self._store.confirm_sendings
-        if settled.sent or is_all:
-            confirm(operation_id, token, settled.sent, silent=settled.silent, now=now)
+    def is_late(self, step: NextStep) -> bool:
+        """Whether the claim of ``step`` may expire before it is marked."""
+        return self._steps.is_late(self._clock.monotonic() - step.claimed_at)
 
     def close(self) -> Operation:
-        """The operation as it is now, done when nothing is left to send."""
-        if self.is_done and self.operation.state is OperationState.RUNNING:
-            self._move(OperationState.DONE, who=self.operation.who)
-        self._refresh()
+        """The operation as it is now; done when nothing is left to send."""
+        with self._at_store:
+            if self.is_done and self.operation.state is OperationState.RUNNING:
+                self._install(self._moved(OperationState.DONE, who=self.operation.who))
+            else:
+                self._install(self._read())
         return self.operation
 
-    def _standing(self) -> tuple[bool, Counts]:
-        """Whether nothing is in hand, and the counts."""
-        is_rough, is_last, counts = self._known()
-        if is_last and not counts.left:
-            # What had ended when the store was looked at, and was marked after that, is counted twice.
-            self._refresh()
-            _, is_last, counts = self._known()
-            is_rough = counts.left > 0
-        while is_rough:
-            # The guard is asked about every outcome before it makes room.
-            self._look()
-            is_rough, is_last, counts = self._known()
-        return is_last, counts
+    def _is_through(self) -> bool:
+        with self._counting:
+            return not self._in_hand and not self.counts.left
 
-    def _known(self) -> tuple[bool, bool, Counts]:
-        with self._changing:
-            return self._is_rough, not self._in_hand, self.counts
+    def _end(self) -> NextStep:
+        """By the counts here, no letter is left. The store decides whether that is true."""
+        with self._at_store:
+            self._install(self._read())
+        self.is_done = not self.counts.left
+        if not self.is_done:
+            self._look_at = self._clock.monotonic()  # the guard has to judge before more is sent
+        return NextStep(is_over=self.is_done or self.is_stopped)
 
-    def _no_room(self, room: Room, is_last: bool) -> Taken:
-        if self.counts.left <= self.counts.sending:
-            return self._nothing_left(is_last)
-        self._look_at = min(self._look_at, self._monotonic() + WAIT_S)
-        return Taken(wait_s=WAIT_S, waits_for=room.waits_for)
+    def _wait(self, allowance: SendAllowance) -> NextStep:
+        self._look_at = min(self._look_at, self._clock.monotonic() + WAIT_S)
+        return NextStep(wait_s=WAIT_S, waits_for=allowance.waits_for)
 
-    def _claim(self, token: str, size: int, is_last: bool) -> Taken:
-        taken, began = 0, self._monotonic()
+    def _claim(self, token: str, size: int, is_last: bool) -> NextStep:
+        """Claim up to ``size`` letters.
+
+        :param is_last: whether no other letter was in hand. Otherwise letters may come back unsent, and an
+            empty claim is not the end.
+        """
+        began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
         try:
             letters = self._claimed(token, size)
-            taken = len(letters)
         finally:
-            self._hold(token, taken)
-        if not letters:
-            return self._nothing_left(is_last)
-        self._pace.took(taken)
-        self._claimed_at[token] = began
-        return Taken(letters=letters, token=token)
+            with self._counting:
+                self._hold(token, _InHand(len(letters), began))
+                self._pace.took(len(letters))
+        if letters:
+            return NextStep(letters=letters, token=token, claimed_at=began)
+        self.is_done = is_last
+        return NextStep(is_over=is_last)
 
     def _claimed(self, token: str, size: int) -> tuple[DeadLetter, ...]:
-        now = self._now()
-        return self._store.claim_for(
+        now = self._clock.now()
+        return self._store.claims.take(
             self.operation,
-            # A copy of its own for each claim: two of one letter are never taken for one.
+            # The token names the copy of each message, so no two claims may share one.
             token=token,
             lease_until=now + timedelta(seconds=self._lease_s),
             limit=size,
             now=now,
         ).letters
 
-    def _hold(self, token: str, count: int) -> None:
-        with self._changing:
-            self._in_hand[token] = count
-            if not count:
-                del self._in_hand[token]
-            self._count()
+    def _write(self, result: BatchResult, *, is_all: bool) -> None:
+        operation_id, token, now = self.operation.id, result.token, self._clock.now()
+        if result.skipped:
+            self._store.claims.skip(operation_id, token, result.skipped, now=now)
+        if result.unsent:
+            self._store.claims.release(operation_id, token, result.unsent)
+        # A claim can be ended in one write only if the fate of every letter is known.
+        confirm = self._store.claims.end if is_all else self._store.claims.confirm
+        if result.sent or is_all:
+            confirm(operation_id, token, result.sent, silent=result.silent, now=now)
 
-    def _nothing_left(self, is_last: bool) -> Taken:
-        # What is in hand may come back unsent.
-        self.is_done = is_last
-        return Taken(is_over=self.is_done)
-
-    def _add(self, settled: Settled) -> None:
-        silent = len(settled.silent & settled.sent.keys())
-        self._count(sent=len(settled.sent) - silent, unknown=silent, skipped=len(settled.skipped))
-
-    def _count(self, *, sent: int = 0, unknown: int = 0, skipped: int = 0) -> None:
-        known = self.counts
-        self.counts = replace(
-            known,
-            # Not the store's: what an earlier runner left behind is claimed once more.
-            sending=sum(self._in_hand.values()),
-            sent=known.sent + sent,
-            unknown=known.unknown + unknown,
-            skipped=known.skipped + skipped,
+    def _add(self, result: BatchResult) -> None:
+        silent = len(result.silent & result.sent.keys())
+        self._marked += len(result.sent)
+        self._stored = replace(
+            self._stored,
+            unknown=self._stored.unknown + silent,
+            skipped=self._stored.skipped + len(result.skipped),
         )
 
+    def _hold(self, token: str, claimed: _InHand) -> None:
+        self._in_hand[token] = claimed
+        if not claimed.letters:
+            del self._in_hand[token]
+        self._count()
+
+    def _count(self) -> None:
+        stored, in_hand = self._stored, sum(claimed.letters for claimed in self._in_hand.values())
+        ended = stored.succeeded + stored.failed + stored.unknown
+        # Outcomes that came before the mark of their letters, which are still in hand.
+        unmarked = max(0, ended - self._marked)
+        self.counts = replace(
+            stored,
+            # Not the store's number, because letters that an earlier run left behind are claimed again.
+            sending=max(0, in_hand - unmarked),
+            sent=max(0, self._marked - ended),
+            unmarked=unmarked,
+        )
+
+    def _is_look_due(self) -> bool:
+        return self._clock.monotonic() >= self._look_at
+
     def _look(self) -> None:
-        began = self._monotonic()
-        self._refresh()
-        if self.operation.state is OperationState.RUNNING:
-            cause = self._why_abort()
+        """Ask the store for new outcomes, and for changes that others made to the operation. The guard judges
+        the outcomes before they make room for more letters."""
+        began = self._clock.monotonic()
+        found = self._read()
+        if found.state is OperationState.RUNNING:
+            cause = self._why_abort(found)
             if cause is not None:
-                self._move(OperationState.ABORTED, who=GUARD, cause=cause)
-        # The sendings of a large operation take time to count: at most a tenth of it all.
-        now = self._monotonic()
+                found = self._moved(OperationState.ABORTED, who=GUARD, cause=cause)
+        self._install(found)
+        # Counting the sendings of a large operation takes time. At most a tenth of the run is spent on it.
+        now = self._clock.monotonic()
         self._look_at = now + max(LOOK_S, 9 * (now - began))
 
-    def _refresh(self) -> None:
-        with self._marking:
-            self._read()
-
-    def _read(self) -> None:
-        found = self._store.operation(self.operation.id)
-        if found is None:
-            raise OperationError(f"Operation {self.operation.id} is gone from the store.")
-        with self._changing:
-            self.operation, self.counts, self._is_rough = found, found.counts, False
-            self._count()
-
-    def _why_abort(self) -> str | None:
-        orders, counts = self.operation.orders, self.counts
+    def _why_abort(self, found: Operation) -> str | None:
+        orders, counts = found.orders, found.counts
         canary = orders.pacing.canary
         if canary and guard.canary_is_out(canary, counts):
-            endings = self._store.recent_endings(self.operation.id, canary)
+            endings = self._store.sendings.recent_endings(found.id, canary)
             return guard.why_no_more(canary, counts, endings)
         judged = guard.judged(orders.guard, counts, canary) if orders.guard.enabled else 0
         if not judged:
             return None
-        return guard.why_stop(orders.guard, self._store.recent_endings(self.operation.id, judged))
+        return guard.why_stop(orders.guard, self._store.sendings.recent_endings(found.id, judged))
 
-    def _move(self, to: OperationState, *, who: str, cause: str = "") -> None:
-        with self._marking:
-            try:
-                self.operation = self._store.move_operation(
-                    self.operation.id, to, who=who, cause=cause, now=self._now()
-                )
-            except OperationError:
-                # Somebody was quicker, and has paused or cancelled it.
-                self._read()
+    def _install(self, found: Operation) -> None:
+        with self._counting:
+            self.operation, self._stored = found, found.counts
+            self._marked = found.counts.out - found.counts.unmarked
+            self._count()
+
+    def _read(self) -> Operation:
+        found = self._store.operations.get(self.operation.id)
+        if found is None:
+            raise OperationError(f"Operation {self.operation.id} is gone from the store.")
+        return found
+
+    def _moved(self, to: OperationState, *, who: str, cause: str = "") -> Operation:
+        try:
+            return self._store.operations.move(
+                self.operation.id, to, who=who, cause=cause, now=self._clock.now()
+            )
+        except OperationError:
+            # It was paused or cancelled in the meantime.
+            return self._read()

@@ -1,21 +1,21 @@
-"""Whether orders make sense, alone and for the letters that they are about."""
+"""Checks orders, by themselves and against their letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from celery_dlq.errors import OrdersError
-from celery_dlq.operation import Checking, Guard, Orders, Pacing, Repair
+from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
 from celery_dlq.redrive.plan import Plan
 
-#: Tasks that an error names.
+#: The most tasks that an error names.
 _NAMED = 5
 
 
 def check_orders(orders: Orders) -> None:
-    """Check what can be checked before any letter is looked for.
+    """Check everything that can be checked without looking for letters.
 
-    :raises OrdersError: a number that makes no sense, or orders that contradict each other.
+    :raises OrdersError: a number is wrong, or two orders contradict each other.
     """
     problems = [
         *_pacing_problems(orders.pacing),
@@ -28,10 +28,10 @@ def check_orders(orders: Orders) -> None:
 
 
 def check_canary(orders: Orders, plan: Plan, reports: Callable[[str], bool]) -> None:
-    """Check that the canary can be sent, and that something will be heard of it.
+    """Check that the canary can be sent, and that its outcomes will be reported.
 
-    :param reports: whether a worker reports what becomes of a task's messages.
-    :raises OrdersError: it cannot, or will not.
+    :param reports: whether workers report the outcomes of a task's messages.
+    :raises OrdersError: it cannot, or they will not.
     """
     canary = orders.pacing.canary
     if not canary or not plan.sendable:

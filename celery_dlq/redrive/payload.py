@@ -1,19 +1,25 @@
-"""What is in a message's body: read under the app's accepted content types, and written again by the
-serializer that it came with."""
+"""Message bodies: decoded if the app accepts their content type, and encoded with the same serializer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kombu import compression, serialization
+from kombu import serialization
 
-from celery_dlq.errors import PayloadError
-from celery_dlq.headers import COMPRESSED_HEADER
-from celery_dlq.letter import NO_TASK, DeadLetter, Envelope
-from celery_dlq.redrive.fast import read_json
+from celery_dlq.errors import BodyTooLarge, PayloadError
+from celery_dlq.model.headers import COMPRESSED_HEADER, has_header
+from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope
+from celery_dlq.redrive.fast_json import read_json
+from celery_dlq.unpack import READ_LIMIT, SHOWN_LIMIT, check_size, unpack
 
 _JSON = "application/json"
+
+#: Serializations without references: a decoded value is never larger than its text suggests.
+_FLAT = frozenset({_JSON, "application/x-msgpack"})
+
+#: The most values in a body of any other serialization.
+_VALUES = 2_000_000
 
 
 class Payload(NamedTuple):
@@ -21,8 +27,8 @@ class Payload(NamedTuple):
 
     args: list[Any]
     kwargs: dict[str, Any]
-    #: What comes beside the arguments: callbacks, errbacks, chain and chord; in Celery's first message
-    #: protocol, which has no headers, all the rest of the message.
+    #: Everything else in the body: callbacks, errbacks, chain and chord. Celery's first message protocol has
+    #: no headers, so there it is the whole rest of the message.
     rest: dict[str, Any]
     is_first_protocol: bool = False
 
@@ -33,24 +39,33 @@ def accepted_by(app: Any) -> frozenset[str]:
 
 
 def task_of(letter: DeadLetter) -> str:
-    """The task that the message of ``letter`` would run: not the one that failed last, where a redrive
-    ran another in its place."""
+    """The task that the message of ``letter`` would run. The task that failed last may be another one, if a
+    redrive replaced it."""
     named = letter.envelope.headers.get("task")
     return named if isinstance(named, str) and letter.task != NO_TASK else letter.task
 
 
 def read_payload(
-    envelope: Envelope, accepted: frozenset[str], *, in_outline: bool = False
+    envelope: Envelope,
+    accepted: frozenset[str],
+    *,
+    in_outline: bool = False,
+    at_most: int = READ_LIMIT,
 ) -> Payload:
     """The decoded body of ``envelope``.
 
-    :param in_outline: values inside the arguments do not matter, and may be left in their JSON form.
-    :raises PayloadError: it cannot be decoded, its content type is not accepted, or it is no task's.
+    :param in_outline: values inside the arguments may stay in their JSON form.
+    :param at_most: the most bytes of the unpacked body.
+    :raises BodyTooLarge: the body has more.
+    :raises PayloadError: it cannot be decoded, its content type is not accepted, or it is not a task's body.
     """
     is_plain = in_outline and _is_plain_json(envelope) and _JSON in accepted
     try:
-        # Celery looks at each object in JSON, which takes most of the time.
-        body = read_json(envelope.body) if is_plain else _decoded(envelope, accepted)
+        # Celery's own decoder inspects each JSON object, which takes most of the time.
+        check_size(envelope.body, at_most)
+        body = read_json(envelope.body) if is_plain else _decoded(envelope, accepted, at_most)
+    except BodyTooLarge:
+        raise
     except Exception as error:
         raise PayloadError(
             f"its body cannot be decoded: {_first_line(error)}; accept its content type, or discard it"
@@ -59,21 +74,21 @@ def read_payload(
 
 
 def write_payload(payload: Payload, envelope: Envelope) -> Envelope:
-    """``envelope`` with ``payload`` as its body, in the serialization that it has.
+    """``envelope`` with ``payload`` as its body, in the same serialization.
 
-    :raises PayloadError: the serializer does not take it.
+    :raises PayloadError: the serializer cannot encode it.
     """
     name = serialization.registry.type_to_name.get(envelope.content_type)
     try:
         content_type, encoding, body = serialization.dumps(_body_of(payload), name or "unknown")
     except Exception as error:
         raise PayloadError(
-            f"{name or envelope.content_type} cannot say it: {_first_line(error)}"
+            f"{name or envelope.content_type} cannot encode it: {_first_line(error)}"
         ) from error
     headers = {
         header: value
         for header, value in envelope.headers.items()
-        # It is written without any compression.
+        # The new body is not compressed.
         if header != COMPRESSED_HEADER
         and not (header == "compression" and _is_compressed(envelope))
     }
@@ -86,16 +101,60 @@ def write_payload(payload: Payload, envelope: Envelope) -> Envelope:
     )
 
 
-def _decoded(envelope: Envelope, accepted: frozenset[str]) -> Any:
-    return serialization.loads(
-        _plain_body(envelope), envelope.content_type, envelope.content_encoding, accepted
+class Linked(NamedTuple):
+    """The tasks that ran when a message died."""
+
+    #: The tasks that were linked to its failure.
+    tasks: tuple[str, ...] = ()
+    #: Why its body was not opened to find them; empty when it was.
+    unread: str = ""
+
+
+def linked_to(envelope: Envelope) -> Linked:
+    """The tasks that were linked to the failure of a message. Only JSON bodies are read: nothing is
+    unpickled for display."""
+    try:
+        payload = read_payload(envelope, frozenset({_JSON}), in_outline=True, at_most=SHOWN_LIMIT)
+    except BodyTooLarge as error:
+        return Linked(unread=f"{error}, so it was not opened")
+    except PayloadError:
+        return Linked()
+    linked = payload.rest.get("errbacks")
+    found = linked if isinstance(linked, list) else ()
+    return Linked(tuple(str(one.get("task")) for one in found if isinstance(one, dict)))
+
+
+def _decoded(envelope: Envelope, accepted: frozenset[str], at_most: int) -> Any:
+    body = serialization.loads(
+        _plain_body(envelope, at_most), envelope.content_type, envelope.content_encoding, accepted
     )
+    if envelope.content_type not in _FLAT:
+        _check_values(body)
+    return body
 
 
-def _plain_body(envelope: Envelope) -> bytes:
+def _plain_body(envelope: Envelope, at_most: int) -> bytes:
     if not _is_compressed(envelope):
         return envelope.body
-    return bytes(compression.decompress(envelope.body, envelope.headers["compression"]))
+    return unpack(envelope.body, envelope.headers["compression"], at_most)
+
+
+def _check_values(body: Any) -> None:
+    """Check that a decoded body can be compared and encoded: a few lines of YAML, or a small pickle, can
+    unfold to a billion values, or to a value that contains itself.
+
+    :raises BodyTooLarge: it has too many values.
+    """
+    left, count = [body], 0
+    while left:
+        value = left.pop()
+        count += 1
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            left += value
+        if count + len(left) > _VALUES:
+            raise BodyTooLarge(f"its body unfolds to more than {_VALUES:,} values")
 
 
 def _is_plain_json(envelope: Envelope) -> bool:
@@ -103,7 +162,7 @@ def _is_plain_json(envelope: Envelope) -> bool:
 
 
 def _is_compressed(envelope: Envelope) -> bool:
-    return COMPRESSED_HEADER in envelope.headers and "compression" in envelope.headers
+    return has_header(envelope.headers, COMPRESSED_HEADER) and "compression" in envelope.headers
 
 
 def _as_second_protocol(body: Any) -> Payload:
@@ -127,14 +186,16 @@ def _as_first_protocol(body: dict[Any, Any]) -> Payload:
 
 def _args(value: Any) -> list[Any]:
     if value is not None and not isinstance(value, (list, tuple)):
-        raise PayloadError(f"its arguments are of type {type(value).__name__}, no list; discard it")
+        raise PayloadError(
+            f"its arguments are of type {type(value).__name__}, not a list; discard it"
+        )
     return value if isinstance(value, list) else list(value or ())
 
 
 def _kwargs(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise PayloadError(
-            f"its keyword arguments are of type {type(value).__name__}, no table; discard it"
+            f"its keyword arguments are of type {type(value).__name__}, not a table; discard it"
         )
     return value or {}
 

@@ -1,22 +1,28 @@
-"""What a redrive would do, and where it stands."""
+"""The plan of a redrive: what it would do, according to the store's counts and a trial of its first
+letters."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import FilterError
-from celery_dlq.operation import Counts
-from celery_dlq.redrive.checks import why_no_task
-from celery_dlq.states import Reason, State
-from celery_dlq.store.base import Filter, Store
+from celery_dlq.model.operation import Counts, Orders
+from celery_dlq.model.states import Reason, State
+from celery_dlq.redrive.check.checks import why_no_task
+from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.store.base import Filter
 
-#: Letters of a plan that are named one by one.
-_NAMED_LIMIT = 20
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
-#: Letters that a redrive takes only by their ids or by this reason, since sending them back without a
-#: look does harm: what it says follows "they".
+#: The most letters of a plan that are named one by one.
+NAMED_LIMIT = 20
+
+#: Letters that a redrive takes only by their ids or by this reason, because sending them back unexamined does
+#: harm. Each text completes a sentence that begins with a number of letters.
 NAMED_ONLY: Mapping[Reason, str] = {
     Reason.UNSTORED: "ran to their end and would run again",
     Reason.MALFORMED: "could not be read and would come back",
@@ -25,7 +31,7 @@ NAMED_ONLY: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """A letter that is not sent, and why."""
+    """A letter that is not sent, and the reason."""
 
     task_id: str
     task: str
@@ -33,17 +39,59 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a redrive would do, by the store's counts. Nothing was changed to find out."""
+class Tried:
+    """One letter in a dry run."""
 
-    #: Letters that the filter finds, open ones in other hands included.
+    task_id: str
+    task: str
+    #: The changes in its message, as lines of a diff; empty for none.
+    change: str = ""
+    #: Why it would not be sent; None when it would.
+    why_not: str | None = None
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """The first letters of a plan, each repaired and checked as it would be before it is sent."""
+
+    #: Letters that would be sent, and letters that would not, by task.
+    passed: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    #: The first letters that would not be sent.
+    skipped: list[Skipped] = field(default_factory=list)
+    #: Why it ended early; empty if it did not.
+    trouble: str = ""
+
+    @property
+    def tried(self) -> int:
+        """How many letters were tried."""
+        return self.passed.total() + self.refused.total()
+
+    def note(self, one: Tried) -> None:
+        """Count one more letter."""
+        if one.why_not is None:
+            self.passed[one.task] += 1
+            return
+        self.refused[one.task] += 1
+        if len(self.skipped) < NAMED_LIMIT:
+            self.skipped.append(Skipped(task_id=one.task_id, task=one.task, why=one.why_not))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The expected effects of a redrive. Making a plan changes nothing."""
+
+    #: Letters that the filter finds, including those that another redrive holds.
     matched: int
-    #: Of those, how many would be sent.
+    #: How many of those would be sent; an upper bound unless ``is_exact``.
     sendable: int
-    #: Of those, how many another redrive holds, or are sent and awaited already.
+    #: How many letters were repaired and checked one by one, oldest failure first.
+    tried: int
+    #: Whether the redrive would take only letters that were tried.
+    is_exact: bool
+    #: Letters of ``matched`` that another redrive holds, or that were sent already. They are left alone.
     in_flight: int
-    #: Of those that the filter finds, how many were sent already and would be sent again although their
-    #: outcome is awaited.
+    #: Letters of ``matched`` that would be sent again although the outcome of an earlier sending is awaited.
     awaited: int
     #: Letters that can be sent, by task; a limit takes the oldest of them.
     by_task: Mapping[str, int]
@@ -54,51 +102,91 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a running redrive stands."""
+    """The progress of a running redrive."""
 
     #: Its id.
     operation: str
     counts: Counts
-    #: What has to happen before more is sent, in words; empty while it sends.
+    #: The reason why it waits, for people; empty while it sends.
     waits_for: str = ""
 
 
-def make_plan(
-    app: Any, store: Store, wanted: Filter, *, limit: int | None = None, to_task: str | None = None
-) -> Plan:
+def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Trial) -> Plan:
     """Count the letters of ``wanted`` as a redrive would take them.
 
-    :param to_task: what is run in place of each letter's own task.
+    :param trial: the results of the first letters.
     """
-    matched, counts = store.count(wanted), store.count_by_task(redrivable(wanted))
+    store, limit = context.store, orders.pacing.limit
+    matched, counts = store.counts.letters(wanted), store.counts.by_task(redrivable(wanted))
     set_apart = _set_apart(store, wanted)
-    refused = {task: why for task in counts if (why := why_no_task(app, to_task or task))}
-    by_task = {task: count for task, count in counts.items() if task not in refused}
-    unsendable = sum(counts[task] for task in refused)
-    sendable = sum(by_task.values()) if limit is None else min(limit, sum(by_task.values()))
+    forecast = _forecast(context.app, counts, limit, orders.repair.to_task, trial)
     in_flight = matched - sum(counts.values()) - sum(set_apart.values())
-    awaited = _awaited(store, wanted) if sendable else 0
+    awaited = _awaited(store, wanted) if forecast.sendable else 0
+    unnamed = {task: why for task, why in forecast.refused.items() if task not in trial.refused}
     return Plan(
         matched=matched,
-        sendable=sendable,
+        sendable=forecast.sendable,
+        tried=trial.tried,
+        is_exact=forecast.is_exact,
         in_flight=in_flight,
         awaited=awaited,
-        by_task=by_task,
-        skipped=tuple(_examples(store, wanted, refused)),
+        by_task=forecast.by_task,
+        skipped=(*trial.skipped, *_examples(store, wanted, unnamed))[:NAMED_LIMIT],
         notes=(
             *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
             *([why_twice(awaited)] if awaited else []),
-            *_notes(in_flight, unsendable, sendable, limit),
+            *_notes(in_flight, forecast, limit),
+            *_trial_notes(forecast, trial),
         ),
     )
 
 
-def redrivable(wanted: Filter) -> Filter:
-    """``wanted``, narrowed to the letters that a redrive may take: dead ones, and redriven ones
-    whose outcome the operator has given up on by naming that state; without those that it takes only
-    when they are named (:data:`NAMED_ONLY`).
+@dataclass(frozen=True, kw_only=True)
+class _Forecast:
+    """How many letters would be sent."""
 
-    :raises FilterError: it names only states that no redrive takes letters from.
+    #: Those that the redrive would take, to send or to skip them.
+    taken: int
+    sendable: int
+    unsendable: int
+    is_exact: bool
+    by_task: Mapping[str, int]
+    #: Tasks whose letters cannot be sent, and the reason.
+    refused: Mapping[str, str]
+
+
+def _forecast(
+    app: Any, counts: Mapping[str, int], limit: int | None, to_task: str | None, trial: Trial
+) -> _Forecast:
+    """Combine the counts by task with the trial. For letters that were not tried, it is only known whether
+    their task is registered."""
+    refused = {task: why for task in counts if (why := why_no_task(app, to_task or task))}
+    taken = sum(counts.values()) if limit is None else min(limit, sum(counts.values()))
+    is_exact = trial.tried >= taken
+    if is_exact and trial.tried:
+        by_task = dict(sorted(trial.passed.items(), key=lambda item: (-item[1], item[0])))
+        sendable, unsendable = trial.passed.total(), trial.refused.total()
+    else:
+        left = {task: n - trial.refused[task] for task, n in counts.items()}
+        by_task = {task: n for task, n in left.items() if task not in refused and n > 0}
+        sendable = min(taken - trial.refused.total(), sum(by_task.values()))
+        unsendable = sum(counts.values()) - sum(by_task.values())
+    return _Forecast(
+        taken=taken,
+        sendable=sendable,
+        unsendable=unsendable,
+        is_exact=is_exact,
+        by_task=by_task,
+        refused=refused,
+    )
+
+
+def redrivable(wanted: Filter) -> Filter:
+    """``wanted``, narrowed to the letters that a redrive may take: dead letters, and redriven ones if the
+    filter names that state, which means that their outcome is no longer awaited. Letters of the reasons in
+    :data:`NAMED_ONLY` are left out unless the filter names them.
+
+    :raises FilterError: it names only states from which a redrive takes no letters.
     """
     states = wanted.states & {State.DEAD, State.REDRIVEN}
     if wanted.states and not states:
@@ -115,18 +203,18 @@ def _set_apart(store: Store, wanted: Filter) -> Mapping[Reason, int]:
     """How many letters of ``wanted`` are left out because they are not named, by reason."""
     taken = redrivable(wanted)
     return {
-        reason: store.count(replace(taken, reason=reason, without_reasons=frozenset()))
+        reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
         for reason in sorted(taken.without_reasons)
     }
 
 
 def _awaited(store: Store, wanted: Filter) -> int:
     taken = redrivable(wanted)
-    return store.count_awaited(taken) if State.REDRIVEN in taken.states else 0
+    return store.sendings.count_awaited(taken) if State.REDRIVEN in taken.states else 0
 
 
 def why_twice(awaited: int) -> str:
-    """What to think of before so many letters are sent whose outcome is awaited."""
+    """The warning that letters are sent again while their outcome is awaited."""
     return f"{awaited} sent already, their outcome is awaited; sent again, they may run twice."
 
 
@@ -138,19 +226,29 @@ def _why_apart(reason: Reason, count: int) -> str:
 
 
 def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Skipped]:
-    left = _NAMED_LIMIT
+    left = NAMED_LIMIT
     for task, why in refused.items():
-        page = store.find(replace(redrivable(wanted), task=task), limit=left)
+        page = store.letters.find(replace(redrivable(wanted), task=task), limit=left)
         yield from (Skipped(task_id=one.task_id, task=task, why=why) for one in page.letters)
         left -= len(page.letters)
         if not left:
             return
 
 
-def _notes(in_flight: int, unsendable: int, sendable: int, limit: int | None) -> Iterator[str]:
+def _notes(in_flight: int, forecast: _Forecast, limit: int | None) -> Iterator[str]:
     if in_flight:
         yield f"{in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
-    if unsendable:
-        yield f"{unsendable} cannot be sent and stay dead."
-    if limit is not None and sendable == limit:
+    if forecast.unsendable:
+        yield f"{forecast.unsendable} cannot be sent and stay dead."
+    if limit is not None and forecast.taken == limit:
         yield f"The limit of {limit} takes the oldest failures first."
+
+
+def _trial_notes(forecast: _Forecast, trial: Trial) -> Iterator[str]:
+    if trial.trouble:
+        yield f"The others were not checked: {trial.trouble}"
+    elif trial.tried and not forecast.is_exact:
+        yield (
+            f"The first {trial.tried:,} were checked one by one; the others are checked when it is their "
+            "turn. --dry-run checks all of them now."
+        )

@@ -1,14 +1,17 @@
-"""When a transient failure is tried again, and when nothing of its task runs."""
+"""Decides when a transient failure is tried again, and when the messages of a task do not run.
+
+Attempts, waits and counts enter; a wait, a refusal or a new state of a circuit leaves. The caller passes in
+the clock, the time and the random numbers. This room knows neither Celery nor the store.
+"""
 
 from celery_dlq.retry.backoff import full_jitter
 from celery_dlq.retry.breaker import BreakerLimits
-from celery_dlq.retry.budget import OverBudget, RetryBudget
+from celery_dlq.retry.budget import RetryBudget
 from celery_dlq.retry.policy import Exhausted, RetryPolicy, Wait
 
 __all__ = [
     "BreakerLimits",
     "Exhausted",
-    "OverBudget",
     "RetryBudget",
     "RetryPolicy",
     "Wait",

@@ -9,8 +9,8 @@ from collections.abc import Callable
 #: Draws a float uniformly between two bounds.
 Uniform = Callable[[float, float], float]
 
-#: Not the module's own generator: tasks seed that one, and forked processes may share its state, so that
-#: they would wait alike.
+#: Not the module's own generator: tasks may seed that one, and forked processes may share its state, so
+#: they would all draw the same waits.
 uniform: Uniform = random.SystemRandom().uniform
 
 
@@ -26,7 +26,7 @@ def full_jitter(attempt: int, base: float, cap: float, draw: Uniform) -> float:
     """Seconds to wait after the failure of ``attempt`` (1-based), drawn from zero to the ceiling.
 
     Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015: of the variants compared
-    there, full jitter makes the fewest calls, since it spreads clients over the whole interval.
-    Celery's own helper knows whole seconds only and raises the base to at least one.
+    there, full jitter makes the fewest calls, because it spreads clients over the whole interval.
+    Celery's own helper has only whole seconds and raises the base to at least one.
     """
     return draw(0.0, ceiling(attempt, base, cap))

@@ -1,41 +1,51 @@
-"""When a task's messages stop to run, which one tries again, and what its end means. No clock of its own, and
-no state: each rule makes a circuit of a circuit, so that a store can apply it in a transaction."""
+"""The rules of a circuit breaker: when a task's messages stop running, which one is the probe, and what
+its outcome means. There is no clock and no state here: each rule makes a new circuit from a circuit, so
+that a store can apply it in a transaction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
-from celery_dlq.circuit import Circuit, CircuitState
+from celery_dlq.model.circuit import Circuit, CircuitState
 
-#: Failures are counted in so many slices of the window.
+#: Failures by the time when they were counted, in seconds.
+Counts: TypeAlias = tuple[tuple[float, int], ...]
+
+#: Number of slices of the window in which failures are counted.
 SLICES = 10
-#: The recovery time doubles with each probe that fails, up to so many times the first one.
-LONGEST = 10.0
-#: Seconds for which a probe is believed to run after its worker has last said so.
+#: The recovery time doubles with each failed probe, up to this multiple of the first recovery time.
+MAX_RECOVERY_FACTOR = 10.0
+#: A probe counts as running for this many seconds after the last report of its worker.
 PROBE_S = 30.0
 
 
 @dataclass(frozen=True)
 class BreakerLimits:
-    """When a circuit opens, and for how long. Times are in seconds."""
+    """The limit that opens a circuit, and the recovery time. Times are in seconds."""
 
     failures: int
     window_s: float
     recovery_s: float
 
     def recovery_after(self, probes: int) -> float:
-        """Seconds until the next probe when ``probes`` have failed."""
-        return float(self.recovery_s * min(LONGEST, 2.0 ** min(probes, 10)))
+        """Seconds until the next probe after ``probes`` have failed."""
+        return float(self.recovery_s * min(MAX_RECOVERY_FACTOR, 2.0 ** min(probes, 10)))
 
 
-def failed(circuit: Circuit, now: datetime, limits: BreakerLimits, number: int = 1) -> Circuit:
-    """``number`` runs ended in a transient failure. Those of a circuit that is not closed began before it
-    opened, and say nothing new."""
+def failed(
+    circuit: Circuit, now: datetime, limits: BreakerLimits, number: int = 1, seen: int = 0
+) -> Circuit:
+    """The circuit after ``number`` runs ended in a transient failure. If it is not closed, these runs began
+    before it opened, and nothing changes.
+
+    :param seen: failures that one worker has itself seen within the window, reported before or not.
+    """
     if circuit.state is not CircuitState.CLOSED:
         return circuit
-    recent = _counted(circuit.recent, now.timestamp(), limits.window_s, number)
-    failures = sum(count for _, count in recent)
+    recent = counted(circuit.recent, now.timestamp(), limits.window_s, number)
+    failures = max(seen, total(recent))
     if failures < limits.failures:
         return replace(circuit, recent=recent)
     return Circuit(
@@ -48,53 +58,62 @@ def failed(circuit: Circuit, now: datetime, limits: BreakerLimits, number: int =
     )
 
 
-def _counted(
-    recent: tuple[tuple[float, int], ...], now: float, window_s: float, number: int
-) -> tuple[tuple[float, int], ...]:
-    # A clock that was set back leaves slices of the future; they would be counted for too long.
-    kept = tuple(item for item in recent if now - window_s < item[0] <= now)
+def total(recent: Counts) -> int:
+    """The failures in ``recent``."""
+    return sum(count for _, count in recent)
+
+
+def counted(recent: Counts, now: float, window_s: float, number: int = 1) -> Counts:
+    """``recent`` with ``number`` further failures at ``now``, without those that left the window."""
+    kept = within(recent, now, window_s)
     if kept and now - kept[-1][0] < window_s / SLICES:
         *before, (since, count) = kept
         return (*before, (since, count + number))
     return (*kept, (now, number))
 
 
+def within(recent: Counts, now: float, window_s: float) -> Counts:
+    """The part of ``recent`` that is in the window."""
+    # If a clock was set back, some slices are in the future; they would be counted for too long.
+    return tuple(item for item in recent if now - window_s < item[0] <= now)
+
+
 def may_be_probed(circuit: Circuit, now: datetime) -> bool:
-    """Whether a message may run to see how things are: the recovery time is over, or nothing was
-    heard of the probe before."""
-    from_ = circuit.probe_at if circuit.state is CircuitState.OPEN else circuit.probe_until
-    return circuit.state is not CircuitState.CLOSED and from_ is not None and now >= from_
+    """Whether a probe may run: the recovery time is over, or the previous probe is no longer
+    reported."""
+    since = circuit.probe_at if circuit.state is CircuitState.OPEN else circuit.probe_until
+    return circuit.state is not CircuitState.CLOSED and since is not None and now >= since
 
 
 def probed(circuit: Circuit, now: datetime, probe: str) -> Circuit:
-    """The circuit with ``probe`` as the one message that runs, if one may."""
+    """The circuit with ``probe`` as the only running message, if a probe may run."""
     if not may_be_probed(circuit, now):
         return circuit
     return _running(circuit, now, probe)
 
 
 def still_probed(circuit: Circuit, now: datetime, probe: str) -> Circuit:
-    """``probe`` runs still."""
+    """The circuit after a report that ``probe`` still runs."""
     return _running(circuit, now, probe) if _is_probe(circuit, probe) else circuit
 
 
 def probe_succeeded(circuit: Circuit, _now: datetime, probe: str) -> Circuit:
-    """What ``probe`` needs is there again."""
+    """The circuit after ``probe`` showed that its service is back."""
     closed = Circuit(task=circuit.task, key=circuit.key)
     return closed if _is_probe(circuit, probe) else circuit
 
 
 def probe_failed(circuit: Circuit, now: datetime, probe: str, limits: BreakerLimits) -> Circuit:
-    """``probe`` ended in a transient failure."""
+    """The circuit after ``probe`` ended in a transient failure."""
     if not _is_probe(circuit, probe):
         return circuit
     probes = circuit.probes + 1
     return _waiting(circuit, now + timedelta(seconds=limits.recovery_after(probes)), probes)
 
 
-def probe_told_nothing(circuit: Circuit, now: datetime, probe: str) -> Circuit:
-    """``probe`` ended, and it is not known whether what it needs is there: another one may run at
-    once."""
+def probe_was_inconclusive(circuit: Circuit, now: datetime, probe: str) -> Circuit:
+    """The circuit after ``probe`` ended without showing whether its service is back: another probe may
+    run at once."""
     return _waiting(circuit, now, circuit.probes) if _is_probe(circuit, probe) else circuit
 
 

@@ -1,4 +1,5 @@
-"""How many retries a task may have beside its traffic, so that they do not keep a struggling service down."""
+"""Limits the retries of a task in proportion to its first runs, so that they do not keep a struggling
+service down."""
 
 from __future__ import annotations
 
@@ -6,33 +7,28 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-#: Seconds of the past that count, in slices of one second.
+from celery_dlq.retry.policy import Exhausted
+
+#: Length of the time window in seconds, in slices of one second.
 WINDOW_S = 10
 
 
-@dataclass(frozen=True)
-class OverBudget:
-    """Do not try again, and why."""
-
-    why: str
-
-
 class RetryBudget:
-    """Grants the retries of one task in one process. Those granted within :data:`WINDOW_S` seconds are at
-    most ``share`` of the first runs within the same seconds, or ``floor`` where that is more.
+    """Grants the retries of one task in one process. Within :data:`WINDOW_S` seconds it grants at most
+    ``share`` of the first runs in the same time, or ``floor`` if that is more.
 
     Safe to call from any thread.
 
     Sources: Envoy's ``RetryBudget`` (API v3, ``config.cluster.v3.CircuitBreakers.Thresholds``) has the
-    share, ``budget_percent`` (20), and the floor, ``min_retry_concurrency`` (3). It compares what is under
-    way at one moment; a process of Celery's pool has one task under way, and its retries wait in a broker.
-    So this one compares what happened within a time, as Finagle's ``RetryBudget`` does (10 s, 20 %).
+    share, ``budget_percent`` (20), and the floor, ``min_retry_concurrency`` (3). It compares active
+    retries with active requests; a process of Celery's pool has one active task, and its retries wait in a
+    broker. So this one compares the counts within a time window, as Finagle's ``RetryBudget`` does (10 s,
+    20 %).
 
-    :param share: retries for each first run, 0.0 to 1.0.
+    :param share: retries per first run, 0.0 to 1.0.
     :param floor: retries within the window that are always granted.
-    :param monotonic: seconds, never going back.
+    :param monotonic: a clock in seconds that never goes back.
     """
 
     def __init__(
@@ -42,32 +38,32 @@ class RetryBudget:
         self._first_runs, self._retries = [0] * WINDOW_S, [0] * WINDOW_S
         self._second = int(monotonic())
         self._lock = threading.Lock()
-        # Drawing a number is atomic, and takes a fraction of the time that a lock does.
+        # next() on a counter is atomic, and takes a fraction of the time of a lock.
         self._numbers, self._drawn = itertools.count(), 0
 
     def ran(self) -> None:
-        """A message runs that is no retry."""
+        """Count a first run."""
         if self._monotonic() >= self._second + 1:
             with self._lock:
                 self._move_on()
         next(self._numbers)
 
-    def spend(self) -> OverBudget | None:
-        """Take one retry from the budget, or say why there is none."""
+    def spend(self) -> Exhausted | None:
+        """Take one retry from the budget; returns why there is none, or None if it was taken."""
         with self._lock:
             self._move_on()
             first_runs, retries = sum(self._first_runs), sum(self._retries)
             if retries + 1 <= max(self._floor, self._share * first_runs):
                 self._retries[self._second % WINDOW_S] += 1
                 return None
-        return OverBudget(
-            f"over the retry budget: {retries} retries of {first_runs} first runs in {WINDOW_S} s; "
-            f"{self._share:.0%} may be, and {self._floor} in any case"
+        return Exhausted(
+            f"over the retry budget: {retries} retries for {first_runs} first runs in {WINDOW_S} s; "
+            f"{self._share:.0%} are allowed, or {self._floor} if that is more"
         )
 
     def _move_on(self) -> None:
-        """Note what ran since the last call, then go to the present second, and empty the slices that fell
-        out of the window on the way."""
+        """Add the runs since the last call, then move to the current second, and clear the slices that
+        left the window."""
         number = next(self._numbers)
         self._first_runs[self._second % WINDOW_S] += number - self._drawn
         self._drawn = number + 1

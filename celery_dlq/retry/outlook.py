@@ -1,4 +1,4 @@
-"""The schedule that a policy gives, before anything has failed."""
+"""The schedule of a policy, computed before anything has failed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from celery_dlq.retry.backoff import ceiling
 from celery_dlq.retry.policy import RetryPolicy
 
-#: Attempts that are listed of a schedule that has no last one.
+#: Attempts that are listed if the schedule has no last one.
 LISTED = 20
 
 
 @dataclass(frozen=True)
 class Span:
-    """From so many seconds to so many."""
+    """A range of seconds."""
 
     low: float
     high: float
@@ -25,7 +25,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Planned:
-    """One attempt: how long it is waited for, and when it starts after the first failure."""
+    """One attempt: the wait before it, and its start after the first failure."""
 
     number: int
     wait: Span

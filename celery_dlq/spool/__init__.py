@@ -1,14 +1,15 @@
-"""Letters that the store did not take: append-only files, fsynced, drained later.
+"""Letters that the store did not accept: append-only files, fsynced, drained later.
 
-One JSON record a line. A process holds a lock on the file it appends to, so that others can tell a
-living writer's file from one that may be drained.
+Records enter, one JSON record per line; a drain hands them to the store in steps. A process holds a lock on
+the file that it appends to, so that others can tell a living writer's file from one that they may drain. The
+room does not know the store: it gets a function that saves.
 """
 
 from celery_dlq.spool.directory import MAX_SIZE, Spool
 from celery_dlq.spool.drain import Drained, hand_over
-from celery_dlq.spool.last_resort import log_whole
-from celery_dlq.spool.lines import NewerRecord, Record, decode, encode, find_record
+from celery_dlq.spool.lines import NewerRecord, Record, decode, encode, find_record, log_whole
 from celery_dlq.spool.look import FileState, SpoolFile, look
+from celery_dlq.spool.privacy import exposed_files, is_exposed, is_shared
 
 __all__ = [
     "MAX_SIZE",
@@ -20,8 +21,11 @@ __all__ = [
     "SpoolFile",
     "decode",
     "encode",
+    "exposed_files",
     "find_record",
     "hand_over",
+    "is_exposed",
+    "is_shared",
     "log_whole",
     "look",
 ]

@@ -1,4 +1,4 @@
-"""The spool: appending with a cap on its size, draining, and making good what others remove."""
+"""The spool: appends up to a maximum size, drains, and rewrites files that others remove."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from celery_dlq.spool.drain import Drained, Save, drain_file
-from celery_dlq.spool.last_resort import log_whole
-from celery_dlq.spool.lines import Record, encode
+from celery_dlq.spool.lines import Record, encode, log_whole
+from celery_dlq.spool.privacy import make_private
 from celery_dlq.spool.segment import Segment, new_segment, waiting_files
 
 logger = logging.getLogger(__name__)
 
-#: Bytes that the files of a spool may take together, unless told otherwise.
+#: The default maximum size of all files of a spool, in bytes.
 MAX_SIZE = 1 << 30
 
-#: Bytes after which a new file is begun. A file is drained as a whole, so that this is also what a
-#: drain that was cut off does again.
+#: Size after which a new file is begun, in bytes. A file is drained as a whole, so this is also the
+#: most that an interrupted drain repeats.
 SEGMENT_SIZE = 16 << 20
 
 
@@ -33,13 +33,14 @@ class Spool:
         self.directory = Path(directory)
         self.max_size = max_size
         self._segment: Segment | None = None
-        # Files that a newer release wrote, with their size: known, and not to be read again.
+        self._is_private = False
+        # Files that a newer release wrote, with their size, so that they are not read again.
         self._newer: dict[Path, int] = {}
 
     def append(self, records: Sequence[Record]) -> None:
-        """Keep ``records``, all or none; they are on disk when this returns.
+        """Keep ``records``, all or none; they are on disk when this method returns.
 
-        :raises OSError: the directory cannot be written, the disk is full, or the spool is.
+        :raises OSError: the directory cannot be written, or the disk or the spool is full.
         """
         lines = b"".join(encode(record) for record in records)
         self._check_room(len(lines))
@@ -53,9 +54,9 @@ class Spool:
             self.close()
 
     def check(self) -> None:
-        """Try whether a letter could be kept now, leaving nothing behind.
+        """Check whether a letter could be kept now. Leaves no file behind.
 
-        :raises OSError: it could not be.
+        :raises OSError: it could not be kept.
         """
         self._check_room(0)
         new_segment(self.directory).close()
@@ -65,29 +66,30 @@ class Spool:
         return waiting_files(self.directory)
 
     def size(self) -> int:
-        """Bytes of all files in the directory, those that were set aside included."""
+        """The size of all files in the directory in bytes, including those that were set aside."""
         return sum(map(_size, self.directory.glob("*")))
 
     def drain(self, save: Save) -> Generator[Drained, None, None]:
-        """Hand every spooled record to ``save``, and remove the files that it took whole.
+        """Hand every spooled record to ``save``, and remove the files whose records were all saved.
 
-        A step hands over a bounded number of records, and yields what was done in it. ``save`` must
-        be idempotent: a crash between it and the removal hands the same records over again.
+        Each step hands over a bounded number of records, and yields its result. ``save`` must be
+        idempotent: after a crash between the save and the removal, the same records are handed over again.
 
-        :raises StoreError: ``save`` did; what is left stays for the next time.
+        :raises StoreError: ``save`` raised it; the remaining records stay for the next time.
         """
+        self._make_private()
         own = self._segment.path if self._segment else None
         others = [path for path in self.files() if path != own]
         for path in others:
             yield from self._drain_one(path, save)
-        # Last, or each time that a store is asked which is still away would leave one more file.
+        # Last: otherwise each try while the store is still away would leave one more file.
         self.close()
         for path in self.files():
             if path not in others:
                 yield from self._drain_one(path, save)
 
     def close(self) -> None:
-        """Stop appending to the present file, so that it can be drained."""
+        """Stop appending to the current file, so that it can be drained."""
         segment, self._segment = self._segment, None
         if segment is not None:
             try:
@@ -105,18 +107,25 @@ class Spool:
                     self._newer[path] = _size(path)
                 yield step
         except OSError as error:
-            logger.error("spool file %s cannot be drained, and stays: %s", path, error)  # noqa: TRY400 - its cause is told
+            logger.error("spool file %s cannot be drained and stays: %s", path, error)  # noqa: TRY400 - the line says why
             yield Drained(failed=(path.name,))
 
     def _segment_in_place(self) -> Segment:
         if self._segment is not None and not self._segment.is_in_place:
             self.close()
         if self._segment is None:
+            self._make_private()
             self._segment = new_segment(self.directory)
         return self._segment
 
+    def _make_private(self) -> None:
+        """Make the directory private once; later files are private from the start."""
+        if not self._is_private:
+            self._is_private = True
+            make_private(self.directory)
+
     def _restore(self, lost: Segment) -> None:
-        """Write the lines of a file that was removed under us into a new one."""
+        """Write the lines of a file that another process removed into a new file."""
         if lost.is_in_place:
             return
         lines = lost.lost_lines()
@@ -136,7 +145,7 @@ class Spool:
             raise OSError(
                 errno.EDQUOT,
                 f"the spool would exceed dlq_spool_max_size ({self.max_size:,} bytes); "
-                "bring the store back, or raise it",
+                "bring the store back, or raise the limit",
                 str(self.directory),
             )
 

@@ -1,4 +1,5 @@
-"""From a spool file to the store, in steps of bounded size; what cannot be stored is set aside."""
+"""Moves a spool file into the store, in steps of bounded size; records that cannot be stored are set
+aside."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ from typing import IO
 
 from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.spool.lines import NewerRecord, Record, decode
+from celery_dlq.spool.privacy import private_opener
 from celery_dlq.spool.segment import fsync_directory, locked
 
 logger = logging.getLogger(__name__)
 
-#: Records, and bytes of their lines, that one step reads and hands over.
+#: The most records, and bytes of their lines, that one step reads and hands over.
 STEP_RECORDS, STEP_BYTES = 500, 8 << 20
 
-#: What lines that are no record, and records that the store refuses, are set aside in.
+#: Suffixes of the files for lines that are not records, and for records that the store refuses.
 TORN_SUFFIX, REFUSED_SUFFIX = ".torn", ".refused"
 
-#: What fails with any records, and would set aside all that wait.
-_NO_RECORDS_FAULT = (CeleryDLQError, OSError, MemoryError)
+#: Errors that do not depend on the records. If they counted as refusals, every record would be set aside.
+_NOT_ABOUT_RECORDS = (CeleryDLQError, OSError, MemoryError)
 
 #: Stores records; idempotent.
 Save = Callable[[Sequence[Record]], object]
@@ -30,15 +32,15 @@ Save = Callable[[Sequence[Record]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Drained:
-    """What one step of a drain did, or several."""
+    """The result of one or more steps of a drain."""
 
-    #: Records that the store has now.
+    #: Records that are now in the store.
     stored: int = 0
     #: Lines and records that were set aside.
     torn: int = 0
     refused: int = 0
-    #: Names of files that stay: a newer release wrote them; their writer lives, or another process
-    #: drains them; they cannot be read or removed.
+    #: Names of files that stay: a newer release wrote them, their writer lives, another process drains
+    #: them, or they cannot be read or removed.
     newer: tuple[str, ...] = ()
     in_use: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -57,8 +59,8 @@ class Drained:
 def drain_file(path: Path, save: Save) -> Iterator[Drained]:
     """Drain one file, and remove it unless a newer release wrote a part of it.
 
-    :raises OSError: the file cannot be read or removed, or nothing can be set aside.
-    :raises StoreError: ``save`` did.
+    :raises OSError: the file cannot be read or removed, or its lines cannot be set aside.
+    :raises StoreError: ``save`` raised it.
     """
     with locked(path) as file:
         if file is None:
@@ -74,12 +76,10 @@ def drain_file(path: Path, save: Save) -> Iterator[Drained]:
                 stored=len(step.records) - len(refused), torn=len(step.torn), refused=len(refused)
             )
         if newer:
-            logger.error(
-                "spool file %s is left where it is: it holds %s; %s", path, newer, _UPGRADE
-            )
+            logger.error("spool file %s stays: it contains %s; %s", path, newer, _UPGRADE)
             yield Drained(newer=(path.name,))
             return
-        aside.tell()
+        aside.log()
         path.unlink(missing_ok=True)
 
 
@@ -87,24 +87,24 @@ _UPGRADE = "run: pip install --upgrade celery-dlq"
 
 
 def hand_over(records: Sequence[Record], save: Save) -> list[int]:
-    """Give ``records`` to ``save``, one by one if it does not take them together; returns the places
-    of those that it refuses.
+    """Give ``records`` to ``save``, one by one if saving them together fails; returns the indexes of those
+    that it refuses.
 
-    :raises StoreError: the store failed, whatever the records.
-    :raises SettingsError: the store is not one that could be opened.
-    :raises OSError: the machine failed, or :class:`MemoryError`.
+    :raises StoreError: the store failed for a reason other than the records.
+    :raises SettingsError: the store cannot be opened.
+    :raises OSError, MemoryError: the machine failed.
     """
     try:
         if records:
             save(records)
     except Exception as error:
-        if isinstance(error, _NO_RECORDS_FAULT) and not isinstance(error, RecordRefused):
+        if isinstance(error, _NOT_ABOUT_RECORDS) and not isinstance(error, RecordRefused):
             raise
         if len(records) > 1:
             singly = enumerate(hand_over([record], save) for record in records)
             return [place for place, refused in singly if refused]
         kind, name = type(records[0]).__name__, records[0].task_id
-        # The store's own refusals say all in one line.
+        # The store's own refusals need no traceback.
         trace = None if isinstance(error, RecordRefused) else error
         logger.error("dead-letter store refused %s %s: %s", kind, name, error, exc_info=trace)  # noqa: TRY400
         return [0]
@@ -113,13 +113,13 @@ def hand_over(records: Sequence[Record], save: Save) -> list[int]:
 
 @dataclass
 class _Step:
-    """What was read at a time."""
+    """The records read in one step."""
 
     records: list[Record] = field(default_factory=list)
     #: The lines of the records.
     lines: list[bytes] = field(default_factory=list)
     torn: list[bytes] = field(default_factory=list)
-    #: What a line that a newer release wrote is; empty when there is none.
+    #: The description of a line that a newer release wrote; empty if there is no such line.
     newer: str = ""
     size: int = 0
 
@@ -153,25 +153,26 @@ def _steps(file: IO[bytes]) -> Iterator[_Step]:
 
 
 class _Aside:
-    """Files beside a spool file, for those of its lines that cannot be stored."""
+    """Files next to a spool file, for its lines that cannot be stored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written: dict[str, int] = {}
 
     def put(self, suffix: str, lines: Sequence[bytes]) -> None:
-        """Keep ``lines``. What an earlier drain of the same file put there, which was cut off, is
-        replaced: the file still has it."""
+        """Keep ``lines``. They replace the lines from an earlier, interrupted drain of the same file,
+        because the file still has those."""
         if not lines:
             return
-        with self._path.with_suffix(suffix).open("ab" if suffix in self._written else "wb") as file:
+        mode, path = "ab" if suffix in self._written else "wb", self._path.with_suffix(suffix)
+        with open(path, mode, opener=private_opener) as file:
             file.writelines(line if line.endswith(b"\n") else line + b"\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
         fsync_directory(self._path.parent)
         self._written[suffix] = self._written.get(suffix, 0) + len(lines)
 
-    def tell(self) -> None:
-        """Say what was set aside."""
+    def log(self) -> None:
+        """Log what was set aside."""
         for suffix, count in self._written.items():
             logger.warning("%d lines set aside in %s", count, self._path.with_suffix(suffix))

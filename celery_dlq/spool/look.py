@@ -1,4 +1,4 @@
-"""What lies in a spool's directory, and in what state; nothing is changed by looking."""
+"""The files of a spool's directory, and their states. Reading them changes nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from celery_dlq.spool.segment import SUFFIX
 
 
 class FileState(str, Enum):
-    """What is to become of a file."""
+    """The state of a file."""
 
-    #: A living process appends to it, or drains it.
+    #: A living process is appending to it or draining it.
     IN_USE = "in use"
     #: The next drain takes it.
     WAITING = "waiting"
-    #: A newer release wrote it, and only that can read it.
+    #: A newer release wrote it, and only such a release can read it.
     NEWER = "newer"
-    #: Lines that are no whole record.
+    #: It holds incomplete lines.
     TORN = "torn"
-    #: Records that the store does not take.
+    #: It holds records that the store does not accept.
     REFUSED = "refused"
 
 
@@ -47,15 +47,17 @@ _ASIDE = {TORN_SUFFIX: FileState.TORN, REFUSED_SUFFIX: FileState.REFUSED}
 
 
 def look(directory: Path) -> Iterator[SpoolFile]:
-    """The files of the spool in ``directory``, by name.
+    """The files of the spool in ``directory``, by name; none if it does not exist.
 
-    :raises OSError: they may not be read.
+    :raises OSError: no permission to read them, or it is not a directory.
     """
-    for path in sorted(directory.glob("*")):
+    # Not glob(), which returns nothing for a directory without read permission.
+    paths = directory.iterdir() if directory.exists() else iter(())
+    for path in sorted(paths):
         if path.suffix in (SUFFIX, *_ASIDE):
             try:
                 yield _look_at(path)
-            except FileNotFoundError:  # drained meanwhile
+            except FileNotFoundError:  # just drained
                 continue
 
 
@@ -87,14 +89,14 @@ def _is_locked(path: Path) -> bool:
 
 
 def _count(path: Path) -> tuple[int, bool]:
-    """How many lines can be read, and whether a newer release wrote one."""
+    """The number of readable lines, and whether a newer release wrote one."""
     with path.open("rb") as file:
         found = Counter(map(_readable, file))
     return found[True], bool(found[None])
 
 
 def _readable(line: bytes) -> bool | None:
-    """Whether ``line`` is a record; None for one that a newer release wrote."""
+    """Whether ``line`` is a record; None if a newer release wrote it."""
     try:
         decode(line)
     except NewerRecord:

@@ -13,24 +13,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from celery_dlq.spool.privacy import DIRECTORY_MODE, private_opener
+
 SUFFIX = ".jsonl"
 
 
-#: How often a new file is begun while others get hold of it first.
+#: How often to try a new file when other processes lock it first.
 _TRIES = 10
 
 
 class Segment:
     """A new file in ``directory``, locked by this process until it is closed.
 
-    :raises BlockingIOError: another process was quicker to lock it.
+    :raises BlockingIOError: another process locked it first.
     :raises OSError: the directory cannot be written, or its file system has no locks.
     """
 
     def __init__(self, directory: Path, now_ns: Callable[[], int] = time.time_ns) -> None:
         self.path = directory / _new_name(directory, now_ns())
-        # Unbuffered: a failed write must not linger in a buffer and surface at close.
-        self._file = open(self.path, "x+b", buffering=0)  # noqa: SIM115 - kept open on purpose
+        # Unbuffered, so that a failed write does not stay in a buffer and raise at close.
+        self._file = open(self.path, "x+b", buffering=0, opener=private_opener)  # noqa: SIM115 - kept open
         self.size = 0
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,16 +42,16 @@ class Segment:
             raise
 
     def append(self, data: bytes) -> None:
-        """Put ``data`` on the disk, whole or not at all.
+        """Write ``data`` to the disk, as a whole or not at all.
 
-        :raises OSError: it could not be. Close the segment then: after a failed fsync the kernel
-            takes pages for written that are not.
+        :raises OSError: the write failed. Close the segment then: after a failed fsync the kernel may treat
+            unwritten pages as written.
         """
         try:
             self._write(data)
             os.fsync(self._file.fileno())
         except OSError:
-            # A part of a line would be read as torn, and its letter set aside.
+            # A partial line would be read as torn, and its letter set aside.
             with contextlib.suppress(OSError):
                 self._file.truncate(self.size)
             raise
@@ -57,14 +59,14 @@ class Segment:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file is still to be found under its name."""
+        """Whether the file still exists under its name."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
         except OSError:
             return False
 
     def lost_lines(self) -> bytes:
-        """What the file holds, if somebody has removed it; nothing if it was moved."""
+        """The content of the file, if another process has removed it; nothing if it was moved."""
         try:
             if os.fstat(self._file.fileno()).st_nlink:
                 return b""
@@ -74,7 +76,7 @@ class Segment:
             return b""
 
     def close(self) -> None:
-        """Give the file up for draining; one that holds nothing is removed."""
+        """Give the file up for draining; an empty file is removed."""
         if not self.size and self.is_in_place:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -83,18 +85,18 @@ class Segment:
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            # On a disk that is nearly full, a write takes a part and says so only by its number.
+            # On a nearly full disk, a write may be partial, and only its return value says so.
             rest = rest[self._file.write(rest) or 0 :]
 
 
 def new_segment(directory: Path) -> Segment:
-    """A segment that is in its place, and so in nobody else's hands.
+    """A new segment that exists under its name, so that no other process has it.
 
     :raises OSError: the directory cannot be made or written, or its file system has no locks.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     for _ in range(_TRIES):
-        # Between making and locking the file, somebody who drains may find it, empty, and remove it.
+        # Between creating and locking the file, a drain may find it empty and remove it.
         with contextlib.suppress(BlockingIOError):
             segment = Segment(directory)
             if segment.is_in_place:
@@ -105,12 +107,12 @@ def new_segment(directory: Path) -> Segment:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[bytes] | None]:
-    """The file at ``path``, open and locked; None while its writer lives, or another drains it.
+    """The file at ``path``, open and locked; None while its writer lives, or another process drains it.
 
-    :raises OSError: it may not be read and written.
+    :raises OSError: no permission to read and write it.
     """
     try:
-        # For writing, since network file systems lock nothing else exclusively.
+        # For writing, because network file systems lock only such files exclusively.
         file = path.open("r+b")
     except FileNotFoundError:
         yield None
@@ -126,13 +128,13 @@ def _lock(file: IO[bytes]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # Whoever held the lock before may have drained and removed the file.
+    # The previous holder of the lock may have drained and removed the file.
     return os.fstat(file.fileno()).st_nlink > 0
 
 
 def unlock(file: IO[bytes]) -> None:
-    """Close ``file``, and let others lock it at once. A lock lasts as long as any copy of the file is
-    open, and each pool process that was forked meanwhile has one."""
+    """Close ``file``, and let others lock it at once. A lock lasts while any copy of the file is open,
+    and each pool process that was forked in the meantime has a copy."""
     with file, contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_UN)
 
@@ -152,8 +154,8 @@ def fsync_directory(directory: Path) -> None:
 
 
 def _new_name(directory: Path, now_ns: int) -> str:
-    # The order of names is the order of draining, whatever the clock does. Containers share host
-    # names and process ids, so chance tells them apart.
+    # Files are drained in the order of their names, whatever the clock does. Containers may share host
+    # names and process ids, so the name has a random part.
     newest = max((_number(path) for path in waiting_files(directory)), default=0)
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
     number = max(now_ns, newest + 1)

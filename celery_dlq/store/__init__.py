@@ -1,6 +1,18 @@
-"""Where dead letters are kept. ``celery_dlq.store.sql`` has the implementation, and is imported by
-those who open a store only: it brings SQLAlchemy along."""
+"""Keeps dead letters, and all that is known about them, in a SQL database.
 
-from celery_dlq.store.base import Claim, Filter, Group, Page, Saved, Stats, Store
+Letters, filters and decisions enter; letters, pages and counts leave. A store
+(:class:`~celery_dlq.store.sql.SQLStore`) is a set of roles, such as ``store.letters``; each method of a
+role is one transaction unless it says otherwise, and may be repeated. All raise
+:class:`~celery_dlq.errors.StoreUnavailable` when the database does not answer and
+:class:`~celery_dlq.errors.SchemaError` when its schema does not fit. The store does not know Celery.
 
-__all__ = ["Claim", "Filter", "Group", "Page", "Saved", "Stats", "Store"]
+A program that does not open a store does not import SQLAlchemy: the rooms that are given a store import its
+type, ``celery_dlq.store.Store``, only for the type checker.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from celery_dlq.store.sql import SQLStore
+
+    Store = SQLStore

@@ -1,4 +1,4 @@
-"""Which letters are meant."""
+"""A filter chooses letters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from celery_dlq.errors import FilterError
-from celery_dlq.states import OPEN_STATES, Reason, State
+from celery_dlq.model.states import OPEN_STATES, Reason, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which letters are meant. Empty fields do not restrict; all given ones must hold.
+    """A choice of letters. Empty fields do not restrict it; a letter has to match all others.
 
     ``task`` and ``exception`` take a full dotted name or its last part; ``group`` and ``worker``
     take a whole value or its beginning.
@@ -29,7 +29,7 @@ class Filter:
     #: Empty means the open states.
     states: frozenset[State] = frozenset()
     group: str | None = None
-    #: The id of an operation that they were in.
+    #: The id of an operation that the letters were in.
     operation: str | None = None
     #: Bounds of the last failure: since inclusive, until exclusive.
     since: datetime | None = None
@@ -46,14 +46,18 @@ class Filter:
                 "swap them or give only one."
             )
 
+    def before(self, moment: datetime) -> Filter:
+        """The same filter, without letters that failed at ``moment`` or later."""
+        return replace(self, until=min(self.until or moment, moment))
+
     @property
     def wanted_states(self) -> frozenset[State]:
-        """The states asked for, the open ones when none was named."""
+        """The states that are asked for; the open ones if none is named."""
         return self.states or OPEN_STATES
 
     @property
     def restricts(self) -> bool:
-        """Whether anything narrows the letters down."""
+        """Whether any field restricts the letters."""
         return bool(self.given)
 
     @property
@@ -63,22 +67,24 @@ class Filter:
 
     @property
     def indexed(self) -> Filter:
-        """What of it the indexes know. For the rest, one letter after the other is looked at."""
+        """The same filter without the fields that no index covers. For those, letters are searched one after
+        the other."""
         return replace(self, search=None, worker=None)
 
     def only(self, state: State) -> Filter:
-        """The same letters, as far as they are in ``state``."""
+        """The same filter, for letters in ``state`` only."""
         return replace(self, states=frozenset({state}))
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form of what restricts."""
+        """The fields that restrict, in JSON-able form."""
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: _plain(value) for name, value in given.items() if value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Filter:
         """The inverse of :meth:`to_dict`."""
-        return cls(**{name: _READ.get(name, _same)(value) for name, value in data.items()})
+        read = {name: _READ[name](value) for name, value in data.items() if name in _READ}
+        return cls(**{**data, **read})
 
 
 def _plain(value: Any) -> Any:
@@ -89,10 +95,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return value.value if isinstance(value, Reason) else value
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 _READ: Mapping[str, Callable[[Any], Any]] = {

@@ -1,16 +1,17 @@
-"""Who hears what a store has written."""
+"""Listeners: a store notifies them of everything that it has written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from celery_dlq.store.base import Operation, Saved
 
 
-class StoreListener(Protocol):
-    """Told after the commit, in the thread that wrote. Returns at once, and raises nothing."""
+class StoreListener:
+    """Notified after the commit, in the thread that wrote. A method must return at once and raise
+    nothing. The methods of this class do nothing."""
 
     def saved(self, saved: Saved) -> None:
         """Failures are stored."""
@@ -19,62 +20,47 @@ class StoreListener(Protocol):
         """Letters are resolved: their messages succeeded."""
 
     def redriven(self, task_ids: Sequence[str]) -> None:
-        """The broker has the messages of letters again."""
+        """Letters were redriven: the broker has confirmed their messages."""
 
     def moved(self, operation: Operation) -> None:
-        """An operation is in another state, or was moved to the one in which it is."""
+        """An operation was moved to a state, which may be the one that it was in."""
 
 
-class Notes:
-    """What is told in one process, for a listener in another. Can be pickled."""
+class Notes(StoreListener):
+    """Collects notifications in one process, for a listener in another. Can be pickled."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[str, Any]] = []
+        self._noted: list[tuple[str, Any]] = []
 
     def saved(self, saved: Saved) -> None:
-        self._told.append(("saved", saved))
+        self._noted.append(("saved", saved))
 
     def resolved(self, task_ids: Sequence[str]) -> None:
-        self._told.append(("resolved", task_ids))
+        self._noted.append(("resolved", task_ids))
 
     def redriven(self, task_ids: Sequence[str]) -> None:
-        self._told.append(("redriven", task_ids))
+        self._noted.append(("redriven", task_ids))
 
     def moved(self, operation: Operation) -> None:
-        self._told.append(("moved", operation))
+        self._noted.append(("moved", operation))
 
     def take(self, *, letters: bool) -> Notes:
-        """These notes, which are forgotten here.
+        """These notifications, which are removed from this object.
 
-        :param letters: whether the listener wants the letters of :meth:`saved`. It would cost to send
-            over what nobody wants.
+        :param letters: whether the listener wants the letters of :meth:`saved`, which are large.
         """
-        taken, told = Notes(), self._told
-        taken._told = told if letters else [(event, _without_letters(what)) for event, what in told]
-        self._told = []
+        taken, noted = Notes(), self._noted
+        taken._noted = (
+            noted if letters else [(event, _without_letters(what)) for event, what in noted]
+        )
+        self._noted = []
         return taken
 
-    def tell(self, listener: StoreListener) -> None:
-        """Tell ``listener`` all of them."""
-        for event, what in self._told:
+    def notify(self, listener: StoreListener) -> None:
+        """Notify ``listener`` of all of them."""
+        for event, what in self._noted:
             getattr(listener, event)(what)
 
 
 def _without_letters(what: Any) -> Any:
     return replace(what, letters=()) if isinstance(what, Saved) else what
-
-
-class Nobody:
-    """Where nobody listens."""
-
-    def saved(self, saved: Saved) -> None:
-        pass
-
-    def resolved(self, task_ids: Sequence[str]) -> None:
-        pass
-
-    def redriven(self, task_ids: Sequence[str]) -> None:
-        pass
-
-    def moved(self, operation: Operation) -> None:
-        pass

@@ -1,18 +1,20 @@
-"""The audit of an act that is carried out bit by bit."""
+"""The audit of an act that is carried out step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
-from celery_dlq.store.base import Store
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 
 class NotedAct:
-    """An operator's act on letters that come into the store. One row, written with the first of them: an act
-    that is cut off has been noted as far as it went.
+    """An operator's act on letters that come into the store. The audit has one row for it, which is written
+    with the first letters and updated with the others. So an act that is cut off is recorded as far as it
+    went.
 
-    :param detail: on what it is done.
+    :param detail: the subject of the act, for the audit.
     """
 
     def __init__(self, store: Store, *, who: str, act: str, detail: Mapping[str, object]) -> None:
@@ -21,18 +23,17 @@ class NotedAct:
         self._count = 0
 
     def reached(self, count: int) -> None:
-        """It was done to ``count`` letters so far.
+        """Record that the act was done to ``count`` letters so far.
 
         :raises StoreError: the store failed.
         """
         more, self._count = count - self._count, count
-        if self._row is None and more:
-            self._row = self._store.record_act(
+        if more:
+            self._row = self._store.audit.note(
                 who=self._who,
                 act=self._act,
                 detail=self._detail,
                 count=more,
-                now=datetime.now(timezone.utc),
+                now=self._store.now(),
+                row=self._row,
             )
-        elif self._row is not None and more:
-            self._store.add_to_act(self._row, more)

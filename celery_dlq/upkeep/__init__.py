@@ -1,2 +1,5 @@
-"""What workers do for all: release the retries that were parked, and run the redrives that were left to
-them."""
+"""Upkeep by workers: releases parked retries, and runs the redrives that were left to workers.
+
+One worker at a time holds the lease. Due retries and planned operations enter from the store; messages leave
+to the broker. It knows the store by its protocol, and shares no state with the consumer of tasks.
+"""

@@ -1,40 +1,44 @@
-"""Releases whose circuit is open stay where they are: each would only come back. One of each circuit goes
-when a probe may run."""
+"""Keeps releases parked while their circuit is open, because each would only be parked again. One message per
+circuit is released when a probe may run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from celery_dlq.circuit import Circuit, Circuits, CircuitState
-from celery_dlq.headers import CIRCUIT_HEADER
+from celery_dlq.model.circuit import Circuit, Circuits, CircuitState
+from celery_dlq.model.headers import CIRCUIT_HEADER, circuit_of, has_header
 from celery_dlq.retry.backoff import Uniform, uniform
-from celery_dlq.store.base import Release, Store
+from celery_dlq.store.base import Release
 
-#: Seconds after which those are looked at again that wait for a probe's end.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Seconds after which messages that wait for a probe's end are checked again.
 PROBING_S = 2.0
-#: Seconds after which a probe is overdue: no worker has a breaker for that task any more, and nobody will
-#: close its circuit.
+#: Seconds after which a probe is overdue: no worker still has a breaker for that task, so its circuit will
+#: never be closed.
 OVERDUE = timedelta(seconds=60)
-#: Those that are put off together come back in so many parts.
+#: Messages that are put off together come back in this many parts.
 PARTS = 10
 
 
 def keep_back(
     store: Store, taken: Sequence[Release], draw: Uniform = uniform
 ) -> tuple[Release, ...]:
-    """Put off those of ``taken`` whose circuit is open; returns the others.
+    """Put off the messages in ``taken`` whose circuit is open; returns the others.
 
     :raises StoreError: the store failed.
     """
-    if not any(CIRCUIT_HEADER in release.letter.envelope.headers for release in taken):
+    if not any(has_header(one.letter.envelope.headers, CIRCUIT_HEADER) for one in taken):
         return tuple(taken)
-    going, waiting = _parted(taken, store.open_circuits())
+    going, waiting = _parted(taken, store.circuits.read_open())
     for wait_s, releases in waiting:
         for part in range(PARTS):
             if releases[part::PARTS]:
                 delay_s = wait_s + draw(0.0, max(wait_s, PROBING_S))
-                store.put_off(releases[part::PARTS], delay_s=delay_s)
+                store.parked.put_off(releases[part::PARTS], delay_s=delay_s)
     return tuple(going)
 
 
@@ -60,12 +64,13 @@ def _parted(
 
 
 def _name_of(release: Release) -> tuple[str, str] | None:
-    key = release.letter.envelope.headers.get(CIRCUIT_HEADER)
-    return (release.letter.task, key) if isinstance(key, str) else None
+    key = circuit_of(release.letter.envelope.headers)
+    return None if key is None else (release.letter.task, key)
 
 
 def _wait_s(circuit: Circuit, now: datetime) -> float:
-    """Seconds until a probe may run; those of a circuit that is half open wait for the end of it."""
+    """Seconds until a probe may run; while a circuit is half open, its messages wait for the end of the
+    probe."""
     if circuit.state is CircuitState.HALF_OPEN:
         until = circuit.probe_until
         return 0.0 if until is not None and until <= now else PROBING_S

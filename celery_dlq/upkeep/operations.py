@@ -1,4 +1,4 @@
-"""Running the operations that were left to workers."""
+"""Runs the operations that were left to workers."""
 
 from __future__ import annotations
 
@@ -8,40 +8,51 @@ from typing import Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import CeleryDLQError
-from celery_dlq.operation import OperationState
-from celery_dlq.redrive.lease import TRY_S
+from celery_dlq.errors import CeleryDLQError, StoreError
+from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Operation
 
 logger = get_logger(__name__)
 
-#: Seconds between two looks for operations.
-LOOK_S = TRY_S
-
 
 class OperationsThread(threading.Thread):
-    """Runs one operation after the other. Each has a lease of its own, so that two workers run two."""
+    """Runs the operations that are left, one after another, each time it is woken. Each operation has a
+    lease of its own, so two workers run two operations."""
 
     def __init__(self, dlq: Any) -> None:
         super().__init__(name="dlq-operations", daemon=True)
         self.stopping = threading.Event()
+        self._wanted = threading.Event()
         self._dlq, self._trouble = dlq, ""
 
+    def wake(self) -> None:
+        """Look for operations after the current one."""
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """Leave the current operation to another worker, and end."""
+        self.stopping.set()
+        self._wanted.set()
+
     def run(self) -> None:
-        """Work until told to stop; an operation under way is left to another worker."""
-        while not self.stopping.wait(LOOK_S):
+        """Work until stopped."""
+        while self._wanted.wait() and not self.stopping.is_set():
+            self._wanted.clear()
             self._try()
 
     def _try(self) -> None:
         try:
-            self._say(self._work())
+            self._log_once(self._work())
+            self._dlq.store_health.works("redrives")
+        except StoreError as error:
+            self._dlq.store_health.fails("redrives", error)
         except CeleryDLQError as error:
-            self._say(str(error))
+            self._log_once(str(error))
         except Exception:
             logger.exception("celery_dlq's upkeep of redrives failed unexpectedly")
 
     def _work(self) -> str:
-        """One round; returns what keeps an operation from going on."""
+        """Run all operations that are left; returns the obstacles that stopped some of them."""
         troubles = []
         for operation in self._dlq.redrives.left():
             if self.stopping.is_set():
@@ -53,7 +64,7 @@ class OperationsThread(threading.Thread):
         try:
             ended = self._dlq.redrives.carry_on(operation.id, self.stopping.is_set)
         except CeleryDLQError as error:
-            # The next operation is another one.
+            # The next operation may succeed.
             return f"operation {operation.id}: {error}"
         if ended is None:
             return ""
@@ -67,10 +78,10 @@ class OperationsThread(threading.Thread):
         )  # fmt: skip
         return ""
 
-    def _say(self, trouble: str) -> None:
-        # Once, and not in each round.
+    def _log_once(self, trouble: str) -> None:
+        # Not in each round.
         if trouble and trouble != self._trouble:
-            logger.error("redrives do not go on: %s", trouble)
+            logger.error("redrives do not continue: %s", trouble)
         elif self._trouble and not trouble:
-            logger.info("redrives go on again")
+            logger.info("redrives continue")
         self._trouble = trouble

@@ -1,36 +1,40 @@
-"""Releasing parked retries: take, publish, confirm, mark.
+"""Releases parked retries: take, publish, confirm, mark.
 
-Killed between any two of these, nothing is lost: what is not marked is taken once more when its hold has
-ended, as another copy. Nor does anything run twice: the worker that gets a copy asks the store first.
+If the process is killed between any two of these steps, nothing is lost: a retry that is not marked is taken
+again when its hold has ended, as another copy. No message runs twice, either, because the worker that gets a
+copy asks the store first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.headers import RELEASE_HEADER
-from celery_dlq.letter import DeadLetter
-from celery_dlq.redrive.publish import CONFIRM_TIMEOUT_S, Publisher, open_publisher
-from celery_dlq.redrive.sent import Sent
-from celery_dlq.store.base import Lease, Release, Store
+from celery_dlq.model.headers import RELEASE_HEADER
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.redrive.publish.publisher import CONFIRM_TIMEOUT_S, Publisher, open_publisher
+from celery_dlq.redrive.publish.result import Sent
+from celery_dlq.store.base import Lease, Release
 from celery_dlq.upkeep.circuits import keep_back
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 logger = get_logger(__name__)
 
-#: Seconds for which a retry that was taken is not taken again: longer than one batch can take.
+#: Seconds before a taken retry can be taken again: longer than one batch can last.
 HOLD_S = 2 * CONFIRM_TIMEOUT_S
 #: Seconds until a message that the broker has refused is tried again.
 REFUSED_S = 60.0
-#: The same for one that was not handed over, because the connection was lost.
+#: The same for a message that was not sent because the connection was lost.
 UNSENT_S = 5.0
 
 
 class Releaser:
-    """Sends the retries of one place that are due.
+    """Sends the due retries of one place.
 
     :param batch_size: retries sent in one step.
     """
@@ -42,25 +46,25 @@ class Releaser:
         self._batch_size = batch_size
 
     def run(self, lease: Lease, prolong: Callable[[], Lease | None]) -> float | None:
-        """Send what is due, for as long as the lease can be prolonged.
+        """Send due retries, for as long as the lease can be prolonged.
 
-        :returns: seconds until the next one is due; None when none waits.
+        :returns: seconds until the next one is due; None if none waits.
         :raises StoreError: the store failed.
         :raises RedriveError: the broker does not answer.
         """
-        wait_s = self._store().next_due(self._place)
+        wait_s = self._store().parked.next_due(self._place)
         if wait_s is None or wait_s > 0:
             return wait_s
         with open_publisher(self._app) as publisher:
             held: Lease | None = lease
             while held is not None and self.send_batch(publisher, held):
                 held = prolong()
-        return self._store().next_due(self._place)
+        return self._store().parked.next_due(self._place)
 
     def send_batch(self, publisher: Publisher, lease: Lease) -> int:
-        """Send what is due, up to a batch; returns how many are settled."""
+        """Send due retries, up to one batch; returns how many are settled."""
         store = self._store()
-        taken = store.take_due(lease, self._place, limit=self._batch_size, hold_s=HOLD_S)
+        taken = store.parked.take_due(lease, self._place, limit=self._batch_size, hold_s=HOLD_S)
         if not taken:
             return 0
         going = keep_back(store, taken)
@@ -73,26 +77,26 @@ class Releaser:
 
 
 def settle(store: Store, taken: Sequence[Release], sent: Sent) -> None:
-    """Mark what became of ``taken``. Of what the broker did not answer about, nothing is known: its
-    hold has to end first."""
+    """Mark the outcome of ``taken``. If the broker did not answer about a retry, its outcome is
+    unknown, and its hold has to end first."""
     by_parking = {release.parking: release for release in taken}
 
     def named(parkings: Sequence[str]) -> list[Release]:
         return [by_parking[parking] for parking in parkings]
 
-    # Each is a transaction; mostly there is one.
+    # One transaction each; usually there is only one.
     if sent.confirmed:
-        store.confirm_releases(named(sent.confirmed))
+        store.parked.confirm(named(sent.confirmed))
     if sent.unsent:
-        store.put_off(named(sent.unsent), delay_s=UNSENT_S)
+        store.parked.put_off(named(sent.unsent), delay_s=UNSENT_S)
     if sent.refused:
-        store.put_off(named(list(sent.refused)), delay_s=REFUSED_S)
+        store.parked.put_off(named(list(sent.refused)), delay_s=REFUSED_S)
     for parking, why in sent.refused.items():
         logger.error("%s cannot be released: %s", by_parking[parking].letter.task_id, why)
 
 
 def as_sent(release: Release) -> DeadLetter:
-    """What is published, under the name of its parking, and marked as this copy."""
+    """The message to publish, with the name of its parking and the number of this copy."""
     envelope = release.letter.envelope
     headers = {**envelope.headers, RELEASE_HEADER: f"{release.parking}/{release.copy}"}
     return release.letter.with_(

@@ -1,2 +1,2 @@
-"""What every screen needs, on the command line and in Flower: words, times, and records as they are put
-out for other programs."""
+"""Shared by the command line and Flower: words, times, records for other programs, and look-up by a prefix of
+an id. Values of the model enter; text and plain data leave. It knows neither click nor Flower."""

@@ -1,22 +1,29 @@
-"""Operations in words: which letters, in which orders, and what became of them."""
+"""Operations as screens select them, and in words: filters, orders, counts and outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from celery_dlq.operation import Counts, Orders
+from celery_dlq.model.operation import Counts, OperationState, Orders, SendingState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import rate
 
-#: Values of a filter or an order that are named one by one.
+#: The states of operations that may still send.
+UNDER_WAY = frozenset({OperationState.PLANNED, OperationState.RUNNING, OperationState.PAUSED})
+
+#: The states of an operation's letters that are shown unless others are asked for.
+TROUBLED = frozenset({SendingState.FAILED, SendingState.UNKNOWN, SendingState.SKIPPED})
+
+#: Values of a filter or an order that are listed.
 _NAMED = 5
 
 
 def given_orders(orders: Orders) -> list[tuple[str, str]]:
-    """The orders that are not as they would be without a word."""
+    """The orders that differ from the defaults."""
     given, plain = orders.to_dict(), Orders().to_dict()
-    return [
+    why = given.pop("why")
+    return [("why", why)] * bool(why) + [
         (name, rate(value) if name == "rate" else as_text(value))
         for part, values in given.items()
         for name, value in values.items()
@@ -25,7 +32,7 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
 
 
 def named_values(values: Mapping[str, Any]) -> str:
-    """``values``, and those of the tables in it, on one line."""
+    """``values``, including nested ones, on one line."""
     said = (
         named_values(value) if isinstance(value, Mapping) else f"{name}={as_text(value)}"
         for name, value in values.items()
@@ -34,7 +41,7 @@ def named_values(values: Mapping[str, Any]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """``value``, and the first of many."""
+    """``value``; of a long list, the first few items and the number of the others."""
     if not isinstance(value, (list, tuple)):
         return f"{value:g}" if isinstance(value, float) else str(value)
     more = f" and {len(value) - _NAMED:,} more" if len(value) > _NAMED else ""
@@ -42,22 +49,22 @@ def as_text(value: Any) -> str:
 
 
 def outcome_text(counts: Counts) -> str:
-    """What became of the letters that were sent: ``3 succeeded, 1 failed again``."""
+    """The outcomes of the sent letters: ``3 succeeded, 1 failed again``."""
     named = [(counts.succeeded, "succeeded"), (counts.failed, "failed again"),
              (counts.unknown, "without an outcome"), (counts.sent, "awaited")]  # fmt: skip
     return ", ".join(f"{count:,} {what}" for count, what in named if count)
 
 
 def summary(counts: Counts) -> list[str]:
-    """Sentences about what an operation has done so far."""
+    """Sentences about the progress of an operation."""
     outcomes = outcome_text(counts)
     sent = f"Sent {counts.out:,} of {counted(counts.planned, 'dead letter')}"
     said = [f"{sent}: {outcomes}." if outcomes else f"{sent}."]
     if counts.skipped:
-        said.append(f"{counts.skipped:,} were skipped and are as they were.")
+        said.append(f"{counted(counts.skipped, 'letter')} skipped and left unchanged.")
     if counts.sending:
         said.append(
-            f"{counts.sending:,} may have been sent, without the broker's word; "
-            "they are free again when their claim ends (dlq_claim_lease)."
+            f"{counted(counts.sending, 'letter')} may have been sent, but the broker has not confirmed it; "
+            "to be redriven again when the claim expires (dlq_claim_lease)."
         )
     return said

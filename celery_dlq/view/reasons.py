@@ -1,24 +1,24 @@
-"""What each reason means, and what is to be done about it."""
+"""The meaning of each reason, and the step before a redrive."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
-#: What follows the name of a reason and a colon.
+#: Follows the name of the reason and a colon.
 MEANINGS: Mapping[Reason, str] = {
-    Reason.TERMINAL: "would fail again the same way",
+    Reason.TERMINAL: "it would fail again in the same way",
     Reason.EXHAUSTED: "its attempts or its retry window were used up",
     Reason.BUDGET: "its task had used up its retry budget",
     Reason.TIMEOUT: "the hard time limit killed it",
-    Reason.POISON: "its worker process died under it",
+    Reason.POISON: "its worker process died while it ran",
     Reason.REJECTED: "it was rejected, or its retry could not be published",
     Reason.UNSTORED: "it ran to its end, but its outcome could not be stored",
-    Reason.CANCELLED: "its worker was shut down under it",
-    Reason.UNKNOWN_TASK: "the worker knows no task of that name",
-    Reason.MALFORMED: "it cannot be decoded, or is no task message",
-    Reason.INGESTED: "it came from a dead-letter queue of the broker's",
+    Reason.CANCELLED: "its worker was shut down while it ran",
+    Reason.UNKNOWN_TASK: "the worker has no task with this name",
+    Reason.MALFORMED: "it cannot be decoded, or is not a task message",
+    Reason.INGESTED: "it came from a dead-letter queue of the broker",
     Reason.PARKED: "its next attempt waited in the store",
 }
 
@@ -32,5 +32,5 @@ _FIRST: Mapping[Reason, str] = {
 
 
 def first_step(reason: Reason) -> str:
-    """What is to be done before a letter is sent back; ends in a colon, or is empty."""
-    return _FIRST.get(reason, "mend the cause, then: ")
+    """The step before a letter is sent back; ends with a colon, or is empty."""
+    return _FIRST.get(reason, "fix the cause, then: ")

@@ -1,5 +1,5 @@
-"""What ``--format json``, ``jsonl`` and ``csv`` put out. The names are API: they change only with a
-major release."""
+"""The records of ``--format json``, ``jsonl`` and ``csv``. Their names are API and change only in a major
+release."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from celery_dlq.group import Group
-from celery_dlq.letter import Attempt, DeadLetter
-from celery_dlq.operation import Sending
-from celery_dlq.redact import REDACTED
-from celery_dlq.redrive.canvas import errbacks_of
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import Attempt, DeadLetter
+from celery_dlq.model.operation import Sending
+from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Operation, Stats
 from celery_dlq.view.raw_body import has_unread_body, shown_body
@@ -21,12 +20,12 @@ from celery_dlq.view.times import iso
 
 
 def attempts_of(letter: DeadLetter) -> int:
-    """How many runs of the letter's task have failed."""
+    """The number of failed runs of the letter's task."""
     return letter.attempt_count or len(letter.attempts)
 
 
 def letter_record(letter: DeadLetter) -> dict[str, Any]:
-    """A letter as a list shows it."""
+    """A letter in a list."""
     return {
         "task_id": letter.task_id,
         "task": letter.task,
@@ -54,8 +53,8 @@ def letter_record(letter: DeadLetter) -> dict[str, Any]:
 def whole_letter_record(
     letter: DeadLetter, redrives: Sequence[Sending], changes: Sequence[Change]
 ) -> dict[str, Any]:
-    """A letter with everything that is stored of it; the body in base64."""
-    envelope = letter.envelope
+    """A letter in full; the body in base64."""
+    envelope, linked = letter.envelope, linked_to(letter.envelope)
     return {
         **letter_record(letter),
         "explanation": {
@@ -72,7 +71,7 @@ def whole_letter_record(
         "group_id": letter.group_id,
         "correlation_id": letter.correlation_id,
         "canvas": letter.canvas,
-        "errbacks": list(errbacks_of(envelope)),
+        "errbacks": list(linked.tasks),
         "lease_expires_at": _maybe_iso(letter.lease_expires_at),
         "closed_at": _maybe_iso(letter.closed_at),
         "closed_by": letter.closed_by,
@@ -81,17 +80,13 @@ def whole_letter_record(
         "routing_key": envelope.routing_key,
         "content_type": envelope.content_type,
         "content_encoding": envelope.content_encoding,
-        "headers": {**envelope.headers, **_hidden_copies(envelope.headers)},
+        "headers": dict(envelope.headers),
         "properties": dict(envelope.properties),
         "body": base64.b64encode(envelope.body).decode("ascii"),
         "body_size": len(envelope.body),
+        "body_unread": linked.unread or None,
         "body_shown": shown_body(envelope.body) if has_unread_body(letter) else None,
     }
-
-
-def _hidden_copies(headers: Mapping[str, Any]) -> dict[str, str]:
-    # Celery writes the arguments into the headers once more, as text that nothing redacts.
-    return {name: REDACTED for name in ("argsrepr", "kwargsrepr") if headers.get(name)}
 
 
 def attempt_record(attempt: Attempt) -> dict[str, Any]:
@@ -104,7 +99,7 @@ def attempt_record(attempt: Attempt) -> dict[str, Any]:
 
 
 def group_record(group: Group, now: datetime) -> dict[str, Any]:
-    """A group of letters with the same fingerprint, and its marks at ``now``."""
+    """A group, and its marks at ``now``."""
     moments = ("first_seen_at", "last_seen_at", "status_at", "ignored_until", "regressed_at")
     return {
         **vars(group),
@@ -115,7 +110,7 @@ def group_record(group: Group, now: datetime) -> dict[str, Any]:
 
 
 def stats_record(stats: Stats) -> dict[str, Any]:
-    """The store at a glance. ``up_to_s`` is null for the ages above all bounds."""
+    """The numbers of the whole store. ``up_to_s`` is null for ages above the highest bound."""
     return {
         "depth": stats.depth,
         "oldest_open_at": _maybe_iso(stats.oldest_open_at),
@@ -165,7 +160,7 @@ def spool_file_record(file: SpoolFile) -> dict[str, Any]:
 
 
 def operation_record(operation: Operation) -> dict[str, Any]:
-    """An operation, with what became of its letters."""
+    """An operation, and the counts of its letters."""
     return {
         "id": operation.id,
         "state": operation.state.value,
@@ -185,7 +180,7 @@ def operation_record(operation: Operation) -> dict[str, Any]:
 
 
 def whole_operation_record(operation: Operation, sendings: Sequence[Sending]) -> dict[str, Any]:
-    """An operation with letters of it."""
+    """An operation with some of its letters."""
     return {
         **operation_record(operation),
         "sendings": [sending_record(sending) for sending in sendings],
@@ -193,7 +188,7 @@ def whole_operation_record(operation: Operation, sendings: Sequence[Sending]) ->
 
 
 def sending_record(sending: Sending) -> dict[str, Any]:
-    """What became of one letter in an operation."""
+    """A letter in an operation, and its outcome."""
     return {
         **vars(sending),
         "state": sending.state.value,
@@ -203,12 +198,12 @@ def sending_record(sending: Sending) -> dict[str, Any]:
 
 
 def change_record(change: Change) -> dict[str, Any]:
-    """A change of a letter's message by hand."""
+    """A manual change of a letter's message."""
     return {"at": iso(change.at), "who": change.who, "how": change.how, "diff": change.diff}
 
 
 def audit_record(row: AuditRow) -> dict[str, Any]:
-    """What an operator did."""
+    """An act of an operator."""
     return {**vars(row), "at": iso(row.at)}
 
 

@@ -1,4 +1,4 @@
-"""Text for people: hostile characters made visible, long things made short."""
+"""Text for people: hostile characters are escaped, long texts are shortened."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from os.path import commonprefix
 
-# Controls, escapes, direction overrides, invisible characters, line separators, lone surrogates:
-# what could move the cursor, colour the screen, or make a text read as another.
+# Controls, escapes, direction overrides, invisible characters, line separators, lone surrogates: they
+# could move the cursor, colour the screen, or disguise a text.
 _HOSTILE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -16,17 +16,17 @@ _HOSTILE = re.compile(
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BARS = "▁▂▃▄▅▆▇█"
 
-#: Characters of an id that a table on a terminal shows at least.
+#: The least number of characters of an id in a table.
 SHORT_ID = 8
 
 
 def visible(text: str) -> str:
-    """``text`` on one line, with every character that a terminal would act on written out."""
+    """``text`` on one line, with every character escaped that would control a terminal."""
     return _HOSTILE.sub(_written_out, text)
 
 
 def visible_lines(text: str) -> list[str]:
-    """The lines of ``text``, each as :func:`visible` makes it, tabs as blanks."""
+    """The lines of ``text``, each through :func:`visible`, with tabs as spaces."""
     return [visible(line.expandtabs(4)) for line in text.replace("\r\n", "\n").split("\n")]
 
 
@@ -41,7 +41,7 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line of ``text`` that says something."""
+    """The first line of ``text`` that is not empty."""
     return text.strip().partition("\n")[0].rstrip()
 
 
@@ -56,7 +56,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def byte_size(count: int) -> str:
-    """``count`` bytes in the unit that people would name: ``1.5 MB``."""
+    """``count`` bytes in a readable unit: ``1.5 MB``."""
     size = float(count)
     for unit in ("B", "kB", "MB"):
         if size < 1000:
@@ -66,17 +66,17 @@ def byte_size(count: int) -> str:
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """Beginnings of ``ids`` that are unique among them, :data:`SHORT_ID` characters at least."""
+    """Prefixes of ``ids`` that are unique among them, at least :data:`SHORT_ID` characters long."""
     needed = dict.fromkeys(ids, SHORT_ID)
     for neighbours in pairwise(sorted(needed)):
-        unique = len(commonprefix(neighbours)) + 1  # noqa: RUF071 - of characters, not of paths
+        unique = len(commonprefix(neighbours)) + 1  # noqa: RUF071 - a prefix of characters, not of paths
         for task_id in neighbours:
             needed[task_id] = max(needed[task_id], unique)
     return [task_id[: needed[task_id]] for task_id in ids]
 
 
 def sparkline(counts: Sequence[int]) -> str:
-    """``counts`` as a row of bars; the highest bar is the highest count, the lowest is none."""
+    """``counts`` as a row of bars; the highest bar is the highest count, the lowest is zero."""
     top = max(counts, default=0)
     return "".join(_BARS[_step(count, top, len(_BARS) - 1)] for count in counts)
 
@@ -87,5 +87,5 @@ def bar(count: int, top: int, width: int) -> str:
 
 
 def _step(count: int, top: int, steps: int) -> int:
-    # Rounded up: one is never drawn as none.
+    # Round up, so that 1 is never drawn as 0.
     return -(-count * steps // top) if top else 0

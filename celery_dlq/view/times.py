@@ -1,27 +1,57 @@
-"""Times and rates as people write them on a command line, and read them on a screen."""
+"""Read and write times, durations and rates in the notation of people."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
+
+#: A hundred years in seconds; every clock and database can add this to the current time.
+LONGEST_S = 36_500 * 86_400.0
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*([smh]))?", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
+class ScreenClock:
+    """The clock of the screens: this machine's clock, corrected by the store's clock once that is known.
+    Reading it never waits for a database, so Flower's event loop may do it."""
+
+    def __init__(
+        self, machine_now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    ) -> None:
+        self._machine_now, self._ahead = machine_now, timedelta()
+
+    def now(self) -> datetime:
+        """The current time."""
+        return self._machine_now() + self._ahead
+
+    def set_ahead(self, ahead: timedelta) -> None:
+        """Set how far the store's clock is ahead of this machine's."""
+        self._ahead = ahead
+
+
+#: One per process, because a screen shows one store.
+CLOCK = ScreenClock()
+
+
 def utc_now() -> datetime:
-    """The present moment; the only clock of the screens."""
-    return datetime.now(timezone.utc)
+    """The current time; screens use no other clock."""
+    return CLOCK.now()
+
+
+def is_span(text: str) -> bool:
+    """Whether ``text`` is a duration with a unit, such as ``2h``."""
+    return _SPAN.fullmatch(text.strip()) is not None
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """The moment that ``text`` names: ``2h`` (so long before ``now``), or an ISO-8601 date or time,
-    local unless it carries an offset. In UTC.
+    """The moment that ``text`` stands for, in UTC: ``2h`` (before ``now``), or an ISO 8601 date or time,
+    local unless it has an offset.
 
-    :raises ValueError: it is neither, or no calendar holds it.
+    :raises ValueError: the text is neither, or is out of range.
     """
     ago = _SPAN.fullmatch(text.strip())
     try:
@@ -30,70 +60,75 @@ def parse_moment(text: str, now: datetime) -> datetime:
         return _iso(text)
     except (ValueError, OverflowError, OSError) as error:
         raise ValueError(
-            f"{text!r} is no time; write 90m, 2h, 3d or 1w for so long ago, "
+            f"{text!r} is not a time; write 90m, 2h, 3d or 1w for a time ago, "
             "or ISO 8601 such as 2026-05-31 or 2026-05-31T08:00:00Z."
         ) from error
 
 
 def parse_ahead(text: str, now: datetime) -> datetime:
-    """The moment that ``text`` names: ``2h`` (so long after ``now``), or an ISO-8601 date or time, local
-    unless it carries an offset. In UTC.
+    """The moment that ``text`` stands for, in UTC: ``2h`` (after ``now``), or an ISO 8601 date or time, local
+    unless it has an offset.
 
-    :raises ValueError: it is neither, or is over already.
+    :raises ValueError: the text is neither, is in the past, or is too far ahead.
     """
     ahead = _SPAN.fullmatch(text.strip())
     moment = now + timedelta(seconds=parse_span(text)) if ahead else parse_point(text)
     if moment <= now:
-        raise ValueError(f"{text!r} is over already; write 2h, 3d or 1w, or a later time.")
+        raise ValueError(f"{text!r} is in the past; write 2h, 3d or 1w, or a later time.")
     return moment
 
 
 def parse_point(text: str) -> datetime:
-    """The moment that ``text`` names in ISO 8601, local unless it carries an offset. In UTC.
+    """The moment of an ISO 8601 text, in UTC; local unless it has an offset.
 
-    :raises ValueError: it names none, or no calendar holds it.
+    :raises ValueError: the text is not ISO 8601, or is out of range.
     """
     try:
         return _iso(text)
     except (ValueError, OverflowError, OSError) as error:
         raise ValueError(
-            f"{text!r} is no point in time; write ISO 8601 such as 2026-05-31T08:00:00Z."
+            f"{text!r} is not a time; write ISO 8601 such as 2026-05-31T08:00:00Z."
         ) from error
 
 
 def _iso(text: str) -> datetime:
-    # Before Python 3.11 fromisoformat() does not know Z.
+    # Before Python 3.11, fromisoformat() does not accept Z.
     read = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
     return read.astimezone(timezone.utc)
 
 
-def parse_span(text: str) -> float:
-    """Seconds of ``90s``, ``2m``, ``1.5h``, ``7d`` or ``1w``; a plain number is seconds.
+def parse_span(text: str, *, most_s: float = LONGEST_S) -> float:
+    """The seconds in ``90s``, ``2m``, ``1.5h``, ``7d`` or ``1w``; a plain number is seconds.
 
-    :raises ValueError: it is no length of time, or none at all.
+    :param most_s: the longest duration that is allowed.
+    :raises ValueError: the text is not a duration, or the duration is zero or too long.
     """
     bare = text.strip()
     match = _SPAN.fullmatch(bare if bare[-1:].isalpha() else f"{bare}s")
     seconds = float(match[1]) * _SECONDS[match[2].lower()] if match else 0.0
-    if not 0 < seconds <= timedelta.max.total_seconds():
-        raise ValueError(f"{text!r} is no length of time; write 30s, 2m, 1h or 7d.")
+    if not seconds > 0:
+        raise ValueError(f"{text!r} is not a duration; write 30s, 2m, 1h or 7d.")
+    if seconds > most_s:
+        raise ValueError(f"{text!r} is too long; write {duration(most_s)} or less.")
     return seconds
 
 
 def parse_rate(text: str) -> float:
     """Messages per second of ``50``, ``50/s``, ``300/m`` or ``1000/h``.
 
-    :raises ValueError: it is no rate, or zero.
+    :raises ValueError: the text is not a rate, or the rate is zero.
     """
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) / _SECONDS[(match[2] or "s").lower()] if match else 0.0
     if not 0 < rate < math.inf:
-        raise ValueError(f"{text!r} is no rate; write 50/s, 300/m, 1000/h, or 50 for 50 a second.")
+        raise ValueError(
+            f"{text!r} is not a rate; write 50/s, 300/m, 1000/h, or 50 for 50 per second."
+        )
     return rate
 
 
 def rate(per_second: float) -> str:
-    """``per_second`` as ``50/s``, ``20/m`` or ``3.6/h``: by the shortest unit that has a whole one."""
+    """``per_second`` as ``50/s``, ``20/m`` or ``3.6/h``: in the shortest unit in which it is at least 1."""
     units = ("s", "m", "h") if per_second else ("s",)
     unit = next((unit for unit in units if per_second * _SECONDS[unit] >= 1), units[-1])
     count = per_second * _SECONDS[unit]
@@ -101,8 +136,8 @@ def rate(per_second: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``seconds`` as ``0.5s``, ``45s``, ``3m`` or ``2d``: the largest unit that does not
-    round much away."""
+    """``seconds`` as ``0.5s``, ``45s``, ``3m`` or ``2d``: in the largest unit of which there are at least
+    two, or exactly one."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * size or seconds == size:
             return f"{int(seconds // size)}{unit}"
@@ -119,16 +154,16 @@ def age_names(ages: Mapping[float, int]) -> dict[str, int]:
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """How long ago ``moment`` was, or how far ahead it is."""
+    """How long ago ``moment`` was, or how far in the future it is."""
     seconds = (now - moment).total_seconds()
-    # Clocks of two machines differ; a second ahead is now.
+    # The clocks of two machines differ; less than a second counts as now.
     if abs(seconds) < 1:
         return "now"
     return f"in {duration(-seconds)}" if seconds < 0 else f"{duration(int(seconds))} ago"
 
 
 def local(moment: datetime) -> str:
-    """``moment`` on the clock of this machine."""
+    """``moment`` in the local time of this machine."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -1,4 +1,4 @@
-"""Which process this is, so that another one on the machine can tell whether it still lives."""
+"""The identity of a process, by which another process on the machine can tell whether it still runs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 
 
 def identity() -> str:
-    """What names this process among all that ran on this machine; empty where ``/proc`` is not."""
+    """A name of this process that no other process of this machine has, or had; empty without ``/proc``."""
     pid = os.getpid()
     place, started = _place(), _started(pid)
     return f"{place}:{pid}:{started}" if place and started else ""
 
 
 def lives(named: str) -> bool:
-    """Whether the process with this identity is known to run: on this machine, in the same namespace
-    of process ids. Of any other process nothing is known, and the answer is False."""
+    """Whether the process with this identity runs on this machine, in the same namespace of process ids.
+    False for any other process: nothing is known about it."""
     before, _, started = named.rpartition(":")
     pid = pid_of(named)
     return pid is not None and before == f"{_place()}:{pid}" and _started(pid) == started
 
 
 def pid_of(named: str) -> int | None:
-    """The process id in an identity; None when it is empty."""
+    """The process id in an identity; None if the identity is empty."""
     pid = named.rpartition(":")[0].rpartition(":")[2]
     return int(pid) if pid.isdigit() else None
 
 
 def pid_of_run(worker_pid: int | None) -> int:
-    """The process that a run was in, by what its pool said: the gevent pool names a greenlet by its
-    address instead. No system gives a process so high a number."""
+    """The id of the process that ran a task, from the id that its pool gave. The gevent pool gives the
+    address of the greenlet instead; no system gives a process a number this high."""
     return worker_pid if worker_pid and worker_pid < 1 << 31 else os.getpid()
 
 
@@ -42,7 +42,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """When the process started, in ticks since the machine did; empty when there is none."""
+    """When the process started, in ticks since the machine did; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

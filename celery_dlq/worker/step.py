@@ -1,4 +1,4 @@
-"""The consumer's bootstep: starts the writer with the worker and ties it to the event loop."""
+"""The bootsteps of capture: one ties it to a consumer and its event loop, and one ends it with the worker."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import sys
 from typing import Any
 
 from celery import bootsteps
+from celery.utils.log import get_logger
 
-from celery_dlq.worker.admission.breaker import Breaker
-from celery_dlq.worker.admission.copies import Copies
-from celery_dlq.worker.admission.gate import Gate
-from celery_dlq.worker.chord_headers import keep_chord_headers
+from celery_dlq.unpack import bound_decoders
+from celery_dlq.worker.capture import Capture
+from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
+from celery_dlq.worker.celery_quirks.last_results import read_last_results
+from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable
 from celery_dlq.worker.foreign.catch import Foreign
-from celery_dlq.worker.foreign.redis_items import catch_unreadable
-from celery_dlq.worker.green import GreenShutdown
-from celery_dlq.worker.recording.recorder import Recorder
-from celery_dlq.worker.recording.writer import Writer
+from celery_dlq.worker.request.handover import HandOver
+from celery_dlq.worker.uncaptured import gaps
+
+logger = get_logger(__name__)
 
 #: Seconds after which the interpreter lets another thread run, in a parent whose tasks run elsewhere.
 #: With Python's 0.005 the event loop waits that long for the writer after each of its socket calls;
@@ -24,83 +26,104 @@ from celery_dlq.worker.recording.writer import Writer
 SWITCH_INTERVAL_S = 0.001
 
 
+class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Runs in the worker's parent. It starts before all other steps and stops after them, when the pool has
+    been joined and no more letters come."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        # Before anything is started.
+        worker.app.dead_letter_queue.check_settings()
+
+    def include(self, parent: Any) -> bool:
+        """Take the first place among the worker's steps, which stop in the reverse order."""
+        parent.steps.insert(0, self)
+        return True
+
+    def start(self, worker: Any) -> None:
+        """Called when the worker is about to start."""
+        worker.app.dead_letter_queue.worker_starts(worker)
+
+    def stop(self, worker: Any) -> None:
+        """Called when the worker has shut down, for whatever reason."""
+        worker.consumer.dlq.close()
+        worker.app.dead_letter_queue.worker_ends(worker)
+
+    terminate = stop
+
+
 class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Runs in the worker's parent, once per connection to the broker."""
+    """Runs in the worker's parent. It is made once for a consumer, and started once for each connection to
+    the broker."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
-        consumer.app.dead_letter_queue.check_store_url()
-        # The app's modules are loaded by now, so what its rules and hooks name can be, too.
-        consumer.app.dead_letter_queue.check_rules()
-        consumer.app.dead_letter_queue.hooks.check()
-        consumer.app.dead_letter_queue.meter  # noqa: B018 - a missing extra is said now
+        _check(consumer.app)
+        self._capture: Capture = consumer.app.dead_letter_queue.new_capture()
+        consumer.dlq = self._capture
         # Before the pool's processes are made.
         keep_chord_headers(consumer.app)
-        # Other steps look at the consumer's handlers when they start; so this is the time.
-        Foreign(consumer, consumer.app.dead_letter_queue).join()
-        self._green = GreenShutdown(consumer)
-        self._green.join()
-        # Next to the pool, so that what the others let go is still kept from one that must be alone.
-        consumer.app.dead_letter_queue.deliveries.solitude.join(consumer)
-        # Behind all others, so that what they let go is still kept back when its circuit is open.
-        self._breaker: Breaker = consumer.app.dead_letter_queue.breaker
-        self._breaker.join(consumer, consumer.app.tasks.values())
-        # Behind the gate: what it holds and gives back need not be asked about.
-        self._copies: Copies = consumer.app.dead_letter_queue.copies
-        self._copies.join(consumer)
-        self._gate: Gate = consumer.app.dead_letter_queue.gate
-        self._gate.join(consumer)
+        # Celery's steps and strategies read the consumer's handlers when they start, before this step does.
+        foreign = Foreign(consumer, self._capture)
+        foreign.join()
+        enter_pool = HandOver(consumer, foreign.refuse).join()
+        self._capture.admission.join(consumer, enter_pool)
 
     def start(self, consumer: Any) -> None:
-        """The broker is connected."""
-        writer, _ = self._parts(consumer)
-        writer.start()
+        """Called when the broker is connected."""
+        self._capture.writer.start()
         catch_unreadable(consumer.task_consumer.channel)
-        self._gate.start()
-        self._breaker.start()
-        self._green.start()
+        self._capture.admission.start()
+        read_last_results(consumer.pool)
         if getattr(consumer.pool, "uses_semaphore", False):  # prefork: no task runs in this process
             _prefer_the_event_loop()
-            writer.employ(consumer.app.dead_letter_queue.scribe)
+            self._capture.writer.employ(self._capture.saver_process)
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
-        """The event loop is about to run; after a lost connection it is a new one."""
-        _, recorder = self._parts(consumer)
-        recorder.join_loop(hub)
+        """Called when the event loop is about to run; after a lost connection it is a new one."""
+        self._capture.recorder.join_loop(hub)
 
     def stop(self, consumer: Any) -> None:
-        """The connection is lost, or the worker shuts down."""
-        consumer.app.dead_letter_queue.deliveries.stop()
-        self._copies.stop()
-        self._green.stop()
-        self._gate.stop()
-        self._breaker.stop()
-        _, recorder = self._parts(consumer)
-        recorder.leave_loop()
+        """Called when the connection is lost, or the worker shuts down."""
+        self._capture.deliveries.stop()
+        self._capture.admission.stop()
+        self._capture.recorder.leave_loop()
 
     def info(self, consumer: Any) -> dict[str, Any]:
-        """What ``celery inspect stats`` shows of us."""
-        writer, _ = self._parts(consumer)
+        """What ``celery inspect stats`` shows of this package."""
         return {
             "dlq": {
-                "unwritten": writer.waiting,
-                **self._gate.status(),
-                **self._breaker.status(),
+                "unwritten": self._capture.writer.waiting,
+                **self._capture.gate.status(),
+                **self._capture.breaker.status(),
                 "hooks": consumer.app.dead_letter_queue.hooks.status(),
             }
         }
 
-    def _parts(self, consumer: Any) -> tuple[Writer, Recorder]:
-        queue = consumer.app.dead_letter_queue
-        return queue.writer, queue.recorder
+
+def _check(app: Any) -> None:
+    """Check what can be checked only when the app's modules are loaded, because its rules and hooks may name
+    their contents. Log a warning for each task that is not captured completely.
+
+    :raises SettingsError: a setting, rule or hook is wrong.
+    :raises MissingExtra: a setting needs a library that is not installed.
+    """
+    queue = app.dead_letter_queue
+    queue.check_store_url()
+    queue.check_rules()
+    queue.hooks.check()
+    queue.meter  # noqa: B018 - made now, so that a missing library is an error now
+    bound_decoders(queue.settings.unpacked_max_size)
+    for gap in gaps(app):
+        logger.warning("task %s: %s", gap.task, gap.why)
 
 
 def _prefer_the_event_loop() -> None:
-    """Set the interpreter up for a process whose one busy thread is its event loop."""
+    """Tune the interpreter for a process whose one busy thread is its event loop."""
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
     if not gc.get_freeze_count():
-        # Letters that wait for their commit outlive the young generations, and each few hundred of them
-        # would have the collector walk through all modules that the worker has ever loaded.
+        # Letters that wait for their commit outlive the young generations. Without this, the collector would
+        # walk through all modules of the worker once for every few hundred letters.
         gc.freeze()

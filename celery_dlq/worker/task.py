@@ -1,9 +1,10 @@
-"""The task's side: runs the body, and hands what it raised to the judge."""
+"""The base class of tasks: runs the body, and answers the exception that it raised."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -12,25 +13,29 @@ from celery.exceptions import Ignore, Reject, Retry
 
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.errors import AsyncTaskError, SettingsError
+from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
-from celery_dlq.states import Reason, Verdict
 from celery_dlq.worker.admission.circuit_key import check_key
+from celery_dlq.worker.body.answer import answer
 from celery_dlq.worker.body.budgeting import budget_of, counted, spend_on_own_retry
-from celery_dlq.worker.body.ending import Ended, Refused, Tracer, guarded, here
-from celery_dlq.worker.body.judge import answer, own_rules, unsent
+from celery_dlq.worker.body.ending import FINISHED, here
+from celery_dlq.worker.body.judge import own_rules
+from celery_dlq.worker.body.outage import limit_of_own_retry
 from celery_dlq.worker.body.parking import long_wait
+from celery_dlq.worker.body.publishing import must_be_sent, note_sent
+from celery_dlq.worker.body.refusal import Refused, note_refused, unpublished
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
+    Judged,
     cause_of,
     headers_of_retry,
+    judged_for,
     policy_of,
-    sendable,
 )
+from celery_dlq.worker.body.tracing import Tracer, reporting
+from celery_dlq.worker.celery_quirks.short_countdowns import sendable
 from celery_dlq.worker.wiring import Wiring
-
-# An enum looks its members up anew each time.
-_FINISHED = Ended.FINISHED
 
 #: Options with the name and the allowed values of a setting.
 _CHECKED_OPTIONS = (
@@ -47,7 +52,7 @@ class _FromSettings:
         self._read = read
 
     def __get__(self, task: object, owner: type[DLQTask]) -> Any:
-        return self._read(owner.dlq.settings if owner.dlq else Settings())
+        return self._read(owner.dlq.task_settings if owner.dlq else Settings())
 
 
 class DLQTask(Task):  # type: ignore[misc]
@@ -60,12 +65,12 @@ class DLQTask(Task):  # type: ignore[misc]
     schedule; an explicit ``self.retry()`` is respected.
     """
 
-    #: Puts an app's parts together; set by :mod:`celery_dlq.queue`, which this room may not import.
+    #: Puts an app's parts together; set by :mod:`celery_dlq.api.queue`, which this room may not import.
     wire: ClassVar[Callable[[Any], Wiring]]
     #: The wiring of the app that the task is bound to.
     dlq: ClassVar[Wiring | None] = None
 
-    Request = "celery_dlq.worker.request:DLQRequest"
+    Request = "celery_dlq.worker.request.request:DLQRequest"
 
     max_retries = _FromSettings(lambda settings: settings.max_attempts - 1)
     retry_backoff = _FromSettings(lambda settings: settings.retry_base)
@@ -86,12 +91,12 @@ class DLQTask(Task):  # type: ignore[misc]
     dlq_retry_budget_floor = _FromSettings(lambda settings: settings.retry_budget_floor)
     #: Transient failures after which its messages are parked instead of run; 0 for never.
     dlq_breaker_failures = _FromSettings(lambda settings: settings.breaker_failures)
-    #: Seconds within which they count.
+    #: Seconds within which these failures count.
     dlq_breaker_window = _FromSettings(lambda settings: settings.breaker_window)
-    #: Seconds until one message is tried.
+    #: Seconds after which one message is tried.
     dlq_breaker_recovery = _FromSettings(lambda settings: settings.breaker_recovery)
-    #: What parts its messages, such as a customer: a format over the arguments, or a function that is
-    #: called with them. None for one circuit for all.
+    #: The key of a message's circuit, such as a customer: a format over the arguments, or a function that is
+    #: called with them. None for one circuit for all messages.
     dlq_breaker_key: str | Callable[..., Any] | None = None
     #: Rules of this task, asked before the app's.
     dlq_rules: Sequence[Rule] = ()
@@ -100,27 +105,31 @@ class DLQTask(Task):  # type: ignore[misc]
 
     #: Celery's tracer of this task, once a worker has made it.
     _trace: Tracer | None = None
-    #: What its retries may still be in this process, once a worker runs it; None where there is no limit.
+    #: The retries that it may still make in this process, once a worker runs it; None for no limit.
     _budget: RetryBudget | None = None
     #: Whether no class between this one and Task overrides ``__call__``.
     _runs_directly: ClassVar[bool] = True
-    #: This task's classifier, and the options that it was made of.
+    #: Whether a class of the user overrides ``apply_async``.
+    _sends_itself: ClassVar[bool] = False
+    #: This task's classifier, and the options that the classifier was made of.
     _classifier_of: tuple[tuple[object, ...], Classifier] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         after = cls.__mro__[cls.__mro__.index(DLQTask) + 1 :]
         cls._runs_directly = next(base for base in after if "__call__" in vars(base)) is Task
+        users = (base for base in cls.__mro__ if base not in (DLQTask, Task))
+        cls._sends_itself = any("apply_async" in vars(base) for base in users)
 
     def _set_trace(self, tracer: Tracer | None) -> None:
-        # A lost connection makes the tracer anew; what was spent stays spent.
+        # After a lost connection Celery makes another tracer, but the budget stays spent.
         self._budget = self._budget or budget_of(self)
-        self._trace = tracer and guarded(counted(tracer, self._budget))
+        self._trace = tracer and reporting(counted(tracer, self._budget))
 
     def _del_trace(self) -> None:
         del self._trace
 
-    #: What the last run of a body came to rides on what this returns to the worker's parent.
+    #: Its result carries the end of the run to the worker's parent.
     __trace__ = property(attrgetter("_trace"), _set_trace, _del_trace)
 
     @classmethod
@@ -133,12 +142,28 @@ class DLQTask(Task):  # type: ignore[misc]
             )
         bound = super().bind(app)
         if cls.reject_on_worker_lost is None:
-            # Neither the task nor the app's configuration says. It bears on acks_late tasks only, and
-            # dlq_max_deliveries bounds what plain Celery would deliver without end.
+            # Neither the task nor the app's configuration sets it. It has an effect on acks_late tasks only,
+            # and dlq_max_deliveries limits the deliveries, which have no limit in plain Celery.
             cls.reject_on_worker_lost = True
         cls._check_options()
         cls.dlq = cls.wire(app)
         return bound
+
+    def apply_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Celery's ``apply_async``. Invalid ``dlq_*`` settings are logged, not raised."""
+        if self.dlq is not None:  # None for an instance of a class that is not registered
+            self.dlq.report_settings()
+        return super().apply_async(*args, **kwargs)
+
+    def start_strategy(self, app: Any, consumer: Any, **kwargs: Any) -> Any:
+        """Called by each consumer of a worker, once per connection to the broker."""
+        # Producers do not pay for the worker's side.
+        from celery_dlq.worker.batches import take_over
+        from celery_dlq.worker.request.classes import bound
+
+        take_over(self, consumer)
+        with bound(self, consumer):
+            return super().start_strategy(app, consumer, **kwargs)
 
     @classmethod
     def _check_options(cls) -> None:
@@ -176,11 +201,11 @@ class DLQTask(Task):  # type: ignore[misc]
                 raise
             raise instead from exc
         if not request.is_eager:
-            here.ending = _FINISHED
+            here.ending = FINISHED
         return result
 
     def classify(self, exc: BaseException) -> Decision | Verdict | str | None:
-        """Override to judge an exception yourself: return a verdict, or None to let the rules."""
+        """Override to judge an exception yourself: return a verdict, or None to leave it to the rules."""
         return None
 
     def retry(
@@ -198,15 +223,18 @@ class DLQTask(Task):  # type: ignore[misc]
         unless the task sets ``default_retry_delay``."""
         request, waiting = self.request, None
         if not request.called_directly and not request.is_eager and not self._built_in:
-            judged = "_dlq_decision" in vars(request)
-            if not judged:  # the judge has asked already
+            judged = judged_for(request)
+            # Only a retry that ends the run can travel to the worker's parent with its end.
+            ends_the_run = throw or judged is not None
+            if judged is None:
+                max_retries, free = limit_of_own_retry(self, request, exc, max_retries)
                 spend_on_own_retry(self, request, exc, max_retries)
+                judged = Judged(ASKED_FOR, free)
             if not eta and countdown is None and not self._declares("default_retry_delay"):
                 countdown = policy_of(self).backoff(request.retries + 1)
             countdown = sendable(self.app, countdown)
-            options["headers"] = headers_of_retry(request, exc, countdown, options)
-            # Only what ends the run can be handed to the worker's parent with its end.
-            waiting = long_wait(self, eta, countdown) if throw or judged else None
+            options["headers"] = headers_of_retry(request, exc, countdown, options, judged)
+            waiting = long_wait(self, eta, countdown) if ends_the_run else None
         if waiting is None:
             return self._celerys_retry(
                 exc, args, kwargs, exc, throw, eta, countdown, max_retries, **options
@@ -220,18 +248,26 @@ class DLQTask(Task):  # type: ignore[misc]
 
     def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
         request = self.request
+        by_celery = not self._sends_itself or request.called_directly or request.is_eager
         try:
-            return super().retry(*args, **options)
+            with nullcontext() if by_celery else must_be_sent(str(self.name)):
+                return super().retry(*args, **options)
         except (Retry, Ignore):
             raise
         except Reject as rejected:
-            request._dlq_unsent = unsent(request, cause_of(exc), ASKED_FOR, rejected)
+            why = unpublished(rejected)
+            note_refused(request, Refused(rejected, cause_of(exc), Reason.REJECTED, why))
             raise
         except Exception as exhausted:
-            request._dlq_refused = Refused(exhausted, Reason.EXHAUSTED)
+            note_refused(request, Refused(exhausted, exhausted, Reason.EXHAUSTED))
             raise
 
-    # Underscored names are read by the modules beside this one, too: a task's public names are the user's.
+    def _get_exec_options(self) -> Any:
+        # Celery's apply_async() asks for them when it is about to send.
+        note_sent(str(self.name))
+        return super()._get_exec_options()
+
+    # Other modules of the worker read these underscored names, too: a task's public names are the user's.
 
     @property
     def _built_in(self) -> bool:

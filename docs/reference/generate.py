@@ -1,7 +1,7 @@
 """Writes the generated parts of the documentation: ``python docs/reference/generate.py``.
 
-A generated part stands between ``<!-- begin: name -->`` and ``<!-- end: name -->``. What is around it
-is written by hand. ``tests/test_docs.py`` fails when a part is not as it would be generated.
+A generated part stands between ``<!-- begin: name -->`` and ``<!-- end: name -->``. The rest of the
+page is written by hand. ``tests/test_docs.py`` fails if a part is outdated.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def parts() -> dict[str, dict[str, str]]:
 
 
 def generated(text: str, contents: dict[str, str]) -> str:
-    """``text`` with its generated parts made anew.
+    """``text`` with its parts generated again.
 
     :raises ValueError: a part has no place in the text.
     """

@@ -1,4 +1,4 @@
-"""A real Chromium before a real Flower, with a real worker, on Redis and PostgreSQL."""
+"""A real Chromium, a real Flower and a real worker, on Redis and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from flower_process import end_flower
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -20,12 +19,12 @@ from playwright.sync_api import (
     expect,
     sync_playwright,
 )
-from ports import free_port
 from project import Project, wait_for
-from sqlalchemy import Connection, delete
+from support.databases import delete_all
+from support.flower_process import end_flower
+from support.ports import free_port
 
-from celery_dlq.states import State
-from celery_dlq.store import tables
+from celery_dlq.model.states import State
 from celery_dlq.store.base import AuditRow
 
 HERE = Path(__file__).parent
@@ -46,8 +45,7 @@ USER, PASSWORD = "ann", "secret"
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser. Not for longer than a module: its event loop counts as running, so that other tests
-    could run none of theirs."""
+    """The browser of one module. While it runs, no other test can run an event loop."""
     if not shutil.which(CHROMIUM):
         message = f"no browser at {CHROMIUM}: apt-get install chromium"
         pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
@@ -61,12 +59,12 @@ def chromium() -> Iterator[Browser]:
 
 
 class Shop(Project):
-    """An app with workers, and a Flower over it."""
+    """An app with workers, and its Flower."""
 
     RESOLVED = State.RESOLVED
 
     def die(self, task: str, *args: object, **kwargs: object) -> str:
-        """Have a message die; returns its id."""
+        """Send a task that dies; returns its id."""
         task_id: str = self.app.send_task(task, args, kwargs).id
         self.sent.append(task_id)
         self.wait_for_letter(task_id)
@@ -74,7 +72,7 @@ class Shop(Project):
 
     def audited(self, act: str) -> AuditRow:
         """The latest act of this name."""
-        [row, *_] = self.dlq.store.audit(act=act).rows
+        [row, *_] = self.dlq.store.audit.find(act=act).rows
         return row
 
     def start_flower(self, *options: str, **environ: str) -> Flower:
@@ -93,13 +91,13 @@ class Shop(Project):
 
 
 class Flower:
-    """A Flower under way."""
+    """A running Flower."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, url: str) -> None:
         self.process, self.log, self.url = process, log, url
 
     def answers(self) -> bool:
-        """Whether somebody listens."""
+        """Whether the port accepts connections."""
         assert self.process.poll() is None, self.log.read_text()
         host, port = self.url.removeprefix("http://").split(":")
         try:
@@ -134,17 +132,12 @@ def shop(
 def _empty_store(request: pytest.FixtureRequest) -> None:
     """Each test begins with no letters."""
     shop: Shop = request.getfixturevalue("shop")
-
-    def delete_rows(connection: Connection) -> None:
-        for table in tables.metadata.tables.values():
-            connection.execute(delete(table))
-
-    shop.dlq.store.database.write(delete_rows)
+    delete_all(shop.dlq.store.database)
 
 
 @pytest.fixture(scope="module")
 def flower(shop: Shop) -> Iterator[Flower]:
-    """A Flower that asks who somebody is."""
+    """A Flower with authentication."""
     flower = shop.start_flower(f"--basic_auth={USER}:{PASSWORD}")
     yield flower
     flower.stop()
@@ -152,7 +145,7 @@ def flower(shop: Shop) -> Iterator[Flower]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens pages, each in a browser of its own as it were."""
+    """Opens pages, each in a browser context of its own."""
     contexts: list[BrowserContext] = []
 
     def open_page(url: str, **options: object) -> Page:
@@ -167,7 +160,7 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture
 def logged_in() -> dict[str, object]:
-    """How a browser is opened that has logged in."""
+    """The options of a browser context that has logged in."""
     return {"http_credentials": {"username": USER, "password": PASSWORD}}
 
 
@@ -175,7 +168,7 @@ def logged_in() -> dict[str, object]:
 def page(
     open_page: Callable[..., Page], flower: Flower, logged_in: dict[str, object]
 ) -> Iterator[Page]:
-    """A page of somebody who has logged in. What goes wrong on it, or goes elsewhere, fails the test."""
+    """A page of a logged-in user. An error on it, or a request to another site, fails the test."""
     page = open_page(flower.url, **logged_in)
     troubles = watch(page, flower.url)
     yield page
@@ -183,7 +176,7 @@ def page(
 
 
 def _is_trouble(said: ConsoleMessage) -> bool:
-    # That a page has the status of an error is noted there, too.
+    # The console also reports pages whose status is an error, which tests expect.
     return said.type == "error" and not said.text.startswith("Failed to load resource")
 
 
@@ -192,7 +185,7 @@ def _is_missing(answer: Response) -> bool:
 
 
 def watch(page: Page, home: str) -> list[str]:
-    """What goes wrong in ``page`` from now on."""
+    """The errors in ``page`` from now on."""
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(f"script: {error}"))
     page.on("console", lambda said: _is_trouble(said) and troubles.append(said.text))

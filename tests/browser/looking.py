@@ -1,4 +1,4 @@
-"""Looking at pages: screenshots for people, and what has to hold of every page."""
+"""Screenshots of pages, and checks of every page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOKS = {
 
 
 def look_at(page: Page, name: str) -> None:
-    """Take screenshots of a page, light, dark and on a phone. None of it may be wider than the window."""
+    """Take screenshots of a page: light, dark and on a phone. No page may be wider than the window."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for look, (colours, size) in LOOKS.items():
         page.emulate_media(color_scheme=colours, reduced_motion="reduce")
@@ -35,7 +35,7 @@ def look_at(page: Page, name: str) -> None:
 
 
 def reload_until(page: Page, found: Locator, count: int = 1) -> None:
-    """Load a page again until so many are there: Flower shows what it read a moment ago."""
+    """Reload a page until it shows this many, because Flower caches its data for a moment."""
 
     def is_so() -> bool:
         page.reload()
@@ -45,11 +45,11 @@ def reload_until(page: Page, found: Locator, count: int = 1) -> None:
 
 
 def appears(page: Page, selector: str, text: str) -> None:
-    """Load a page again until this text is there."""
+    """Reload a page until this text appears."""
     reload_until(page, page.locator(selector, has_text=text))
 
 
 def is_locked(page: Page) -> bool:
-    """Whether the page says that nothing can be changed here, and offers nothing to do so."""
+    """Whether the page says that it makes no changes, and offers no buttons."""
     expect(page.locator("#dlq-locked")).to_be_visible()
     return not page.locator(".dlq form[method=post], .dlq button[formaction]").count()

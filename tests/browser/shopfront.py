@@ -1,4 +1,4 @@
-"""The app that the browser tests look at: its workers and its Flower import it."""
+"""The app of the browser tests; its workers and its Flower import it."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from queues import queue_settings
 
 from celery_dlq import DLQTask
 from celery_dlq.flower.pages import letters
-from celery_dlq.store import search
+from celery_dlq.store.letters import pages
 
 app = Celery("shopfront", broker=os.environ["PROJ_BROKER"], backend=os.environ["PROJ_BACKEND"])
 app.conf.update(
@@ -26,7 +26,7 @@ app.conf.update(
 
 if "PROJ_SEARCH_STEP" in os.environ:
     # As if there were a million letters: a page looks at so few of them.
-    search.STEP, letters.SEARCH_PATIENCE_S = int(os.environ["PROJ_SEARCH_STEP"]), 0
+    pages.STEP, letters.SEARCH_PATIENCE_S = int(os.environ["PROJ_SEARCH_STEP"]), 0
 
 #: The warehouse answers once this file is there.
 FIXED = Path(os.environ["PROJ_FIXED"])
@@ -38,7 +38,7 @@ class UnknownCurrency(ValueError):
 
 @app.task(base=DLQTask, name="shop.charge")
 def charge(order_id, currency="EUR", card_number=None):
-    """Fails until its arguments are mended."""
+    """Fails until its arguments are fixed."""
     if currency not in ("EUR", "USD"):
         raise UnknownCurrency(f"order {order_id}: no currency {currency!r}")
 

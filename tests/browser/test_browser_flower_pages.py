@@ -1,4 +1,4 @@
-"""What is seen of dead letters on Flower's own pages, in a real browser."""
+"""Dead letters on Flower's own pages, in a real browser."""
 
 import pytest
 from looking import look_at, reload_until
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def seen(shop, page):
-    """A dead letter whose events Flower has got: it hears them only some time after it has started."""
+    """A dead letter whose events Flower has received; it receives them only some time after it starts."""
     letters = []
 
     def is_seen():
@@ -33,7 +33,7 @@ def test_tasks_are_shown_as_dead_lettered_and_can_be_filtered(shop, page, seen):
     expect(badge(page, seen)).to_have_text("DEAD-LETTERED")
 
 
-def test_a_task_leads_to_its_letter_and_the_letter_back(shop, page, seen):
+def test_a_task_links_to_its_letter_and_back(shop, page, seen):
     page.goto(f"/task/{seen}")
     way = page.get_by_role("link", name="Dead letter (dead)")
     expect(way).to_be_visible()

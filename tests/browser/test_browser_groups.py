@@ -1,4 +1,4 @@
-"""What an operator does with groups, in a real browser."""
+"""Work with groups in a real browser."""
 
 import pytest
 from looking import appears, look_at, reload_until
@@ -23,7 +23,7 @@ def expect_status(page: Page, status: str) -> None:
     expect(page.locator("#dlq-state")).to_have_text(status)
 
 
-def test_a_group_is_ignored_until_it_is_back(shop, page):
+def test_an_ignored_group_comes_back(shop, page):
     for number in range(3):
         shop.die("shop.ship", number)
     shop.die("shop.charge", 3, currency="EUX")
@@ -35,7 +35,7 @@ def test_a_group_is_ignored_until_it_is_back(shop, page):
     fingerprint = open_group(page, "ship")
     expect_status(page, "new")
     look_at(page, "group")
-    page.get_by_label("Letters more").fill("2")
+    page.get_by_label("More letters").fill("2")
     page.locator("#dlq-ignore").click()
     expect_status(page, "ignored")
     page.goto("/dead-letters/groups")
@@ -53,7 +53,7 @@ def test_a_group_is_ignored_until_it_is_back(shop, page):
     assert shop.audited("ignore").who == "ann (flower)"
 
 
-def test_a_resolved_group_is_back_with_the_next_letter(shop, page):
+def test_the_next_letter_reopens_a_resolved_group(shop, page):
     shop.die("shop.charge", 6, currency="EUX")
     fingerprint = open_group(page, "charge")
     page.locator("#dlq-resolve").click()

@@ -1,11 +1,11 @@
-"""What an operator does with letters, in a real browser."""
+"""Work with letters in a real browser."""
 
 import re
 
 import pytest
-from factories import attempt, letter
 from looking import is_locked, look_at
 from playwright.sync_api import Page, expect
+from support.factories import attempt, letter
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -14,7 +14,7 @@ def rows(page: Page):
     return page.locator("#dlq-letters tbody tr")
 
 
-def test_a_letter_is_found_mended_sent_back_and_seen_to_succeed(shop, page):
+def test_a_letter_is_found_edited_sent_back_and_succeeds(shop, page):
     bad = shop.die("shop.charge", 17, currency="EUX", card_number="4242-s3cret")
     shop.die("shop.ship", 18)
     page.goto("/dead-letters/letters")
@@ -50,7 +50,7 @@ def test_a_letter_is_found_mended_sent_back_and_seen_to_succeed(shop, page):
     assert shop.letter(bad).closed_reason == "redrive 1 succeeded"
 
 
-def test_letters_that_are_ticked_are_discarded_when_their_number_is_typed(shop, page):
+def test_selected_letters_are_discarded_after_their_number_is_typed(shop, page):
     ids = [shop.die("shop.invoice", number) for number in range(3)]
     page.goto("/dead-letters/letters?task=invoice")
     for task_id in ids[:2]:
@@ -59,7 +59,7 @@ def test_letters_that_are_ticked_are_discarded_when_their_number_is_typed(shop, 
     expect(page.get_by_role("heading", name="Discard 2 letters")).to_be_visible()
     look_at(page, "discard")
 
-    page.get_by_label("Why nobody needs them").fill("test orders")
+    page.get_by_label("Why they are not needed").fill("test orders")
     page.locator("#dlq-number").fill("3")
     page.locator("#dlq-confirm").click()
     expect(page.get_by_role("alert")).to_contain_text("you typed 3. Nothing was changed")
@@ -88,8 +88,8 @@ def test_a_hostile_letter_is_text(shop, page):
     look_at(page, "letter-hostile")
 
 
-def test_a_search_goes_on_by_itself_until_something_is_found(shop, open_page, logged_in):
-    shop.dlq.store.save(
+def test_a_search_continues_until_it_finds_something(shop, open_page, logged_in):
+    shop.dlq.store.letters.save(
         [
             letter(f"{n:02}", attempt(minutes=n), message="the needle" if n == 3 else "hay")
             for n in range(12)
@@ -106,20 +106,20 @@ def test_a_search_goes_on_by_itself_until_something_is_found(shop, open_page, lo
         page.get_by_label("Select all on this page").check()
         expect(page.get_by_label("Select 03")).to_be_checked()
         look_at(page, "letters-searched")
-        page.get_by_role("link", name="Search further").click()
-        expect(page.locator(".dlq-empty")).to_have_text("No further letters match.")
+        page.get_by_role("link", name="Continue the search").click()
+        expect(page.locator(".dlq-empty")).to_have_text("No more letters match.")
         expect(page.locator("#dlq-searched")).to_have_count(0)
     finally:
         flower.stop()
 
 
-def test_filters_that_make_no_sense_say_what_does(page):
+def test_invalid_filters_are_refused_with_suggestions(page):
     page.goto("/dead-letters/letters?since=nonsense")
     expect(page.get_by_role("alert")).to_contain_text("nonsense")
     look_at(page, "letters-nonsense")
 
 
-def test_what_can_be_read_can_be_read_without_scripts(shop, flower, open_page, logged_in):
+def test_pages_work_without_scripts(shop, flower, open_page, logged_in):
     task_id = shop.die("shop.ship", 20)
     page = open_page(flower.url, java_script_enabled=False, **logged_in)
     page.goto("/dead-letters/letters?task=ship")
@@ -133,7 +133,7 @@ def test_without_a_password_nothing_is_shown(flower, open_page):
         assert page.request.get(address).status == 401
 
 
-def test_a_flower_that_asks_nobody_who_they_are_changes_nothing(shop, open_page):
+def test_a_flower_without_authentication_makes_no_changes(shop, open_page):
     task_id = shop.die("shop.ship", 21)
     open_to_all = shop.start_flower()
     try:

@@ -9,7 +9,7 @@ import pytest
 from celery.contrib.testing import mocks
 
 from celery_dlq import DeadLetterQueue, DLQTask
-from celery_dlq.worker.request import DLQRequest
+from celery_dlq.worker.request.request import DLQRequest
 
 
 class _InstantRecorder:
@@ -31,7 +31,10 @@ class _InstantRecorder:
 class _InstantQueue(DeadLetterQueue):
     """Needs no store."""
 
-    recorder = _InstantRecorder()
+    def new_capture(self):
+        capture = super().new_capture()
+        capture.__dict__["recorder"] = _InstantRecorder()
+        return capture
 
 
 def _readable(make):

@@ -33,6 +33,8 @@ EXPECTED_DIFFERENCES: dict[str, tuple[str, ...]] = {
         "t/unit/tasks/test_tasks.py::test_apply_task::"
         "test_autoretry_shared_retry_kwargs_not_mutated_by_max_retries_override",
     ),
+    "a retry that the task's own apply_async() does not send is rejected, and becomes a letter; the"
+    " test's only counts its calls": (f"{_RETRIES}test_retry_not_eager",),
     "a SystemExit raised in a worker is the task's failure; with Celery it ends the pool process": (
         "t/unit/tasks/test_trace.py::test_trace::test_trace_SystemExit",
         "t/unit/worker/test_request.py::test_trace_task::test_process_cleanup_BaseException",

@@ -1,4 +1,4 @@
-"""Where each task that was sent has ended, and whether it may have ended there."""
+"""Finds where each task that was sent has ended, and whether that is right."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chaos.kinds import DONE, DROPPED
 from chaos.ledger import FINISHED, IGNORED, STARTED, Row
 from chaos.producer import Sent
 
 from celery_dlq import DeadLetter, Filter
+from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.spool import Record, decode, find_record
-from celery_dlq.states import OPEN_STATES, Reason, State
-from celery_dlq.store.base import Store
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 #: An end that no worker can know of: the message was lost between the broker and a worker. See
 #: "What can still be lost" in docs/operations.md.
 SWALLOWED = "swallowed by the transport"
-#: What the writer says when neither store nor spool took a letter; the letter follows.
+#: The writer's words when neither store nor spool accepted a letter; the letter follows.
 _LAST_RESORT = "dead letter neither stored nor spooled"
 #: How a letter of poison names each delivery that did not end.
 _DELIVERY = re.compile(r"delivery (\d+) started")
@@ -30,7 +32,7 @@ _DELIVERY = re.compile(r"delivery (\d+) started")
 
 @dataclass(frozen=True)
 class Case:
-    """All that is known of one task."""
+    """Everything known about one task."""
 
     sent: Sent
     rows: Sequence[Row]
@@ -49,13 +51,13 @@ class Case:
 
     @property
     def deliveries(self) -> int:
-        """How often its message was handed out, as far as the rows tell: what came back before it first
+        """How often its message was handed out, as far as the rows show: one that came back before it first
         began had been handed out once already."""
         return self.starts + bool(self.rows and self.rows[0].redelivered)
 
     @property
     def ran_on(self) -> bool:
-        """Whether it began again after its work was done, of another delivery, and did not end."""
+        """Whether it began again after its work was done, because of another delivery, and did not end."""
         return self.came_again and bool(self.rows) and self.rows[-1].what == STARTED
 
     @property
@@ -65,7 +67,7 @@ class Case:
 
     @property
     def end(self) -> str | Reason | None:
-        """Where it ended; None is a loss."""
+        """Where it ended; None if it was lost."""
         if self.open_letter is not None:
             return self.open_letter.reason
         if self.finishes:
@@ -81,9 +83,9 @@ class Case:
 
 
 def complaint(case: Case, deliveries: int) -> str | None:
-    """What is wrong with how ``case`` ended; None when nothing is.
+    """What is wrong with the end of ``case``; None if it is right.
 
-    :param deliveries: after so many a message that kills its worker is given up.
+    :param deliveries: the number after which a message that kills its worker becomes a letter.
     """
     kind, end = case.sent.kind, case.end
     if end is None:
@@ -106,14 +108,14 @@ def _excused(case: Case, deliveries: int) -> bool:
         return False
     if letter.reason is Reason.POISON:
         # Its process was killed under it that often, though not by itself. Once that may have been after
-        # it was handed the task and before the body's first line: then only the letter tells of it.
-        return case.deliveries >= deliveries - (_told(letter) >= deliveries)
+        # it was handed the task and before the body's first line: then only the letter names it.
+        return case.deliveries >= deliveries - (_last_named(letter) >= deliveries)
     refused = "the retry could not be published" in letter.explanation.evidence
     return letter.reason is Reason.REJECTED and case.sent.kind.retries and refused
 
 
-def _told(letter: DeadLetter) -> int:
-    """The number of the last delivery that the letter tells of."""
+def _last_named(letter: DeadLetter) -> int:
+    """The number of the last delivery that the letter names."""
     return max(map(int, _DELIVERY.findall(letter.explanation.evidence)), default=0)
 
 
@@ -133,7 +135,7 @@ def stored(store: Store) -> dict[str, DeadLetter]:
     """All letters of the store, without their messages."""
     found, after = dict[str, DeadLetter](), None
     while True:
-        page = store.find(Filter(states=frozenset(State)), limit=500, after=after)
+        page = store.letters.find(Filter(states=frozenset(State)), limit=500, after=after)
         found.update({letter.task_id: letter for letter in page.letters})
         after = page.next
         if after is None:
@@ -141,14 +143,14 @@ def stored(store: Store) -> dict[str, DeadLetter]:
 
 
 def kept_elsewhere(spooled: Iterable[Path], logs: Iterable[Path]) -> dict[str, DeadLetter]:
-    """Letters that wait in a spool file, or stand in a worker's log, to be brought back."""
+    """Letters that wait in a spool file or a worker's log to be brought back."""
     found = [record for path in spooled for record in _spooled(path)]
     found += [record for log in logs for record in last_resort(log)]
     return {record.task_id: record for record in found if isinstance(record, DeadLetter)}
 
 
 def last_resort(log: Path) -> list[Record]:
-    """What a worker could write nowhere but into its log."""
+    """The letters that a worker could write only into its log."""
     with log.open(errors="replace") as lines:
         return _records(find_record, (line for line in lines if _LAST_RESORT in line))
 
@@ -165,14 +167,14 @@ def _word(end: str | Reason) -> str:
 def _spooled(path: Path) -> list[Record]:
     try:
         return _records(decode, path.read_bytes().splitlines())
-    except FileNotFoundError:  # drained meanwhile
+    except FileNotFoundError:  # drained since
         return []
 
 
 def _records(read: Callable[[Any], Record | None], lines: Iterable[Any]) -> list[Record]:
     found = []
     for line in lines:
-        # A line that is being written, or whose writer was killed over it, is no record yet.
+        # A line that is still being written, or whose writer was killed, is not a record.
         with contextlib.suppress(ValueError):
             found.append(read(line))
     return [record for record in found if record is not None]

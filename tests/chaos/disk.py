@@ -31,7 +31,7 @@ class Disk:
             ) from error
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Fill it."""
         with self._ballast.open("ab", buffering=0) as file:
             try:
                 while True:
@@ -40,7 +40,7 @@ class Disk:
                 return
 
     def clear(self) -> None:
-        """Give the room back."""
+        """Make it empty again."""
         self._ballast.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Disk:
 
 
 def _leave_mounts() -> None:
-    """From now on, what this process and its children mount is theirs, and gone with the last of them."""
+    """Keep the mounts of this process and its children to themselves; they are gone with the last of them."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     _run("mount", "--make-rprivate", "/")

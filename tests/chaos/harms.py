@@ -1,4 +1,4 @@
-"""What is done to the workers, the broker, the store and the disk, and how often."""
+"""The harm that is done to the workers, the broker, the store and the disk, and how often."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from chaos.disk import Disk
 from chaos.servers import Server
 from chaos.workers import Worker, Workers
 
-#: The run that :attr:`Harm.times` is meant for, in seconds.
+#: The length of the run for which :attr:`Harm.times` is meant, in seconds.
 FULL_RUN_S = 600.0
-#: The part of a run in which harm is done; before it workers warm up, after it they catch up.
+#: The part of a run in which harm is done; before it, workers warm up; after it, they catch up.
 _FIRST, _LAST = 0.05, 0.95
 
 
 @dataclass(frozen=True)
 class Stage:
-    """All that can be harmed."""
+    """Everything that can be harmed."""
 
     broker: Server
     store: Server
@@ -45,7 +45,7 @@ class Harm:
     name: str
     #: In a run of ten minutes; at least once in a shorter one.
     times: int
-    #: Does it, has what it broke mended, and says whom it hit.
+    #: Does the harm, has it repaired, and returns the name of what it hit.
     do: Callable[[Stage], str]
     what: str
     #: Whether workers lose their connection to the broker.
@@ -158,18 +158,23 @@ HARMS = (
         "kill broker and worker",
         2,
         kill_broker_and_worker,
-        "the broker, and a worker meanwhile",
+        "the broker, and a worker while it is down",
         True,
     ),
     Harm("kill store", 5, kill_store, "SIGKILL of the database; back in 1 to 4 s"),
     Harm("freeze store", 4, freeze_store, "the database hangs for 1.5 to 5 s"),
-    Harm("kill store and worker", 2, kill_store_and_worker, "the database, and a worker meanwhile"),
+    Harm(
+        "kill store and worker",
+        2,
+        kill_store_and_worker,
+        "the database, and a worker while it is down",
+    ),
     Harm("fill disk", 3, fill_disk, "no database, and the spool's disk is full for 2 to 4 s"),
 )
 
 
 def schedule(seconds: float, random: Random) -> list[tuple[float, Harm]]:
-    """The harms of a run of ``seconds``, each with the second that it falls due; in that order."""
+    """The harms of a run of ``seconds``, each with the second in which it is due, in this order."""
     due = [
         (random.uniform(_FIRST, _LAST) * seconds, harm)
         for harm in HARMS

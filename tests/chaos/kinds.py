@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
-#: Ends that are no letter: the body ran to its end; the message was dropped as its sender or task asked.
+#: Ends without a letter: the body ran to its end; the message was dropped as its sender or task asked.
 DONE, DROPPED = "done", "dropped"
 
 
@@ -17,18 +17,18 @@ DONE, DROPPED = "done", "dropped"
 class Kind:
     #: Also the name of the task.
     name: str
-    #: Of all tasks that are sent.
+    #: Its share of all tasks that are sent.
     share: float
     end: str | Reason
     meaning: str
-    #: Whether its body may ask for a retry, whose sending a broker that is away can refuse.
+    #: Whether its body may ask for a retry, which cannot be sent while the broker is away.
     retries: bool = False
     #: Bounds of ``countdown`` in seconds.
     countdown: tuple[float, float] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def send_options(self, random: Random) -> dict[str, Any]:
-        """What ``send_task`` is given."""
+        """The options of ``send_task``."""
         delay = {"countdown": round(random.uniform(*self.countdown), 3)} if self.countdown else {}
         return {**self.options, **delay}
 
@@ -40,20 +40,20 @@ KINDS = {
         Kind("slow", 0.12, DONE, "succeeds after up to a second"),
         Kind("later", 0.08, DONE, "succeeds; sent with a countdown", countdown=(0.5, 6.0)),
         Kind("recovers", 0.18, DONE, "fails once or twice, then succeeds", retries=True),
-        Kind("terminal", 0.08, Reason.TERMINAL, "raises what no retry can heal"),
+        Kind("terminal", 0.08, Reason.TERMINAL, "raises an error that no retry can fix"),
         Kind("exhausted", 0.04, Reason.EXHAUSTED, "fails on every attempt", retries=True),
         Kind("rejects", 0.03, Reason.REJECTED, "raises Reject"),
-        Kind("hangs", 0.002, Reason.TIMEOUT, "runs into its hard time limit"),
+        Kind("hangs", 0.002, Reason.TIMEOUT, "exceeds its hard time limit"),
         Kind("kills", 0.002, Reason.POISON, "kills its own process, each time"),
         Kind("unheard_of", 0.01, Reason.UNKNOWN_TASK, "no worker knows a task of that name"),
         Kind("ignores", 0.02, DROPPED, "raises Ignore"),
-        Kind("expires", 0.02, DROPPED, "is sent when it has expired", options={"expires": -60}),
+        Kind("expires", 0.02, DROPPED, "has already expired when it is sent", options={"expires": -60}),
     )
 }  # fmt: skip
 
 
 def mix(tasks: int, random: Random) -> list[Kind]:
-    """So many tasks of each kind that the shares hold, one of each at least, in random order."""
+    """Tasks of each kind in their shares, at least one of each, in random order."""
     counts = {name: max(1, round(tasks * kind.share)) for name, kind in KINDS.items()}
     rest = KINDS["quick"].name
     counts[rest] += max(0, tasks - sum(counts.values()))

@@ -1,4 +1,4 @@
-"""What the tasks' bodies did: one line a row, in files that share no fate with broker or store.
+"""What the tasks' bodies did: one line a row, in files that no harm to broker or store can reach.
 
 Each process writes a file of its own, each row in one write, so that a row is there whole or not at all
 however the process dies. A row is the side effect of the body that is counted.
@@ -37,7 +37,7 @@ class Ledger:
         self._file: tuple[int, int] | None = None
 
     def write(self, task_id: str, what: str, attempt: int, redelivered: bool) -> None:
-        """Append a row; it is the operating system's when this returns."""
+        """Append a row; the operating system has it when this returns."""
         row = Row(task_id, what, attempt, redelivered, os.getpid(), time.time())
         os.write(self._descriptor(), json.dumps(asdict(row)).encode() + b"\n")
 
@@ -45,7 +45,8 @@ class Ledger:
         """The rows of each task, in the order of time."""
         found = defaultdict(list)
         for path in self.directory.glob("*.jsonl"):
-            for line in path.read_bytes().splitlines():
+            # After the last end of a line there may be the beginning of one that is being written.
+            for line in path.read_bytes().split(b"\n")[:-1]:
                 row = Row(**json.loads(line))
                 found[row.task_id].append(row)
         for rows in found.values():

@@ -11,7 +11,7 @@ from typing import Any
 
 from chaos.kinds import Kind
 
-#: Seconds before a message that the broker did not take is sent again.
+#: Seconds before a message that the broker did not accept is sent again.
 PAUSE_S = 0.2
 
 
@@ -25,7 +25,7 @@ class Sent:
 
 
 class Producer(threading.Thread):
-    """A client of the app: what it has in :attr:`sent` the broker has confirmed."""
+    """A client of the app. The broker has confirmed all messages in :attr:`sent`."""
 
     def __init__(self, app: Any, kinds: list[Kind], seconds: float, random: Random) -> None:
         super().__init__(name="producer", daemon=True)

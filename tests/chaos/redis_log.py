@@ -1,6 +1,6 @@
-"""What became of each message inside Redis, read from its append-only file.
+"""Finds what happened to each message inside Redis, from its append-only file.
 
-Kombu takes a message off its list, and writes it down as held by the worker in a second step. A worker or
+Kombu takes a message off its list, and records it as held by the worker in a second step. A worker or
 a Redis that dies between the two takes the message along: no worker ever had it, and Redis has it no
 more. The file proves it.
 """
@@ -61,7 +61,7 @@ def _commands(directory: Path) -> Iterator[list[bytes]]:
 
 
 def _command(file: IO[bytes]) -> list[bytes]:
-    """The next command; empty at the end, be it torn."""
+    """The next command; empty at the end of the file, even if that is torn."""
     head = file.readline()
     if not head.startswith(b"*"):
         return []

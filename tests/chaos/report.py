@@ -1,4 +1,4 @@
-"""The account in words: a table, and the story of each task that is not where it should be."""
+"""The account in words: a table, and the story of each task that did not end where it should."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Report:
     #: Letters brought back from the workers' logs and from the spool after the workers had stopped.
     from_logs: int
     from_spool: int
-    #: Workers that ended, or did not end, without anybody having asked for it.
+    #: Workers that ended, or did not end, although no harm or shutdown was the cause.
     unasked: Sequence[str]
     #: How often a worker ended by itself when its broker went away.
     gave_up: int
@@ -71,7 +71,7 @@ class Report:
 
 
 def story(case: Case, directory: Path) -> str:
-    """All that was seen of one task."""
+    """Everything that was seen of one task."""
     sent = case.sent
     lines = [f"\n{sent.task_id} {sent.kind.name}: sent at {sent.at:.3f}, tries {sent.tries}"]
     lines += [

@@ -1,7 +1,7 @@
 """Servers of a run's own, in a temporary directory and on free ports, so that they can be killed.
 
 Each keeps what it has confirmed through a SIGKILL: Redis by its append-only file, RabbitMQ by durable
-queues, the databases by their logs. As root, each runs as the user that its package made for it.
+queues, the databases by their logs. If the run is root's, each runs as the user that its package created.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chaos import redis_log
-from chaos.processes import family, with_parent
-from ports import free_port
+from support.ports import free_port
+from support.processes import family, with_parent
 
 START_PATIENCE_S = 90.0
 
@@ -29,9 +29,9 @@ class ServerError(Exception):
 
 
 class Server:
-    """One server process: started, killed, stopped or frozen, as often as one likes."""
+    """One server process, which can be started, killed, stopped and frozen again and again."""
 
-    #: The user that it runs as when the run is root's; None keeps the run's own.
+    #: The user that it runs as if the run is root's; None for the run's own.
     user: str | None = None
 
     def __init__(self, directory: Path) -> None:
@@ -66,15 +66,15 @@ class Server:
         raise NotImplementedError
 
     def swallowed(self, queue: str) -> set[str]:
-        """The ids of tasks of which, by the broker's own books, a message never reached a worker."""
+        """The ids of tasks of which a message never reached a worker, according to the broker's records."""
         return set()
 
     def start(self) -> None:
-        """Return once it serves."""
+        """Start it, and wait until it serves."""
         deadline = time.monotonic() + START_PATIENCE_S
         while True:
             if self._process is None or self._process.poll() is not None:
-                # PostgreSQL refuses as long as a child of the killed one has not gone.
+                # PostgreSQL refuses to start until all children of the killed one have ended.
                 self._process = self._launch()
             try:
                 return self.check()
@@ -85,19 +85,19 @@ class Server:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """As a power cut does, but for the disk's cache."""
+        """Kill it, as a power cut does, except that the disk's cache is kept."""
         for pid in family(self._pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._reap()
 
     def stop(self) -> None:
-        """In its own good time."""
+        """Shut it down in order."""
         self._running.send_signal(signal.SIGTERM)
         self._reap()
 
     def freeze(self) -> None:
-        """It neither answers nor refuses."""
+        """Stop its process, so that it neither answers nor refuses."""
         self._signal_family(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -175,7 +175,7 @@ class Redis(Server):
         return redis_log.swallowed(self.directory, queue)
 
     def messages(self, queue: str) -> int:
-        """How many are in ``queue`` or with a worker."""
+        """How many messages are in ``queue`` or with a worker."""
         import redis
 
         with redis.Redis(port=self.port, socket_timeout=2) as client:
@@ -282,7 +282,7 @@ class RabbitMQ(Server):
         config.chmod(0o644)
 
     def messages(self, queue: str) -> int:
-        """How many are in ``queue``; those with a worker are back there once it has stopped."""
+        """How many messages are in ``queue``; those of a worker are back there once it has stopped."""
         from kombu import Connection
 
         with Connection(self.url, connect_timeout=2) as connection:
@@ -320,8 +320,8 @@ class RabbitMQ(Server):
         self._epmd.close()
 
 
-#: The files of a server that is installed, but not in PATH (as Debian does), or behind a wrapper
-#: there that knows one directory only.
+#: The files of a server that is installed, but not in PATH (as in Debian), or has a wrapper
+#: there that works with one directory only.
 _ELSEWHERE = {
     "postgres": "/usr/lib/postgresql/*/bin/postgres",
     "initdb": "/usr/lib/postgresql/*/bin/initdb",
@@ -333,7 +333,7 @@ _ELSEWHERE = {
 def program(name: str) -> str:
     """The path of an installed program.
 
-    :raises ServerError: it is not there.
+    :raises ServerError: it is not installed.
     """
     pattern = _ELSEWHERE.get(name, "")
     found = sorted(map(str, Path("/").glob(pattern.lstrip("/")))) if pattern else []
@@ -343,7 +343,7 @@ def program(name: str) -> str:
     return path
 
 
-#: The pairs of broker and store that are put to the test.
+#: The pairs of broker and store that are tested.
 PAIRS: dict[str, tuple[Callable[[Path], Server], Callable[[Path], Server]]] = {
     "redis-postgresql": (Redis, Postgres),
     "rabbitmq-mariadb": (RabbitMQ, MariaDB),
@@ -351,7 +351,7 @@ PAIRS: dict[str, tuple[Callable[[Path], Server], Callable[[Path], Server]]] = {
 
 
 def start_all(servers: Sequence[Server]) -> None:
-    """Start each; those that run already are stopped again when one does not come up."""
+    """Start each; the ones that run are stopped again if another one does not come up."""
     try:
         for server in servers:
             server.start()

@@ -1,4 +1,4 @@
-"""The kill test's account finds what it is there to find."""
+"""The kill test's account finds every wrong end."""
 
 from dataclasses import replace
 
@@ -8,11 +8,11 @@ from chaos.kinds import KINDS, mix
 from chaos.ledger import FINISHED, IGNORED, STARTED, Ledger, Row
 from chaos.producer import Sent
 from chaos.redis_log import swallowed
-from factories import letter
+from support.factories import letter
 
-from celery_dlq.letter import Explanation
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.spool import encode
-from celery_dlq.states import Reason, State, Verdict
 
 DELIVERIES = 3
 UNSENT = Explanation(
@@ -93,12 +93,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_right_end_is_no_complaint(name):
+def test_a_right_end_is_not_a_complaint(name):
     assert complaint(RIGHT[name], DELIVERIES) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_end_is_told(name):
+def test_a_wrong_end_is_a_complaint(name):
     found, words = WRONG[name]
     assert words in complaint(found, DELIVERIES)
 

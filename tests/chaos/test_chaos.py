@@ -17,7 +17,7 @@ SECONDS, TASKS = "20", "600"
 
 @pytest.mark.parametrize("pair", sorted(PAIRS))
 def test_nothing_is_lost_whatever_is_killed(pair):
-    # Of the generator that begins each test with the seed of the whole run.
+    # The generator has the seed of the whole test run when a test begins.
     seed = str(random.randrange(1_000_000))
     command = [
         sys.executable, "-m", "chaos.run", "--pair", pair, "--seconds", SECONDS, "--tasks", TASKS,

@@ -1,4 +1,4 @@
-"""The schedule of harms, and the page that tells of it."""
+"""The schedule of harms, and the page that lists them."""
 
 from pathlib import Path
 from random import Random
@@ -6,7 +6,7 @@ from random import Random
 from chaos.harms import FULL_RUN_S, HARMS, schedule
 from chaos.kinds import KINDS
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kill_test.md").read_text()
 

@@ -1,4 +1,4 @@
-"""The workers, started again whenever a harm, or something that nobody asked for, has ended them."""
+"""The workers, started again whenever a harm, or an error, has ended them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.processes import children, with_parent
+from support.processes import children, with_parent
 
 STOP_PATIENCE_S = 90.0
 START_PATIENCE_S = 90.0
@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[1]
 
 
 class Worker:
-    """One of the workers: the same name and log through all its lives."""
+    """One of the workers: with the same name and log after each restart."""
 
     def __init__(self, number: int, directory: Path, environment: Mapping[str, str]) -> None:
         self.name = f"worker{number}"
@@ -80,12 +80,12 @@ class Worker:
 
 
 class Workers:
-    """All of them. A harm that ends one starts it again; :meth:`revive` takes note
-    of the rest."""
+    """All of them. A harm that ends one starts it again; :meth:`revive` notes
+    the others."""
 
     def __init__(self, count: int, directory: Path, environment: Mapping[str, str]) -> None:
         self.all = [Worker(number + 1, directory, environment) for number in range(count)]
-        #: What no harm accounts for, in words.
+        #: In words, the ends for which no harm is the cause.
         self.unasked: list[str] = []
         #: How often one ended by itself when its broker went away, as Celery's sometimes do.
         self.gave_up = 0
@@ -103,7 +103,7 @@ class Workers:
     def revive(self, *, cut: bool) -> None:
         """Start again those that have ended by themselves, and note it.
 
-        :param cut: whether the broker has been away just now.
+        :param cut: whether the broker has just been away.
         """
         for worker in self.all:
             if worker.ended is None:

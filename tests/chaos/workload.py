@@ -21,11 +21,11 @@ _REDIS = {
     "visibility_timeout": VISIBILITY_TIMEOUT_S,
     "unacked_restore_interval": 1,
     "unacked_restore_throttle": 1,
-    # What is killed while it looks for such messages leaves its lock behind; with kombu's 300 s nobody
-    # else looks until then.
+    # A worker that is killed while it looks for such messages leaves its lock behind. No other worker looks
+    # until the lock expires: by default, 300 s in kombu.
     "unacked_mutex_expire": 5,
 }
-#: Without confirms a broker that dies takes with it what it had not written yet.
+#: Without confirms, a broker that dies loses the messages that it had not written yet.
 _RABBITMQ = {"confirm_publish": True}
 
 app = Celery("chaos", broker=os.environ["CHAOS_BROKER"], backend=os.environ["CHAOS_BACKEND"])

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from matrix.run import Theatre
 from project import Project
-from sqlalchemy import Connection, delete
+from support.databases import delete_all
 
-from celery_dlq.store import schema, tables
+from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore
 
 
 @pytest.fixture
 def postgres_url(postgres_url: str) -> str:
-    """A store in which is nothing of other tests: no lease, either, of a worker that they have killed."""
+    """A store without anything of other tests, not even the lease of a worker that they have killed."""
     return _emptied(postgres_url)
 
 
@@ -27,19 +27,14 @@ def mysql_url(mysql_url: str) -> str:
 def _emptied(url: str) -> str:
     store = SQLStore(url, timeout=30)
     schema.upgrade(store.database)
-
-    def delete_rows(connection: Connection) -> None:
-        for table in tables.metadata.tables.values():
-            connection.execute(delete(table))
-
-    store.database.write(delete_rows)
+    delete_all(store.database)
     store.close()
     return url
 
 
 @pytest.fixture
 def make_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
-    """Projects in this test's directory, on a SQLite store unless told otherwise."""
+    """Projects in this test's directory, by default on a SQLite store."""
     made: list[Project] = []
 
     def make(
@@ -55,7 +50,7 @@ def make_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
 
 @pytest.fixture
 def project(make_project: Callable[..., Project], redis_url: str) -> Project:
-    """Redis and SQLite: the quickest to have."""
+    """A project on Redis and SQLite, the pair that is quickest to set up."""
     return make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
 
 

@@ -12,7 +12,7 @@ from project import Project, wait_for
 
 @dataclass
 class DeadLetteringProject(Project):
-    """A project whose queue has a dead-letter queue beside it."""
+    """A project whose queue has a dead-letter queue."""
 
     module: str = "proj_ingest"
     arguments: dict[str, object] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class DeadLetteringProject(Project):
         }
 
     def declare(self, **arguments: object) -> None:
-        """RabbitMQ's two queues: dead letters of the one go to the other."""
+        """Declare RabbitMQ's two queues: dead letters of the one go to the other."""
         self.arguments = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": self.dead,
@@ -63,7 +63,7 @@ class DeadLetteringProject(Project):
         wait_for(f"{depth} messages in {queue}", lambda: self.depth(queue) == depth)
 
     def expire(self, count: int, name: str = "succeed") -> list[str]:
-        """Send tasks that expire in the queue; returns their ids once the broker moved them."""
+        """Send tasks that expire in the queue; returns their ids once the broker has moved them."""
         ids = [
             self.app.send_task(f"proj.{name}", (n,), expires=0.01).id for n in range(count)
         ]  # fmt: skip

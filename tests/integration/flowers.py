@@ -1,4 +1,4 @@
-"""Real Flowers, and somebody who asks them."""
+"""Real Flowers, and a visitor who sends requests to them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from flower_process import end_flower
-from ports import free_port
+from support.flower_process import end_flower
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def charge(order_id): ...
 
 @dataclass
 class Guest:
-    """Asks a Flower; keeps cookies only when it is a browser."""
+    """Sends requests to a Flower; keeps cookies only if it plays a browser."""
 
     base: str
     root: str
@@ -46,13 +46,13 @@ class Guest:
             return client.get(f"{self.root}{path}")
 
     def redrive(self, task_id: str, headers: dict[str, str] | None = None) -> int:
-        """By REST; the status."""
+        """Redrive by REST; returns the status."""
         with self._client() as client:
             path = f"{self.root}/api/dead-letters/redrive"
             return client.post(path, json={"id": task_id}, headers=headers or {}).status_code
 
     def discard(self, task_id: str, *, proven: bool = True) -> int:
-        """As a browser does, from the letter's page; the status."""
+        """Discard as a browser does, from the letter's page; returns the status."""
         with self._client() as client:
             address = f"{self.root}/dead-letters/letters/{task_id}"
             page = client.get(address)
@@ -65,7 +65,7 @@ class Guest:
             return client.post(f"{address}/discard", data=sent, headers=headers).status_code
 
     def token(self) -> str:
-        """What a browser is given by a page."""
+        """The token that a page gives to a browser."""
         with self._client() as client:
             client.get(f"{self.root}/dead-letters/letters")
             self.cookies |= dict(client.cookies)
@@ -85,7 +85,7 @@ def flower(
     environ: Mapping[str, str] | None = None,
     path: Sequence[Path] = (),
 ) -> Iterator[tuple[Guest, subprocess.Popen[bytes]]]:
-    """A Flower over the shop, once it answers; and somebody before it, whom it does not know.
+    """A Flower over the shop, once it answers, and a visitor whom it does not know.
 
     :param root: the prefix of its addresses.
     :param path: where modules are looked for first.

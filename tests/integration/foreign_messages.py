@@ -10,15 +10,16 @@ from typing import Any
 
 from celery import Celery
 from kombu import Producer
+from support.factories import bomb
 
-from celery_dlq.letter import NO_TASK
-from celery_dlq.states import Reason
+from celery_dlq.model.letter import NO_TASK
+from celery_dlq.model.states import Reason
 
 JSON = "application/json"
 GOOD_BODY = b"[[1], {}, {}]"
-#: An id that none of the databases takes as it is.
+#: An id that no database can store unchanged.
 LONG_ID = "long-" + "x" * 295
-#: Out of range once it is in the system's time zone, wherever that is.
+#: Out of range once it is converted to the system's time zone, whichever that is.
 BEFORE_TIME = "0001-01-01T00:00:00+14:00"
 
 
@@ -33,7 +34,7 @@ class Foreign:
     reason: Reason = Reason.MALFORMED
     rule: str = "message.invalid"
     task: str = "proj.succeed"
-    #: Of its letter, where the message says it.
+    #: The task id of its letter, if the message has one.
     task_id: str | None = None
 
 
@@ -76,11 +77,13 @@ MESSAGES = {
         "m3", b"\x00not gzip", headers={"compression": "application/x-gzip"}, **UNDECODABLE),
     "unknown compression": named("m4", zlib.compress(GOOD_BODY), headers={"compression": "x-none"},
                                  **UNDECODABLE),
+    "unpacks to too much": named("m19", bomb(134_217_728).envelope.body, headers={"compression": "gzip"},
+                                 **UNDECODABLE),
     "pickle is not accepted": named("m5", b"\x80\x04N.", content_type="application/x-python-serialize",
                                     content_encoding="binary", rule="message.content_type"),
-    "content type that nobody knows": named("m6", b"<a/>", content_type="application/x-nobody",
+    "unknown content type": named("m6", b"<a/>", content_type="application/x-nobody",
                                             rule="message.content_type"),
-    "JSON that is no task": Foreign(b'{"hello": 1}', **NAMELESS),
+    "JSON that is not a task": Foreign(b'{"hello": 1}', **NAMELESS),
     "JSON list": Foreign(b"[1, 2, 3, 4]", **NAMELESS),
     "binary": Foreign(b"\x00\x01\xfe", content_type="application/data", content_encoding="binary",
                       **NAMELESS),
@@ -95,9 +98,9 @@ MESSAGES = {
     "id is a list": Foreign(GOOD_BODY, task(task_id=["a"])),
     "name is a list": Foreign(GOOD_BODY, {"task": ["a"], "id": "m10"}, task=NO_TASK,
                               task_id="m10"),
-    "kwargs are no table": named("m11", b"[[1], [2], {}]"),
-    "args are no list": named("m12", b'["abc", {}, {}]'),
-    "third part is no table": named("m13", b"[[1], {}, 5]"),
+    "kwargs are not a table": named("m11", b"[[1], [2], {}]"),
+    "args are not a list": named("m12", b'["abc", {}, {}]'),
+    "third part is not a table": named("m13", b"[[1], {}, 5]"),
     "bad eta": named("m14", headers={"eta": "soon"}),
     "bad expires": named("m15", headers={"expires": [1]}),
     "eta out of range": named("m16", headers={"eta": BEFORE_TIME}),

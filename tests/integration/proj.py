@@ -3,6 +3,7 @@
 Everything is set by environment variables, so that a worker subprocess and the test agree.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ app.conf.update(
     dlq_retry_cap=0.1,
     dlq_max_attempts=3,
     dlq_release="1.4.2",
-    # A busy machine is no store that is away.
+    # A busy machine must not count as a store that is away.
     dlq_store_timeout=float(os.environ.get("PROJ_STORE_TIMEOUT", "60")),
     broker_connection_retry_on_startup=True,
     broker_transport_options={
@@ -44,7 +45,7 @@ app.conf.update(
 )
 app.conf.update(json.loads(os.environ.get("PROJ_SETTINGS", "{}")))
 
-#: Tasks behave once this file is there: "the fix is deployed".
+#: Tasks succeed once this file is there: "the fix is deployed".
 FIXED = Path(os.environ["PROJ_FIXED"])
 
 
@@ -163,13 +164,13 @@ def total(numbers):
 
 @app.task(base=DLQTask)
 def tell(task_id):
-    """Linked to a task's failure."""
+    """An errback of a task."""
     say("told", task_id)
 
 
 @app.task(base=DLQTask)
 def waits_for(x, name):
-    """Until there is a file of that name."""
+    """Waits until there is a file of that name."""
     while not FIXED.with_name(name).exists():
         time.sleep(0.02)
     return x
@@ -194,7 +195,7 @@ def remember_worker(**_):
 
 
 def worker_pid():
-    """The process that runs the pool: the parent of this one, or with threads this one itself."""
+    """The id of the process that runs the pool: the parent of this one, or with threads, this one."""
     return int(os.environ["PROJ_WORKER_PID"])
 
 
@@ -218,17 +219,30 @@ def segfaults():
 
 
 @app.task(base=DLQTask, acks_late=True)
-def kills_its_worker(beside):
-    """Takes the whole worker along; if ``beside`` starts to run in it, not before that."""
-    started, deadline = FIXED.with_name("started"), time.monotonic() + 2.0
-    while time.monotonic() < deadline and (not started.exists() or beside not in running(started)):
-        time.sleep(0.02)
-    time.sleep(1.0)  # the test has to see this worker ready
+def kills_its_worker(innocent):
+    """Kills the whole worker: the first two times once ``innocent`` runs in it, later at once."""
+    started, killed = FIXED.with_name("started"), FIXED.with_name("killed")
+    if not killed.exists() or len(killed.read_text().splitlines()) < 2:
+        deadline = time.monotonic() + 30.0
+        while time.monotonic() < deadline and (
+            not started.exists() or innocent not in running(started)
+        ):
+            time.sleep(0.02)
     say("killed", worker_pid())
-    os.kill(worker_pid(), signal.SIGKILL)
+    kill_worker()
+
+
+def kill_worker():
+    """With its pool: without the parent, a process of it may still finish its task."""
+    parent = worker_pid()
+    pool = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    others = {int(pid) for pid in pool} - {os.getpid()}
+    for pid in (parent, *others, os.getpid()):
+        with contextlib.suppress(ProcessLookupError):  # the kernel was faster
+            os.kill(pid, signal.SIGKILL)
 
 
 def running(started):
-    """What was started in this worker."""
+    """The arguments of the tasks that were started in this worker."""
     lines = [line.split() for line in started.read_text().splitlines()]
     return {int(x) for x, parent in lines if int(parent) == worker_pid()}

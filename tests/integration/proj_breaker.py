@@ -15,22 +15,22 @@ breaker.TICK_S = 0.1
 lease.LEASE_S, lease.TRY_S = 1.0, 0.2
 step.TRY_S, step.LOOK_S, step.RETRY_S = 0.2, 0.1, 0.2
 
-KILL = FIXED.with_name("kill")
+KILLED = FIXED.with_name("killed")
 
 
-def killed_before(function):
-    """Dies, once it is told to, with a message parked and not yet acknowledged."""
+def killed_by_the_hundredth(function):
+    """Dies, once, with message 100 parked and not yet acknowledged."""
 
-    def call(*args):
-        if KILL.exists():
-            KILL.unlink()
+    def call(self, request, *args):
+        if request.args[0] == 100 and request.task.acks_late and not KILLED.exists():
+            KILLED.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return function(*args)
+        return function(self, request, *args)
 
     return call
 
 
-breaker.Breaker._parked = killed_before(breaker.Breaker._parked)
+breaker.Breaker._parked = killed_by_the_hundredth(breaker.Breaker._parked)
 
 BREAKER = {
     "max_retries": 50,

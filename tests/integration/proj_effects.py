@@ -1,9 +1,9 @@
-"""The app of ``proj`` with a task that writes what it did into a table, one that is half cured, and quick
-leases.
+"""The app of ``proj`` with a task that writes its effects into a table, a task that the fix repairs for half
+of its arguments, and short leases.
 
-Run as a program, it is a redriver that can be killed: each line it reads is an operation and how many claims
-it may make. A process of its own goes on with that operation, and is killed at some moment after that many
-claims; without a number it goes on to the end. Answered is what it exited with.
+Run as a program, it is a redriver that can be killed. Each line of its input is an operation and a number of
+claims. A new process continues that operation, and is killed at some moment after that many claims; without a
+number, it runs to the end. The answer is its exit status.
 """
 
 import os
@@ -18,12 +18,12 @@ from sqlalchemy import create_engine, text
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import OperationError
-from celery_dlq.operation import OperationState
+from celery_dlq.model.operation import OperationState
 from celery_dlq.redrive import lease, ledger
-from celery_dlq.upkeep import operations
+from celery_dlq.upkeep import step
 
 lease.LEASE_S, lease.TRY_S = 0.5, 0.1
-operations.LOOK_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
+step.TRY_S = step.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
 ledger.LOOK_S, ledger.WAIT_S = 0.2, 0.02
 
 #: Longest time between the claim that is to be the last, and the kill: about as long as a batch takes.
@@ -35,7 +35,7 @@ _engines = {}
 
 @app.task(base=DLQTask, name="proj.effect")
 def effect(number):
-    """Leaves a row for each time that it ran."""
+    """Leaves a row for each of its runs."""
     engine = _engines.get(os.getpid())
     if engine is None:
         engine = _engines[os.getpid()] = create_engine(os.environ["PROJ_STORE"])
@@ -46,15 +46,15 @@ def effect(number):
         )
 
 
-@app.task(base=DLQTask, name="proj.half_cured")
-def half_cured(number):
-    """What a fix makes of it that is none for odd numbers."""
+@app.task(base=DLQTask, name="proj.half_fixed")
+def half_fixed(number):
+    """The fix does not work for odd numbers."""
     if number % 2:
         raise ValueError("odd")
 
 
 def redrive(operation_id, claims):
-    """Go on with the operation, over all troubles, until it is done."""
+    """Continue the operation, through all errors, until it is done."""
     if claims is not None:
         ledger.Ledger.take = armed(ledger.Ledger.take, claims)
     dlq = DeadLetterQueue.of(app)
@@ -66,7 +66,7 @@ def redrive(operation_id, claims):
 
 
 def armed(take, claims):
-    """``take``, which is deadly within a moment once it has claimed so often."""
+    """``take``, which kills its process within a moment once it has claimed this often."""
     made = 0
 
     def call(self):

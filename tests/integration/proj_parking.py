@@ -11,7 +11,8 @@ import signal
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.redrive import lease, pipeline, publish
+from celery_dlq.redrive import lease
+from celery_dlq.redrive.publish import publisher, redis
 from celery_dlq.upkeep import parked, step
 
 lease.LEASE_S, lease.TRY_S = 1.0, 0.2
@@ -22,7 +23,7 @@ KILL_AT = os.environ.get("PROJ_KILL_AT", "")
 
 
 def wait(task, x, seconds, times, ends):
-    """Is to wait so many seconds, so many times."""
+    """Retries this many times, after this many seconds each."""
     say("runs", f"{x} {task.request.retries}")
     if task.request.retries < times:
         raise task.retry(exc=ConnectionError("the bank is away"), countdown=seconds)
@@ -66,9 +67,9 @@ def killed_half_way(function):
 if KILL_AT == "taken":
     parked.as_sent = killed_after(parked.as_sent)
 elif KILL_AT == "publishing":
-    publish.PORTION = 1  # a message is written at once
-    publish._Confirming._write = killed_half_way(publish._Confirming._write)
-    pipeline.Pipelined._add = killed_half_way(pipeline.Pipelined._add)
+    publisher.PORTION = 1  # a message is written at once
+    publisher._Confirming._write = killed_half_way(publisher._Confirming._write)
+    redis.RedisPipeline._add = killed_half_way(redis.RedisPipeline._add)
 elif KILL_AT == "published":
     parked.settle = killed_after(lambda *_: None)
 elif KILL_AT == "marked":

@@ -21,10 +21,10 @@ from celery.utils.nodenames import gethostname
 from queues import queue_settings, redis_options
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 
 HERE = Path(__file__).parent
-#: Workers run the code beside these tests, whatever is installed.
+#: Workers run the code of this checkout, even if the package is installed.
 ROOT = HERE.parents[1]
 PATIENCE_S = 60.0
 WORKER_OPTIONS = ("-l", "INFO", "--without-gossip", "--without-mingle")
@@ -54,9 +54,9 @@ class Project:
     sent: list[str] = field(default_factory=list)
     module: str = "proj"
     queue_type: str = "classic"
-    #: Further directories with modules of theirs.
+    #: More directories with modules for the workers.
     also: tuple[Path, ...] = ()
-    #: Further environment variables of the workers.
+    #: More environment variables for the workers.
     environ: dict[str, str] = field(default_factory=dict)
     #: Settings of the workers' app, over those of proj.py.
     settings: dict[str, object] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Project:
     nodes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # Of the name that the workers' has: they carry on no other app's operations.
+        # With the name of the workers' app, because workers run no other app's operations.
         self.app = Celery("proj", broker=self.broker, backend=self.backend, set_as_current=False)
         self.app.conf.update(
             **queue_settings(self.queue, self.queue_type),
@@ -112,7 +112,7 @@ class Project:
         )  # fmt: skip
 
     def start_worker(self, *options: str) -> tuple[subprocess.Popen[bytes], Path]:
-        """A worker just started, and its log."""
+        """A worker that was just started, and its log."""
         name = uuid.uuid4().hex[:6]
         self.nodes.append(f"{name}@{gethostname()}")
         log = self.directory / f"worker-{name}.log"
@@ -125,7 +125,7 @@ class Project:
 
     @contextlib.contextmanager
     def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker that is ready; it is stopped in the end."""
+        """A worker that is ready; it is stopped at the end."""
         process, log = self.start_worker(*options)
         try:
             wait_for(
@@ -138,7 +138,7 @@ class Project:
             stop(process, log)
 
     def statistics(self) -> dict[str, Any]:
-        """What the latest worker says of itself, under ``dlq``."""
+        """The statistics of the latest worker, under ``dlq``."""
         [node] = self.nodes[-1:]
         answers = self.app.control.inspect([node], timeout=30, limit=1).stats()
         assert answers, "the worker does not answer"
@@ -146,13 +146,13 @@ class Project:
         return own
 
     def active(self) -> dict[str, dict[str, Any]]:
-        """What the latest worker's parent knows of the tasks that run, by their ids."""
+        """The running tasks that the latest worker's parent knows of, by id."""
         [node] = self.nodes[-1:]
         answers = self.app.control.inspect([node], timeout=5, limit=1).active() or {}
         return {task["id"]: task for task in answers.get(node, ())}
 
     def letter(self, task_id: str) -> DeadLetter | None:
-        return self.dlq.store.get(task_id)
+        return self.dlq.store.letters.get(task_id)
 
     def wait_for_letter(self, task_id: str, state: State = State.DEAD) -> DeadLetter:
         letter = wait_for(
@@ -163,15 +163,15 @@ class Project:
         return letter
 
     def count(self, **wanted: object) -> int:
-        return self.dlq.store.count(Filter(queue=self.queue, **wanted))
+        return self.dlq.store.counts.letters(Filter(queue=self.queue, **wanted))
 
     def close(self) -> None:
-        """Give back what the test's own process opened, and what it left on the servers."""
+        """Close what the test's own process has opened, and remove what it left on the servers."""
         if self.backend:
             for task_id in self.sent:
                 self.app.AsyncResult(task_id).forget()
             if self.backend.startswith("redis"):
-                # A result that goes later would unsubscribe, and connect anew to do so.
+                # A result that is collected later would connect again to unsubscribe.
                 gc.collect()
                 self.app.backend.result_consumer.cancel_for = _nothing_to_cancel
                 # Celery leaves them to the garbage collector, which warns in some other test.
@@ -197,7 +197,7 @@ TASKS = (
 
 
 def _nothing_to_cancel(task_id: str) -> None:
-    """The connection that was subscribed is closed."""
+    """Replaces a call that would use a closed connection."""
 
 
 def _not_here(*args: object, **kwargs: object) -> None:

@@ -6,11 +6,11 @@ import contextlib
 import socket
 import threading
 
-from ports import free_port
+from support.ports import free_port
 
 
 class Proxy:
-    """Passes connections on to a server, until told to hold them or to cut them off."""
+    """Passes connections on to a server, until it has to hold them or to cut them off."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
@@ -21,11 +21,11 @@ class Proxy:
         self.restore()
 
     def hold(self) -> None:
-        """Connections are taken and stay open, and nothing is passed on."""
+        """Accept connections and keep them open, but pass nothing on."""
         self._flows.clear()
 
     def flow(self) -> None:
-        """Pass on what was held."""
+        """Pass on the data that was held, and everything after it."""
         self._flows.set()
 
     def cut(self) -> None:
@@ -39,7 +39,7 @@ class Proxy:
         self._flows.set()
 
     def sever(self) -> None:
-        """Break all connections; new ones are taken, and passed on."""
+        """Break all connections; accept new ones, and pass them on."""
         broken, self._sockets = self._sockets, []
         for one in broken:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The queue of a test project, as its workers and the test itself must declare it alike."""
+"""The queue of a test project. Its workers and the test itself must declare it in the same way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from kombu import Exchange, Queue
 
-#: What Celery's Redis transport keeps of messages that are with a worker, by the option that names it.
+#: The keys in which Celery's Redis transport keeps messages that are with a worker, by option.
 _UNACKED = {"unacked_key": "", "unacked_index_key": "-index", "unacked_mutex_key": "-mutex"}
 
 

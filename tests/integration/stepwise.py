@@ -1,4 +1,4 @@
-"""A redrive taken step by step, so that a test can stand between the steps."""
+"""A redrive that a test makes step by step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime, timedelta, timezone
 from project import Project
 
 from celery_dlq import Filter
-from celery_dlq.operation import Counts, OperationState, Orders
-from celery_dlq.redrive.publish import open_publisher
-from celery_dlq.states import State
+from celery_dlq.model.operation import Counts, OperationState, Orders
+from celery_dlq.model.states import State
+from celery_dlq.redrive.publish.publisher import open_publisher
 from celery_dlq.store.base import Claim, Operation
 
 
@@ -29,24 +29,24 @@ class StepwiseRedrive:
             host="here",
             created_at=datetime.now(timezone.utc),
         )
-        self._store.create_operation(self._operation)
+        self._store.operations.create(self._operation)
 
     def claim(self, lease_s: float = 60.0) -> Claim:
-        """All letters, as another copy of each."""
+        """Claim all letters, as another copy of each."""
         now = datetime.now(timezone.utc)
-        return self._store.claim_for(
+        return self._store.claims.take(
             self._operation, token=uuid.uuid4().hex, lease_until=now + timedelta(seconds=lease_s),
             limit=100, now=now,
         )  # fmt: skip
 
     def publish(self, claim: Claim) -> None:
-        """Let the broker have the messages."""
+        """Send the messages to the broker."""
         with open_publisher(self._app) as publisher:
             sent = publisher.send(claim.letters)
         assert len(sent.confirmed) == len(claim.letters) > 0
 
     def mark(self, claim: Claim) -> None:
-        """Note that the broker has them."""
+        """Mark the letters as sent."""
         sent = {letter.task_id: "" for letter in claim.letters}
         now = datetime.now(timezone.utc)
-        self._store.end_claim(self._operation.id, claim.token, sent, now=now)
+        self._store.claims.end(self._operation.id, claim.token, sent, now=now)

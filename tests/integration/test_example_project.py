@@ -17,8 +17,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
-from factories import letter
 from project import wait_for
+from support.factories import letter
 
 from celery_dlq import Filter, Settings
 from celery_dlq.store.sql import SQLStore
@@ -76,8 +76,13 @@ def processes_in(directory: Path) -> list[int]:
             if link.readlink() == directory:
                 found.append(int(link.parent.name))
         except OSError:
-            continue  # ended meanwhile, or is another user's
+            continue  # has ended since, or is another user's
     return found
+
+
+def wait_until_left(directory: Path) -> None:
+    """What was killed may take a moment to be gone."""
+    wait_for(f"{directory} to be left", lambda: processes_in(directory) == [], 10.0)
 
 
 @pytest.mark.slow
@@ -92,7 +97,7 @@ def test_the_demo_ends_with_every_letter_resolved(tmp_path: Path) -> None:
     assert "5 of 5 attempts used" in said
     assert "tok_" not in said, "a card token was shown"
     assert "Sent 10 of 10 dead letters: 10 succeeded." in said
-    assert processes_in(tmp_path) == []
+    wait_until_left(tmp_path)
     log = (tmp_path / ".demo" / "worker.log").read_text()
     assert "<HTTPError 503" in log
     (waited,) = re.findall(r"Retry in ([\d.]+)s: <HTTPError 429", log)
@@ -101,7 +106,7 @@ def test_the_demo_ends_with_every_letter_resolved(tmp_path: Path) -> None:
 
 @pytest.fixture
 def empty_schema(postgres_url: str) -> Iterator[str]:
-    """A schema of its own: the demo wants a store without the letters of others."""
+    """A schema of its own: the demo needs a store without other letters."""
     from sqlalchemy import create_engine, text
 
     name = f"shop_{uuid.uuid4().hex[:8]}"
@@ -146,12 +151,12 @@ def test_the_demo_leaves_the_letters_of_others_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/others.sqlite3"
     store = SQLStore.from_settings(Settings(store_url=url))
     store.check_schema()
-    store.save([letter()])
+    store.letters.save([letter()])
     status, said = run_demo(tmp_path, CELERY_DLQ_STORE_URL=url)
     assert status == 1
     assert "holds 1 open letters already" in said
     assert "worker" not in said
-    assert store.count(Filter()) == 1
+    assert store.counts.letters(Filter()) == 1
     store.close()
 
 
@@ -171,7 +176,7 @@ def test_an_interrupted_demo_takes_its_worker_along(tmp_path: Path) -> None:
         said, _ = demos[number].communicate(timeout=60)
         assert demos[number].returncode == 130, said
         assert "Traceback" not in said
-        assert processes_in(directory) == []
+        wait_until_left(directory)
 
 
 class TestTaxServer:
@@ -201,7 +206,7 @@ class TestTaxServer:
         assert self.refusal(url, "IT") == (429, "1")
         assert self.rate(url, "IT")["rate"] == "0.22"
 
-    def test_an_office_that_is_down_hangs_up_until_it_is_told_otherwise(self, url: str) -> None:
+    def test_an_office_that_is_down_hangs_up_until_its_mood_is_changed(self, url: str) -> None:
         for _ in range(6):
             with pytest.raises(ConnectionError):
                 self.rate(url, "GR")
@@ -217,17 +222,17 @@ class TestCompose:
     def services(self) -> Mapping[str, Mapping[str, object]]:
         return yaml.safe_load(COMPOSE.read_text())["services"]
 
-    def test_it_brings_up_all_that_the_shop_and_who_watches_it_need(self, services) -> None:
+    def test_it_starts_everything_that_the_shop_and_its_monitoring_need(self, services) -> None:
         shop = {"broker", "database", "migrate", "tax", "worker"}
         assert set(services) == shop | {"flower", "exporter", "prometheus", "grafana"}
 
-    def test_what_is_mounted_from_here_is_here(self, services) -> None:
+    def test_mounted_directories_exist(self, services) -> None:
         mounts = [mount for service in services.values() for mount in service.get("volumes", ())]
         own = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
         assert own
         assert all((ROOT / path).is_dir() for path in own)
 
-    def test_all_that_stay_up_say_how_they_are(self, services) -> None:
+    def test_every_service_that_stays_up_has_a_health_check(self, services) -> None:
         silent = {name for name, service in services.items() if "healthcheck" not in service}
         assert silent == {"migrate"}
 
@@ -251,7 +256,7 @@ class TestCompose:
         for source in re.findall(r"^COPY (.+) \S+$", dockerfile, flags=re.MULTILINE):
             assert all((ROOT / name).exists() for name in source.split())
 
-    def test_docker_takes_it(self) -> None:
+    def test_docker_accepts_it(self) -> None:
         docker = shutil.which("docker")
         words = [docker or "docker", "compose"]
         if not docker or subprocess.run([*words, "version"], capture_output=True).returncode:

@@ -10,7 +10,7 @@ from project import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 QUEUE_SIZE, BATCH = 50, 10
-#: What may be dead besides those that wait: a batch being written, what the pool holds, what it runs.
+#: Letters in addition to those that wait: a batch that is being written, and what the pool holds and runs.
 UNDER_WAY = BATCH + 8 + 2
 
 
@@ -28,7 +28,7 @@ def flooded(request, make_project, redis_url):
 
 @contextlib.contextmanager
 def locked(project):
-    """Nobody else can write to the store; who tries waits for it."""
+    """No one else can write to the store; a process that tries has to wait."""
     connection = sqlite3.connect(project.directory / "store.sqlite3", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -46,14 +46,14 @@ def test_a_stuck_store_stops_the_flood_and_not_the_worker(flooded):
             for number in range(sent):
                 flooded.send("terminal", number)
             wait_for("the writer to be full", lambda: flooded.statistics()["held"])
-            time.sleep(1)  # in which the flood would go on
+            time.sleep(1)  # in which the flood would continue
             seen = flooded.statistics()
             assert QUEUE_SIZE <= seen["unwritten"] <= QUEUE_SIZE + UNDER_WAY
             assert seen["held"]
         wait_for("all letters", lambda: flooded.count() == sent + 1)
 
 
-def test_a_stuck_store_that_is_stuck_at_the_shutdown_loses_nothing(flooded):
+def test_a_store_that_is_still_stuck_at_the_shutdown_loses_nothing(flooded):
     sent = 200
     flooded.settings["dlq_store_timeout"] = 1.0
     with flooded.worker("-P", "prefork", "-c", "2"):

@@ -1,4 +1,4 @@
-"""A real Flower whose database is frozen or gone: its pages say so, and all else goes on."""
+"""A real Flower whose database is frozen or gone: its pages say so, and everything else continues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from factories import letter
-from flower_process import end_flower
 from flowers import Guest, flower
 from project import wait_for
 from proxy import Proxy
 from sqlalchemy.engine import make_url
+from support.factories import letter
+from support.flower_process import end_flower
 
 from celery_dlq.store.sql import SQLStore
 
@@ -35,9 +35,9 @@ PAGES = (
 
 @pytest.fixture
 def proxy(postgres_url: str) -> Iterator[Proxy]:
-    """Before a database with a letter."""
+    """A proxy to a database with a letter."""
     store = SQLStore(postgres_url)
-    store.save([letter("0d3f")])
+    store.letters.save([letter("0d3f")])
     store.close()
     parts = urlsplit(postgres_url)
     proxy = Proxy(parts.hostname or "127.0.0.1", parts.port or 5432)
@@ -79,7 +79,7 @@ def test_pages_say_that_it_is_gone_and_come_back_with_it(start: Start, proxy: Pr
         wait_for("the pages", lambda: statuses(ann) == {200})
 
 
-def test_while_pages_wait_for_it_flower_goes_on(start: Start, proxy: Proxy) -> None:
+def test_while_pages_wait_for_it_flower_keeps_answering(start: Start, proxy: Proxy) -> None:
     answers: list[int] = []
     with start(patience_s=120) as (ann, _process):
 

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import letter
 from flowers import ROOT, Guest, flower
+from support.factories import letter
 from tornado.web import create_signed_value
 
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-#: Where versions of Flower are that are not installed.
+#: The directory of the Flower versions that are not installed.
 CACHE = ROOT / ".cache" / "flower"
 
 VERSIONS = ("2.0.1", "2.1.0", "2.2.0")
@@ -33,7 +33,7 @@ EVIL = {"Origin": "https://evil.example"}
 
 #: How a Flower is started: options, environment, and the prefix of its addresses.
 WAYS = {
-    "nobody asks": ([], {}, ""),
+    "no login": ([], {}, ""),
     "opened": ([], {"FLOWER_UNAUTHENTICATED_API": "true"}, ""),
     "basic": (["--basic_auth=ann:secret"], {}, ""),
     "oauth": (["--auth=.*@example.com", "--url_prefix=ops/x", f"--cookie_secret={SECRET}"], {}, "/ops/x"),
@@ -67,7 +67,7 @@ def way(started: tuple[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def place(started: tuple[str, str]) -> Path | None:
-    """Where this version is importable from; None for the one that is installed."""
+    """The directory from which this version is imported; None for the installed one."""
     version, _ = started
     if importlib.metadata.version("flower") == version:
         return None
@@ -108,7 +108,7 @@ def guest(
     store: SQLStore,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Guest]:
-    """Somebody before a Flower of this version, started this way; nobody knows who."""
+    """A visitor of a Flower of this version, started this way, whom it does not know."""
     version, way = started
     options, environ, root = WAYS[way]
     with flower(
@@ -124,7 +124,7 @@ def guest(
 def dead(store: SQLStore, request: pytest.FixtureRequest) -> str:
     """A letter of this test's own."""
     task_id = f"t{abs(hash(request.node.nodeid)):x}"
-    store.save([letter(task_id)])
+    store.letters.save([letter(task_id)])
     return task_id
 
 
@@ -138,14 +138,14 @@ def bob_of(guest: Guest, address: str = "bob@example.com") -> Guest:
 
 
 def is_untouched(store: SQLStore, task_id: str) -> bool:
-    found = store.get(task_id)
-    named = {one for row in store.operations(limit=500) for one in row.wanted.ids}
+    found = store.letters.get(task_id)
+    named = {one for row in store.operations.find(limit=500) for one in row.wanted.ids}
     return found is not None and found.state is State.DEAD and task_id not in named
 
 
 def known(way: str, guest: Guest) -> Guest:
-    """Who may look, in this way."""
-    if way in {"nobody asks", "opened"}:
+    """A visitor who may look, if Flower is started this way."""
+    if way in {"no login", "opened"}:
         return Guest(guest.base, guest.root)
     return bob_of(guest) if way == "oauth" else ann_of(guest)
 
@@ -181,7 +181,7 @@ def test_a_stranger_sees_nothing_and_changes_nothing(
     assert is_untouched(store, dead)
 
 
-@ways("nobody asks")
+@ways("no login")
 def test_without_authentication_nothing_is_changed(
     guest: Guest, way: str, dead: str, store: SQLStore
 ) -> None:
@@ -192,7 +192,7 @@ def test_without_authentication_nothing_is_changed(
 
 
 @ways("read only")
-def test_a_flower_that_only_shows_changes_nothing(
+def test_a_read_only_flower_changes_nothing(
     guest: Guest, way: str, dead: str, store: SQLStore
 ) -> None:
     ann = ann_of(guest)
@@ -202,7 +202,9 @@ def test_a_flower_that_only_shows_changes_nothing(
 
 
 @ways("opened", "basic", "oauth")
-def test_who_may_change_something_does(guest: Guest, way: str, dead: str, store: SQLStore) -> None:
+def test_a_visitor_with_permission_changes_something(
+    guest: Guest, way: str, dead: str, store: SQLStore
+) -> None:
     visitor = known(way, guest)
     token = {"X-XSRFToken": visitor.token()} if way == "oauth" else {}
     assert visitor.redrive(dead, token) == 202
@@ -212,7 +214,7 @@ def test_who_may_change_something_does(guest: Guest, way: str, dead: str, store:
         "basic": "ann (flower)",
         "oauth": "bob@example.com",
     }[way]
-    found = store.get(dead)
+    found = store.letters.get(dead)
     assert found is not None
     assert (found.state, found.closed_by) == (State.DISCARDED, who)
 
@@ -223,7 +225,7 @@ def test_who_may_change_something_does(guest: Guest, way: str, dead: str, store:
     ids=["another origin", "another site", "no token", "no origin"],
 )
 @ways("opened", "basic", "oauth")
-def test_what_a_browser_was_made_to_send_changes_nothing(
+def test_a_forged_request_of_a_browser_changes_nothing(
     guest: Guest, way: str, dead: str, store: SQLStore, headers: dict[str, str]
 ) -> None:
     assert known(way, guest).redrive(dead, headers) == 403

@@ -1,4 +1,4 @@
-"""Messages that never become a task: each is one letter, whole, and the worker lives on."""
+"""Messages that never become a task: each is one complete letter, and the worker keeps running."""
 
 import base64
 import json
@@ -10,10 +10,10 @@ from foreign_messages import LONG_ID, MESSAGES, publish, task
 from project import wait_for
 
 from celery_dlq import Filter, Reason
-from celery_dlq.letter import NO_TASK
-from celery_dlq.operation import SendingState
-from celery_dlq.states import State
-from celery_dlq.store.rows import stored_id
+from celery_dlq.model.letter import NO_TASK
+from celery_dlq.model.operation import SendingState
+from celery_dlq.model.states import State
+from celery_dlq.store.rows.rows import stored_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -23,10 +23,10 @@ POOLS = {
     "solo": ("-P", "solo"),
 }
 
-#: What a redrive mends by itself: a first attempt has no such headers.
+#: Messages that a redrive repairs by itself: a first attempt has no such headers.
 RENEWED = {"bad eta", "bad expires", "eta out of range", "bad retries"}
 
-#: The tasks that strangers ask for, once somebody has written them.
+#: The tasks that strangers ask for, once they are deployed.
 DEPLOYED = """
 from proj import DLQTask, app
 
@@ -57,7 +57,9 @@ def send_all(project, kinds=tuple(MESSAGES)):
 
 def letters(project):
     """The letters of this project's queue, by what kind of message they are."""
-    page = project.dlq.store.find(Filter(queue=project.queue, states=frozenset(State)), limit=500)
+    page = project.dlq.store.letters.find(
+        Filter(queue=project.queue, states=frozenset(State)), limit=500
+    )
     whole = [project.letter(found.task_id) for found in page.letters]
     by_kind = {letter.envelope.properties["type"]: letter for letter in whole}
     assert len(by_kind) == len(whole), "one letter each"
@@ -99,7 +101,7 @@ def test_each_is_one_letter_and_the_worker_runs_the_next_task(pool, project):
     assert found["unknown task"].kwargs == {"token": "[redacted]"}
 
 
-def test_what_is_sent_back_unmended_comes_back_and_what_cannot_be_read_is_not_sent(project):
+def test_an_unrepaired_message_comes_back_and_an_unreadable_one_is_not_sent(project):
     skipped = set()
     with project.worker("-c", "1") as worker:
         send_all(project)
@@ -129,7 +131,7 @@ def test_what_is_sent_back_unmended_comes_back_and_what_cannot_be_read_is_not_se
 
 def skipped_in(project, operation):
     states = frozenset({SendingState.SKIPPED})
-    rows = project.dlq.store.sendings(operation.id, states=states, limit=100).rows
+    rows = project.dlq.store.sendings.of_operation(operation.id, states=states, limit=100).rows
     return {row.task_id for row in rows}
 
 
@@ -156,7 +158,7 @@ def test_an_unknown_task_runs_after_it_has_been_deployed(project):
     }
 
 
-def test_celerys_own_handling_goes_on(project):
+def test_celerys_own_handling_still_happens(project):
     with project.worker("-c", "1"):
         result = project.app.send_task("far.away")
         project.sent.append(result.id)
@@ -164,7 +166,7 @@ def test_celerys_own_handling_goes_on(project):
         assert project.letter(result.id), "recorded before"
 
 
-def test_an_id_of_300_characters_goes_all_the_way(project):
+def test_an_id_of_300_characters_is_kept_until_its_letter_is_resolved(project):
     project.sent.append(LONG_ID)
     with project.worker("-c", "1"):
         headers = task("proj.terminal", LONG_ID)
@@ -198,14 +200,14 @@ def test_a_member_of_a_chord_that_is_deployed_later_completes_it(make_project, r
 
 
 def letters_of(project, task):
-    page = project.dlq.store.find(Filter(queue=project.queue, task=task))
+    page = project.dlq.store.letters.find(Filter(queue=project.queue, task=task))
     return [project.letter(found.task_id) for found in page.letters]
 
 
 RAW_ITEMS = {
     "text": b"hello",
     "binary": b"\xff\x00\xfe",
-    "a table of somebody else": b'{"task": "proj.succeed"}',
+    "a table of another program": b'{"task": "proj.succeed"}',
     "a list": b"[1, 2, 3]",
     "headers that are a list": json.dumps({
         "body": base64.b64encode(b"[[], {}, {}]").decode(), "content-type": "application/json",
@@ -217,7 +219,7 @@ RAW_ITEMS = {
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_items_of_a_redis_list_that_are_no_messages(pool, make_project, redis_url):
+def test_items_of_a_redis_list_that_are_not_messages(pool, make_project, redis_url):
     project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
     client = project.app.backend.client
     with project.worker(*POOLS[pool]) as worker:
@@ -264,7 +266,7 @@ def test_a_body_of_50_mb_is_kept_byte_for_byte(store, project, request, make_pro
     assert "the first 1,024 of 50,000,009 bytes" in shown.stdout
 
 
-def test_a_body_that_mysql_does_not_take_is_kept_in_the_spool(
+def test_a_body_that_mysql_does_not_accept_is_kept_in_the_spool(
     make_project, redis_url, mysql_url, tmp_path
 ):
     project = make_project(f"{redis_url}/9", mysql_url, backend=f"{redis_url}/9")
@@ -286,7 +288,7 @@ def test_a_body_that_mysql_does_not_take_is_kept_in_the_spool(
 
 
 def test_tasks_that_are_not_on_dlqtask_are_left_to_celery(make_project, redis_url):
-    """Their messages become letters where Celery cannot take them, and their own failures do not."""
+    """Their messages become letters if Celery cannot take them; their own failures do not."""
     project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
     (project.directory / "plain.py").write_text(
         "from proj import app\n"
@@ -317,9 +319,9 @@ def test_a_worker_killed_between_record_and_acknowledgement_makes_no_second_lett
         "Consumer.on_unknown_message = die\n"
     )
     project.module = "dying"
-    assert project.count() == 0, "the store is there: a letter that waits for it would be spooled"
+    assert project.count() == 0, "the store is not away, so the letter is not spooled"
     with project.worker("-P", "solo") as worker:
-        publish(project.app, project.queue, "JSON that is no task")
+        publish(project.app, project.queue, "JSON that is not a task")
         wait_for("the worker to die", lambda: worker.poll() is not None)
     [first] = letters_of(project, NO_TASK)
     with project.app.connection_for_write() as connection:

@@ -1,4 +1,4 @@
-"""Hooks of real workers, and of a process that redrives: called where it happens, holding up nothing."""
+"""Hooks of real workers, and of a process that redrives: called where it happens, without delaying it."""
 
 import http.server
 import re
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 
-#: What a user's module of hooks may look like, good and bad.
+#: A user's module of hooks, good and bad ones.
 ALERTS = """
 import os, threading
 from celery_dlq.hooks import Webhook
@@ -26,7 +26,7 @@ def raises(letter):
     raise RuntimeError("no pager today")
 
 def written(letter):
-    with open("told", "a") as file:
+    with open("written", "a") as file:
         print(letter.task_id, file=file)
 
 def hangs(letter):
@@ -57,7 +57,7 @@ def receiver():
 
 @pytest.fixture
 def alerted(project, receiver):
-    """A project whose hooks are in a module beside it."""
+    """A project whose hooks are in a module of its own."""
     (project.directory / "alerts.py").write_text(ALERTS)
     project.environ = {
         "HOOK_URL": f"http://127.0.0.1:{receiver.server_port}/",
@@ -66,12 +66,18 @@ def alerted(project, receiver):
     return project
 
 
-def told(receiver, kind):
-    """The ids of the letters that the webhook was told of."""
+def posted(receiver, kind):
+    """The ids of the letters that the webhook has received."""
     return {letter["task_id"] for said, letter in receiver.got if said == kind}
 
 
-def test_letters_are_told_to_a_webhook_whatever_other_hooks_do(alerted, receiver):
+def counted(project):
+    """How often the hook that raises has failed, and how many letters wait for the one that hangs."""
+    hooks = project.statistics()["hooks"]
+    return hooks["alerts.raises"]["failed"], hooks["alerts.hangs"]["waiting"]
+
+
+def test_a_webhook_receives_letters_whatever_other_hooks_do(alerted, receiver):
     alerted.settings = {
         "dlq_on_dead_letter": ["alerts.raises", "alerts.hangs", "alerts.posted"],
         "dlq_on_resolved": ["alerts.posted"],
@@ -80,14 +86,12 @@ def test_letters_are_told_to_a_webhook_whatever_other_hooks_do(alerted, receiver
     alerted.dlq.on_redriven(redriven.append)
     with alerted.worker("-c", "1"):
         ids = [alerted.send("terminal", number) for number in range(3)]
-        wait_for("the webhooks", lambda: told(receiver, "dead_letter") == set(ids))
-        hooks = alerted.statistics()["hooks"]
-        assert hooks["alerts.raises"]["failed"] == 3
-        assert hooks["alerts.hangs"]["waiting"] == 3
+        wait_for("the webhooks", lambda: posted(receiver, "dead_letter") == set(ids))
+        wait_for("the other hooks", lambda: counted(alerted) == (3, 3))
 
         alerted.fixed.touch()
         alerted.dlq.redrive(Filter(queue=alerted.queue), who="tester")
-        wait_for("the outcomes", lambda: told(receiver, "resolved") == set(ids))
+        wait_for("the outcomes", lambda: posted(receiver, "resolved") == set(ids))
     alerted.dlq.hooks.finish(PATIENCE_S)
     assert {letter.task_id for letter in redriven} == set(ids)
     assert {letter.state for letter in redriven} <= {State.REDRIVEN, State.RESOLVED}
@@ -96,16 +100,16 @@ def test_letters_are_told_to_a_webhook_whatever_other_hooks_do(alerted, receiver
     assert "hook alerts.hangs took too long when its process had to end" in log.read_text()
 
 
-def test_every_letter_of_a_storm_is_told(alerted):
+def test_a_hook_gets_every_letter_of_a_storm(alerted):
     alerted.settings = {"dlq_on_dead_letter": ["alerts.written"]}
-    told = alerted.directory / "told"
+    written = alerted.directory / "written"
     ids = [alerted.send("terminal", number) for number in range(1_000)]
     with alerted.worker("-c", "2"):
         wait_for("the letters", lambda: alerted.count() == len(ids))
-    assert sorted(told.read_text().split()) == sorted(ids)
+    assert sorted(written.read_text().split()) == sorted(ids)
 
 
-def test_a_storm_is_one_new_group_and_a_resolved_one_is_told_when_it_is_back(alerted, receiver):
+def test_a_storm_is_one_new_group_and_a_resolved_one_is_reported_when_it_is_back(alerted, receiver):
     alerted.settings = {
         "dlq_on_new_group": ["alerts.posted"],
         "dlq_on_regression": ["alerts.posted"],
@@ -123,7 +127,7 @@ def test_a_storm_is_one_new_group_and_a_resolved_one_is_told_when_it_is_back(ale
     assert (kind, again["fingerprint"]) == ("regression", group["fingerprint"])
 
 
-def test_an_abort_is_told_where_the_redrive_runs(project):
+def test_an_abort_is_reported_in_the_process_that_redrives(project):
     aborted = []
     project.dlq.on_operation_aborted(aborted.append)
     with project.worker("-c", "1"):
@@ -136,9 +140,9 @@ def test_an_abort_is_told_where_the_redrive_runs(project):
         ended = project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
     assert ended.state is OperationState.ABORTED
     project.dlq.hooks.finish(PATIENCE_S)
-    [told] = aborted
-    assert (told.id, told.state) == (ended.id, OperationState.ABORTED)
-    assert "2 in a row came back" in told.cause
+    [reported] = aborted
+    assert (reported.id, reported.state) == (ended.id, OperationState.ABORTED)
+    assert "2 in a row came back" in reported.cause
 
 
 def test_a_hook_that_cannot_be_imported_is_refused_by_the_worker_and_the_doctor(project):

@@ -18,7 +18,7 @@ from celery_dlq import Filter, Reason
 from celery_dlq.errors import IngestError
 from celery_dlq.ingest.redis_list import RedisList
 from celery_dlq.ingest.source import AMQPQueue
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 from celery_dlq.view.times import utc_now
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -56,7 +56,9 @@ def either(request):
 def letters(project):
     return {
         letter.task_id: project.letter(letter.task_id)
-        for letter in project.dlq.store.find(Filter(states=frozenset(State)), limit=5000).letters
+        for letter in project.dlq.store.letters.find(
+            Filter(states=frozenset(State)), limit=5000
+        ).letters
     }
 
 
@@ -114,7 +116,7 @@ class TestRabbitMQ:
             [made.attempts[0].rule, "broker.dead_letter"]
         )
 
-    def test_a_quorum_queue_is_read_and_not_declared_anew(self, rabbit):
+    def test_a_quorum_queue_is_read_and_not_declared_again(self, rabbit):
         rabbit.declare()
         with rabbit.channel() as channel:
             channel.queue_delete(rabbit.dead)
@@ -134,7 +136,7 @@ class TestRabbitMQ:
         with pytest.raises(IngestError, match="There is no queue"):
             rabbit.dlq.ingest(rabbit.dead, who="tester")
 
-    def test_without_a_sign_of_its_origin_a_message_stays_until_it_is_told(self, rabbit):
+    def test_a_message_of_unknown_origin_stays_until_a_queue_is_given(self, rabbit):
         rabbit.declare()
         with rabbit.channel() as channel:
             Queue(rabbit.dead, channel=channel, no_declare=True)
@@ -147,7 +149,7 @@ class TestRabbitMQ:
         assert rabbit.dlq.ingest(rabbit.dead, who="tester", to=rabbit.queue).arrived == 1
         assert [letter.queue for letter in letters(rabbit).values()] == [rabbit.queue]
 
-    def test_what_is_no_task_message_is_kept_byte_for_byte(self, rabbit):
+    def test_a_message_that_is_not_a_task_is_kept_byte_for_byte(self, rabbit):
         rabbit.declare()
         bodies = [b"\xff\x00 no text", b"", b"{", b"[[1], {}, {}]"]
         with rabbit.channel() as channel:
@@ -171,7 +173,7 @@ class TestRedis:
         assert {letter.queue for letter in found.values()} == {redis.queue}
         assert {letter.exception_type for letter in found.values()} == {"broker.dead_letter"}
 
-    def test_items_that_are_no_messages_of_kombu_s_are_kept_byte_for_byte(self, redis):
+    def test_items_that_are_not_messages_of_kombu_are_kept_byte_for_byte(self, redis):
         items = [b"\xff\xfe", b"{}", b'{"body": 1, "properties": {}}', b"[1]", b"not json", b"null"]
         with redis.channel() as channel:
             channel.client.lpush(redis.dead, *items)
@@ -184,15 +186,15 @@ class TestRedis:
 
     def test_a_list_that_is_not_there_is_empty(self, redis):
         done = redis.run("dlq", "ingest", redis.dead)
-        assert (done.returncode, done.stdout) == (0, f"Nothing was in {redis.dead}.\n")
+        assert (done.returncode, done.stdout) == (0, f"{redis.dead} is empty.\n")
 
-    def test_a_key_that_is_no_list_is_an_error(self, redis):
+    def test_a_key_that_is_not_a_list_is_an_error(self, redis):
         with redis.channel() as channel:
             channel.client.set(redis.dead, "text")
         with pytest.raises(IngestError, match="WRONGTYPE"):
             redis.dlq.ingest(redis.dead, who="tester")
 
-    def test_a_prefix_of_all_keys_is_kept_to(self, redis):
+    def test_the_prefix_of_all_keys_is_used(self, redis):
         redis.app.conf.broker_transport_options = {"global_keyprefix": f"{redis.queue}:"}
         ids = redis.bury(3)
         report = redis.dlq.ingest(redis.dead, who="tester")
@@ -269,7 +271,7 @@ dlq = DeadLetterQueue.of(app)
 object.__setattr__(dlq.settings, "batch_size", 8)
 init = engine.Ingestion.__init__
 def rigged(self, source, store, *args, **kwargs):
-    victim = store if {step!r} == "save" else source
+    victim = store.letters if {step!r} == "save" else source
     setattr(victim, {step!r}, then_die(getattr(victim, {step!r})))
     init(self, source, store, *args, **kwargs)
 engine.Ingestion.__init__ = rigged
@@ -291,7 +293,7 @@ dlq.ingest({either.dead!r}, who="tester")
 
 
 def left_on(project, step):
-    """What is in the dead-letter queue again after a kill: all, or all but the batch that was removed.
+    """How many messages the dead-letter queue has after a kill: all, or all but the batch that was removed.
 
     An acknowledgement that was written when its process died may have been read by the broker or not.
     """
@@ -305,20 +307,20 @@ def test_a_closed_letter_stays_closed_when_its_message_comes_again(either, monke
         for kind in (AMQPQueue, RedisList):
             patch.setattr(kind, "remove", lambda self, taken: None)
         either.dlq.ingest(either.dead, who="tester", limit=1)
-    # x-death is dated to the second: the closing is to be clearly later.
+    # x-death has whole seconds, so the letter is closed clearly later.
     later = utc_now() + timedelta(seconds=2)
-    either.dlq.store.discard(Filter(), who="tester", why="test", now=later)
+    either.dlq.store.closing.discard(Filter(), who="tester", why="test", now=later)
     either.wait_for_depth(either.dead, 1)
     assert either.dlq.ingest(either.dead, who="tester").known == 1
     assert either.letter(task_id).state is State.DISCARDED
 
 
 class TestCommand:
-    def test_it_says_what_it_did(self, either):
+    def test_it_reports_its_result(self, either):
         either.bury(3)
         counted = either.run("dlq", "ingest", either.dead, "--dry-run")
         assert (counted.returncode, counted.stdout) == (
-            0, f"{either.dead} holds 3 messages; nothing was touched.\n",
+            0, f"{either.dead} holds 3 messages; nothing was changed.\n",
         )  # fmt: skip
         assert letters(either) == {}
         done = either.run("dlq", "ingest", either.dead)
@@ -349,7 +351,7 @@ class TestCommand:
 
 class TestWorker:
     @pytest.mark.parametrize("pool", [("-P", "prefork", "-c", "1"), ("-P", "solo")])
-    def test_it_empties_the_queue_it_is_told_to(self, either, pool):
+    def test_it_empties_the_configured_queue(self, either, pool):
         either.ingested = (either.dead,)
         first = either.bury(2)
         with either.worker(*pool):

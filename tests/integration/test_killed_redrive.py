@@ -1,6 +1,6 @@
-"""A redrive that is killed again and again, at random moments, and each time goes on in another process.
+"""A redrive that is killed again and again, at random moments, and each time continues in another process.
 
-The short form is what the environment does not say otherwise: ``CELERY_DLQ_KILLS`` and
+The short form is the default of the environment variables: ``CELERY_DLQ_KILLS`` and
 ``CELERY_DLQ_KILL_LETTERS`` (``make kills`` sets them for the long one).
 """
 
@@ -15,13 +15,14 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from factories import envelope, letter
 from project import HERE, wait_for
 from sqlalchemy import create_engine, text
+from support.factories import envelope, letter
+from support.processes import kill_with_its_pool
 
 from celery_dlq import DLQTask, Filter
-from celery_dlq.operation import Guard, OperationState, Orders, Pacing
-from celery_dlq.states import State
+from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing
+from celery_dlq.model.states import State
 
 KILLS = int(os.environ.get("CELERY_DLQ_KILLS", "10"))
 LETTERS = int(os.environ.get("CELERY_DLQ_KILL_LETTERS", "400"))
@@ -60,7 +61,7 @@ def database(project):
 
 
 def effects(project) -> Counter[int]:
-    """How often each letter's task has run, by what it did."""
+    """How often each letter's task has run, according to its effects."""
     mine = text("SELECT number FROM effect WHERE queue = :queue")
     with database(project) as connection:
         return Counter(connection.execute(mine, {"queue": project.queue}).scalars())
@@ -71,7 +72,7 @@ def fill(project, number: int, task: str = "proj.effect") -> None:
     project.app.task(name=task, base=DLQTask, shared=False)(_not_here)
     for start in range(0, number, 500):
         numbers = range(start, min(start + 500, number))
-        project.dlq.store.save([sendable(project, one, task) for one in numbers])
+        project.dlq.store.letters.save([sendable(project, one, task) for one in numbers])
 
 
 def _not_here(number):
@@ -96,7 +97,7 @@ def resolved(project) -> int:
 
 @contextmanager
 def redriver(project):
-    """Goes on with an operation in a process of its own; says whether that was killed."""
+    """Continues an operation in a process of its own; returns whether that was killed."""
     process = subprocess.Popen(
         [sys.executable, str(HERE / "proj_effects.py")], env=project.environment,
         cwd=project.directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -140,26 +141,29 @@ def test_every_letter_is_resolved_and_none_runs_twice(project):
 
 
 def test_a_worker_that_is_killed_leaves_its_operation_to_another(project):
-    """On a queue that none of them reads, so that what is killed has sent and not run."""
+    """On a queue that no worker reads, so that the killed worker has sent messages and run none."""
     fill(project, 200)
-    orders = Orders(pacing=Pacing(batch=5, rate=200.0))
+    # So slow that it is not done before it is killed.
+    orders = Orders(pacing=Pacing(batch=5, rate=40.0))
     made = project.dlq.redrive(
         Filter(queue=project.queue), who="tester", orders=orders, detach=True
     )
     process, log = project.start_worker("-c", "1", "-Q", "dlq-test-idle")
     wait_for("it to be under way", lambda: project.dlq.operation(made.id).counts.out >= 20)
-    process.kill()
-    assert process.wait(timeout=60) == -9, log.read_text()
+    kill_with_its_pool(process)
+    assert process.returncode == -9, log.read_text()
     assert project.dlq.operation(made.id).state is OperationState.RUNNING
     with project.worker("-c", "2"):
         wait_for("all to be resolved", lambda: resolved(project) == 200, PATIENCE_S)
+        wait_for("the end", lambda: project.dlq.operation(made.id).state is OperationState.DONE)
     assert effects(project) == dict.fromkeys(range(200), 1)
-    assert project.dlq.operation(made.id).state is OperationState.DONE
 
 
-def test_a_fix_that_cures_half_is_stopped_within_canary_and_window(project):
-    fill(project, 300, "proj.half_cured")
-    orders = Orders(pacing=Pacing(canary=1, batch=10), guard=Guard(window=40))
+def test_a_redrive_with_half_a_fix_is_stopped_within_canary_and_window(project):
+    fill(project, 300, "proj.half_fixed")
+    # With fewer outcomes to judge by, successes that come before the failures would make room for more.
+    guard = Guard(window=40, least=40)
+    orders = Orders(pacing=Pacing(canary=1, batch=10), guard=guard)
     with project.worker("-c", "2"):
         ended = project.dlq.redrive(Filter(queue=project.queue), who="tester", orders=orders)
     assert ended.state is OperationState.ABORTED

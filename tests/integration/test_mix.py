@@ -8,7 +8,7 @@ import pytest
 from project import wait_for
 
 from celery_dlq import Filter, Reason
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(1_500)]
 
@@ -40,7 +40,9 @@ def send(project):
 def letters(project, **wanted):
     found, after = [], None
     while True:
-        page = project.dlq.store.find(Filter(queue=project.queue, **wanted), limit=500, after=after)
+        page = project.dlq.store.letters.find(
+            Filter(queue=project.queue, **wanted), limit=500, after=after
+        )
         found += page.letters
         after = page.next
         if after is None:

@@ -12,7 +12,7 @@ from celery_dlq import Filter
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-#: What a user adds to a worker that is to be scraped; the port is told by a file.
+#: The code that a user adds to a worker, so that it can be scraped; the port is written to a file.
 SERVE = """
 from celery import signals
 from prometheus_client import start_http_server
@@ -69,7 +69,7 @@ def test_a_dead_letter_is_shown_as_one_until_its_redrive_succeeds(project, seen,
     assert (task_id, "REDRIVEN") in seen.states
 
 
-def test_what_the_hard_time_limit_ends_is_shown_as_a_dead_letter(project, seen):
+def test_a_task_that_the_hard_time_limit_ends_is_shown_as_a_dead_letter(project, seen):
     with project.worker("-E", "-c", "1"):
         task_id = project.send("hangs")
         shown(seen, task_id, "DEAD-LETTERED")
@@ -87,7 +87,7 @@ def scraped(project):
     }
 
 
-def test_a_worker_counts_what_it_does_where_it_is_scraped(project):
+def test_a_scraped_worker_shows_its_counts(project):
     (project.directory / "served.py").write_text(SERVE)
     project.settings = {"dlq_worker_metrics": True, "imports": ["served"]}
     with project.worker("-c", "2"):

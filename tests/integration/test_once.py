@@ -1,4 +1,4 @@
-"""Of the copies of a redrive one runs, whoever was killed when."""
+"""One of the copies of a redrive runs, whichever process was killed, and when."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 from project import wait_for
 from stepwise import StepwiseRedrive
+from support.processes import kill_with_its_pool
 
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 def once_project(make_project, broker_url, store_url):
     project = make_project(broker_url, store_url, module="proj_once")
     if broker_url.startswith("redis"):
-        # A worker that is killed while it looks for what came back leaves the mutex behind.
+        # A worker that is killed while it looks for messages to deliver again leaves the mutex behind.
         options = {"visibility_timeout": 5, "unacked_mutex_expire": 5}
         project.environ["PROJ_TRANSPORT"] = json.dumps(options)
     project.dlq.store.check_schema()
@@ -58,7 +59,7 @@ def dropped(project) -> int:
 
 
 def publish_twice(project) -> None:
-    """A redrive that is killed between publication and mark, and goes on elsewhere."""
+    """A redrive that is killed between publication and mark, and continues in another process."""
     redriving = StepwiseRedrive(project)
     killed = redriving.claim(lease_s=0.0)
     redriving.publish(killed)
@@ -67,7 +68,7 @@ def publish_twice(project) -> None:
     redriving.mark(repeated)
 
 
-def test_of_two_copies_one_runs(pair):
+def test_one_of_two_copies_runs(pair):
     ids = dead(pair, 5)
     publish_twice(pair)
     with pair.worker("-c", "2"):
@@ -78,7 +79,7 @@ def test_of_two_copies_one_runs(pair):
 
 
 @pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
-def test_of_two_copies_one_runs_in_other_pools(make_project, redis_url, tmp_path, pool):
+def test_one_of_two_copies_runs_in_other_pools(make_project, redis_url, tmp_path, pool):
     store_url = f"sqlite:///{tmp_path}/store.sqlite3"
     project = once_project(make_project, f"{redis_url}/9", store_url)
     [task_id] = dead(project, 1)
@@ -98,8 +99,7 @@ def test_the_copy_that_was_accepted_runs_again_when_its_worker_is_killed(pair):
     redriving.publish(first)
     process, _ = pair.start_worker("-c", "1")
     wait_for("it to run", lambda: runs(pair) == times(1, 2))
-    process.kill()
-    process.wait()
+    kill_with_its_pool(process)
     hold.unlink()
 
     second = redriving.claim()

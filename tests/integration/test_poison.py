@@ -1,4 +1,4 @@
-"""Tasks that kill their process, or the whole worker: stopped after three deliveries, and nobody else
+"""Tasks that kill their process, or the whole worker: stopped after three deliveries, and no other task
 is blamed."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import os
 from collections import Counter
 
 import pytest
-from project import wait_for
+from project import stop, wait_for
 
 from celery_dlq import Filter, Reason
 
@@ -22,8 +22,9 @@ PLACES = {
     "rabbitmq-quorum-mysql": ("rabbitmq", "quorum", "mysql"),
 }
 
-#: Redis hands out what a dead worker held only after this.
-QUICK = {"PROJ_TRANSPORT": '{"visibility_timeout": 12}'}
+#: Redis hands out what a dead worker held only after this. A worker that is killed while it looks for such
+#: messages leaves its lock behind.
+QUICK = {"PROJ_TRANSPORT": '{"visibility_timeout": 12, "unacked_mutex_expire": 5}'}
 
 
 @pytest.fixture(params=PLACES)
@@ -47,7 +48,7 @@ def lines(project, name):
 
 
 def the_one_letter(project):
-    [letter] = project.dlq.store.find(Filter(queue=project.queue)).letters
+    [letter] = project.dlq.store.letters.find(Filter(queue=project.queue)).letters
     return project.letter(letter.task_id)
 
 
@@ -71,7 +72,7 @@ def test_a_segfault_among_a_thousand_innocents_is_one_letter(project):
     assert "SIGSEGV" in letter.message
     assert "delivery 2 started" in letter.explanation.evidence
     assert set(lines(project, "done")) == {str(number) for number in range(INNOCENTS)}
-    assert project.dlq.store.deliveries(poison, "proj.segfaults") == ()
+    assert project.dlq.store.deliveries.find(poison, "proj.segfaults") == ()
     assert project.app.AsyncResult(poison).state == "FAILURE"
 
 
@@ -84,7 +85,8 @@ def run_until_it_is_over(project, pool):
         return lines(project, "done") and project.letter(poison)
 
     for _life in range(6):
-        with project.worker("-P", pool, "-c", "2") as worker:
+        worker, log = project.start_worker("-P", pool, "-c", "2")
+        try:
             wait_for(
                 "the worker's end, or peace",
                 lambda worker=worker: worker.poll() is not None or over(),
@@ -92,6 +94,8 @@ def run_until_it_is_over(project, pool):
             )
             if over():
                 return poison, innocent
+        finally:
+            stop(worker, log)
     raise AssertionError("it should have been stopped by now")
 
 
@@ -101,16 +105,16 @@ def assert_only_the_killer_was_stopped(project, poison, innocent):
     assert len(lines(project, "killed")) == 3, "run three times, and stopped"
     assert letter.explanation.evidence.count("alone") == 1
     wait_for("the innocent's result", lambda: project.app.AsyncResult(innocent).successful())
-    assert project.dlq.store.deliveries(innocent, "proj.innocent") == ()
+    assert project.dlq.store.deliveries.find(innocent, "proj.innocent") == ()
     starts = Counter(line.split()[0] for line in lines(project, "started"))
-    assert starts["7"] >= 3, "the innocent died twice beside it"
+    assert starts["7"] >= 3, "the innocent died twice together with it"
 
 
-def test_who_kills_the_whole_worker_is_told_from_who_ran_beside_it(project):
+def test_a_task_that_kills_the_whole_worker_is_told_from_one_that_ran_with_it(project):
     assert_only_the_killer_was_stopped(project, *run_until_it_is_over(project, "prefork"))
 
 
-def test_with_threads_too_where_any_segfault_is_the_whole_workers(
+def test_with_threads_where_a_segfault_kills_the_whole_worker(
     make_project, rabbitmq_url, redis_url
 ):
     project = make_project(rabbitmq_url, backend=f"{redis_url}/9")

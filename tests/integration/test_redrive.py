@@ -1,4 +1,4 @@
-"""Sending back what died: the original message, its place in the canvas, and its outcome."""
+"""Letters are sent back: the original message, its place in the canvas, and its outcome."""
 
 import contextlib
 import json
@@ -7,13 +7,13 @@ import sys
 
 import pytest
 from celery import chain, chord, signature
-from factories import envelope, letter
 from project import wait_for
+from support.factories import envelope, letter
 
 from celery_dlq import Filter, Reason
 from celery_dlq.errors import OperationError
-from celery_dlq.operation import OperationState, SendingState
-from celery_dlq.states import State
+from celery_dlq.model.operation import OperationState, SendingState
+from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -83,7 +83,7 @@ def test_the_original_message_is_sent_to_the_letter(pair):
     assert message.properties["priority"] == 4
 
 
-def test_an_exhausted_task_gets_its_attempts_anew(pair):
+def test_an_exhausted_task_gets_all_its_attempts_again(pair):
     with pair.worker("-c", "1"):
         task_id = pair.send("exhausted")
         pair.wait_for_letter(task_id)
@@ -102,7 +102,7 @@ def test_an_exhausted_task_gets_its_attempts_anew(pair):
 
 
 def fresh(project, result):
-    """A result keeps the first final state that it saw, which a redrive changes."""
+    """A new result object: one keeps the first final state that it saw, and a redrive changes the state."""
     return project.app.AsyncResult(result.id)
 
 
@@ -132,11 +132,11 @@ def test_a_chord_whose_header_members_died_completes(project, ordered):
     assert project.count() == 0
 
 
-def test_letters_whose_messages_were_lost_on_the_way_are_sent_anew_each_once(project):
-    """More than a batch, claimed by a state that they are to leave and come back to."""
+def test_letters_whose_messages_were_lost_on_the_way_are_sent_again_once_each(project):
+    """They are more than a batch, and are claimed by a state that they leave and come back to."""
     project.settings["dlq_redrive_batch_size"] = 50
     ids = [f"{project.queue}-{number}" for number in range(160)]
-    project.dlq.store.save([sendable(project, task_id) for task_id in ids])
+    project.dlq.store.letters.save([sendable(project, task_id) for task_id in ids])
     assert redrive(project).counts.out == len(ids)
     with project.app.connection_for_write() as connection:
         assert connection.default_channel.queue_purge(project.queue) == len(ids)
@@ -178,16 +178,17 @@ def test_a_chain_continues_where_it_died(project):
     assert project.count() == 0
 
 
-@pytest.mark.parametrize("step", ["claim_for", "written", "confirmed", "end_claim"])
-def test_killed_after_any_step_it_goes_on_where_it_was(pair, step):
-    """A process of its own is killed with SIGKILL right after the step, and another one goes on."""
+@pytest.mark.parametrize("step", ["claims.take", "written", "confirmed", "claims.end"])
+def test_killed_after_any_step_it_continues_where_it_was(pair, step):
+    """A process of its own is killed with SIGKILL right after the step, and another one continues."""
     with pair.worker("-c", "2"):
         ids = [pair.send("terminal", n) for n in range(10)]
         for task_id in ids:
             pair.wait_for_letter(task_id)
     script = f"""
 import os, signal, sys
-from celery_dlq.redrive import engine, lease, publish
+from celery_dlq.redrive import delivery, lease
+from celery_dlq.redrive.publish import publisher
 def then_die(function):
     def dying(*args, **kwargs):
         function(*args, **kwargs)
@@ -199,12 +200,14 @@ lease.LEASE_S = 0.1
 dlq = DeadLetterQueue.of(app)
 store = dlq.store
 if {step!r} == "written":
-    for kind in (publish._Confirming, publish._Batching):
+    for kind in (publisher._Confirming, publisher._Batching):
         kind.begin = then_die(kind.begin)
 elif {step!r} == "confirmed":
-    engine.Redrive._settled = then_die(engine.Redrive._settled)
+    delivery.Delivery.finish = then_die(delivery.Delivery.finish)
 else:
-    setattr(store, {step!r}, then_die(getattr(store, {step!r})))
+    role, method = {step!r}.split('.')
+    role = getattr(store, role)
+    setattr(role, method, then_die(getattr(role, method)))
 dlq.redrive(Filter(queue={pair.queue!r}), who="killed")
 """
     died = subprocess.run([sys.executable, "-c", script], env=pair.environment, cwd=pair.directory)
@@ -221,12 +224,14 @@ dlq.redrive(Filter(queue={pair.queue!r}), who="killed")
 
 
 def resumed(project, operation_id):
+    """The operation at its end: resumed here, or by a worker that came first."""
     with contextlib.suppress(OperationError):
         return project.dlq.resume(operation_id, who="tester")
-    return None
+    found = project.dlq.operation(operation_id)
+    return found if found.state is OperationState.DONE else None
 
 
-def test_a_queue_that_is_gone_is_found_by_rabbitmq(make_project, rabbitmq_url):
+def test_rabbitmq_reports_a_queue_that_is_gone(make_project, rabbitmq_url):
     project = make_project(rabbitmq_url)
     with project.worker("-c", "1"):
         ids = [project.send("terminal", n) for n in range(3)]
@@ -236,7 +241,10 @@ def test_a_queue_that_is_gone_is_found_by_rabbitmq(make_project, rabbitmq_url):
         connection.default_channel.queue_delete(project.queue)
     done = redrive(project)
     assert (done.counts.out, done.counts.skipped, done.counts.left) == (0, 3, 0)
-    assert "does not exist on the broker" in project.dlq.store.sendings(done.id).rows[0].why
+    assert (
+        "does not exist on the broker"
+        in project.dlq.store.sendings.of_operation(done.id).rows[0].why
+    )
     assert all_in(project, ids, State.DEAD, redrives=0)
 
 
@@ -250,7 +258,7 @@ def test_a_task_that_is_not_registered_any_more_is_skipped_and_stays(project):
     assert (plan.matched, plan.sendable, plan.by_task) == (2, 1, {"proj.member": 1})
     done = redrive(project)
     assert (done.counts.out, done.counts.skipped) == (1, 1)
-    [skipped] = project.dlq.store.sendings(done.id, states={SendingState.SKIPPED}).rows
+    [skipped] = project.dlq.store.sendings.of_operation(done.id, states={SendingState.SKIPPED}).rows
     assert skipped.task_id == task_id
     assert "not registered" in skipped.why
     assert project.letter(task_id).state is State.DEAD

@@ -1,13 +1,13 @@
-"""What a redriven message is part of goes on behind it, on result backends that count and that do not."""
+"""The canvas of a redriven message continues, on result backends that count members and on others."""
 
 import pytest
 from celery import chain, chord, group, signature
 from project import wait_for
 
 from celery_dlq import Filter
-from celery_dlq.operation import Orders
-from celery_dlq.redrive.checks import Checks
-from celery_dlq.states import State
+from celery_dlq.model.operation import Orders
+from celery_dlq.model.states import State
+from celery_dlq.redrive.check.checks import Checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -40,7 +40,7 @@ def why_not(project, task_id):
 
 
 def dead(project, count=1):
-    """The ids of the letters, oldest failure first, once there are so many that are dead."""
+    """The ids of the letters, oldest failure first, once this many are dead."""
     found = wait_for(
         f"{count} dead letters",
         lambda: len(page := find(project, State.DEAD)) == count and page,
@@ -50,11 +50,11 @@ def dead(project, count=1):
 
 def find(project, *states):
     wanted = Filter(queue=project.queue, states=frozenset(states))
-    return project.dlq.store.find(wanted).letters
+    return project.dlq.store.letters.find(wanted).letters
 
 
 def fresh(project, result):
-    """A result keeps the first final state that it saw, which a redrive changes."""
+    """A new result object: one keeps the first final state that it saw, and a redrive changes the state."""
     return project.app.AsyncResult(result.id)
 
 
@@ -68,7 +68,7 @@ def failed(project, result):
 
 
 def chord_has_failed(project, task_id):
-    """Where its body has no result of its own to look at."""
+    """Whether the chord has failed, if its body has no result of its own."""
     backend, group_id = project.app.backend, project.letter(task_id).group_id
     if project.backend.startswith("redis"):
         return not backend.client.exists(backend.get_key_for_group(group_id, ".s"))
@@ -110,7 +110,7 @@ class TestChords:
         assert runs(project, "total") == 1
         assert project.count() == 0
 
-    def test_one_after_the_other(self, project, task):
+    def test_failed_members_one_after_another(self, project, task):
         with project.worker("-c", "2"):
             header = [task("succeed", 1), task("member", 10), task("member", 20)]
             result = chord(header, app=project.app)(task("total"))
@@ -125,7 +125,7 @@ class TestChords:
             assert succeeded(project, result) == 31
         assert runs(project, "total") == 1
 
-    def test_that_fail_again_and_are_redriven_again(self, project, task):
+    def test_members_that_fail_again_and_are_redriven_again(self, project, task):
         with project.worker("-c", "2"):
             result = chord([task("succeed", 1), task("member", 10)], app=project.app)(task("total"))
             [task_id] = dead(project)
@@ -138,7 +138,7 @@ class TestChords:
             assert succeeded(project, result) == 11
         assert runs(project, "total") == 1
 
-    def test_before_the_other_members_are_in(self, project, task):
+    def test_a_member_before_the_others_have_ended(self, project, task):
         with project.worker("-c", "2"):
             header = [task("waits_for", 1, "go"), task("member", 10)]
             result = chord(header, app=project.app)(task("total"))
@@ -151,7 +151,7 @@ class TestChords:
             assert succeeded(project, result) == 11
         assert runs(project, "total") == 1
 
-    def test_of_chains_that_died_at_their_first_task(self, project, task):
+    def test_a_chord_of_chains_that_died_at_their_first_task(self, project, task):
         with project.worker("-c", "2"):
             header = [chain(task("member", 10), task("add", more=5)), task("succeed", 1)]
             result = chord(header, app=project.app)(task("total"))
@@ -162,20 +162,20 @@ class TestChords:
             assert succeeded(project, result) == 16
         assert runs(project, "total") == 1
 
-    def test_of_chords(self, project, task):
+    def test_a_chord_of_chords(self, project, task):
         with project.worker("-c", "2"):
             inner = chord([task("member", 10), task("succeed", 2)], task("add"), app=project.app)
             result = chord([inner, task("succeed", 1)], app=project.app)(task("total"))
             [task_id] = dead(project)
             wait_for("the inner chord's failure", lambda: chord_has_failed(project, task_id))
-            if not project.backend.startswith("redis"):  # there, the outer one waits on
+            if not project.backend.startswith("redis"):  # there, the outer one keeps waiting
                 failed(project, result)
             project.fixed.touch()
             redrive(project)
             assert succeeded(project, result) == 13
         assert runs(project, "total") == 1
 
-    def test_whose_body_is_a_chain(self, project, task):
+    def test_a_chord_whose_body_is_a_chain(self, project, task):
         with project.worker("-c", "2"):
             body = chain(task("total"), task("add", more=100))
             result = chord([task("member", 10), task("succeed", 1)], app=project.app)(body)
@@ -186,7 +186,7 @@ class TestChords:
             assert succeeded(project, result) == 111
         assert runs(project, "total") == 1
 
-    def test_whose_body_died_itself(self, project, task):
+    def test_a_chord_whose_body_died(self, project, task):
         with project.worker("-c", "2"):
             result = chord([task("succeed", 1), task("succeed", 2)], app=project.app)(
                 task("member")
@@ -197,14 +197,14 @@ class TestChords:
             assert succeeded(project, result) == [1, 2]
 
 
-class TestWhatCannotBeMadeWhole:
+class TestChordsThatCannotBeCompleted:
     def test_a_chord_that_the_backend_has_forgotten(self, project, task):
         with project.worker("-c", "2"):
             result = chord([task("succeed", 1), task("member", 10)], app=project.app)(task("total"))
             [task_id] = dead(project)
             failed(project, result)
         forget(project, result.parent.id)
-        assert "start the chord anew" in why_not(project, task_id)
+        assert "start the chord again" in why_not(project, task_id)
 
     def test_a_chord_whose_body_is_a_group(self, project, task):
         with project.worker("-c", "2"):
@@ -216,7 +216,7 @@ class TestWhatCannotBeMadeWhole:
 
 
 def forget(project, group_id):
-    """What is left when ``result_expires`` has passed since the chord failed."""
+    """Remove everything that expires when ``result_expires`` has passed since the chord failed."""
     backend = project.app.backend
     if project.backend.startswith("redis"):
         for suffix in (".j", ".d", ".s", ".t", ".c"):
@@ -225,7 +225,7 @@ def forget(project, group_id):
         backend.delete_group(f"celery-dlq-chord-{group_id}")
 
 
-def test_a_chain_goes_on(project, task):
+def test_a_chain_continues(project, task):
     with project.worker("-c", "2"):
         result = chain(task("succeed", 1), task("member"), task("add", more=5), app=project.app)()
         dead(project)
@@ -247,10 +247,10 @@ def test_errbacks_run_with_each_death_and_are_named(project, task):
     with project.worker("-c", "2"):
         result = task("member", 1).on_error(task("tell")).apply_async()
         project.sent.append(result.id)
-        told = project.directory / "told"
+        called = project.directory / "told"
         dead(project)
-        wait_for("the errback", lambda: told.exists() and told.read_text() == f"{result.id}\n")
+        wait_for("the errback", lambda: called.exists() and called.read_text() == f"{result.id}\n")
         project.fixed.touch()
         redrive(project)
         assert succeeded(project, result) == 1
-    assert told.read_text() == f"{result.id}\n"
+    assert called.read_text() == f"{result.id}\n"

@@ -7,8 +7,8 @@ import pytest
 from project import wait_for
 
 from celery_dlq import Filter, Orders
-from celery_dlq.operation import Repair
-from celery_dlq.states import State
+from celery_dlq.model.operation import Repair
+from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -52,7 +52,7 @@ def test_a_value_is_set_and_the_original_stays(project, died):
     redrive(project, assignments=("args[0]=5",))
     assert result_of(project, task_id) == 7
     assert project.letter(task_id).envelope == before.envelope
-    [sending] = project.dlq.store.sendings_of(task_id)
+    [sending] = project.dlq.store.sendings.of_letter(task_id)
     assert sending.change == '- args[0] = "5"\n+ args[0] = 5'
 
 
@@ -74,7 +74,7 @@ def test_an_edit_is_sent_by_every_redrive_after_it(project, died):
     project.dlq.edit(task_id, who="ann", args=[6])
     assert redrive(project).counts.out == 1
     assert result_of(project, task_id) == 8
-    [change] = project.dlq.store.changes_of(task_id)
+    [change] = project.dlq.store.edits.of_letter(task_id)
     assert json.loads(change.before.body)[0] == ["5"]
 
 
@@ -101,7 +101,7 @@ def test_a_repair_that_fails_leaves_the_original_as_it_was(project, died):
     assert result_of(project, task_id) == 8
 
 
-def test_for_later_and_with_another_priority(project, died):
+def test_an_eta_and_another_priority(project, died):
     died("terminal", 1)
     before = datetime.now(timezone.utc)
     redrive(project, countdown_s=300.0, priority=9)
@@ -117,7 +117,7 @@ def test_a_queue_that_is_not_there(make_project, rabbitmq_url):
     with project.worker("-c", "1"):
         project.wait_for_letter(task_id)
     assert redrive(project, to_queue=f"{project.queue}-away").counts.skipped == 1
-    [sending] = project.dlq.store.sendings_of(task_id)
+    [sending] = project.dlq.store.sendings.of_letter(task_id)
     assert f"queue {project.queue}-away does not exist" in sending.why
     assert project.letter(task_id).state is State.DEAD
 
@@ -133,7 +133,7 @@ def test_arguments_that_do_not_fit_any_more(project, died):
     assert result_of(project, task_id) == 5
 
 
-def test_what_fails_in_its_validation_is_not_sent(project, died):
+def test_a_letter_that_fails_in_its_validation_is_not_sent(project, died):
     task_id = died("terminal", 1)
     words = ("dlq", "redrive", task_id, "--validate", "--yes")
     done = project.run(*words)

@@ -1,8 +1,8 @@
-"""Which queues a redrive may send to, as real brokers say it."""
+"""The queues to which a redrive may send, according to real brokers."""
 
 import pytest
 
-from celery_dlq.redrive.target import Targets
+from celery_dlq.redrive.check.checks import Targets
 
 pytestmark = pytest.mark.service
 
@@ -17,7 +17,7 @@ def declare(project):
         connection.default_channel.queue_declare(project.queue, durable=True, auto_delete=False)
 
 
-def test_rabbitmq_says_which_are_there(rabbit):
+def test_rabbitmq_says_which_queues_there_are(rabbit):
     targets = Targets(rabbit.app)
     declare(rabbit)
     assert targets.why_not(rabbit.queue) is None
@@ -28,14 +28,14 @@ def test_rabbitmq_says_which_are_there(rabbit):
     assert targets.why_not("") is None
 
 
-def test_what_it_refuses_for_another_reason_is_there(rabbit):
+def test_a_queue_that_it_refuses_for_another_reason_is_there(rabbit):
     with rabbit.app.connection_for_write() as connection:
         name = f"{rabbit.queue}-exclusive"
         connection.default_channel.queue_declare(name, exclusive=True)
         assert Targets(rabbit.app).why_not(name) is None
 
 
-def test_on_redis_those_are_there_that_hold_something_or_that_the_app_knows(project):
+def test_a_redis_queue_is_there_if_it_holds_messages_or_the_app_knows_it(project):
     away = f"{project.queue}-away"
     assert Targets(project.app, elsewhere=project.queue).why_not(project.queue) is None
     assert "does not exist" in Targets(project.app, elsewhere=away).why_not(away)

@@ -1,4 +1,4 @@
-"""Stores that are slow, frozen, gone, read-only, full or of another schema: a real worker goes on, and
+"""Stores that are slow, frozen, gone, read-only, full or of another schema: a real worker continues, and
 each of its letters is in the store once when that is over."""
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
 import pytest
-from factories import envelope, letter
 from project import Project, wait_for
 from proxy import Proxy
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
+from support.factories import envelope, letter
 
 from celery_dlq import Filter
 from celery_dlq.spool import decode
-from celery_dlq.store import schema
+from celery_dlq.store.database import schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
@@ -64,7 +64,7 @@ def spooled(project: Project) -> set[str]:
     """The ids of the letters that are spooled. A store that is merely slow may have them too."""
     lines: list[bytes] = []
     for path in (project.directory / "spool").glob("*.jsonl"):
-        with suppress(FileNotFoundError):  # drained meanwhile
+        with suppress(FileNotFoundError):  # drained since
             lines += path.read_bytes().splitlines(keepends=True)
     return {decode(line).task_id for line in lines if line.endswith(b"\n")}
 
@@ -83,7 +83,7 @@ def check_that_no_letter_is_lost(project: Project, away) -> None:
 def check_that_all_are_drained(project: Project, sent: set[str]) -> None:
     wait_for("the drain", lambda: project.count() == len(sent))
     wait_for("an empty spool", lambda: not spooled(project))
-    page = project.dlq.store.find(Filter(queue=project.queue), limit=100)
+    page = project.dlq.store.letters.find(Filter(queue=project.queue), limit=100)
     assert {letter.task_id for letter in page.letters} == sent
     assert {letter.attempt_count for letter in page.letters} == {1}, "each once"
 
@@ -183,14 +183,14 @@ def test_a_schema_that_is_older_or_newer(on_postgres, postgres, version):
         check_that_all_are_drained(on_postgres, sent)
 
 
-def test_the_command_line_drains_what_no_worker_does(project, tmp_path):
+def test_the_command_line_drains_files_that_no_worker_drains(project, tmp_path):
     nowhere = "postgresql+psycopg://root@127.0.0.1:1/nowhere"
     away = Project(tmp_path, project.broker, nowhere, queue=project.queue)
     with away.worker("-c", "2"):
         sent = {away.send("terminal", n) for n in range(LETTERS)}
         wait_for("the spool", lambda: spooled(away) == sent)
         held = project.run("dlq", "spool", "drain")
-        assert held.returncode == 0
+        assert held.returncode == 4
         assert "Left to the workers that use them" in held.stderr
     refused = away.run("dlq", "spool", "drain")
     assert (refused.returncode, spooled(away)) == (3, sent)
@@ -234,9 +234,10 @@ def test_two_that_drain_at_once_store_each_letter_once(project):
     }
     both = [subprocess.Popen(command, **options) for _ in range(2)]
     said = [process.communicate(timeout=60)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
+    # The first to end may leave a file to the other one, which then finds the spool empty.
+    assert sorted(process.returncode for process in both) in ([0, 0], [0, 4])
     assert sum(int(text.split()[0]) for text in said) == len(sent), "each file by one of them"
-    page = project.dlq.store.find(Filter(queue=project.queue), limit=1_000)
+    page = project.dlq.store.letters.find(Filter(queue=project.queue), limit=1_000)
     assert {letter.task_id for letter in page.letters} == sent
-    [group] = project.dlq.store.groups(Filter(), now=datetime.now(timezone.utc))
+    [group] = project.dlq.store.groups.find(Filter(), now=datetime.now(timezone.utc))
     assert group.total_count == len(sent)

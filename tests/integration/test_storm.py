@@ -1,4 +1,4 @@
-"""A storm of failures: the process that then saves them, and what becomes of them when it is killed."""
+"""A storm of failures: a saver process saves the letters, and none is lost when it is killed."""
 
 import os
 import signal
@@ -15,16 +15,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 LETTERS = 1_500
 
-#: A hook that is told in the worker, whoever has saved the letter.
+#: A hook that is called in the worker, whichever process has saved the letter.
 NOTES = """
 def note(letter):
-    with open("told", "a") as told:
-        print(letter.task_id, file=told)
+    with open("notes", "a") as notes:
+        print(letter.task_id, file=notes)
 """
 
 
 def scribes(worker):
-    """The processes that save for ``worker``."""
+    """The saver processes of ``worker``."""
     own = (Path(f"/proc/{worker.pid}/task/{thread}/children") for thread in threads(worker))
     return [int(pid) for path in own for pid in path.read_text().split() if is_scribe(pid)]
 
@@ -35,25 +35,28 @@ def threads(worker):
 
 def is_scribe(pid):
     with suppress(OSError):
-        return b"celery_dlq.worker.recording.scribe" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return (
+            b"celery_dlq.worker.recording.saver_process"
+            in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
     return False
 
 
-def told(project):
-    notes = project.directory / "told"
+def noted(project):
+    notes = project.directory / "notes"
     return notes.read_text().split() if notes.exists() else []
 
 
-def test_a_storm_is_saved_beside_the_worker_and_survives_the_end_of_that(project):
+def test_a_storm_is_saved_by_a_saver_process_and_survives_its_end(project):
     (project.directory / "notes.py").write_text(NOTES)
     project.settings = {"dlq_on_dead_letter": ["notes.note"]}
     ids = {project.send("terminal", number) for number in range(LETTERS)}
     with project.worker("-c", "2") as worker:
         [first] = wait_for("a process that saves", lambda: scribes(worker))
-        wait_for("letters", lambda: project.dlq.store.count(Filter()) > LETTERS / 10)
+        wait_for("letters", lambda: project.dlq.store.counts.letters(Filter()) > LETTERS / 10)
         os.kill(first, signal.SIGKILL)
-        wait_for("all letters", lambda: project.dlq.store.count(Filter()) == LETTERS)
-        wait_for("all hooks", lambda: ids <= set(told(project)))
+        wait_for("all letters", lambda: project.dlq.store.counts.letters(Filter()) == LETTERS)
+        wait_for("all hooks", lambda: ids <= set(noted(project)))
         left = scribes(worker)
-    assert sum(project.dlq.store.stats(datetime.now(timezone.utc)).arrivals) == LETTERS
-    assert not any(is_scribe(pid) for pid in left)
+    assert sum(project.dlq.store.monitoring.stats(datetime.now(timezone.utc)).arrivals) == LETTERS
+    wait_for("the process that saves to end", lambda: not any(is_scribe(pid) for pid in left), 10.0)

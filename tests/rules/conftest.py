@@ -4,8 +4,8 @@ import subprocess
 import threading
 
 import pytest
-from local_servers import Server, Told
-from ports import free_port
+from support.local_servers import Server, Told
+from support.ports import free_port
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def serve():
 
 
 @pytest.fixture
-def told(serve):
-    """Starts a server that gives that answer to every request; returns its URL."""
+def served(serve):
+    """Starts a server that gives the same answer to every request; returns its URL."""
 
     def start(answer):
         return f"http://{serve(Told, told=answer)}"
@@ -52,7 +52,7 @@ def told(serve):
 
 @pytest.fixture(scope="session")
 def self_signed(tmp_path_factory):
-    """A server context whose certificate nobody trusts."""
+    """A server context with a certificate that no client trusts."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("needs the openssl program to make a certificate")
@@ -71,7 +71,7 @@ def self_signed(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def django(tmp_path_factory):
-    """Django with a SQLite database in which nothing waits for a lock."""
+    """Django with a SQLite database that does not wait for locks."""
     library = pytest.importorskip("django")
     from django.conf import settings
 

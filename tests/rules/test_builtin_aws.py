@@ -3,8 +3,8 @@
 from functools import cache
 
 import pytest
-from judged import decided, verdict
-from local_servers import Answer, Answering
+from support.local_servers import Answer, Answering
+from support.verdicts import decided, verdict
 
 from celery_dlq.classify import decide
 
@@ -21,7 +21,7 @@ def account(monkeypatch):
 def session():
     import boto3
 
-    # Reading the models of the services takes longer than all else here.
+    # Reading the models of the services takes longer than everything else here.
     return boto3.session.Session()
 
 
@@ -70,8 +70,8 @@ def read_object(url):
         (501, "NotImplemented", "terminal"),
     ],
 )
-def test_s3(told, status, code, expected):
-    decision = decided(read_object, told(xml(status, code)))
+def test_s3(served, status, code, expected):
+    decision = decided(read_object, served(xml(status, code)))
     assert (decision.verdict.value, decision.rule) == (expected, "aws.code")
 
 
@@ -85,11 +85,11 @@ def test_s3(told, status, code, expected):
         (503, "transient"),
     ],
 )
-def test_s3_without_a_body(told, status, expected):
+def test_s3_without_a_body(served, status, expected):
     def head(url):
         client("s3", url).head_object(Bucket="bucket", Key="key")
 
-    assert verdict(head, told(Answer(status))) == expected
+    assert verdict(head, served(Answer(status))) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_s3_without_a_body(told, status, expected):
         (400, "UnrecognizedClientException", "terminal"),
     ],
 )
-def test_dynamodb(told, status, code, expected):
+def test_dynamodb(served, status, code, expected):
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "m"}
-    url = told(Answer(status, body, "application/x-amz-json-1.0"))
+    url = served(Answer(status, body, "application/x-amz-json-1.0"))
     key = {"id": {"S": "1"}}
     assert verdict(lambda: client("dynamodb", url).get_item(TableName="t", Key=key)) == expected
 
@@ -124,13 +124,13 @@ def test_dynamodb(told, status, code, expected):
         (("None", "ValidationError"), "terminal"),
     ],
 )
-def test_a_cancelled_transaction(told, reasons, expected):
+def test_a_cancelled_transaction(served, reasons, expected):
     body = {
         "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
         "message": "m",
         "CancellationReasons": [{"Code": reason} for reason in reasons],
     }
-    url = told(Answer(400, body, "application/x-amz-json-1.0"))
+    url = served(Answer(400, body, "application/x-amz-json-1.0"))
     item = {"Delete": {"TableName": "t", "Key": {"id": {"S": "1"}}}}
     decided = verdict(
         lambda: client("dynamodb", url).transact_write_items(TransactItems=[item, item])
@@ -145,8 +145,8 @@ def test_a_cancelled_transaction(told, reasons, expected):
         (400, "AWS.SimpleQueueService.NonExistentQueue", "terminal"),
     ],
 )
-def test_sqs(told, status, code, expected):
-    url = told(
+def test_sqs(served, status, code, expected):
+    url = served(
         Answer(status, {"__type": code, "message": "m"}, x_amzn_query_error=f"{code};Sender")
     )
     send = client("sqs", url).send_message
@@ -164,8 +164,8 @@ def test_sqs(told, status, code, expected):
         (404, "ResourceNotFoundException", "terminal"),
     ],
 )
-def test_lambda(told, status, code, expected):
-    url = told(Answer(status, {"Message": "m"}, x_amzn_errortype=code, Retry_After="3"))
+def test_lambda(served, status, code, expected):
+    url = served(Answer(status, {"Message": "m"}, x_amzn_errortype=code, Retry_After="3"))
     decision = decided(client("lambda", url).invoke, FunctionName="f")
     assert decision.verdict.value == expected
     assert decision.retry_after == (3.0 if expected == "transient" else None)
@@ -210,12 +210,12 @@ def test_tls(serve, self_signed):
 @pytest.mark.parametrize(
     ("code", "expected"), [("SlowDown", "transient"), ("AccessDenied", "terminal")]
 )
-def test_a_transfer_keeps_the_reason_in_its_context(told, tmp_path, code, expected):
+def test_a_transfer_keeps_the_reason_in_its_context(served, tmp_path, code, expected):
     import boto3.exceptions
 
     path = tmp_path / "file"
     path.write_text("content")
-    store = client("s3", told(xml(403, code)))
+    store = client("s3", served(xml(403, code)))
     with pytest.raises(boto3.exceptions.S3UploadFailedError) as caught:
         store.upload_file(str(path), "bucket", "key")
     assert decide(caught.value).verdict.value == expected
@@ -224,13 +224,13 @@ def test_a_transfer_keeps_the_reason_in_its_context(told, tmp_path, code, expect
 @pytest.mark.parametrize(
     ("status", "expected"), [(404, "transient"), (403, "terminal"), (503, "transient")]
 )
-def test_a_waiter(told, status, expected):
-    wait = client("s3", told(Answer(status))).get_waiter("object_exists").wait
+def test_a_waiter(served, status, expected):
+    wait = client("s3", served(Answer(status))).get_waiter("object_exists").wait
     options = {"Delay": 0, "MaxAttempts": 2}
     assert verdict(wait, Bucket="bucket", Key="key", WaiterConfig=options) == expected
 
 
-def test_what_is_wrong_at_home(monkeypatch):
+def test_mistakes_on_this_side(monkeypatch):
     import boto3
 
     assert decided(client("s3").get_object, Bucket="bucket").rule == "aws.usage"

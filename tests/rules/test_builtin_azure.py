@@ -1,8 +1,8 @@
 """Azure's clients for storage, Cosmos DB, identity and Service Bus, on local servers."""
 
 import pytest
-from judged import decided
-from local_servers import Answer, Answering
+from support.local_servers import Answer, Answering
+from support.verdicts import decided
 
 
 def by_storage(url):
@@ -34,9 +34,9 @@ def by_cosmos(url):
         (416, "InvalidRange", "terminal"),
     ],
 )
-def test_storage(told, status, code, expected):
+def test_storage(served, status, code, expected):
     body = f"<Error><Code>{code}</Code><Message>m</Message></Error>"
-    url = told(Answer(status, body, "application/xml", x_ms_error_code=code))
+    url = served(Answer(status, body, "application/xml", x_ms_error_code=code))
     decision = decided(by_storage, url)
     assert decision.verdict.value == expected
 
@@ -45,9 +45,9 @@ def test_storage(told, status, code, expected):
     ("headers", "seconds"),
     [({"x_ms_retry_after_ms": "1500"}, 1.5), ({"Retry_After": "5"}, 5.0), ({}, None)],
 )
-def test_when_to_come_back(told, headers, seconds):
+def test_when_to_come_back(served, headers, seconds):
     assert (
-        decided(by_storage, told(Answer(503, "", "application/xml", **headers))).retry_after
+        decided(by_storage, served(Answer(503, "", "application/xml", **headers))).retry_after
         == seconds
     )
 
@@ -56,9 +56,9 @@ def test_when_to_come_back(told, headers, seconds):
     ("status", "expected"),
     [(429, "transient"), (449, "transient"), (503, "transient"), (404, "terminal")],
 )
-def test_cosmos(told, status, expected, monkeypatch):
+def test_cosmos(served, status, expected, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    url = told(Answer(status, {"code": "c", "message": "m"}, x_ms_retry_after_ms="20"))
+    url = served(Answer(status, {"code": "c", "message": "m"}, x_ms_retry_after_ms="20"))
     assert decided(by_cosmos, url).verdict.value == expected
 
 
@@ -69,7 +69,7 @@ def test_the_network(serve, closed_port, self_signed):
     assert (untrusted.verdict.value, untrusted.rule) == ("terminal", "tls.certificate")
 
 
-def test_nobody_to_log_in_as(monkeypatch):
+def test_no_credentials_to_log_in_with(monkeypatch):
     identity = pytest.importorskip("azure.identity")
     for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET", "AZURE_USERNAME"):
         monkeypatch.delenv(name, raising=False)

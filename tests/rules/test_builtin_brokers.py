@@ -1,10 +1,10 @@
-"""Errors of Redis, AMQP, kombu and Celery, raised by servers and clients where that can be had."""
+"""Errors of Redis, AMQP, kombu and Celery, raised by real servers and clients where possible."""
 
 import socket
 import ssl
 
 import pytest
-from judged import judge, raised
+from support.verdicts import judge, raised
 
 REDIS_WAIT = (
     "TimeoutError BusyLoadingError MaxConnectionsError ReadOnlyError TryAgainError MovedError "

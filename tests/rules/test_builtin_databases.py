@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 import sqlalchemy
-from judged import judge, raised
 from sqlalchemy import exc as sa_exc
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
+from support.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 

@@ -4,8 +4,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from judged import decided, verdict
-from local_servers import Answer, Answering
+from support.local_servers import Answer, Answering
+from support.verdicts import decided, verdict
 
 T, X = "transient", "terminal"
 
@@ -156,11 +156,11 @@ def test_grpc_and_an_untrusted_certificate(serve, self_signed):
     self_signed.set_alpn_protocols(["h2"])
     address = serve(Answering, context=self_signed)
 
-    def trusting_nobody():
+    def without_trust():
         with grpc.secure_channel(address, grpc.ssl_channel_credentials()) as channel:
             channel.unary_unary("/s/x")(b"")
 
-    decision = decided(trusting_nobody)
+    decision = decided(without_trust)
     assert (decision.verdict.value, decision.rule) == (X, "tls.certificate")
 
 
@@ -237,13 +237,13 @@ GOOGLE = pytest.mark.parametrize("client", [by_storage, by_apiclient])
         (501, "notImplemented", X),
     ],
 )
-def test_google_over_http(told, client, status, reason, expected):
-    assert verdict(client, told(reasoned(status, reason))) == expected
+def test_google_over_http(served, client, status, reason, expected):
+    assert verdict(client, served(reasoned(status, reason))) == expected
 
 
 @GOOGLE
-def test_google_says_when_to_come_back(told, client):
-    assert decided(client, told(reasoned(429, "x", Retry_After="2"))).retry_after == 2.0
+def test_google_says_when_to_come_back(served, client):
+    assert decided(client, served(reasoned(429, "x", Retry_After="2"))).retry_after == 2.0
 
 
 @GOOGLE
@@ -272,8 +272,8 @@ def by_auth(url):
         (401, "invalid_client", X),
     ],
 )
-def test_google_auth(told, status, error, expected):
-    assert verdict(by_auth, told(Answer(status, {"error": error}))) == expected
+def test_google_auth(served, status, error, expected):
+    assert verdict(by_auth, served(Answer(status, {"error": error}))) == expected
 
 
 def test_google_auth_and_the_network(closed_port):

@@ -1,4 +1,4 @@
-"""Real clients against real local servers: what each of them raises, and what is made of it."""
+"""Real clients against real local servers: the errors that they raise, and the verdicts."""
 
 import asyncio
 import http.client
@@ -9,7 +9,7 @@ import xmlrpc.client
 from urllib.parse import urlsplit
 
 import pytest
-from local_servers import (
+from support.local_servers import (
     Answering,
     Misbehaving,
     cut_off,
@@ -98,7 +98,7 @@ CLIENTS = [*STATUS_CLIENTS, by_urllib3, by_http_client]
 
 
 def judge(client, url, **options):
-    """What is decided about what ``client`` raises."""
+    """The decision about the error that ``client`` raises."""
     with pytest.raises(Exception) as caught:
         client(url, **options)
     decision = decide(caught.value)
@@ -227,7 +227,7 @@ def test_a_proxy_that_refuses(client, serve, status, expected):
     assert verdict(client, f"https://{status}.invalid/", **options) == expected
 
 
-def test_an_answer_that_is_no_json(http_server):
+def test_an_answer_that_is_not_json(http_server):
     requests = pytest.importorskip("requests")
     decision = judge(lambda url: requests.get(url, timeout=TIMEOUT_S).json(), f"{http_server}/200")
     assert (decision.verdict.value, decision.rule) == ("terminal", "http.content")

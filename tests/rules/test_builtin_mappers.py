@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from judged import judge, raised
 from sqlalchemy.engine import make_url
+from support.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 
@@ -154,7 +154,7 @@ def test_pg8000(postgres_url):
     connection.close()
 
 
-#: What both sides of PostgreSQL say without a SQLSTATE, by the name of the catalog.
+#: Messages of PostgreSQL's server and client that have no SQLSTATE, by the name of the catalog.
 PASSING_TEXTS = {
     "postgres": [
         "sorry, too many clients already",
@@ -189,7 +189,7 @@ def test_postgres_in_other_languages(language):
 
 
 @pytest.mark.service
-def test_a_mysql_server_without_tls_is_no_passing_trouble(mysql_url):
+def test_a_mysql_server_without_tls_is_terminal(mysql_url):
     pymysql = pytest.importorskip("pymysql")
     url = make_url(mysql_url)
     connect = {

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from judged import decided, verdict
-from local_servers import Answer, Answering
+from support.local_servers import Answer, Answering
+from support.verdicts import decided, verdict
 
 T, X = "transient", "terminal"
 
@@ -41,14 +41,14 @@ MODELS = pytest.mark.parametrize("client", [by_openai, by_anthropic, by_cohere, 
 
 @MODELS
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_refusals(told, client, status):
-    assert verdict(client, told(Answer(status, {"error": {"message": "m"}, "message": "m"}))) == X
+def test_refusals(served, client, status):
+    assert verdict(client, served(Answer(status, {"error": {"message": "m"}, "message": "m"}))) == X
 
 
 @MODELS
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504, 529])
-def test_passing_trouble(told, client, status):
-    decision = decided(client, told(Answer(status, {"message": "m"}, Retry_After="7")))
+def test_transient_failures(served, client, status):
+    decision = decided(client, served(Answer(status, {"message": "m"}, Retry_After="7")))
     assert (decision.verdict.value, decision.retry_after) == (T, 7.0)
 
 
@@ -56,9 +56,9 @@ def test_passing_trouble(told, client, status):
     ("client", "conflict", "failure"),
     [(by_openai, T, T), (by_anthropic, T, T), (by_cohere, T, X), (by_huggingface, X, X)],
 )
-def test_statuses_with_a_meaning_of_their_own(told, client, conflict, failure):
-    assert verdict(client, told(Answer(409, {"message": "m"}))) == conflict
-    assert verdict(client, told(Answer(500, {"message": "m"}))) == failure
+def test_statuses_with_a_meaning_of_their_own(served, client, conflict, failure):
+    assert verdict(client, served(Answer(409, {"message": "m"}))) == conflict
+    assert verdict(client, served(Answer(500, {"message": "m"}))) == failure
 
 
 @MODELS
@@ -70,8 +70,8 @@ def test_the_network(client, serve, closed_port, self_signed):
 
 @pytest.mark.parametrize("client", [by_openai, by_anthropic])
 @pytest.mark.parametrize(("said", "status", "expected"), [("false", 503, X), ("true", 400, T)])
-def test_the_service_says_whether_to_try_again(told, client, said, status, expected):
-    decision = decided(client, told(Answer(status, {}, x_should_retry=said)))
+def test_the_service_says_whether_to_try_again(served, client, said, status, expected):
+    decision = decided(client, served(Answer(status, {}, x_should_retry=said)))
     assert decision.verdict.value == expected
     assert decision.evidence == f"x-should-retry: {said}"
 
@@ -80,8 +80,8 @@ def test_the_service_says_whether_to_try_again(told, client, said, status, expec
     ("code", "expected"),
     [("rate_limit_exceeded", T), ("insufficient_quota", X), ("project_spend_limit_exceeded", X)],
 )
-def test_openai_with_an_empty_wallet(told, code, expected):
-    url = told(
+def test_openai_without_credit(served, code, expected):
+    url = served(
         Answer(429, {"error": {"code": code, "type": code, "message": "m"}}, Retry_After="1")
     )
     decision = decided(by_openai, url)
@@ -89,11 +89,11 @@ def test_openai_with_an_empty_wallet(told, code, expected):
     assert decision.retry_after == (1.0 if expected == T else None)
 
 
-def test_openai_in_the_middle_of_a_stream(told):
+def test_openai_in_the_middle_of_a_stream(served):
     event = 'data: {"error": {"message": "m", "type": "server_error", "code": null}}\n\n'
-    assert verdict(by_openai, told(Answer(200, event, "text/event-stream")), stream=True) == T
+    assert verdict(by_openai, served(Answer(200, event, "text/event-stream")), stream=True) == T
     event = event.replace("server_error", "invalid_request_error")
-    assert verdict(by_openai, told(Answer(200, event, "text/event-stream")), stream=True) == X
+    assert verdict(by_openai, served(Answer(200, event, "text/event-stream")), stream=True) == X
 
 
 @pytest.mark.parametrize(
@@ -105,25 +105,25 @@ def test_openai_in_the_middle_of_a_stream(told):
         ("invalid_request_error", X),
     ],
 )
-def test_anthropic_in_the_middle_of_a_stream(told, kind, expected):
+def test_anthropic_in_the_middle_of_a_stream(served, kind, expected):
     error = json.dumps({"type": "error", "error": {"type": kind, "message": "m"}})
     event = f"event: error\ndata: {error}\n\n"
-    url = told(Answer(200, event, "text/event-stream"))
+    url = served(Answer(200, event, "text/event-stream"))
     assert verdict(by_anthropic, url, stream=True) == expected
 
 
-def test_anthropic_with_a_spending_limit(told):
+def test_anthropic_with_a_spending_limit(served):
     details = {"error_code": "enforced_spend_limit_reached"}
     error = {"type": "rate_limit_error", "message": "m", "details": details}
-    assert verdict(by_anthropic, told(Answer(429, {"type": "error", "error": error}))) == X
+    assert verdict(by_anthropic, served(Answer(429, {"type": "error", "error": error}))) == X
 
 
 # -- Hugging Face -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", ["RepoNotFound", "RevisionNotFound", "GatedRepo"])
-def test_huggingface_names_what_is_missing(told, code):
-    assert verdict(by_huggingface, told(Answer(404, X_Error_Code=code))) == X
+def test_huggingface_names_what_is_missing(served, code):
+    assert verdict(by_huggingface, served(Answer(404, X_Error_Code=code))) == X
 
 
 def download(url, folder, **options):
@@ -139,8 +139,8 @@ def download(url, folder, **options):
         (Answer(200), X),  # the answer lacks the headers of a hub
     ],
 )
-def test_huggingface_without_the_file_in_its_cache(told, tmp_path, answer, expected):
-    assert verdict(download, told(answer), tmp_path) == expected
+def test_huggingface_without_the_file_in_its_cache(served, tmp_path, answer, expected):
+    assert verdict(download, served(answer), tmp_path) == expected
 
 
 def test_huggingface_and_the_network(closed_port, tmp_path):
@@ -152,7 +152,7 @@ def test_huggingface_and_the_network(closed_port, tmp_path):
 @pytest.mark.parametrize(
     ("status", "kind", "expected"), [(503, "overloaded", T), (422, "validation", X)]
 )
-def test_huggingface_inference(told, status, kind, expected):
+def test_huggingface_inference(served, status, kind, expected):
     hub = pytest.importorskip("huggingface_hub")
-    url = told(Answer(status, {"error": "m", "error_type": kind}))
+    url = served(Answer(status, {"error": "m", "error_type": kind}))
     assert verdict(hub.InferenceClient(url).text_generation, "text") == expected

@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from judged import judge, raised
+from support.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 
@@ -44,7 +44,7 @@ def test_every_sqlstate_of_asyncpg():
     assert len(known) > 200
     wrong = {}
     for kind in known:
-        # As asyncpg makes them of the fields of the server's message.
+        # As asyncpg makes them from the fields of the server's message.
         exc = exceptions.PostgresError.new({"C": kind.sqlstate, "M": "x", "S": "ERROR"})
         if judge(exc) != (expected(kind.sqlstate), "pg.sqlstate"):
             wrong[kind.__name__] = kind.sqlstate
@@ -191,7 +191,7 @@ NEO4J = {
 @pytest.mark.parametrize(("code", "verdict"), NEO4J.items())
 def test_codes_of_neo4j(code, verdict):
     exceptions = pytest.importorskip("neo4j.exceptions")
-    # As the driver makes them of a FAILURE message.
+    # As the driver makes them from a FAILURE message.
     exc = exceptions.Neo4jError._hydrate_neo4j(code=code, message="x")
     assert judge(exc)[0] == verdict
 
@@ -298,7 +298,7 @@ def test_errors_of_django():
     for kind in (core.ObjectDoesNotExist, core.ValidationError, core.ImproperlyConfigured,
                  core.SuspiciousOperation, core.PermissionDenied):  # fmt: skip
         assert judge(kind("x")) == ("terminal", "django.usage"), kind
-    # What is left when the driver's exception is gone, as after pickling.
+    # The driver's exception is gone, as after pickling.
     assert judge(utils.OperationalError("database is locked")) == ("transient", "sqlite.code")
     assert judge(utils.OperationalError(1213, "Deadlock found")) == ("transient", "mysql.errno")
     assert judge(utils.IntegrityError("UNIQUE constraint failed: t.id")) == ("terminal", "default")
@@ -313,6 +313,6 @@ ORACLE = {"ORA-00060": "transient", "ORA-00054": "transient", "ORA-08177": "tran
 @pytest.mark.parametrize(("code", "verdict"), ORACLE.items())
 def test_numbers_of_oracle(code, verdict):
     errors = pytest.importorskip("oracledb.errors")
-    # As the thin driver makes them of the server's error message.
+    # As the thin driver makes them from the server's error message.
     error = errors._Error(f"{code}: says the server", code=int(code[4:]))
     assert judge(error.exc_type(error)) == (verdict, "oracle.code")

@@ -1,4 +1,4 @@
-"""Mail, FTP, SSH and DNS clients against local servers that answer what the test tells them to."""
+"""Mail, FTP, SSH and DNS clients against local servers that give the answers of the test."""
 
 import asyncio
 import ftplib
@@ -10,11 +10,11 @@ import smtplib
 import socketserver
 import threading
 from contextlib import closing, contextmanager
-from importlib import import_module
 
 import pytest
-from judged import judge, raised
-from ports import free_port
+from support.libraries import library
+from support.ports import free_port
+from support.verdicts import judge, raised
 
 TIMEOUT_S = 5
 
@@ -32,12 +32,6 @@ def collected():
     gc.collect()
 
 
-def library(name):
-    """The module ``name``; the test is skipped without it."""
-    pytest.importorskip(name.partition(".")[0])
-    return import_module(name)
-
-
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -47,7 +41,7 @@ class _Server(socketserver.ThreadingTCPServer):
 def server(*lines, mute=False):
     """The port of a server that says one line at once, and one for each line that it gets.
 
-    Then it hangs up, or says nothing more if it is to be ``mute``.
+    Then it hangs up, or says nothing more if it is ``mute``.
     """
     done = threading.Event()
 
@@ -145,7 +139,7 @@ def test_smtp_login(reply, verdict):
             assert judge(raised(client.login, "a", "b")) == (verdict, "smtp.reply")
 
 
-def test_smtp_without_what_is_asked_for():
+def test_smtp_without_tls_support():
     with server(*HELLO) as port, closing(smtplib.SMTP("127.0.0.1", port)) as client:
         assert judge(raised(client.starttls)) == ("terminal", "smtp.unsupported")
 
@@ -371,7 +365,7 @@ def test_dns(rcode, expected):
         assert judge(raised(resolver.resolve, "shop.example.")) == expected
 
 
-def test_names_that_are_none():
+def test_names_that_are_not_valid():
     assert judge(raised(library("dns.name").from_text, "a..b")) == ("terminal", "dns.error")
 
 

@@ -11,8 +11,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from judged import judge, raised
-from ports import free_port
+from support.ports import free_port
+from support.verdicts import judge, raised
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -182,7 +182,7 @@ def test_mistakes_in_redis(client):
         assert judge(raised(call, *arguments))[0] == "terminal", arguments
 
 
-def test_a_redis_that_is_no_cluster(redis_port):
+def test_a_redis_that_is_not_a_cluster(redis_port):
     redis = pytest.importorskip("redis")
     exc = raised(redis.RedisCluster, "127.0.0.1", redis_port)
     assert judge(exc) == ("terminal", "redis.cluster")
@@ -255,7 +255,7 @@ def test_logins_that_rabbitmq_refuses_in_pika(pika_parameters):
 
 
 @pytest.mark.service
-def test_what_is_closed_in_pika(pika_connection):
+def test_closed_connections_and_channels_in_pika(pika_connection):
     channel = pika_connection.channel()
     channel.close()
     assert judge(raised(channel.queue_declare, "x")) == ("transient", "amqp.recoverable")

@@ -5,8 +5,8 @@ import io
 from urllib.parse import urlsplit
 
 import pytest
-from judged import decided, verdict
-from local_servers import Answer
+from support.local_servers import Answer
+from support.verdicts import decided, verdict
 
 T, X = "transient", "terminal"
 
@@ -131,7 +131,7 @@ CLIENTS = [
 ]  # fmt: skip
 
 
-# -- what all have in common --------------------------------------------------------------------
+# -- common to all of them - --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -142,14 +142,14 @@ def test_a_refused_connection(client, closed_port):
 # ccxt takes 403 and 404 for an exchange that is not available.
 @pytest.mark.parametrize("client", [client for client in CLIENTS if client is not by_ccxt])
 @pytest.mark.parametrize(("status", "expected"), [(503, T), (429, T), (403, X), (404, X)])
-def test_a_status_without_a_word(told, client, status, expected):
-    assert verdict(client, told(Answer(status, {}))) == expected
+def test_a_status_without_a_word(served, client, status, expected):
+    assert verdict(client, served(Answer(status, {}))) == expected
 
 
 @pytest.mark.parametrize("client", [by_stripe, by_slack, by_async_slack, by_github])
-def test_when_to_come_back(told, client):
+def test_when_to_come_back(served, client):
     answer = Answer(429, {"error": {}}, Retry_After="30")
-    assert decided(client, told(answer)).retry_after == 30.0
+    assert decided(client, served(answer)).retry_after == 30.0
 
 
 # -- one by one ---------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_when_to_come_back(told, client):
         (403, {"type": "invalid_request_error"}, {}, X),
     ],
 )
-def test_stripe(told, status, error, said, expected):
-    assert verdict(by_stripe, told(Answer(status, {"error": error}, **said))) == expected
+def test_stripe(served, status, error, said, expected):
+    assert verdict(by_stripe, served(Answer(status, {"error": error}, **said))) == expected
 
 
 def test_stripe_and_a_signature():
@@ -185,17 +185,17 @@ def test_stripe_and_a_signature():
     ("status", "expected"),
     [(408, T), (429, T), (502, T), (504, T), (401, X), (418, X), (426, X), (500, X)],
 )
-def test_braintree(told, status, expected):
-    assert verdict(by_braintree, told(Answer(status))) == expected
+def test_braintree(served, status, expected):
+    assert verdict(by_braintree, served(Answer(status))) == expected
 
 
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
     [(429, 20429, T), (503, 20503, T), (400, 21211, X), (401, 20003, X)],
 )
-def test_twilio(told, status, code, expected):
+def test_twilio(served, status, code, expected):
     answer = Answer(status, {"code": code, "message": "m", "status": status})
-    assert verdict(by_twilio, told(answer)) == expected
+    assert verdict(by_twilio, served(answer)) == expected
 
 
 @pytest.mark.parametrize("client", [by_slack, by_async_slack])
@@ -210,35 +210,35 @@ def test_twilio(told, status, code, expected):
         (200, "invalid_auth", X),
     ],
 )
-def test_slack(told, client, status, error, expected):
-    decision = decided(client, told(Answer(status, {"ok": False, "error": error})))
+def test_slack(served, client, status, error, expected):
+    decision = decided(client, served(Answer(status, {"ok": False, "error": error})))
     assert (decision.verdict.value, decision.evidence) == (expected, f"error={error}")
 
 
 @pytest.mark.parametrize("client", [by_slack, by_async_slack])
-def test_slack_behind_a_proxy_that_answers_itself(told, client):
-    assert verdict(client, told(Answer(503, "<html>", "text/html"))) == T
+def test_slack_behind_a_proxy_that_answers_itself(served, client):
+    assert verdict(client, served(Answer(503, "<html>", "text/html"))) == T
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [(500, T), (502, T), (400, X), (401, X), (409, X), (413, X), (414, X)],
 )
-def test_telegram(told, status, expected):
+def test_telegram(served, status, expected):
     description = {"description": "Request Entity Too Large"} if status == 413 else {}
-    assert verdict(by_telegram, told(Answer(status, {"ok": False, **description}))) == expected
+    assert verdict(by_telegram, served(Answer(status, {"ok": False, **description}))) == expected
 
 
 @pytest.mark.filterwarnings("ignore:.*retry_after.*")
-def test_telegram_floods(told):
+def test_telegram_floods(served):
     body = {"ok": False, "description": "m", "parameters": {"retry_after": 11}}
-    decision = decided(by_telegram, told(Answer(429, body)))
+    decision = decided(by_telegram, served(Answer(429, body)))
     assert (decision.verdict.value, decision.retry_after) == (T, 11.0)
 
 
-def test_telegram_and_a_chat_that_moved(told):
+def test_telegram_and_a_chat_that_moved(served):
     body = {"ok": False, "description": "m", "parameters": {"migrate_to_chat_id": -1}}
-    assert verdict(by_telegram, told(Answer(400, body))) == X
+    assert verdict(by_telegram, served(Answer(400, body))) == X
 
 
 @pytest.mark.parametrize(
@@ -254,26 +254,26 @@ def test_telegram_and_a_chat_that_moved(told):
         (502, "m", {}, T),
     ],
 )
-def test_github(told, status, message, headers, expected):
-    assert verdict(by_github, told(Answer(status, {"message": message}, **headers))) == expected
+def test_github(served, status, message, headers, expected):
+    assert verdict(by_github, served(Answer(status, {"message": message}, **headers))) == expected
 
 
 @pytest.mark.parametrize(
     ("status", "expected"), [(400, X), (401, X), (409, X), (500, X), (502, T), (504, T)]
 )
-def test_gitlab(told, status, expected):
-    assert verdict(by_gitlab, told(Answer(status, {"message": "m"}))) == expected
+def test_gitlab(served, status, expected):
+    assert verdict(by_gitlab, served(Answer(status, {"message": "m"}))) == expected
 
 
-def test_gitlab_answers_no_json(told):
-    assert verdict(by_gitlab, told(Answer(200, "<html>"))) == X
+def test_gitlab_answers_without_json(served):
+    assert verdict(by_gitlab, served(Answer(200, "<html>"))) == X
 
 
 @pytest.mark.parametrize(
     ("status", "expected"), [(400, X), (401, X), (500, X), (501, X), (502, T), (503, T)]
 )
-def test_vault(told, status, expected):
-    decision = decided(by_vault, told(Answer(status, {"errors": ["m"]})))
+def test_vault(served, status, expected):
+    decision = decided(by_vault, served(Answer(status, {"errors": ["m"]})))
     assert (decision.verdict.value, decision.rule) == (expected, "vault.answer")
 
 
@@ -281,17 +281,18 @@ def test_vault(told, status, expected):
     ("status", "code", "expected"),
     [(429, -1003, T), (418, -1003, T), (400, -1121, X), (401, -2015, X), (400, -2010, X)],
 )
-def test_ccxt(told, status, code, expected):
+def test_ccxt(served, status, code, expected):
     assert (
-        verdict(by_ccxt, told(Answer(status, {"code": code, "msg": "Invalid symbol."}))) == expected
+        verdict(by_ccxt, served(Answer(status, {"code": code, "msg": "Invalid symbol."})))
+        == expected
     )
 
 
-def test_soap(told):
-    fault = decided(by_zeep, told(Answer(500, FAULT, "text/xml")))
+def test_soap(served):
+    fault = decided(by_zeep, served(Answer(500, FAULT, "text/xml")))
     assert (fault.verdict.value, fault.rule) == (X, "soap.fault")
-    assert decided(by_zeep, told(Answer(502, "", "text/xml"))).rule == "http.status"
-    assert verdict(by_zeep, told(Answer(200, "no XML", "text/xml"))) == X
+    assert decided(by_zeep, served(Answer(502, "", "text/xml"))).rule == "http.status"
+    assert verdict(by_zeep, served(Answer(200, "no XML", "text/xml"))) == X
 
 
 @pytest.mark.parametrize(
@@ -304,5 +305,5 @@ def test_soap(told):
         ("INVALID_REQUEST", X),
     ],
 )
-def test_googlemaps(told, word, expected):
-    assert verdict(by_googlemaps, told(Answer(200, {"status": word}))) == expected
+def test_googlemaps(served, word, expected):
+    assert verdict(by_googlemaps, served(Answer(200, {"status": word}))) == expected

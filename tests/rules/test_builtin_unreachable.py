@@ -1,11 +1,11 @@
-"""Clients of databases, stores and brokers whose server is not there: what each of them raises."""
+"""Clients of databases, stores and brokers whose server is not there: the errors that they raise."""
 
 import asyncio
 import contextlib
 import socket
 
 import pytest
-from judged import judge, raised
+from support.verdicts import judge, raised
 
 # Libraries whose modules warn when they are imported, or that leave a socket to the collector.
 pytestmark = [
@@ -117,7 +117,7 @@ def peewee_mysql(library, host, port):
     library.MySQLDatabase("d", host=host, port=port, user="x").connect()
 
 
-#: The module, what to do with it, the rule for a closed port, and that for an unknown host.
+#: The module, a call to make, the rule for a closed port, and the rule for an unknown host.
 CLIENTS = [
     ("pg8000.dbapi", keywords, "pg.message", "dns.lookup"),
     ("asyncpg", asyncpg, "os.network", "dns.lookup"),
@@ -222,7 +222,7 @@ def test_a_redis_sentinel_on_a_closed_port(closed_port):
     assert judge(raised(sentinel.discover_master, "main")) == ("transient", "redis.network")
 
 
-def test_a_resolver_that_is_away_is_no_unknown_host(monkeypatch):
+def test_a_resolver_that_is_away_is_not_an_unknown_host(monkeypatch):
     library = pytest.importorskip("pymysql")
 
     def away(*args, **kwargs):

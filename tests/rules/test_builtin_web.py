@@ -5,8 +5,7 @@ import io
 import threading
 
 import pytest
-from judged import decided
-from local_servers import (
+from support.local_servers import (
     Answer,
     Answering,
     Misbehaving,
@@ -16,6 +15,7 @@ from local_servers import (
     say_nothing,
     talk_nonsense,
 )
+from support.verdicts import decided
 
 TIMEOUT_S = 5
 
@@ -41,8 +41,8 @@ def by_pycurl(url, **options):
 
 
 @pytest.mark.parametrize(("status", "expected"), [(503, "transient"), (404, "terminal")])
-def test_pycurl_that_fails_on_errors(told, status, expected):
-    assert outcome(by_pycurl, told(Answer(status))) == (expected, "http.status")
+def test_pycurl_that_fails_on_errors(served, status, expected):
+    assert outcome(by_pycurl, served(Answer(status))) == (expected, "http.status")
 
 
 @pytest.mark.parametrize("manner", [reset, hang_up, cut_off])
@@ -156,8 +156,8 @@ def test_websockets_with_too_long_a_message(socket_server, client):
 @pytest.mark.parametrize(
     ("status", "expected"), [(429, "transient"), (503, "transient"), (401, "terminal")]
 )
-def test_websockets_refused_with_a_status(told, status, expected):
-    url = told(Answer(status, Retry_After="5")).replace("http", "ws")
+def test_websockets_refused_with_a_status(served, status, expected):
+    url = served(Answer(status, Retry_After="5")).replace("http", "ws")
     decision = decided(by_websockets, url)
     assert (decision.verdict.value, decision.rule) == (expected, "http.status")
     assert decision.retry_after == (5.0 if expected == "transient" else None)
@@ -202,8 +202,8 @@ def test_websocket_client_cut_off(socket_server):
 @pytest.mark.parametrize(
     ("status", "expected"), [(429, "transient"), (503, "transient"), (401, "terminal")]
 )
-def test_websocket_client_refused_with_a_status(told, status, expected):
-    url = told(Answer(status, Retry_After="5")).replace("http", "ws")
+def test_websocket_client_refused_with_a_status(served, status, expected):
+    url = served(Answer(status, Retry_After="5")).replace("http", "ws")
     decision = decided(by_websocket_client, url)
     assert (decision.verdict.value, decision.rule) == (expected, "http.status")
     assert decision.retry_after == (5.0 if expected == "transient" else None)

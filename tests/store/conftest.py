@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from databases import drop_all, mysql_database, postgres_database
-from sqlalchemy import delete
+from support.databases import delete_all, drop_all, mysql_database, postgres_database
+from support.rollup_checks import assert_counts_hold
 
-from celery_dlq.store import schema, tables
+from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore
 
 
@@ -32,12 +32,8 @@ def session_store(database_url):
 def emptied(session_store):
     """Gives the store with all rows deleted."""
 
-    def delete_rows(connection):
-        for table in tables.metadata.tables.values():
-            connection.execute(delete(table))
-
     def empty():
-        session_store.database.write(delete_rows)
+        delete_all(session_store.database)
         return session_store
 
     return empty
@@ -50,6 +46,13 @@ def store(emptied):
 
 
 @pytest.fixture
+def counts_hold_in_the_end(store):
+    """Whatever the test has done, the kept counts are those of the letters."""
+    yield
+    assert_counts_hold(store)
+
+
+@pytest.fixture
 def sqlite_store(tmp_path):
     """A new SQLite file, not yet connected to."""
     store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
@@ -59,7 +62,7 @@ def sqlite_store(tmp_path):
 
 @pytest.fixture
 def bare(database_url, session_store):
-    """The database without any table of ours, put back in the end."""
+    """The database without any of our tables, which come back at the end."""
     session_store.close()
     drop_all(session_store.database)
     store = SQLStore(database_url)

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from factories import T0, attempt, letter, operation
 from hypothesis import given
 from hypothesis import strategies as st
+from support.factories import T0, attempt, letter, operation
 
-from celery_dlq.letter import Outcome
-from celery_dlq.states import State
-from celery_dlq.store.accepting import Known, judge
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.redrive.sendings import Known, judge
 from celery_dlq.store.sql import SQLStore
 
 REDRIVEN = Filter(states=frozenset({State.REDRIVEN}))
@@ -26,20 +26,20 @@ def minutes(number: float):
 def claim(store, of: str, token: str, now: float = 1, wanted: Filter | None = None) -> None:
     made = operation(of) if wanted is None else operation(of, wanted=wanted)
     at = {"lease_until": minutes(now + 1), "now": minutes(now)}
-    assert store.claim_for(made, token=token, limit=500, **at).letters
+    assert store.claims.take(made, token=token, limit=500, **at).letters
 
 
 def confirm(store, of: str, token: str, task_id: str = "a") -> None:
-    assert store.confirm_sendings(of, token, {task_id: ""}, now=minutes(2)) == 1
+    assert store.claims.confirm(of, token, {task_id: ""}, now=minutes(2)) == 1
 
 
 def may(store, copy: str, redrive: int = 1, task_id: str = "a") -> bool:
-    (answer,) = store.accept_sendings([(task_id, redrive, copy)])
+    (answer,) = store.sendings.accept([(task_id, redrive, copy)])
     return answer
 
 
 def test_the_first_copy_that_comes_runs_and_may_be_delivered_again(store):
-    store.save([letter("a")])
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     claim(store, "one", "u", now=5)
     confirm(store, "one", "u")
@@ -49,7 +49,7 @@ def test_the_first_copy_that_comes_runs_and_may_be_delivered_again(store):
 
 
 def test_the_earlier_copy_runs_when_it_comes_first(store):
-    store.save([letter("a")])
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     assert may(store, "t")
     claim(store, "one", "u", now=5)
@@ -59,18 +59,18 @@ def test_the_earlier_copy_runs_when_it_comes_first(store):
 
 
 def test_a_copy_of_another_operation_is_a_copy(store):
-    store.save([letter("a")])
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     assert may(store, "t")
     claim(store, "two", "u", now=5)
     assert not may(store, "u")
-    store.release_sendings("two", "u", ["a"])
+    store.claims.release("two", "u", ["a"])
     claim(store, "three", "v", now=5)
     assert not may(store, "v")
 
 
 def test_a_redrive_after_which_there_was_another_one_does_not_run(store):
-    store.save([letter("a")])
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     confirm(store, "one", "t")
     claim(store, "two", "u", wanted=REDRIVEN)
@@ -80,41 +80,41 @@ def test_a_redrive_after_which_there_was_another_one_does_not_run(store):
 
 
 def test_a_later_redrive_that_was_skipped_stops_no_earlier_one(store):
-    store.save([letter("a")])
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     confirm(store, "one", "t")
     claim(store, "two", "u", wanted=REDRIVEN)
-    store.skip_sendings("two", "u", {"a": "too old"}, now=minutes(2))
+    store.claims.skip("two", "u", {"a": "too old"}, now=minutes(2))
     assert may(store, "t")
 
 
 @pytest.mark.parametrize("asked_before", [True, False])
 @pytest.mark.parametrize("succeeds", [True, False])
-def test_what_has_ended_does_not_run_again(store, asked_before, succeeds):
-    store.save([letter("a")])
+def test_a_redrive_that_has_ended_does_not_run_again(store, asked_before, succeeds):
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     if asked_before:
         assert may(store, "t")
     confirm(store, "one", "t")
     if succeeds:
         ran = Outcome(task_id="a", redrive=1, succeeded_at=minutes(3), worker="w")
-        store.record_outcomes([ran])
+        store.letters.record_outcomes([ran])
     else:
-        store.save([letter("a", attempt(redrive=1, minutes=3))])
+        store.letters.save([letter("a", attempt(redrive=1, minutes=3))])
     assert not may(store, "t")
     assert not may(store, "u")
 
 
-def test_what_was_given_up_may_still_run(store):
-    store.save([letter("a")])
+def test_a_redrive_that_counts_as_unknown_may_still_run(store):
+    store.letters.save([letter("a")])
     claim(store, "one", "t")
     confirm(store, "one", "t")
-    assert store.expire_sendings(sent_before=minutes(60), now=minutes(99)) == 1
+    assert store.sendings.expire(sent_before=minutes(60), now=minutes(99)) == 1
     assert may(store, "t")
 
 
-def test_what_is_not_known_may_run(store):
-    store.save([letter("a")])
+def test_an_unknown_redrive_may_run(store):
+    store.letters.save([letter("a")])
     assert may(store, "t")
     assert may(store, "u")
     assert may(store, "t", task_id="nobody's")
@@ -122,8 +122,8 @@ def test_what_is_not_known_may_run(store):
     assert may(store, "x", redrive=2)
 
 
-def test_each_of_a_batch_has_its_own_answer(store):
-    store.save([letter(name) for name in "abc"])
+def test_each_question_of_a_batch_has_its_own_answer(store):
+    store.letters.save([letter(name) for name in "abc"])
     claim(store, "one", "t")
     assert may(store, "old", task_id="b")
     keys = [
@@ -134,13 +134,13 @@ def test_each_of_a_batch_has_its_own_answer(store):
         ("c", 2, "t"),
         ("c", 1, "t"),
     ]
-    assert store.accept_sendings(keys) == [True, False, False, True, True, True]
-    assert store.accept_sendings([]) == []
+    assert store.sendings.accept(keys) == [True, False, False, True, True, True]
+    assert store.sendings.accept([]) == []
 
 
-def test_ids_and_copies_of_any_text_are_known_again(store):
+def test_ids_and_copies_of_any_text_are_recognized(store):
     long, copy = "x" * 400, "\x00" + "y" * 300
-    store.save([letter(long)])
+    store.letters.save([letter(long)])
     claim(store, "one", "t")
     assert may(store, copy, task_id=long)
     assert may(store, copy, task_id=long)
@@ -150,7 +150,7 @@ def test_ids_and_copies_of_any_text_are_known_again(store):
 def test_copies_asked_for_at_once_are_accepted_once(store):
     patient = SQLStore(store.database.url.render_as_string(hide_password=False), timeout=30)
     names = [f"{number:03}" for number in range(60)]
-    patient.save([letter(name) for name in names])
+    patient.letters.save([letter(name) for name in names])
     claim(patient, "one", "t")
     copies = [f"c{number}" for number in range(6)]
     barrier = threading.Barrier(len(copies) + 2)
@@ -158,16 +158,16 @@ def test_copies_asked_for_at_once_are_accepted_once(store):
     def ask(number: int):
         keys = [(name, 1, copies[number]) for name in names]
         barrier.wait(30)
-        return patient.accept_sendings(keys[::-1] if number % 2 else keys)
+        return patient.sendings.accept(keys[::-1] if number % 2 else keys)
 
     def mark():
         barrier.wait(30)
-        return patient.confirm_sendings("one", "t", dict.fromkeys(names, ""), now=minutes(2))
+        return patient.claims.confirm("one", "t", dict.fromkeys(names, ""), now=minutes(2))
 
     def end():
         barrier.wait(30)
         ran = [Outcome(task_id=name, redrive=1, succeeded_at=T0, worker="w") for name in names[::3]]
-        return patient.record_outcomes(ran)
+        return patient.letters.record_outcomes(ran)
 
     with ThreadPoolExecutor(len(copies) + 2) as pool:
         marked, ended = pool.submit(mark), pool.submit(end)
@@ -188,7 +188,7 @@ keys = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.sampled_from("xyz"
     newest=st.integers(0, 3),
     ended=st.frozensets(st.tuples(st.sampled_from("ab"), st.integers(1, 3))),
 )
-def test_whatever_is_asked_of_each_known_redrive_one_copy_runs(batches, newest, ended):
+def test_one_copy_of_each_known_redrive_runs_whatever_is_asked(batches, newest, ended):
     accepted = {(task_id, redrive): None for task_id in "ab" for redrive in range(1, newest + 1)}
     ran = defaultdict(set)
     for batch in batches:

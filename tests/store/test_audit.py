@@ -4,10 +4,10 @@ import socket
 from datetime import timedelta
 
 import pytest
-from factories import T0, letter, operation
+from support.factories import T0, letter, operation
 
 from celery_dlq.errors import FilterError
-from celery_dlq.operation import OperationState
+from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.store.base import Filter
 
 LATER = T0 + timedelta(hours=1)
@@ -17,7 +17,7 @@ LATER = T0 + timedelta(hours=1)
 def acted(store):
     """Five acts, a minute apart: of ann and bob in turn."""
     for number in range(5):
-        store.record_act(
+        store.audit.note(
             who=("ann", "bob")[number % 2],
             act=("reclassify", "ingest", "release")[number % 3],
             detail={"number": number},
@@ -32,45 +32,73 @@ def numbers(rows) -> list[object]:
 
 
 def test_an_act_says_who_when_from_where_and_on_what(store):
-    store.save([letter("a")])
-    store.discard(Filter(task="charge"), who="ann", why="old", now=T0)
-    (row,) = store.audit().rows
+    store.letters.save([letter("a")])
+    store.closing.discard(Filter(task="charge"), who="ann", why="old", now=T0)
+    (row,) = store.audit.find().rows
     assert (row.who, row.host, row.at) == ("ann", socket.gethostname(), T0)
     assert (row.act, row.count, row.why) == ("discard", 1, "old")
     assert row.detail == {"filter": {"task": "charge"}}
 
 
 def test_acts_are_read_by_page_newest_first(acted):
-    first = acted.audit(limit=2)
-    second = acted.audit(limit=2, after=first.next)
-    last = acted.audit(limit=2, after=second.next)
+    first = acted.audit.find(limit=2)
+    second = acted.audit.find(limit=2, after=first.next)
+    last = acted.audit.find(limit=2, after=second.next)
     assert [numbers(page) for page in (first, second, last)] == [[4, 3], [2, 1], [0]]
     assert last.next is None
-    with pytest.raises(FilterError, match="no page mark"):
-        acted.audit(after="yesterday")
+    with pytest.raises(FilterError, match="not a cursor"):
+        acted.audit.find(after="yesterday")
 
 
 def test_acts_can_be_narrowed(acted):
-    assert numbers(acted.audit(who="bob")) == [3, 1]
-    assert numbers(acted.audit(act="reclassify")) == [3, 0]
-    assert numbers(acted.audit(since=T0 + timedelta(minutes=3))) == [4, 3]
-    assert numbers(acted.audit(who="bob", act="ingest")) == [1]
-    assert numbers(acted.audit(act="discard")) == []
+    assert numbers(acted.audit.find(who="bob")) == [3, 1]
+    assert numbers(acted.audit.find(act="reclassify")) == [3, 0]
+    assert numbers(acted.audit.find(since=T0 + timedelta(minutes=3))) == [4, 3]
+    assert numbers(acted.audit.find(who="bob", act="ingest")) == [1]
+    assert numbers(acted.audit.find(act="discard")) == []
 
 
 def test_acts_on_a_letter_and_on_the_operations_it_was_in(store):
-    store.save([letter(name) for name in "abc"])
+    store.letters.save([letter(name) for name in "abc"])
     for name, wanted in (("one", Filter(ids=("a",))), ("two", Filter(ids=("b", "c")))):
         made = operation(name, wanted=wanted)
-        store.create_operation(made)
-        store.claim_for(made, token=name, lease_until=LATER, limit=9, now=T0)
-        store.release_sendings(name, name, ["c"])
+        store.operations.create(made)
+        store.claims.take(made, token=name, lease_until=LATER, limit=9, now=T0)
+        store.claims.release(name, name, ["c"])
     for state, act in ((OperationState.RUNNING, None), (OperationState.PAUSED, "pause")):
-        store.move_operation("one", state, who="ann", cause=str(act), now=T0)
-    store.discard(Filter(ids=("c",)), who="bob", why="", now=T0)
-    store.discard(Filter(task="charge"), who="bob", why="", now=T0)
-    assert [row.act for row in store.audit(letter="a").rows] == ["pause", "redrive"]
-    assert [row.detail["operation"] for row in store.audit(letter="b").rows] == ["two"]
-    assert [row.act for row in store.audit(letter="c").rows] == ["discard"]
-    assert store.audit(letter="zz").rows == ()
-    assert [row.act for row in store.audit(letter="a", act="pause").rows] == ["pause"]
+        store.operations.move("one", state, who="ann", cause=str(act), now=T0)
+    store.closing.discard(Filter(ids=("c",)), who="bob", why="", now=T0)
+    store.closing.discard(Filter(task="charge"), who="bob", why="", now=T0)
+    assert [row.act for row in store.audit.find(letter="a").rows] == ["pause", "redrive"]
+    assert [row.detail["operation"] for row in store.audit.find(letter="b").rows] == ["two"]
+    assert [row.act for row in store.audit.find(letter="c").rows] == ["discard"]
+    assert store.audit.find(letter="zz").rows == ()
+    assert [row.act for row in store.audit.find(letter="a", act="pause").rows] == ["pause"]
+
+
+def test_a_redrive_counts_what_it_has_sent_and_keeps_what_it_planned(store):
+    store.letters.save([letter(name) for name in "abc"])
+    made = operation("one", wanted=Filter(), orders=Orders(why="the bank is back"))
+    store.operations.create(made, repair={"transform": "shop.fixes:euro"})
+    (row,) = store.audit.find().rows
+    assert (row.count, row.why, row.detail["planned"]) == (0, "the bank is back", 3)
+    assert row.detail["repair"] == {"transform": "shop.fixes:euro"}
+    store.claims.take(made, token="t", lease_until=LATER, limit=9, now=T0)
+    store.claims.skip("one", "t", {"c": "too old"}, now=T0)
+    changes = {"a": '- kwargs.currency = "EUX"', "b": ""}
+    store.claims.end("one", "t", changes, now=T0)
+    (row,) = store.audit.find().rows
+    assert (row.count, row.detail["planned"], "changed" in row.detail) == (2, 3, False)
+    # Asked for one letter, it says what was changed there.
+    (of_a,), (of_b,) = (store.audit.find(letter=name).rows for name in "ab")
+    assert of_a.detail["changed"] == changes["a"]
+    assert "changed" not in of_b.detail
+
+
+def test_a_reason_replaces_the_cause(store):
+    store.operations.create(operation("one"))
+    for state, why in ((OperationState.RUNNING, ""), (OperationState.PAUSED, "lunch")):
+        store.operations.move("one", state, who="ann", cause="paused by ann", why=why, now=T0)
+    store.operations.move("one", OperationState.RUNNING, who="ann", why="fed", now=T0)
+    store.operations.move("one", OperationState.CANCELLED, who="ann", cause="by ann", now=T0)
+    assert [row.why for row in store.audit.find().rows] == ["by ann", "fed", "lunch", ""]

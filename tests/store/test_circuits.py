@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from celery_dlq.circuit import Circuit, CircuitState
+from celery_dlq.model.circuit import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, probed
 from celery_dlq.store.sql import SQLStore
@@ -15,28 +15,28 @@ NAME = ("charge", "acme")
 
 
 def fail(store, name=NAME, number=1, limits=LIMITS) -> Circuit:
-    [circuit] = store.change_circuits({name: partial(failed, limits=limits, number=number)})
+    [circuit] = store.circuits.change({name: partial(failed, limits=limits, number=number)})
     return circuit
 
 
 def change(store, rule, **options) -> Circuit:
-    [circuit] = store.change_circuits({NAME: partial(rule, **options)})
+    [circuit] = store.circuits.change({NAME: partial(rule, **options)})
     return circuit
 
 
-def test_what_nothing_is_known_of_is_closed(store):
-    assert store.open_circuits().circuits == ()
+def test_an_unknown_circuit_is_closed(store):
+    assert store.circuits.read_open().circuits == ()
 
 
 def test_failures_are_counted_together_and_open_the_circuit(store):
     assert fail(store).state is CircuitState.CLOSED
     assert fail(store).state is CircuitState.CLOSED
-    assert store.open_circuits().circuits == ()
+    assert store.circuits.read_open().circuits == ()
 
     opened = fail(store)
 
     assert (opened.state, opened.failures) == (CircuitState.OPEN, 3)
-    seen = store.open_circuits()
+    seen = store.circuits.read_open()
     assert seen.circuits == (opened,)
     assert opened.opened_at <= seen.now
 
@@ -46,17 +46,17 @@ def test_keys_have_circuits_of_their_own(store):
     fail(store, ("charge", "ACME"), 2)
     fail(store, ("charge", ""), 2)
     fail(store, ("mail", "acme"), 2)
-    assert [(c.task, c.key) for c in store.open_circuits().circuits] == [NAME]
+    assert [(c.task, c.key) for c in store.circuits.read_open().circuits] == [NAME]
 
 
 def test_several_circuits_are_changed_at_once(store):
     both = {(task, ""): partial(failed, limits=LIMITS, number=3) for task in ("mail", "charge")}
-    assert {circuit.task for circuit in store.change_circuits(both)} == {"mail", "charge"}
-    assert len(store.open_circuits().circuits) == 2
+    assert {circuit.task for circuit in store.circuits.change(both)} == {"mail", "charge"}
+    assert len(store.circuits.read_open().circuits) == 2
 
 
-def test_nothing_to_change_is_no_error(store):
-    assert store.change_circuits({}) == ()
+def test_nothing_to_change_is_not_an_error(store):
+    assert store.circuits.change({}) == ()
 
 
 def test_a_circuit_is_kept_whole_through_its_life(store):
@@ -67,18 +67,18 @@ def test_a_circuit_is_kept_whole_through_its_life(store):
     assert change(store, probe_failed, probe="p", limits=LIMITS).probes == 1
     assert change(store, probed, probe="q").probe == "q"
     assert change(store, probe_succeeded, probe="q") == Circuit(task="charge", key="acme")
-    assert store.open_circuits().circuits == ()
+    assert store.circuits.read_open().circuits == ()
 
 
 def test_names_and_keys_may_be_hostile(store):
     for key in ("\x00", "'; DROP TABLE x", "ключ 🔑", "x" * 200):
         fail(store, ("charge", key), 3)
         assert fail(store, ("charge", key)).state is CircuitState.OPEN
-    assert len(store.open_circuits().circuits) == 4
+    assert len(store.circuits.read_open().circuits) == 4
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_of_many_who_ask_at_once_one_gets_the_probe(database_url, store, round_):
+def test_one_of_many_that_ask_at_once_gets_the_probe(database_url, store, round_):
     fail(store, number=3)
     stores = [SQLStore(database_url, timeout=30) for _ in range(4)]
 
@@ -92,7 +92,7 @@ def test_of_many_who_ask_at_once_one_gets_the_probe(database_url, store, round_)
     assert sum(granted) == 1
 
 
-def test_failures_that_are_told_at_once_are_all_counted(database_url, store):
+def test_failures_that_are_reported_at_once_are_all_counted(database_url, store):
     stores = [SQLStore(database_url, timeout=30) for _ in range(4)]
     many = BreakerLimits(failures=1_000, window_s=600, recovery_s=1)
     with ThreadPoolExecutor(4) as pool:
@@ -102,8 +102,8 @@ def test_failures_that_are_told_at_once_are_all_counted(database_url, store):
     assert sum(count for _, count in fail(store, limits=many).recent) == 21
 
 
-def test_what_nothing_happened_to_is_forgotten(store):
+def test_a_circuit_without_events_is_forgotten(store):
     fail(store, number=3)
-    assert store.prune_circuits(older_than_s=60) == 0
-    assert store.prune_circuits(older_than_s=-1) == 1
-    assert store.open_circuits().circuits == ()
+    assert store.circuits.prune(older_than_s=60) == 0
+    assert store.circuits.prune(older_than_s=-1) == 1
+    assert store.circuits.read_open().circuits == ()

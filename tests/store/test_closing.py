@@ -4,14 +4,16 @@ import json
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, letter
-from recount import assert_counts_hold
 from sqlalchemy import select
+from support import redriving
+from support.factories import T0, attempt, letter
 
-from celery_dlq.states import State
-from celery_dlq.store import closing, tables
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
+from celery_dlq.store.letters import closing
+
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 
 def minutes(number: float):
@@ -23,11 +25,11 @@ def named(*states: State, **filters) -> Filter:
 
 
 def discard(store, wanted: Filter, why: str = "obsolete", now: float = 10) -> int:
-    return store.discard(wanted, who="ann", why=why, now=minutes(now))
+    return store.closing.discard(wanted, who="ann", why=why, now=minutes(now))
 
 
 def undiscard(store, wanted: Filter) -> int:
-    return store.undiscard(wanted, who="bob", now=minutes(11))
+    return store.closing.undiscard(wanted, who="bob", now=minutes(11))
 
 
 def audit(store) -> list[dict]:
@@ -43,28 +45,22 @@ def claim(store, *ids: str):
     )
 
 
-@pytest.fixture(autouse=True)
-def _counts_hold_in_the_end(store):
-    yield
-    assert_counts_hold(store)
-
-
 @pytest.fixture
 def letters(store):
-    store.save([letter(name, attempt(minutes=at)) for at, name in enumerate("abcd")])
+    store.letters.save([letter(name, attempt(minutes=at)) for at, name in enumerate("abcd")])
     return store
 
 
 def test_a_discarded_letter_says_when_by_whom_and_why(letters):
     assert discard(letters, Filter(ids=("a", "b"))) == 2
-    found = letters.get("a")
+    found = letters.letters.get("a")
     assert found.state is State.DISCARDED
     assert (found.closed_at, found.closed_by, found.closed_reason) == (
         minutes(10),
         "ann",
         "obsolete",
     )
-    assert letters.count(Filter()) == 2
+    assert letters.counts.letters(Filter()) == 2
 
 
 def test_discarding_again_moves_nothing(letters):
@@ -100,37 +96,37 @@ def test_claimed_letters_are_not_discarded(letters):
     claim(letters, "a")
     assert discard(letters, named(State.CLAIMED)) == 0
     assert discard(letters, Filter()) == 3
-    assert letters.get("a").state is State.CLAIMED
+    assert letters.letters.get("a").state is State.CLAIMED
 
 
 def test_redriven_letters_are_discarded_only_when_they_are_named(letters):
     claim(letters, "a")
     redriving.confirm(letters, "t", ["a"])
     assert discard(letters, Filter()) == 3
-    assert letters.get("a").state is State.REDRIVEN
+    assert letters.letters.get("a").state is State.REDRIVEN
     assert discard(letters, named(State.DEAD, State.REDRIVEN)) == 1
-    assert letters.get("a").state is State.DISCARDED
+    assert letters.letters.get("a").state is State.DISCARDED
 
 
 def test_letters_that_die_while_an_act_runs_are_not_swept_in(letters, monkeypatch):
     monkeypatch.setattr(closing, "CHUNK", 1)
-    write, late = letters._write, [letter("late", attempt(minutes=99))]
+    write, late = letters.transactions.write, [letter("late", attempt(minutes=99))]
 
     def write_and_let_one_die(work):
         done = write(work)
         if late:
-            letters.save([late.pop()])
+            letters.letters.save([late.pop()])
         return done
 
-    monkeypatch.setattr(letters, "_write", write_and_let_one_die)
+    monkeypatch.setattr(letters.transactions, "write", write_and_let_one_die)
     assert discard(letters, Filter()) == 4
-    assert letters.get("late").state is State.DEAD
+    assert letters.letters.get("late").state is State.DEAD
 
 
 def test_undiscarded_letters_wait_again(letters):
     discard(letters, Filter())
     assert undiscard(letters, Filter(ids=("a",))) == 1
-    found = letters.get("a")
+    found = letters.letters.get("a")
     assert (found.state, found.closed_at, found.closed_by, found.closed_reason) == (
         State.DEAD, None, "", "",
     )  # fmt: skip
@@ -152,14 +148,14 @@ def test_a_discarded_and_undiscarded_letter_can_be_redriven(letters):
 
 
 def test_another_act_is_audited(store):
-    row_id = store.record_act(who="ann", act="ingest", detail={"queue": "dead"}, count=3, now=T0)
-    store.add_to_act(row_id, 2)
+    row_id = store.audit.note(who="ann", act="ingest", detail={"queue": "dead"}, count=3, now=T0)
+    store.audit.note(who="ann", act="ingest", detail={}, count=2, now=T0, row=row_id)
     (row,) = audit(store)
     assert (row["who"], row["act"], row["count"], row["why"]) == ("ann", "ingest", 5, "")
     assert row["detail"] == {"queue": "dead"}
 
 
 def test_hostile_words_in_an_act_are_kept_storable(store):
-    store.save([letter("a")])
-    store.discard(Filter(), who="a\x00\ud800" + "x" * 999, why="y\x00" * 999, now=T0)
-    assert store.get("a").closed_by.startswith("a\\u0000\\ud800x")
+    store.letters.save([letter("a")])
+    store.closing.discard(Filter(), who="a\x00\ud800" + "x" * 999, why="y\x00" * 999, now=T0)
+    assert store.letters.get("a").closed_by.startswith("a\\u0000\\ud800x")

@@ -4,16 +4,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 import pytest
-import redriving
-from factories import T0, attempt, letter, operation
-from recount import assert_counts_hold
+from support import redriving
+from support.factories import T0, attempt, letter, operation
+from support.rollup_checks import assert_counts_hold
 
-from celery_dlq.letter import Outcome
-from celery_dlq.states import State
-from celery_dlq.store import sendings
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.sql import SQLStore
 
 WRITERS = 6
@@ -21,14 +22,14 @@ WRITERS = 6
 
 @pytest.fixture
 def patient(store):
-    """The store with the patience of many writers on a busy machine."""
+    """The store with time limits for many writers on a busy machine."""
     patient = SQLStore(store.database.url.render_as_string(hide_password=False), timeout=30)
     yield patient
     patient.close()
 
 
 def at_once(*works: Callable[[], object]) -> list[object]:
-    """What each of ``works`` returned, all begun at the same moment."""
+    """The results of ``works``, all of which begin at the same moment."""
     barrier = threading.Barrier(len(works))
 
     def run(work):
@@ -45,37 +46,37 @@ def numbered(start: int, stop: int, step: int = 1, **changes):
 
 def test_overlapping_batches_save_every_letter_once(patient):
     batches = [numbered(start * 20, start * 20 + 120) for start in range(WRITERS)]
-    # Against the grain, too: the store sorts.
+    # In the opposite order, too, because the store sorts them.
     batches = [batch[::-1] if number % 2 else batch for number, batch in enumerate(batches)]
-    saved = at_once(*(lambda batch=batch: patient.save(batch) for batch in batches))
-    assert sum(item.arrived for item in saved) == patient.stats(T0).depth == 220
+    saved = at_once(*(lambda batch=batch: patient.letters.save(batch) for batch in batches))
+    assert sum(item.arrived for item in saved) == patient.monitoring.stats(T0).depth == 220
     assert_counts_hold(patient)
 
 
 def test_the_same_batch_from_every_writer_arrives_once(patient):
-    saved = at_once(*[lambda: patient.save(numbered(0, 50))] * WRITERS)
+    saved = at_once(*[lambda: patient.letters.save(numbered(0, 50))] * WRITERS)
     assert sum(item.arrived for item in saved) == 50
     assert sum(item.known for item in saved) == 50 * (WRITERS - 1)
     assert_counts_hold(patient)
 
 
 def test_renewed_failures_outcomes_and_acts_at_once_leave_the_counts_right(patient):
-    patient.save(numbered(0, 120))
+    patient.letters.save(numbered(0, 120))
     again = [letter(f"{number:04}", attempt(1, 1, 5)) for number in range(0, 120, 2)]
     ran = [
         Outcome(task_id=f"{number:04}", redrive=2, succeeded_at=T0, worker="w")
         for number in range(119, 0, -3)
     ]
     at_once(
-        lambda: patient.save(again),
-        lambda: patient.save(again[::-1]),
-        lambda: patient.record_outcomes(ran),
-        lambda: patient.discard(Filter(), who="ann", why="", now=T0),
-        lambda: patient.undiscard(Filter(), who="bob", now=T0),
+        lambda: patient.letters.save(again),
+        lambda: patient.letters.save(again[::-1]),
+        lambda: patient.letters.record_outcomes(ran),
+        lambda: patient.closing.discard(Filter(), who="ann", why="", now=T0),
+        lambda: patient.closing.undiscard(Filter(), who="bob", now=T0),
         lambda: claim(patient, "t", 30),
     )
     assert_counts_hold(patient)
-    assert patient.count(Filter(states=frozenset(State))) == 120
+    assert patient.counts.letters(Filter(states=frozenset(State))) == 120
 
 
 def claim(store, token: str, limit: int):
@@ -84,7 +85,7 @@ def claim(store, token: str, limit: int):
 
 
 def test_claims_at_once_take_different_letters(patient):
-    patient.save(numbered(0, 200))
+    patient.letters.save(numbered(0, 200))
 
     def take_all(name: str) -> dict[str, list[str]]:
         taken: dict[str, list[str]] = {}
@@ -101,12 +102,14 @@ def test_claims_at_once_take_different_letters(patient):
 
 
 def test_a_claim_does_not_wait_for_another_that_is_under_way(store):
-    if store.database.dialect == "sqlite":
+    if store.database.dialect.name == "sqlite":
         pytest.skip("SQLite has one writer at a time")
-    store.save(numbered(0, 20))
+    store.letters.save(numbered(0, 20))
     with store.database.engine.connect() as connection:
         now = {"lease_until": T0, "limit": 5, "now": T0}
-        first = sendings.claim(connection, operation("first"), token="first", **now)
+        # Its transaction ends later.
+        take = partial(Claims.take.__wrapped__, store.claims, connection)
+        first = take(operation("first"), token="first", **now)
         second = claim(store, "second", 5)
         connection.commit()
     assert not {item.task_id for item in first.letters} & {item.task_id for item in second.letters}
@@ -114,15 +117,15 @@ def test_a_claim_does_not_wait_for_another_that_is_under_way(store):
 
 
 def test_a_success_and_a_confirmation_at_once_end_resolved(patient):
-    patient.save(numbered(0, 60))
+    patient.letters.save(numbered(0, 60))
     held = [item.task_id for item in claim(patient, "t", 60).letters]
     ran = [Outcome(task_id=name, redrive=1, succeeded_at=T0, worker="w") for name in held[::-1]]
     _, resolved = at_once(
-        lambda: redriving.confirm(patient, "t", held), lambda: patient.record_outcomes(ran)
+        lambda: redriving.confirm(patient, "t", held), lambda: patient.letters.record_outcomes(ran)
     )
     assert resolved == 60
-    assert patient.count(Filter(states=frozenset({State.RESOLVED}))) == 60
+    assert patient.counts.letters(Filter(states=frozenset({State.RESOLVED}))) == 60
     assert {
-        item.redrive_count for item in patient.find(Filter(states=frozenset(State))).letters
+        item.redrive_count for item in patient.letters.find(Filter(states=frozenset(State))).letters
     } == {1}
     assert_counts_hold(patient)

@@ -7,20 +7,20 @@ import time
 
 import pytest
 from alembic import command
-from databases import drop_all
-from earlier_schema import OldWorker, insert_letters, row_of, run_script
 from pymysql.err import OperationalError as MySQLError
 from sqlalchemy import event, inspect, select, text
 from sqlalchemy.exc import OperationalError
+from support.databases import drop_all
+from support.earlier_schema import OldWorker, insert_letters, row_of, run_script
 
 from celery_dlq.errors import StoreError, StoreUnavailable
-from celery_dlq.store import schema, tables
-from celery_dlq.store.engine import Database
+from celery_dlq.store.database import schema, tables
+from celery_dlq.store.database.engine import Database
 from celery_dlq.store.sql import SQLStore
 
 LETTER = tables.letter.name
 
-#: What MySQL is told, in this order.
+#: The statements for MySQL, in this order.
 STEPS = (
     "CREATE TABLE celery_dead_letter_content",
     "LOCK TABLES",
@@ -40,7 +40,7 @@ def before(bare):
 
 @pytest.fixture
 def before_on_mysql(own_mysql_url):
-    """The same where an upgrade that is cut off leaves something behind."""
+    """The same on MySQL, where an upgrade that is interrupted leaves traces."""
     store = SQLStore(own_mysql_url)
     store.database.write(begin)
     yield store
@@ -55,7 +55,7 @@ def begin(connection) -> None:
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Has a function called with what an upgrade is about to do, or has done."""
+    """Lets a function be called at an event of the upgrade's database engine."""
 
     def watch(moment, called):
         def opened(*args, **options):
@@ -76,8 +76,8 @@ def stored(store) -> dict[str, str]:
     return {row.task_id: json.loads(row.args)[0] for row in rows}
 
 
-def test_letters_that_old_workers_save_meanwhile_keep_their_contents(before, watched):
-    if before.database.dialect == "sqlite":
+def test_letters_that_old_workers_save_during_the_upgrade_keep_their_contents(before, watched):
+    if before.database.dialect.name == "sqlite":
         pytest.skip("SQLite has one writer at a time")
     worker = OldWorker(before.database)
 
@@ -129,7 +129,7 @@ def save_as_before(store) -> dict[str, str]:
 
 
 def failing(number: int, times: int):
-    """Fails the drop of the columns, so often, when the copy is done."""
+    """Makes the drop of the columns fail this many times, after the copy."""
     seen = []
 
     def fail(connection, cursor, statement, *rest):
@@ -140,7 +140,7 @@ def failing(number: int, times: int):
     return fail
 
 
-def test_an_upgrade_that_found_another_in_its_way_holds_no_table_when_it_begins_again(
+def test_an_upgrade_that_meets_a_deadlock_locks_no_table_when_it_begins_again(
     before_on_mysql, watched
 ):
     deadlock = 1213
@@ -149,7 +149,7 @@ def test_an_upgrade_that_found_another_in_its_way_holds_no_table_when_it_begins_
     assert stored(before_on_mysql) == {"a": "a", "b": "b"}
 
 
-def test_what_is_saved_after_an_upgrade_that_failed_replaces_what_it_copied(
+def test_contents_saved_after_a_failed_upgrade_replace_those_that_it_copied(
     before_on_mysql, watched
 ):
     disk_full = 1021
@@ -178,7 +178,7 @@ def test_the_printed_sql_moves_the_contents(before):
         ("mysql://nowhere.invalid/none", STEPS),
     ],
 )  # fmt: skip
-def test_the_printed_sql_lets_nobody_write_between_copy_and_drop(url, steps):
+def test_the_printed_sql_lets_no_one_write_between_copy_and_drop(url, steps):
     script = schema.upgrade_sql(Database(url), since="0009")
     found = [script.index(step) for step in steps]
     assert found == sorted(found)

@@ -1,4 +1,4 @@
-"""A count is what a listing shows, whether it is read from the rollups or made of the letters."""
+"""A count is what a listing shows, whether it is read from the rollups or counted from the letters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from datetime import timedelta
 from itertools import product
 
 import pytest
-import redriving
-from factories import T0, attempt, envelope, letter, parking
-from statements import statements_of
+from support import redriving
+from support.factories import T0, attempt, envelope, letter, parking
+from support.statements import statements_of
 
 from celery_dlq.errors import StoreError
-from celery_dlq.letter import Outcome
-from celery_dlq.states import Reason, State
-from celery_dlq.store import counting
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.letters import counting
 
 TASKS = ("shop.charge", "shop.ship", "bank.charge")
 REASONS = (Reason.TERMINAL, Reason.UNSTORED)
@@ -44,11 +44,11 @@ def shop(store):
             [*product(TASKS, REASONS, ("Declined", "Late"), ("slow", "fast"))] * 2
         )
     ]
-    store.save(made)
+    store.letters.save(made)
     waiting = [parking("98", 60.0), parking("99", 60.0, task="shop.ship")]
-    assert store.park(waiting, now=T0) == 2
-    assert store.discard(Filter(ids=("03", "17")), who="ann", why="", now=NOON) == 2
-    store.record_outcomes(
+    assert store.parked.park(waiting, now=T0) == 2
+    assert store.closing.discard(Filter(ids=("03", "17")), who="ann", why="", now=NOON) == 2
+    store.letters.record_outcomes(
         [Outcome(task_id=one, redrive=0, succeeded_at=NOON, worker="w") for one in ("04", "21")]
     )
     claim(store, "held", ("05", "20"))
@@ -101,9 +101,9 @@ def test_a_count_is_what_a_listing_shows(shop, monkeypatch, limit):
     monkeypatch.setattr(counting, limit, 0)
     for narrowed, states, time in product(NARROWED, BY_STATES, BY_TIME):
         wanted = Filter(**narrowed, **time, states=frozenset(states))
-        listed = Counter(one.task for one in shop.find(wanted, limit=100).letters)
-        assert shop.count_by_task(wanted) == listed, wanted
-        assert shop.count(wanted) == listed.total(), wanted
+        listed = Counter(one.task for one in shop.letters.find(wanted, limit=100).letters)
+        assert shop.counts.by_task(wanted) == listed, wanted
+        assert shop.counts.letters(wanted) == listed.total(), wanted
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_count_is_what_a_listing_shows(shop, monkeypatch, limit):
     ],
     ids=["task", "queue", "group"],
 )
-def test_an_act_on_all_that_was_there_reads_no_letters_that_wait(shop, narrowed):
-    """Only those are read that are on their way or came late."""
+def test_an_act_on_all_letters_of_a_moment_reads_no_letters_that_wait(shop, narrowed):
+    """Only letters that are on their way, or that came late, are read."""
     wanted = Filter(**narrowed, states=frozenset({State.DEAD}), until=T0 + timedelta(hours=2))
     read = letters_read(shop, wanted)
     late = [one for one, _ in read if "last_failed_at >=" in one]
@@ -126,10 +126,10 @@ def test_an_act_on_all_that_was_there_reads_no_letters_that_wait(shop, narrowed)
 
 
 def letters_read(store, wanted: Filter) -> list[tuple[str, list[str]]]:
-    """What a count asks of the letters one by one, each with its values, moments to the minute."""
+    """The queries that a count makes of the letters, each with its values, moments to the minute."""
     return [
         (part, values)
-        for statement, given in statements_of(store, lambda: store.count_by_task(wanted))
+        for statement, given in statements_of(store, lambda: store.counts.by_task(wanted))
         for part, values in parts_of(statement, given)
         if re.search(r"(FROM|JOIN) celery_dead_letter ", part)
     ]
@@ -146,8 +146,8 @@ def parts_of(statement: str, given) -> Iterator[tuple[str, list[str]]]:
 @pytest.fixture
 def busy_hour(store):
     """Most letters of the hour died at its twentieth minute."""
-    store.save([letter(f"{number:02}", attempt(minutes=20)) for number in range(9)])
-    store.save([letter("late", attempt(minutes=50)), letter("next", attempt(minutes=70))])
+    store.letters.save([letter(f"{number:02}", attempt(minutes=20)) for number in range(9)])
+    store.letters.save([letter("late", attempt(minutes=50)), letter("next", attempt(minutes=70))])
     return store
 
 
@@ -159,11 +159,11 @@ def busy_hour(store):
     ],
     ids=["few before", "few after"],
 )
-def test_of_an_hour_that_a_moment_falls_into_the_emptier_side_is_read(
+def test_the_emptier_side_of_an_hour_that_a_moment_falls_into_is_read(
     busy_hour, minute, there, edges
 ):
     wanted = Filter(since=T0 + timedelta(minutes=minute))
-    assert busy_hour.count(wanted) == there
+    assert busy_hour.counts.letters(wanted) == there
     [(_, values)] = letters_read(busy_hour, wanted)
     assert [one for one in values if one.startswith("2026")] == list(edges)
 
@@ -171,22 +171,22 @@ def test_of_an_hour_that_a_moment_falls_into_the_emptier_side_is_read(
 def test_whole_hours_are_not_read_letter_by_letter(busy_hour, monkeypatch):
     monkeypatch.setattr(counting, "LATE_LIMIT", 0)
     wanted = Filter(task="charge", since=T0, until=T0 + timedelta(hours=1))
-    assert busy_hour.count(wanted) == 10
+    assert busy_hour.counts.letters(wanted) == 10
     assert letters_read(busy_hour, wanted) == []
 
 
 def test_within_an_hour_only_the_letters_between_are_read(busy_hour, monkeypatch):
     monkeypatch.setattr(counting, "LATE_LIMIT", 0)
     wanted = Filter(since=T0 + timedelta(minutes=10), until=T0 + timedelta(minutes=30))
-    assert busy_hour.count(wanted) == 9
+    assert busy_hour.counts.letters(wanted) == 9
     assert len(letters_read(busy_hour, wanted)) == 1
 
 
-def test_of_letters_whose_reasons_are_left_out_a_few_are_read(busy_hour):
+def test_letters_whose_reasons_are_left_out_are_read_if_they_are_few(busy_hour):
     away = {"reason": Reason.UNSTORED, "exception_type": "Away", "fingerprint": "77aa"}
-    busy_hour.save([letter("apart", attempt(minutes=70), **away)])
+    busy_hour.letters.save([letter("apart", attempt(minutes=70), **away)])
     wanted = Filter(since=T0 + timedelta(hours=1), without_reasons=frozenset({Reason.UNSTORED}))
-    assert busy_hour.count(wanted) == 1
+    assert busy_hour.counts.letters(wanted) == 1
     [(part, values)] = letters_read(busy_hour, wanted)
     assert "reason IN" in part
     assert "Away" in values
@@ -196,6 +196,6 @@ def test_of_letters_whose_reasons_are_left_out_a_few_are_read(busy_hour):
 @pytest.mark.parametrize("bound", ["since", "until"])
 def test_a_moment_without_a_zone_is_refused(busy_hour, bound):
     wanted = Filter(**{bound: T0.replace(tzinfo=None)})
-    for ask in (busy_hour.find, busy_hour.count, busy_hour.count_by_task):
+    for ask in (busy_hour.letters.find, busy_hour.counts.letters, busy_hour.counts.by_task):
         with pytest.raises(StoreError, match="needs a time zone"):
             ask(wanted)

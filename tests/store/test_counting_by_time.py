@@ -7,20 +7,20 @@ from collections import Counter
 from datetime import timedelta, timezone
 
 import pytest
-import redriving
-from factories import T0, attempt, letter, parking
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import redriving
+from support.factories import T0, attempt, letter, parking
 
-from celery_dlq.states import Reason, State
-from celery_dlq.store import counting
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.letters import counting
 
-#: Within an hour, at its edges, and beside them.
+#: Within an hour, at its edges, and next to them.
 MOMENTS = [
-    T0 + timedelta(minutes=minutes, microseconds=beside)
+    T0 + timedelta(minutes=minutes, microseconds=offset)
     for minutes in (0, 20, 60, 75, 120, 180, 200)
-    for beside in (-1, 0, 1)
+    for offset in (-1, 0, 1)
 ]
 
 IDS = [f"{number:03}" for number in range(120)]
@@ -44,16 +44,16 @@ def history(session_store, emptied):
         fingerprint, task, kind = drawn.choice(causes)
         died = attempt(failed_at=drawn.choice(MOMENTS))
         made = letter(task_id, died, fingerprint=fingerprint, task=task, exception_type=kind)
-        store.save([made.with_(reason=drawn.choice([Reason.TERMINAL, Reason.UNSTORED]))])
+        store.letters.save([made.with_(reason=drawn.choice([Reason.TERMINAL, Reason.UNSTORED]))])
     claim(store, "held", IDS[:9])
     claim(store, "sent", IDS[10:19])
     redriving.confirm(store, "sent", IDS[10:19])
     redriving.end(store, "sent", IDS[10:19])
     fail_again(store, IDS[10:13])
     gone = Filter(ids=tuple(IDS[30:50]))
-    assert store.discard(gone, who="ann", why="", now=T0) == 20
+    assert store.closing.discard(gone, who="ann", why="", now=T0) == 20
     waiting = [parking("98", 60.0, exception_type="shop.Late"), parking("99", 60.0)]
-    assert store.park(waiting, now=T0) == 2
+    assert store.parked.park(waiting, now=T0) == 2
     yield store
     emptied()
 
@@ -66,12 +66,12 @@ def claim(store, token: str, ids) -> None:
 
 
 def fail_again(store, ids) -> None:
-    """Their last failure is in another hour then."""
+    """Let letters fail again, so that their last failure is in another hour."""
     died = attempt(redrive=1, failed_at=MOMENTS[-1] + timedelta(minutes=1))
     for task_id in ids:
-        known = store.get(task_id)
+        known = store.letters.get(task_id)
         attempts = (*known.attempts, died)
-        store.save([known.with_(attempts=attempts, last_failed_at=died.failed_at)])
+        store.letters.save([known.with_(attempts=attempts, last_failed_at=died.failed_at)])
 
 
 zones = st.integers(-24, 24).map(lambda half: timezone(timedelta(minutes=30 * half)))
@@ -104,8 +104,8 @@ def test_a_count_between_two_moments_is_what_a_listing_shows(
 ):
     since, until = span
     wanted = Filter(since=since, until=until, states=states, without_reasons=without, **narrowed)
-    listed = Counter(one.task for one in history.find(wanted, limit=200).letters)
+    listed = Counter(one.task for one in history.letters.find(wanted, limit=200).letters)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "LATE_LIMIT", late_limit)
-        assert history.count_by_task(wanted) == listed
-        assert history.count(wanted) == listed.total()
+        assert history.counts.by_task(wanted) == listed
+        assert history.counts.letters(wanted) == listed.total()

@@ -3,12 +3,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, envelope, letter
+from support import redriving
+from support.factories import T0, attempt, envelope, letter
 
 from celery_dlq.errors import FilterError
-from celery_dlq.letter import Outcome
-from celery_dlq.states import Reason, State
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
 
 ALL = frozenset(State)
@@ -23,17 +23,17 @@ def at(task_id: str, number: float = 0, **changes):
 
 
 def found(store, **filters) -> list[str]:
-    """The ids that match, which must be as many as the count says."""
+    """The ids that match. There must be as many as the count says."""
     wanted = Filter(**filters)
-    names = [item.task_id for item in store.find(wanted, limit=100).letters]
-    assert store.count(wanted) == len(names)
+    names = [item.task_id for item in store.letters.find(wanted, limit=100).letters]
+    assert store.counts.letters(wanted) == len(names)
     return names
 
 
 def walk(store, wanted: Filter, limit: int) -> list[str]:
     names, after = [], None
     while True:
-        page = store.find(wanted, limit=limit, after=after)
+        page = store.letters.find(wanted, limit=limit, after=after)
         names += [item.task_id for item in page.letters]
         after = page.next
         if after is None:
@@ -41,32 +41,32 @@ def walk(store, wanted: Filter, limit: int) -> list[str]:
 
 
 def test_the_newest_failure_comes_first(store):
-    store.save([at("a", 1), at("b", 3), at("c", 2)])
+    store.letters.save([at("a", 1), at("b", 3), at("c", 2)])
     assert found(store) == ["b", "c", "a"]
 
 
 def test_a_listed_letter_has_what_a_list_shows(store):
     whole = letter("0d3f", tags=("x",))
-    store.save([whole])
-    (listed,) = store.find(Filter()).letters
+    store.letters.save([whole])
+    (listed,) = store.letters.find(Filter()).letters
     bare = envelope("0d3f", body=b"", headers={}, properties={})
     assert listed == whole.with_(attempts=(), attempt_count=1, traceback="", envelope=bare)
 
 
 def test_an_empty_store_is_one_empty_page(store):
-    page = store.find(Filter())
+    page = store.letters.find(Filter())
     assert (page.letters, page.next) == ((), None)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
 def test_pages_lose_and_repeat_nothing_where_times_tie(store, limit):
-    store.save([at(f"{number:02}", number // 5) for number in range(14)])
+    store.letters.save([at(f"{number:02}", number // 5) for number in range(14)])
     names = walk(store, Filter(), limit)
     assert names == [f"{number:02}" for number in (*range(13, -1, -1),)]
 
 
 def test_pages_hold_letters_of_all_open_states_in_one_order(store):
-    store.save([at(f"{number:02}", number) for number in range(9)])
+    store.letters.save([at(f"{number:02}", number) for number in range(9)])
     claim = {"lease_until": minutes(90), "limit": 3, "now": minutes(60)}
     redriving.claim(store, Filter(ids=("01", "04", "07")), token="t", **claim)
     redriving.claim(store, Filter(ids=("02", "05", "08")), token="u", **claim)
@@ -74,31 +74,34 @@ def test_pages_hold_letters_of_all_open_states_in_one_order(store):
     assert walk(store, Filter(), 2) == [f"{number:02}" for number in range(8, -1, -1)]
 
 
-def test_a_page_goes_on_behind_its_mark_when_newer_letters_arrive(store):
-    store.save([at("a", 1), at("b", 2), at("c", 3)])
-    first = store.find(Filter(), limit=1)
-    store.save([at("d", 4)])
-    assert [item.task_id for item in store.find(Filter(), after=first.next).letters] == ["b", "a"]
+def test_a_page_continues_after_its_mark_when_newer_letters_arrive(store):
+    store.letters.save([at("a", 1), at("b", 2), at("c", 3)])
+    first = store.letters.find(Filter(), limit=1)
+    store.letters.save([at("d", 4)])
+    assert [item.task_id for item in store.letters.find(Filter(), after=first.next).letters] == [
+        "b",
+        "a",
+    ]
 
 
 def test_a_mark_is_microseconds_and_a_number(store):
-    store.save([at("a"), at("b", 1 / 60_000_000)])
-    micros, _, number = store.find(Filter(), limit=1).next.partition(".")
+    store.letters.save([at("a"), at("b", 1 / 60_000_000)])
+    micros, _, number = store.letters.find(Filter(), limit=1).next.partition(".")
     assert int(micros) == int(T0.timestamp()) * 1_000_000 + 1
     assert number.isdigit()
 
 
 @pytest.mark.parametrize("mark", ["", "x", "1", "1.2.3", "1.x", "9" * 400 + ".1", "٣.x"])
-def test_what_is_no_page_mark_is_refused(store, mark):
-    with pytest.raises(FilterError, match=r"no page mark.*start again without --after"):
-        store.find(Filter(), after=mark)
+def test_a_text_that_is_not_a_cursor_is_refused(store, mark):
+    with pytest.raises(FilterError, match=r"not a cursor.*start again without --after"):
+        store.letters.find(Filter(), after=mark)
 
 
 def test_without_a_state_the_open_letters_are_meant(store):
-    store.save([at("dead"), at("resolved"), at("discarded")])
+    store.letters.save([at("dead"), at("resolved"), at("discarded")])
     ran = Outcome(task_id="resolved", redrive=0, succeeded_at=minutes(1), worker="w")
-    store.record_outcomes([ran])
-    store.discard(Filter(ids=("discarded",)), who="ann", why="", now=minutes(1))
+    store.letters.record_outcomes([ran])
+    store.closing.discard(Filter(ids=("discarded",)), who="ann", why="", now=minutes(1))
     assert found(store) == ["dead"]
     assert found(store, states=frozenset({State.RESOLVED})) == ["resolved"]
     assert sorted(found(store, states=ALL)) == ["dead", "discarded", "resolved"]
@@ -106,7 +109,7 @@ def test_without_a_state_the_open_letters_are_meant(store):
 
 @pytest.fixture
 def shop(store):
-    store.save(
+    store.letters.save(
         [
             at(
                 "a",
@@ -153,7 +156,7 @@ def test_filters_by_name_group_id_and_time(shop, filters, names):
 
 
 def test_filters_by_reason_queue_and_worker(store):
-    store.save(
+    store.letters.save(
         [
             at("a", reason=Reason.TIMEOUT, worker="celery@host1"),
             at("b", worker="celery@host12", envelope=envelope(queue="video")),
@@ -186,7 +189,7 @@ def test_filters_by_reason_queue_and_worker(store):
     ],
 )
 def test_search_reads_message_names_and_arguments_literally(store, text, names):
-    store.save(
+    store.letters.save(
         [
             at("a", message="Card declined: 100% sure"),
             at("b", task="shop.ship", exception_type="TimeoutError"),
@@ -202,36 +205,36 @@ def test_search_reads_message_names_and_arguments_literally(store, text, names):
 
 
 def test_a_count_over_groups_alone_is_what_a_listing_shows(shop):
-    shop.discard(Filter(ids=("a",)), who="ann", why="", now=minutes(1))
+    shop.closing.discard(Filter(ids=("a",)), who="ann", why="", now=minutes(1))
     assert found(shop, task="charge") == ["d", "b"]
     assert found(shop) == ["d", "c", "b"]
 
 
 def test_letters_are_counted_by_task_within_a_filter(shop):
-    shop.save([at("e", 9, task="shop.charge", envelope=envelope(queue="slow"))])
-    assert shop.count_by_task(Filter(task="charge")) == {
+    shop.letters.save([at("e", 9, task="shop.charge", envelope=envelope(queue="slow"))])
+    assert shop.counts.by_task(Filter(task="charge")) == {
         "shop.charge": 2,
         "bank.charge": 1,
         "charge": 1,
     }
-    assert list(shop.count_by_task(Filter(task="charge"))) == [
+    assert list(shop.counts.by_task(Filter(task="charge"))) == [
         "shop.charge",
         "bank.charge",
         "charge",
     ]
-    assert shop.count_by_task(Filter(queue="slow")) == {"shop.charge": 1}
-    assert shop.count_by_task(Filter(states=frozenset({State.RESOLVED}))) == {}
+    assert shop.counts.by_task(Filter(queue="slow")) == {"shop.charge": 1}
+    assert shop.counts.by_task(Filter(states=frozenset({State.RESOLVED}))) == {}
 
 
 def test_ids_are_matched_by_their_beginning(store):
-    store.save([at(name) for name in ("0d3f", "0d4a", "0D3F", "0d%a", "0d_a", "1d3f")])
-    assert store.match_ids("0d3") == ["0d3f"]
-    assert store.match_ids("0d%") == ["0d%a"]
-    assert store.match_ids("0d_") == ["0d_a"]
-    assert sorted(store.match_ids("0d")) == ["0d%a", "0d3f", "0d4a", "0d_a"]
-    assert store.match_ids("0d", limit=1) == ["0d%a"]
-    assert store.match_ids("") == ["0D3F", "0d%a", "0d3f", "0d4a", "0d_a", "1d3f"]
-    assert store.match_ids("zz") == []
+    store.letters.save([at(name) for name in ("0d3f", "0d4a", "0D3F", "0d%a", "0d_a", "1d3f")])
+    assert store.letters.match("0d3") == ["0d3f"]
+    assert store.letters.match("0d%") == ["0d%a"]
+    assert store.letters.match("0d_") == ["0d_a"]
+    assert sorted(store.letters.match("0d")) == ["0d%a", "0d3f", "0d4a", "0d_a"]
+    assert store.letters.match("0d", limit=1) == ["0d%a"]
+    assert store.letters.match("") == ["0D3F", "0d%a", "0d3f", "0d4a", "0d_a", "1d3f"]
+    assert store.letters.match("zz") == []
 
 
 def test_an_empty_search_of_the_store_is_not_an_error(store):
@@ -239,17 +242,19 @@ def test_an_empty_search_of_the_store_is_not_an_error(store):
 
 
 def test_an_unknown_letter_is_none(store):
-    assert store.get("nobody") is None
+    assert store.letters.get("nobody") is None
 
 
 def test_reasons_can_be_left_out(store):
-    store.save([at("a", 1), at("b", 2, reason=Reason.POISON), at("c", 3, reason=Reason.TIMEOUT)])
+    store.letters.save(
+        [at("a", 1), at("b", 2, reason=Reason.POISON), at("c", 3, reason=Reason.TIMEOUT)]
+    )
     assert found(store, without_reasons=frozenset({Reason.POISON})) == ["c", "a"]
     assert found(store, without_reasons=frozenset({Reason.POISON, Reason.TIMEOUT})) == ["a"]
 
 
 def test_the_letters_of_an_operation(store):
-    store.save([letter(name) for name in "abc"])
+    store.letters.save([letter(name) for name in "abc"])
     redriving.claim(
         store,
         Filter(ids=("a", "c")),
@@ -260,7 +265,11 @@ def test_the_letters_of_an_operation(store):
     )
     redriving.end(store, "one", ["a", "c"])
     of_it = Filter(operation="one")
-    assert {item.task_id for item in store.find(of_it).letters} == {"a", "c"}
-    assert store.count(of_it) == 2
-    assert store.count(Filter(operation="on")) == store.count(Filter(operation="two")) == 0
-    assert store.count(Filter(operation="one", states=frozenset({State.DEAD}))) == 0
+    assert {item.task_id for item in store.letters.find(of_it).letters} == {"a", "c"}
+    assert store.counts.letters(of_it) == 2
+    assert (
+        store.counts.letters(Filter(operation="on"))
+        == store.counts.letters(Filter(operation="two"))
+        == 0
+    )
+    assert store.counts.letters(Filter(operation="one", states=frozenset({State.DEAD}))) == 0

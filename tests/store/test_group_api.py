@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from factories import attempt, letter
+from support.factories import attempt, letter
 
+from celery_dlq.api.groups import GroupAPI
 from celery_dlq.errors import FilterError, TriageError, UnknownGroup
-from celery_dlq.group import GroupFilter, GroupStatus
-from celery_dlq.store.api import GroupAPI
+from celery_dlq.model.group import GroupFilter, GroupStatus
 from celery_dlq.store.base import Filter
 
 FINGERPRINT = "9c1e0000deadbeef"
@@ -20,7 +20,9 @@ def api(store):
     """The API over a store with one letter in each of two groups."""
     now = datetime.now(timezone.utc)
     other = {"fingerprint": "other", "task": "shop.mail"}
-    store.save([letter("a", attempt(failed_at=now)), letter("b", attempt(failed_at=now), **other)])
+    store.letters.save(
+        [letter("a", attempt(failed_at=now)), letter("b", attempt(failed_at=now), **other)]
+    )
     made = GroupAPI()
     made.store = store
     return made
@@ -30,7 +32,7 @@ def listed(api, *args, **kwargs):
     return {group.fingerprint for group in api.groups(*args, **kwargs)}
 
 
-def test_what_is_ignored_is_left_out_unless_it_is_named(api):
+def test_an_ignored_group_is_left_out_unless_it_is_named(api):
     assert listed(api) == {FINGERPRINT, "other"}
     api.ignore_group(FINGERPRINT, who="ann")
     assert listed(api) == {"other"}
@@ -51,14 +53,14 @@ def test_each_act_returns_the_group_as_it_is_then(api):
     assert api.note_group(FINGERPRINT, "known", who="ann").note == "known"
     assert api.assign_group(FINGERPRINT, "bob", who="ann").owner == "bob"
     assert api.group(FINGERPRINT).owner == "bob"
-    acts = [row.act for row in api.store.audit().rows]
+    acts = [row.act for row in api.store.audit.find().rows]
     assert acts == ["assign", "note", "reopen", "resolve", "ignore"]
 
 
 def test_a_failure_after_it_was_resolved_opens_it(api):
     api.resolve_group(FINGERPRINT, who="ann")
     later = datetime.now(timezone.utc) + timedelta(minutes=1)
-    api.store.save([letter("c", attempt(failed_at=later))])
+    api.store.letters.save([letter("c", attempt(failed_at=later))])
     group = api.group(FINGERPRINT)
     assert (group.status, group.regressed_at) == (GroupStatus.OPEN, later)
 
@@ -70,10 +72,10 @@ def test_a_group_that_is_not_there(api):
         api.resolve_group("9c1e", who="ann")
 
 
-def test_what_makes_no_sense_changes_nothing(api):
+def test_invalid_arguments_change_nothing(api):
     with pytest.raises(TriageError, match="ends nothing"):
         api.ignore_group(FINGERPRINT, who="ann", count=0)
     with pytest.raises(TriageError, match="are kept"):
         api.note_group(FINGERPRINT, "x" * 5_000, who="ann")
     assert api.group(FINGERPRINT).status is GroupStatus.OPEN
-    assert api.store.audit().rows == ()
+    assert api.store.audit.find().rows == ()

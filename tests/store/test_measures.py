@@ -4,21 +4,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import redriving
 from alembic import command
-from earlier_schema import insert_letters
-from factories import T0, attempt, delivery, envelope, letter, operation, parking
-from recount import assert_counts_hold
 from sqlalchemy import inspect, text
+from support import redriving
+from support.earlier_schema import insert_letters
+from support.factories import T0, attempt, delivery, envelope, letter, operation, parking
+from support.rollup_checks import assert_counts_hold
 
-from celery_dlq.circuit import CircuitState
 from celery_dlq.errors import FilterError
-from celery_dlq.letter import Outcome
-from celery_dlq.operation import OperationState
-from celery_dlq.states import Reason, State
-from celery_dlq.store import schema, tables
+from celery_dlq.model.circuit import CircuitState
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.operation import OperationState
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Cell, Edit, Filter
-from celery_dlq.store.rows import letter_row
+from celery_dlq.store.database import schema, tables
+from celery_dlq.store.rows.rows import letter_row
 from celery_dlq.store.sql import SQLStore
 
 
@@ -47,14 +47,14 @@ def sent(store, *ids: str) -> None:
 def cell(store, **names) -> Cell:
     [found] = [
         cell
-        for cell in store.measures().cells
+        for cell in store.monitoring.measures().cells
         if all(getattr(cell, name) == value for name, value in names.items())
     ]
     return found
 
 
 def test_letters_are_counted_by_task_queue_reason_and_exception(store):
-    store.save(
+    store.letters.save(
         [
             at("a"),
             at("b", 3),
@@ -64,7 +64,7 @@ def test_letters_are_counted_by_task_queue_reason_and_exception(store):
             at("f", task="shop.ship"),
         ]
     )
-    cells = store.measures().cells
+    cells = store.monitoring.measures().cells
     assert sorted((one.open, one.arrived) for one in cells) == [(1, 1)] * 4 + [(2, 2)]
     assert cell(store, queue="mail").reason is Reason.TERMINAL
     assert cell(store, open=2) == Cell(
@@ -74,35 +74,35 @@ def test_letters_are_counted_by_task_queue_reason_and_exception(store):
 
 
 def test_a_discarded_letter_is_no_longer_open_but_has_arrived(store):
-    store.save([at("a"), at("b")])
-    store.discard(Filter(ids=("a",)), who="ann", why="", now=minutes(5))
+    store.letters.save([at("a"), at("b")])
+    store.closing.discard(Filter(ids=("a",)), who="ann", why="", now=minutes(5))
     assert (cell(store).open, cell(store).arrived) == (1, 2)
-    store.undiscard(Filter(ids=("a",)), who="ann", now=minutes(6))
+    store.closing.undiscard(Filter(ids=("a",)), who="ann", now=minutes(6))
     assert (cell(store).open, cell(store).arrived) == (2, 2)
     assert_counts_hold(store)
 
 
 def test_outcomes_of_redrives_are_counted_once(store):
-    store.save([at("good"), at("bad")])
+    store.letters.save([at("good"), at("bad")])
     sent(store, "good", "bad")
     for _ in range(2):
-        store.record_outcomes([success("good", 1)])
-        store.save([at("bad", 40, redrive=1)])
+        store.letters.record_outcomes([success("good", 1)])
+        store.letters.save([at("bad", 40, redrive=1)])
     found = cell(store)
     assert (found.open, found.arrived, found.succeeded, found.failed) == (1, 3, 1, 1)
     assert_counts_hold(store)
 
 
-def test_a_success_that_no_redrive_brought_is_none_of_a_redrive(store):
-    store.save([at("a")])
-    store.record_outcomes([success("a", 0)])
+def test_a_success_without_a_redrive_does_not_count_for_redrives(store):
+    store.letters.save([at("a")])
+    store.letters.record_outcomes([success("a", 0)])
     assert (cell(store).open, cell(store).succeeded) == (0, 0)
 
 
-def test_a_letter_that_dies_of_something_else_moves(store):
-    store.save([at("a")])
+def test_a_letter_that_dies_of_another_exception_moves(store):
+    store.letters.save([at("a")])
     sent(store, "a")
-    store.save([at("a", 40, redrive=1, queue="elsewhere", reason=Reason.TIMEOUT)])
+    store.letters.save([at("a", 40, redrive=1, queue="elsewhere", reason=Reason.TIMEOUT)])
     assert cell(store, reason=Reason.TERMINAL).open == 0
     # The stored message, and with it the queue, stays that of the first failure.
     assert cell(store, reason=Reason.TIMEOUT).queue == "celery"
@@ -110,12 +110,12 @@ def test_a_letter_that_dies_of_something_else_moves(store):
 
 
 def test_a_letter_whose_message_goes_to_another_queue_moves(store):
-    store.save([at("a")])
-    before = store.get("a").envelope
+    store.letters.save([at("a")])
+    before = store.letters.get("a").envelope
     after = replace(before, queue="mail")
-    assert store.save_edit(
+    assert store.edits.save(
         Edit(
-            task_id="a", before=before, after=after, args=[], kwargs={}, diff="", how="edit",
+            task_id="a", before=before, after=after, args=[], kwargs={}, diff="",
             who="ann", at=minutes(1),
         )
     )  # fmt: skip
@@ -124,47 +124,47 @@ def test_a_letter_whose_message_goes_to_another_queue_moves(store):
 
 
 def test_names_that_end_where_others_begin_are_told_apart(store):
-    store.save([at("a", task="ab", queue="c"), at("b", task="a", queue="bc")])
-    assert len(store.measures().cells) == 2
+    store.letters.save([at("a", task="ab", queue="c"), at("b", task="a", queue="bc")])
+    assert len(store.monitoring.measures().cells) == 2
 
 
 def test_the_store_in_numbers(store):
-    store.save([at("a", 7), at("b", 3), at("c", 9)])
+    store.letters.save([at("a", 7), at("b", 3), at("c", 9)])
     redriving.claim(
         store, Filter(ids=("b",)), token="t", lease_until=minutes(99), limit=1, now=minutes(10)
     )
-    store.park([parking("p", 60), parking("late", -900)], now=T0)
-    store.put_delivery(delivery("x", death="WorkerLostError: signal 9"))
-    store.put_delivery(delivery("y"))
-    found = store.measures()
+    store.parked.park([parking("p", 60), parking("late", -900)], now=T0)
+    store.deliveries.put(delivery("x", death="WorkerLostError: signal 9"))
+    store.deliveries.put(delivery("y"))
+    found = store.monitoring.measures()
     assert found.open == {State.DEAD: 2, State.CLAIMED: 1, State.REDRIVEN: 0}
     assert found.oldest_open_at == minutes(3)
     assert (found.parked, found.deaths, found.circuits) == (2, 1, {})
 
 
 def test_an_empty_store_in_numbers(store):
-    found = store.measures()
+    found = store.monitoring.measures()
     assert (found.cells, found.oldest_open_at, found.aborted_at) == ((), None, None)
     assert (found.parked, found.overdue, found.deaths) == (0, 0, 0)
     assert set(found.operations.values()) == {0}
 
 
-def test_a_retry_that_nobody_releases_is_overdue(store):
+def test_a_retry_that_no_worker_releases_is_overdue(store):
     def age(connection):
         connection.execute(tables.parked.update().values(due_at=T0))
 
-    store.park([parking("p", 60)], now=T0)
-    assert store.measures().overdue == 0
+    store.parked.park([parking("p", 60)], now=T0)
+    assert store.monitoring.measures().overdue == 0
     store.database.write(age)
-    assert store.measures().overdue == 1
+    assert store.monitoring.measures().overdue == 1
 
 
 def test_operations_are_counted_by_state(store):
     for number in range(2):
-        store.create_operation(operation(f"{number}"))
-    store.move_operation("1", OperationState.RUNNING, who="ann", now=minutes(1))
-    store.move_operation("1", OperationState.ABORTED, who="the guard", now=minutes(2))
-    found = store.measures()
+        store.operations.create(operation(f"{number}"))
+    store.operations.move("1", OperationState.RUNNING, who="ann", now=minutes(1))
+    store.operations.move("1", OperationState.ABORTED, who="the guard", now=minutes(2))
+    found = store.monitoring.measures()
     assert found.operations[OperationState.PLANNED] == found.operations[OperationState.ABORTED] == 1
     assert found.aborted_at == minutes(2)
 
@@ -173,47 +173,49 @@ def test_circuits_that_are_not_closed_are_counted_by_task(store):
     def as_(state):
         return lambda circuit, now: replace(circuit, state=state, opened_at=now)
 
-    store.change_circuits(
+    store.circuits.change(
         {
             ("shop.charge", "ann"): as_(CircuitState.OPEN),
             ("shop.charge", "bob"): as_(CircuitState.OPEN),
             ("shop.mail", ""): as_(CircuitState.CLOSED),
         }
     )
-    assert store.measures().circuits == {("shop.charge", CircuitState.OPEN): 2}
+    assert store.monitoring.measures().circuits == {("shop.charge", CircuitState.OPEN): 2}
 
 
 class TestOldest:
-    def test_it_is_that_of_the_letters_asked_for(self, store):
-        store.save([at("a", 7), at("b", 3, queue="mail"), at("c", 9)])
-        store.park([parking("p", 60)], now=T0)
-        assert store.oldest(Filter()) == minutes(3)
-        assert store.oldest(Filter(queue="celery")) == minutes(7)
-        assert store.oldest(Filter(queue="none")) is None
-        assert store.oldest(Filter(states=frozenset({State.PARKED}))) == T0
+    def test_the_oldest_of_the_letters_asked_for_counts(self, store):
+        store.letters.save([at("a", 7), at("b", 3, queue="mail"), at("c", 9)])
+        store.parked.park([parking("p", 60)], now=T0)
+        assert store.letters.oldest(Filter()) == minutes(3)
+        assert store.letters.oldest(Filter(queue="celery")) == minutes(7)
+        assert store.letters.oldest(Filter(queue="none")) is None
+        assert store.letters.oldest(Filter(states=frozenset({State.PARKED}))) == T0
 
-    def test_what_is_closed_does_not_wait(self, store):
-        store.save([at("a", 7), at("b", 3)])
-        store.discard(Filter(ids=("b",)), who="ann", why="", now=minutes(5))
-        assert store.oldest(Filter()) == minutes(7)
+    def test_closed_letters_do_not_count(self, store):
+        store.letters.save([at("a", 7), at("b", 3)])
+        store.closing.discard(Filter(ids=("b",)), who="ann", why="", now=minutes(5))
+        assert store.letters.oldest(Filter()) == minutes(7)
 
 
 class TestArrivals:
     def test_they_are_counted_by_minute(self, store):
-        store.save([at("a", 0), at("b", 4.9), at("c", 5), at("d", 10)])
-        assert store.count_arrivals(Filter(), since=T0, until=minutes(5)) == 2
-        assert store.count_arrivals(Filter(), since=minutes(5), until=minutes(10)) == 1
-        assert store.count_arrivals(Filter(), since=minutes(20), until=minutes(30)) == 0
+        store.letters.save([at("a", 0), at("b", 4.9), at("c", 5), at("d", 10)])
+        assert store.counts.arrivals(Filter(), since=T0, until=minutes(5)) == 2
+        assert store.counts.arrivals(Filter(), since=minutes(5), until=minutes(10)) == 1
+        assert store.counts.arrivals(Filter(), since=minutes(20), until=minutes(30)) == 0
 
     def test_they_are_narrowed_by_task_and_exception(self, store):
-        store.save([at("a"), at("b", task="shop.ship"), at("c", exception_type="x.KeyError")])
+        store.letters.save(
+            [at("a"), at("b", task="shop.ship"), at("c", exception_type="x.KeyError")]
+        )
         bounds = {"since": T0, "until": minutes(1)}
-        assert store.count_arrivals(Filter(task="ship"), **bounds) == 1
-        assert store.count_arrivals(Filter(exception="KeyError"), **bounds) == 1
+        assert store.counts.arrivals(Filter(task="ship"), **bounds) == 1
+        assert store.counts.arrivals(Filter(exception="KeyError"), **bounds) == 1
 
     def test_other_filters_are_refused_rather_than_ignored(self, store):
         with pytest.raises(FilterError, match="not kept by queue or reason"):
-            store.count_arrivals(
+            store.counts.arrivals(
                 Filter(queue="mail", reason=Reason.TIMEOUT), since=T0, until=minutes(1)
             )
 
@@ -227,9 +229,9 @@ def test_letters_that_are_there_already_are_counted_by_the_upgrade(database_url,
         assert schema.upgrade(store.database) == "0006"
         found = cell(store)
         assert (found.open, found.arrived, found.first_seen_at) == (1, 2, T0)
-        # What comes later adds to what was there.
-        store.save([at("new", 9)])
-        store.discard(Filter(ids=("old",)), who="ann", why="", now=minutes(9))
+        # Later letters are added to the earlier count.
+        store.letters.save([at("new", 9)])
+        store.closing.discard(Filter(ids=("old",)), who="ann", why="", now=minutes(9))
         assert (cell(store).open, cell(store).arrived) == (1, 3)
     finally:
         _drop_all(store)

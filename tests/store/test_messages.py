@@ -3,31 +3,32 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, envelope, letter
+from support import redriving
+from support.factories import T0, envelope, letter
+from support.statements import statements_of
 
-from celery_dlq.states import State
-from celery_dlq.store import messages
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
-from celery_dlq.store.bodies import read_bodies, within
+from celery_dlq.store.letters import records
+from celery_dlq.store.rows.bodies import read_bodies, within
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Few bytes are read together."""
+    """The store reads only a few bytes of bodies together."""
     monkeypatch.setattr(within, "__defaults__", (100_000,))
 
 
 def read(store, *task_ids: str) -> tuple[str, int]:
-    letters, told = store.read_letters(task_ids)
-    return "".join(one.task_id for one in letters), told
+    letters, count = store.letters.read(task_ids)
+    return "".join(one.task_id for one in letters), count
 
 
 def test_letters_are_read_in_order_with_their_messages(store):
     whole = {name: letter(name, tags=("x",)) for name in "abc"}
-    store.save([*whole.values()])
-    letters, told = store.read_letters(["c", "gone", "a"])
-    assert told == 3
+    store.letters.save([*whole.values()])
+    letters, count = store.letters.read(["c", "gone", "a"])
+    assert count == 3
     assert letters == [
         whole[name].with_(attempts=(), traceback="", attempt_count=1) for name in "ca"
     ]
@@ -35,7 +36,7 @@ def test_letters_are_read_in_order_with_their_messages(store):
 
 def test_as_many_as_fit_and_one_at_least(store, small):
     sizes = {"a": 60_000, "b": 30_000, "c": 20_000, "d": 200_000}
-    store.save(
+    store.letters.save(
         [letter(name, envelope=envelope(name, body=b"x" * size)) for name, size in sizes.items()]
     )
     assert read(store, "a", "b", "gone", "c", "d") == ("ab", 3)
@@ -43,11 +44,11 @@ def test_as_many_as_fit_and_one_at_least(store, small):
     assert read(store, "d", "a") == ("d", 1)
     assert read(store, "gone") == ("", 1)
     assert read(store) == ("", 0)
-    (large,), _ = store.read_letters(["d"])
+    (large,), _ = store.letters.read(["d"])
     assert len(large.envelope.body) == 200_000
 
 
-def test_a_body_that_is_too_large_to_be_read_along_with_so_many_is_read_by_itself(
+def test_a_body_that_is_too_large_to_be_read_with_so_many_letters_is_read_by_itself(
     store, monkeypatch
 ):
     apart = []
@@ -56,20 +57,31 @@ def test_a_body_that_is_too_large_to_be_read_along_with_so_many_is_read_by_itsel
         apart.extend(sizes)
         return read_bodies(connection, apart)
 
-    monkeypatch.setattr("celery_dlq.store.bodies.TOGETHER", 30_000)
-    monkeypatch.setattr(messages, "read_bodies", read_apart)
+    monkeypatch.setattr("celery_dlq.store.rows.bodies.TOGETHER", 30_000)
+    monkeypatch.setattr(records, "read_bodies", read_apart)
     sizes = {"a": 10_000, "b": 10_001, "c": 30_000}
-    store.save(
+    store.letters.save(
         [letter(name, envelope=envelope(name, body=b"x" * size)) for name, size in sizes.items()]
     )
-    letters, _ = store.read_letters(["a", "b", "c"])
+    letters, _ = store.letters.read(["a", "b", "c"])
     assert {one.task_id: len(one.envelope.body) for one in letters} == sizes
     assert sorted(size for _, size in apart) == [10_001, 30_000]
 
 
-def test_what_is_claimed_is_read_as_that(store):
-    store.save([letter("a")])
+def test_claimed_letters_are_read_as_claimed(store):
+    store.letters.save([letter("a")])
     later = T0 + timedelta(hours=1)
     redriving.claim(store, Filter(), token="t", lease_until=later, limit=1, now=T0)
-    (found,), _ = store.read_letters(["a"])
+    (found,), _ = store.letters.read(["a"])
     assert (found.state, found.claim_token, found.redrive_count) == (State.CLAIMED, "t", 0)
+
+
+def test_tracebacks_are_read_in_one_statement(store):
+    store.letters.save([letter(name, traceback=f"{name} failed\n漢字") for name in "abc"])
+    asked = []
+    found = statements_of(
+        store, lambda: asked.append(store.letters.read_tracebacks(["c", "gone", "a"]))
+    )
+    assert asked == [{"a": "a failed\n漢字", "c": "c failed\n漢字"}]
+    assert len([statement for statement, _ in found if "traceback" in statement]) == 1
+    assert store.letters.read_tracebacks([]) == {}

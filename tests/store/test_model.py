@@ -1,4 +1,4 @@
-"""Random lives of a few letters on SQLite, beside a simple model of what must hold."""
+"""Random lives of a few letters on SQLite, compared with a simple model of the rules."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-import redriving
-from factories import T0, attempt, letter
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from recount import assert_counts_hold
+from support import redriving
+from support.factories import T0, attempt, letter
+from support.rollup_checks import assert_counts_hold
 
-from celery_dlq.letter import Outcome
-from celery_dlq.states import State
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 
@@ -50,9 +50,9 @@ class Lives(RuleBasedStateMachine):
         self.store = SQLStore(f"sqlite:///{Path(self.directory.name) / 'dlq.sqlite3'}")
         self.failed: dict[str, set] = {name: set() for name in IDS}
         self.claims: list[tuple[str, list[str]]] = []
-        #: What each letter was before its last claim.
+        #: The state of each letter before its last claim.
         self.was: dict[str, State] = {}
-        #: Messages that are, or may be, out: task id, redrive, copy; and of each redrive what ran.
+        #: Messages that are, or may be, out: task id, redrive, copy; and the copy of each redrive that ran.
         self.out: list[tuple[str, int, str]] = []
         self.ran: dict[tuple[str, int], set[str]] = {}
         self.arrived = 0
@@ -60,13 +60,13 @@ class Lives(RuleBasedStateMachine):
     @rule(batch=st.lists(failures, min_size=1, max_size=5))
     def save(self, batch):
         before = self.states()
-        saved = self.store.save(batch)
+        saved = self.store.letters.save(batch)
         assert saved.arrived + saved.known == len(batch)
         self.arrived += saved.arrived
         for failure in batch:
             run = failure.attempts[-1]
             self.failed[failure.task_id].add((run.redrive, run.number, run.failed_at))
-        assert self.store.save(batch).arrived == 0
+        assert self.store.letters.save(batch).arrived == 0
         for name, state in before.items():
             assert self.states()[name] in (state, State.DEAD)
 
@@ -77,7 +77,7 @@ class Lives(RuleBasedStateMachine):
         ids, redrives, minutes), min_size=1, max_size=3))  # fmt: skip
     def succeed(self, outcomes):
         before = self.states()
-        resolved = self.store.record_outcomes(outcomes)
+        resolved = self.store.letters.record_outcomes(outcomes)
         changed = self.changed(before)
         assert len(changed) == resolved
         assert set(changed) <= {item.task_id for item in outcomes}
@@ -92,7 +92,7 @@ class Lives(RuleBasedStateMachine):
         )
         taken = [item.task_id for item in claim.letters]
         assert len(taken) <= limit
-        # A claim frees those whose lease has ended, whatever it takes itself.
+        # A claim frees the letters whose lease has ended, even if it takes none of them.
         freed = {name for name, state in before.items() if state is State.CLAIMED}
         assert set(self.changed(before)) <= {*taken, *freed}
         for name in taken:
@@ -107,7 +107,7 @@ class Lives(RuleBasedStateMachine):
         if not self.claims:
             return
         token, taken = data.draw(st.sampled_from(self.claims))
-        held = [name for name in taken if self.store.get(name).claim_token == token]
+        held = [name for name in taken if self.store.letters.get(name).claim_token == token]
         before = self.states()
         moved = getattr(redriving, end)(self.store, token, taken)
         released = end == "release"
@@ -122,7 +122,7 @@ class Lives(RuleBasedStateMachine):
         if not self.out:
             return
         asked = data.draw(st.lists(st.sampled_from(self.out), min_size=1, max_size=4))
-        for key, answer in zip(asked, self.store.accept_sendings(asked), strict=True):
+        for key, answer in zip(asked, self.store.sendings.accept(asked), strict=True):
             name, redrive, copy = key
             newest = max(number for one, number, _ in self.out if one == name)
             assert not answer or redrive == newest
@@ -132,7 +132,7 @@ class Lives(RuleBasedStateMachine):
     @rule(now=minutes)
     def rescue(self, now):
         before = self.states()
-        rescued = self.store.rescue(now)
+        rescued = self.store.claims.rescue(now)
         changed = self.changed(before)
         assert len(changed) == rescued
         assert changed == {name: self.was[name] for name in changed}
@@ -141,7 +141,7 @@ class Lives(RuleBasedStateMachine):
     @rule(wanted=filters, now=minutes)
     def discard(self, wanted, now):
         before = self.states()
-        moved = self.store.discard(wanted, who="ann", why="", now=now)
+        moved = self.store.closing.discard(wanted, who="ann", why="", now=now)
         changed = self.changed(before)
         assert len(changed) == moved
         assert set(changed.values()) <= {State.DISCARDED}
@@ -151,7 +151,7 @@ class Lives(RuleBasedStateMachine):
     @rule(wanted=filters, now=minutes)
     def undiscard(self, wanted, now):
         before = self.states()
-        moved = self.store.undiscard(wanted, who="ann", now=now)
+        moved = self.store.closing.undiscard(wanted, who="ann", now=now)
         changed = self.changed(before)
         assert len(changed) == moved
         assert set(changed.values()) <= {State.DEAD}
@@ -160,7 +160,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self):
         for name, runs in self.failed.items():
-            found = self.store.get(name)
+            found = self.store.letters.get(name)
             assert (found is not None) == bool(runs)
             if found is not None:
                 stored = {(run.redrive, run.number, run.failed_at) for run in found.attempts}
@@ -176,14 +176,14 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def rollups_equal_a_recount(self):
         assert_counts_hold(self.store)
-        assert self.store.count(Filter()) == len(self.store.find(Filter()).letters)
+        assert self.store.counts.letters(Filter()) == len(self.store.letters.find(Filter()).letters)
 
     def teardown(self):
         self.store.close()
         self.directory.cleanup()
 
     def states(self) -> dict[str, State]:
-        page = self.store.find(Filter(states=frozenset(State)))
+        page = self.store.letters.find(Filter(states=frozenset(State)))
         return {item.task_id: item.state for item in page.letters}
 
     def changed(self, before: dict[str, State]) -> dict[str, State]:

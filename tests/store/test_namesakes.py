@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, envelope, letter
-from recount import assert_counts_hold
+from support import redriving
+from support.factories import T0, attempt, envelope, letter
 
-from celery_dlq.letter import Outcome
-from celery_dlq.states import State
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 
 def death(task: str, at: float = 0, redrive: int = 0, task_id: str = "17", **changes):
@@ -26,21 +27,15 @@ def death(task: str, at: float = 0, redrive: int = 0, task_id: str = "17", **cha
 
 
 def letters(store):
-    page = store.find(Filter(states=frozenset(State)), limit=100)
-    return {found.task: store.get(found.task_id) for found in page.letters}
-
-
-@pytest.fixture(autouse=True)
-def _counts_hold_in_the_end(store):
-    yield
-    assert_counts_hold(store)
+    page = store.letters.find(Filter(states=frozenset(State)), limit=100)
+    return {found.task: store.letters.get(found.task_id) for found in page.letters}
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_each_keeps_its_own_message(store, together):
     both = [death("shop.charge"), death("mail.send", at=1)]
     for batch in [both] if together else [[one] for one in both]:
-        store.save(batch)
+        store.letters.save(batch)
     found = letters(store)
     assert found.keys() == {"shop.charge", "mail.send"}
     assert found["shop.charge"].task_id == "17"
@@ -50,14 +45,14 @@ def test_each_keeps_its_own_message(store, together):
 
 def test_a_second_delivery_of_either_makes_no_third_letter(store):
     for at in (0, 5):
-        store.save([death("shop.charge", at), death("mail.send", at + 1)])
+        store.letters.save([death("shop.charge", at), death("mail.send", at + 1)])
     found = letters(store)
     assert len(found) == 2
     assert {len(one.attempts) for one in found.values()} == {2}
 
 
 def test_a_redriven_one_comes_back_to_the_letter_that_it_names(store):
-    store.save([death("shop.charge"), death("mail.send", at=1)])
+    store.letters.save([death("shop.charge"), death("mail.send", at=1)])
     second = letters(store)["mail.send"].task_id
     claim = redriving.claim(
         store,
@@ -68,23 +63,23 @@ def test_a_redriven_one_comes_back_to_the_letter_that_it_names(store):
         now=T0,
     )
     redriving.confirm(store, "t", [one.task_id for one in claim.letters])
-    store.save([death("mail.send", at=9, redrive=1, task_id=second)])
+    store.letters.save([death("mail.send", at=9, redrive=1, task_id=second)])
     again = letters(store)["mail.send"]
     assert (again.task_id, again.redrive_count, again.state) == (second, 1, State.DEAD)
     assert len(letters(store)) == 2
 
 
 def test_a_closed_letters_id_is_free_for_another_task(store):
-    store.save([death("shop.charge")])
-    store.record_outcomes(
+    store.letters.save([death("shop.charge")])
+    store.letters.record_outcomes(
         [Outcome(task_id="17", redrive=0, succeeded_at=T0 + timedelta(hours=1), worker="w")]
     )
-    store.save([death("mail.send", at=120)])
+    store.letters.save([death("mail.send", at=120)])
     assert letters(store).keys() == {"mail.send"}
     assert letters(store)["mail.send"].task_id == "17"
 
 
-def test_a_name_that_is_cut_is_no_other(store):
+def test_a_name_that_is_cut_is_not_another_name(store):
     for at in (0, 1):
-        store.save([death("t" * 300, at)])
+        store.letters.save([death("t" * 300, at)])
     assert len(letters(store)) == 1

@@ -4,28 +4,28 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from factories import T0, envelope, letter, parking
-from recount import assert_counts_hold
+from support.factories import T0, envelope, letter, parking
+from support.rollup_checks import assert_counts_hold
 
-from celery_dlq.letter import DeadLetter
-from celery_dlq.states import Reason, State
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter, Lease
 
 PARKED = Filter(states=frozenset({State.PARKED}))
 
 
 def park(store, *letters: DeadLetter) -> int:
-    return store.park(letters, now=datetime.now(timezone.utc))
+    return store.parked.park(letters, now=datetime.now(timezone.utc))
 
 
 def lease(store, holder: str = "one", seconds: float = 60.0) -> Lease:
-    held = store.take_lease("upkeep", holder=holder, seconds=seconds)
+    held = store.leases.take("upkeep", holder=holder, seconds=seconds)
     assert held is not None
     return held
 
 
 def take(store, held: Lease | None = None, hold_s: float = 60.0, limit: int = 10):
-    return store.take_due(held or lease(store), "here", limit=limit, hold_s=hold_s)
+    return store.parked.take_due(held or lease(store), "here", limit=limit, hold_s=hold_s)
 
 
 def ids(releases) -> list[str]:
@@ -33,17 +33,17 @@ def ids(releases) -> list[str]:
 
 
 def waiting(store) -> list[str]:
-    return sorted(item.task_id for item in store.find(PARKED).letters)
+    return sorted(item.task_id for item in store.letters.find(PARKED).letters)
 
 
 @pytest.fixture(autouse=True)
 def _counts_hold_in_the_end(store):
     yield
-    states = store.stats(T0).by_state
-    assert states[State.PARKED] == store.count(PARKED)
-    park_nothing = store.discard(PARKED, who="test", why="over", now=T0)
+    states = store.monitoring.stats(T0).by_state
+    assert states[State.PARKED] == store.counts.letters(PARKED)
+    park_nothing = store.closing.discard(PARKED, who="test", why="over", now=T0)
     assert park_nothing >= 0
-    if not store.count(PARKED):
+    if not store.counts.letters(PARKED):
         assert_counts_hold(store)
 
 
@@ -53,36 +53,36 @@ def test_a_parked_retry_keeps_its_message_and_history(store):
 
     assert park(store, given) == 1
 
-    kept = store.get("a")
+    kept = store.letters.get("a")
     assert kept.state is State.PARKED
     assert kept.envelope == sent
     assert kept.attempts == given.attempts
     assert abs(kept.due_at - given.due_at) < timedelta(seconds=5)
 
 
-def test_a_parked_retry_is_no_open_letter(store):
+def test_a_parked_retry_is_not_an_open_letter(store):
     park(store, parking("a", 90))
 
-    stats = store.stats(T0)
+    stats = store.monitoring.stats(T0)
 
     assert stats.depth == 0
     assert stats.by_state[State.PARKED] == 1
-    assert not store.groups(Filter(), now=T0)
-    assert store.count(Filter()) == 0
-    assert store.find(Filter()).letters == ()
+    assert not store.groups.find(Filter(), now=T0)
+    assert store.counts.letters(Filter()) == 0
+    assert store.letters.find(Filter()).letters == ()
 
 
 def test_parking_twice_is_parking_once_also_after_the_release(store):
     given = parking("a", -1)
     assert park(store, given, given) == 1
     assert park(store, given) == 0
-    store.confirm_releases(take(store))
+    store.parked.confirm(take(store))
 
     assert park(store, given) == 0
     assert take(store) == ()
 
 
-def test_what_is_due_is_taken_most_overdue_first_and_the_rest_waits(store):
+def test_due_retries_are_taken_most_overdue_first_and_the_rest_waits(store):
     park(store, parking("a", -5), parking("b", -9), parking("c", 90), parking("d", -1))
 
     assert ids(take(store, limit=2)) == ["b", "a"]
@@ -92,7 +92,7 @@ def test_what_is_due_is_taken_most_overdue_first_and_the_rest_waits(store):
 
 
 def test_large_messages_are_taken_few_at_a_time(store, monkeypatch):
-    monkeypatch.setattr("celery_dlq.store.parked.TAKEN_BYTES", 50_000)
+    monkeypatch.setattr("celery_dlq.store.letters.parked.TAKEN_BYTES", 50_000)
     sizes = {"a": 20_000, "b": 20_000, "c": 20_000, "d": 90_000}
     park(
         store,
@@ -108,10 +108,10 @@ def test_large_messages_are_taken_few_at_a_time(store, monkeypatch):
 def test_a_confirmed_release_waits_no_longer(store):
     park(store, parking("a", -1))
 
-    store.confirm_releases(take(store, hold_s=0))
+    store.parked.confirm(take(store, hold_s=0))
 
     assert waiting(store) == []
-    assert store.get("a") is None
+    assert store.letters.get("a") is None
     assert take(store) == ()
 
 
@@ -121,123 +121,123 @@ def test_a_release_that_was_killed_is_repeated_as_another_copy(store):
     first, second = take(store, hold_s=0), take(store, hold_s=0)
 
     assert [item.copy for item in (*first, *second)] == [1, 2]
-    store.confirm_releases(first)
+    store.parked.confirm(first)
     assert waiting(store) == ["a"], "the copy that is being sent now decides"
-    store.confirm_releases(second)
+    store.parked.confirm(second)
     assert waiting(store) == []
 
 
-def test_what_could_not_be_sent_is_tried_later(store):
+def test_a_retry_that_could_not_be_sent_is_tried_later(store):
     park(store, parking("a", -1))
 
-    store.put_off(take(store), delay_s=60)
+    store.parked.put_off(take(store), delay_s=60)
     assert take(store) == ()
-    assert 50 < store.next_due("here") <= 60
+    assert 50 < store.parked.next_due("here") <= 60
 
-    store.make_due(
+    store.parked.make_due(
         Filter(), place="here", who="someone", now=T0
-    )  # it was tried: not for a person to hurry
+    )  # it was tried already, so a person cannot hurry it
     assert take(store) == ()
 
 
-def test_of_two_copies_the_first_to_come_runs_and_may_be_delivered_again(store):
+def test_the_first_of_two_copies_to_come_runs_and_may_be_delivered_again(store):
     park(store, parking("a", -1))
     take(store, hold_s=0)
     take(store, hold_s=0)
 
-    assert store.accept_releases([("here.a", 2)])[0]
-    assert not store.accept_releases([("here.a", 1)])[0]
-    assert store.accept_releases([("here.a", 2)])[0]
+    assert store.parked.accept([("here.a", 2)])[0]
+    assert not store.parked.accept([("here.a", 1)])[0]
+    assert store.parked.accept([("here.a", 2)])[0]
 
 
 def test_a_copy_that_runs_before_it_is_confirmed_is_not_sent_again(store):
     park(store, parking("a", -1))
     taken = take(store, hold_s=0)
 
-    assert store.accept_releases([("here.a", 1)])[0]
+    assert store.parked.accept([("here.a", 1)])[0]
 
     assert take(store) == ()
-    store.confirm_releases(taken)
-    assert not store.accept_releases([("here.a", 2)])[0]
+    store.parked.confirm(taken)
+    assert not store.parked.accept([("here.a", 2)])[0]
 
 
 def test_each_release_of_a_batch_has_its_own_answer(store):
     park(store, parking("a", -1), parking("b", -1))
     take(store, hold_s=0)
-    assert store.accept_releases([("here.b", 1)]) == [True]
+    assert store.parked.accept([("here.b", 1)]) == [True]
     asked = [("here.a", 2), ("here.b", 2), ("here.a", 1), ("here.c", 1), ("here.a", 2)]
-    assert store.accept_releases(asked) == [True, False, False, True, True]
-    assert store.accept_releases([]) == []
+    assert store.parked.accept(asked) == [True, False, False, True, True]
+    assert store.parked.accept([]) == []
 
 
-def test_a_release_that_is_not_known_any_more_runs(store):
+def test_a_release_that_is_no_longer_known_runs(store):
     park(store, parking("a", -1))
-    store.confirm_releases(take(store))
-    assert store.prune_releases(older_than_s=3600) == 0
+    store.parked.confirm(take(store))
+    assert store.parked.prune(older_than_s=3600) == 0
 
-    assert store.prune_releases(older_than_s=-1) == 1
-    assert store.accept_releases([("here.a", 1)])[0]
+    assert store.parked.prune(older_than_s=-1) == 1
+    assert store.parked.accept([("here.a", 1)])[0]
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_message_that_came_back_takes_its_parked_copy_back(store, exact):
     park(store, parking("a1", -1), parking("b", -1))
 
-    assert store.take_back("here.a", exact=exact)
+    assert store.parked.take_back("here.a", exact=exact)
 
     assert waiting(store) == ["b"]
     assert ids(take(store)) == ["b"]
-    assert store.take_back("here.a", exact=exact), "however often it comes back"
-    assert store.accept_releases([("here.a1", 1)]) == [False]
+    assert store.parked.take_back("here.a", exact=exact), "however often it comes back"
+    assert store.parked.accept([("here.a1", 1)]) == [False]
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_parked_copy_that_was_sent_and_has_not_run_is_taken_back_too(store, exact):
     park(store, parking("a1", -1))
-    store.confirm_releases(take(store))
+    store.parked.confirm(take(store))
 
-    assert store.take_back("here.a", exact=exact)
-    assert store.accept_releases([("here.a1", 1)]) == [False]
+    assert store.parked.take_back("here.a", exact=exact)
+    assert store.parked.accept([("here.a1", 1)]) == [False]
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_when_the_parked_copy_ran_the_message_runs_only_if_it_may_be_another(store, exact):
     park(store, parking("a1", -1))
-    store.accept_releases([("here.a1", 1)])
+    store.parked.accept([("here.a1", 1)])
 
-    assert store.take_back("here.a", exact=exact) is not exact
+    assert store.parked.take_back("here.a", exact=exact) is not exact
 
 
 def test_a_message_that_was_never_parked_may_run(store):
-    assert store.take_back("here.a", exact=True)
+    assert store.parked.take_back("here.a", exact=True)
 
 
-def test_what_waits_is_never_pruned(store):
+def test_a_waiting_retry_is_never_pruned(store):
     park(store, parking("a", -1))
 
-    assert store.prune_releases(older_than_s=-3600) == 0
+    assert store.parked.prune(older_than_s=-3600) == 0
     assert ids(take(store)) == ["a"]
 
 
 def test_only_one_has_the_lease_until_it_expires_or_is_given_up(store):
     first = lease(store, "one")
-    assert store.take_lease("upkeep", holder="two", seconds=60) is None
+    assert store.leases.take("upkeep", holder="two", seconds=60) is None
     assert lease(store, "one") == first, "prolonged"
 
-    store.give_up_lease(first)
+    store.leases.give_up(first)
 
     second = lease(store, "two")
     assert second.token > first.token
-    assert store.take_lease("upkeep", holder="one", seconds=60) is None
+    assert store.leases.take("upkeep", holder="one", seconds=60) is None
 
 
-def test_who_has_lost_the_lease_takes_nothing(store):
+def test_a_holder_that_has_lost_the_lease_takes_nothing(store):
     park(store, parking("a", -1))
     lost = lease(store, "one", seconds=0)
     held = lease(store, "two")
 
     assert take(store, lost) == ()
-    store.give_up_lease(lost)
+    store.leases.give_up(lost)
     assert ids(take(store, held)) == ["a"]
 
 
@@ -251,13 +251,13 @@ def test_many_workers_at_once_take_each_retry_once(store):
     park(store, *(parking(f"t{number}", -number) for number in range(60)))
 
     def work(number: int) -> list[str]:
-        held = store.take_lease("upkeep", holder=f"w{number}", seconds=60)
+        held = store.leases.take("upkeep", holder=f"w{number}", seconds=60)
         return ids(take(store, held, limit=15)) if held else []
 
     with ThreadPoolExecutor(8) as pool:
         taken = [name for names in pool.map(work, range(24)) for name in names]
 
-    held = store.take_lease("upkeep", holder="w0", seconds=60)
+    held = store.leases.take("upkeep", holder="w0", seconds=60)
     assert len(taken) == len(set(taken)) > 0
     assert held is None or not set(ids(take(store, held, limit=60))) & set(taken)
 
@@ -266,26 +266,26 @@ def test_the_clock_of_a_worker_does_not_matter(store):
     wrong = datetime.now(timezone.utc) + timedelta(hours=5)
     given = parking("a", 0, due_at=wrong + timedelta(seconds=90))
 
-    store.park([given], now=wrong)
+    store.parked.park([given], now=wrong)
 
-    assert 60 < store.next_due("here") <= 90
+    assert 60 < store.parked.next_due("here") <= 90
 
 
 def test_next_due(store):
-    assert store.next_due("here") is None
+    assert store.parked.next_due("here") is None
     park(store, parking("a", 500), parking("b", 50))
-    assert 40 < store.next_due("here") <= 50
+    assert 40 < store.parked.next_due("here") <= 50
 
 
 def test_lists_and_counts_narrow_parked_retries_like_letters(store):
     other = {"task": "shop.mail", "exception_type": "kombu.exceptions.OperationalError"}
     park(store, parking("a", 90), parking("b", 90, **other, message="50% of it"))
-    store.save([letter("dead")])
+    store.letters.save([letter("dead")])
 
     def found(**narrow) -> list[str]:
         wanted = Filter(states=frozenset({State.PARKED}), **narrow)
-        assert store.count(wanted) == len(store.find(wanted).letters)
-        return [item.task_id for item in store.find(wanted).letters]
+        assert store.counts.letters(wanted) == len(store.letters.find(wanted).letters)
+        return [item.task_id for item in store.letters.find(wanted).letters]
 
     assert sorted(found()) == ["a", "b"]
     assert found(task="mail") == ["b"]
@@ -293,19 +293,19 @@ def test_lists_and_counts_narrow_parked_retries_like_letters(store):
     assert found(search="50% OF") == ["b"]
     assert found(ids=("a",)) == ["a"]
     assert found(reason=Reason.EXHAUSTED) == []
-    assert store.count_by_task(PARKED) == {"shop.charge": 1, "shop.mail": 1}
+    assert store.counts.by_task(PARKED) == {"shop.charge": 1, "shop.mail": 1}
     everything = Filter(states=frozenset(State))
-    assert store.count(everything) == 3
+    assert store.counts.letters(everything) == 3
 
 
 def test_pages_go_through_letters_and_parked_retries_of_the_same_time(store):
     names = {*"abcde"}
     park(store, *(parking(name, 90) for name in "ace"))
-    store.save([letter(name) for name in "bd"])
+    store.letters.save([letter(name) for name in "bd"])
 
     seen, after = list[str](), None
     while True:
-        page = store.find(Filter(states=frozenset(State)), limit=2, after=after)
+        page = store.letters.find(Filter(states=frozenset(State)), limit=2, after=after)
         seen += [item.task_id for item in page.letters]
         after = page.next
         if after is None:
@@ -317,82 +317,82 @@ def test_pages_go_through_letters_and_parked_retries_of_the_same_time(store):
 
 def test_a_beginning_of_an_id_finds_both(store):
     park(store, parking("abc", 90))
-    store.save([letter("abd")])
+    store.letters.save([letter("abd")])
 
-    assert store.match_ids("ab") == ["abc", "abd"]
-    assert store.match_ids("ab", limit=1) == ["abc"]
+    assert store.letters.match("ab") == ["abc", "abd"]
+    assert store.letters.match("ab", limit=1) == ["abc"]
 
 
 def test_a_letter_whose_redriven_message_waits_says_until_when(store):
-    store.save([letter("a")])
+    store.letters.save([letter("a")])
     park(store, parking("a", 90))
 
-    assert store.get("a").state is State.DEAD
-    assert store.get("a").due_at is not None
+    assert store.letters.get("a").state is State.DEAD
+    assert store.letters.get("a").due_at is not None
 
 
 def test_made_due_it_is_released_now_and_that_is_audited(store):
     park(store, parking("a", 9_000), parking("b", 9_000, task="shop.mail"))
 
-    assert store.make_due(Filter(task="mail"), place="here", who="someone", now=T0) == 1
+    assert store.parked.make_due(Filter(task="mail"), place="here", who="someone", now=T0) == 1
 
     assert ids(take(store)) == ["b"]
-    assert store.make_due(Filter(task="mail"), place="here", who="someone", now=T0) == 0
+    assert store.parked.make_due(Filter(task="mail"), place="here", who="someone", now=T0) == 0
 
 
 def test_discarded_it_is_a_closed_letter_with_its_message(store):
     park(store, parking("a", 90), parking("b", 90))
     wanted = Filter(states=frozenset({State.PARKED}), ids=("a",))
 
-    assert store.discard(wanted, who="someone", why="not needed", now=T0) == 1
+    assert store.closing.discard(wanted, who="someone", why="not needed", now=T0) == 1
 
-    kept = store.get("a")
+    kept = store.letters.get("a")
     assert (kept.state, kept.closed_by, kept.closed_reason) == (
         State.DISCARDED, "someone", "not needed",
     )  # fmt: skip
     assert kept.envelope.body
     assert waiting(store) == ["b"]
-    assert store.undiscard(Filter(ids=("a",)), who="someone", now=T0) == 1
-    assert store.get("a").state is State.DEAD
+    assert store.closing.undiscard(Filter(ids=("a",)), who="someone", now=T0) == 1
+    assert store.letters.get("a").state is State.DEAD
 
 
 def test_a_message_that_never_ran_can_be_discarded_and_opened_again(store):
     """A breaker has parked it."""
     park(store, parking("a", 90, attempts=()))
-    assert store.get("a").attempts == ()
+    assert store.letters.get("a").attempts == ()
     wanted = Filter(ids=("a",), states=frozenset({State.PARKED}))
-    assert store.discard(wanted, who="someone", why="not needed", now=T0) == 1
+    assert store.closing.discard(wanted, who="someone", why="not needed", now=T0) == 1
 
-    assert store.undiscard(Filter(ids=("a",)), who="someone", now=T0) == 1
-    opened = store.get("a")
+    assert store.closing.undiscard(Filter(ids=("a",)), who="someone", now=T0) == 1
+    opened = store.letters.get("a")
     assert (opened.state, opened.attempts, opened.attempt_count) == (State.DEAD, (), 0)
 
 
-def test_discarding_leaves_alone_what_is_being_sent(store):
+def test_discarding_leaves_retries_alone_that_are_being_sent(store):
     park(store, parking("a", -1))
     take(store)
 
-    assert store.discard(PARKED, who="someone", why="late", now=T0) == 0
+    assert store.closing.discard(PARKED, who="someone", why="late", now=T0) == 0
     assert waiting(store) == ["a"]
 
 
 def test_discarding_a_namesake_leaves_the_other_task_alone(store):
-    store.save([letter("a", task="other.task")])
+    store.letters.save([letter("a", task="other.task")])
     park(store, parking("a", 90))
 
-    assert store.discard(PARKED, who="someone", why="", now=T0) == 1
+    assert store.closing.discard(PARKED, who="someone", why="", now=T0) == 1
 
-    assert store.get("a").state is State.DEAD
-    assert store.count(Filter(states=frozenset({State.DISCARDED}))) == 1
+    assert store.letters.get("a").state is State.DEAD
+    assert store.counts.letters(Filter(states=frozenset({State.DISCARDED}))) == 1
 
 
 def test_each_broker_has_its_own_until_a_person_moves_them(store):
     park(store, parking("a", -1, place="there"), parking("b", -500, place="there"))
-    assert store.next_due("here") is None
+    assert store.parked.next_due("here") is None
     assert take(store) == ()
-    assert store.overdue(60) == 1
+    assert store.parked.overdue(60) == 1
 
-    assert store.make_due(Filter(), place="here", who="someone", now=T0) == 2
+    assert store.parked.make_due(Filter(), place="here", who="someone", now=T0) == 2
 
     assert sorted(ids(take(store))) == ["a", "b"]
-    assert store.overdue(60) == 0
+    assert store.parked.overdue(60) == 0

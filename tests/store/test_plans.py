@@ -1,4 +1,4 @@
-"""The hot queries use their indexes, on a table large enough for the planner to care."""
+"""The hot queries use their indexes, on a table that is large enough to need them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, letter
 from sqlalchemy import text
-from statements import statements_of
+from support import redriving
+from support.factories import T0, attempt, letter
+from support.statements import statements_of
 
-from celery_dlq.group import NOT_IGNORED, GroupFilter, Mark, Resolve
-from celery_dlq.states import State
-from celery_dlq.store import schema
+from celery_dlq.model.group import NOT_IGNORED, GroupFilter, Mark, Resolve
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import schema
 
 INDEX = "ix_celery_dead_letter_"
 LATER = T0 + timedelta(days=9)
@@ -23,7 +23,7 @@ LATER = T0 + timedelta(days=9)
 @pytest.fixture(scope="module")
 def large(session_store, emptied):
     """A store with 2,000 letters of 60 tasks, most of them closed."""
-    if session_store.database.dialect == "mysql":
+    if session_store.database.dialect.name == "mysql":
         pytest.skip("MariaDB's plans are not stable enough to be asserted")
     store = emptied()
     letters = [
@@ -36,12 +36,12 @@ def large(session_store, emptied):
         )
         for number in range(2000)
     ]
-    store.save(letters)
+    store.letters.save(letters)
     closed = Filter(until=T0 + timedelta(minutes=1500))
-    store.discard(closed, who="ann", why="", now=T0)
+    store.closing.discard(closed, who="ann", why="", now=T0)
     for past in ("one", "two", "three"):
         skip_all(store, past)
-    store.rescue(LATER)  # or the first claim would free theirs, too
+    store.claims.rescue(LATER)  # otherwise the first claim would free theirs, too
     store.database.write(lambda connection: connection.execute(text("ANALYZE")))
     yield store
     emptied()
@@ -52,7 +52,7 @@ def skip_all(store, token: str) -> None:
     now = T0 + timedelta(days=9)
     held = redriving.claim(store, Filter(), token=token, lease_until=now, limit=2000, now=T0)
     why = {item.task_id: "too old" for item in held.letters}
-    assert store.skip_sendings(token, token, why, now=T0) == 500
+    assert store.claims.skip(token, token, why, now=T0) == 500
 
 
 def plans(store, use) -> str:
@@ -60,8 +60,8 @@ def plans(store, use) -> str:
     try:
         asked = statements_of(store, use)
     finally:
-        store.rescue(LATER)
-    explain = "EXPLAIN QUERY PLAN" if store.database.dialect == "sqlite" else "EXPLAIN"
+        store.claims.rescue(LATER)
+    explain = "EXPLAIN QUERY PLAN" if store.database.dialect.name == "sqlite" else "EXPLAIN"
     return store.database.read(
         lambda connection: "\n".join(
             str(row)
@@ -79,8 +79,8 @@ def claim(store, **filters):
 
 
 def find(store, **filters):
-    page = store.find(Filter(**filters), limit=10)
-    return lambda: store.find(Filter(**filters), limit=10, after=page.next)
+    page = store.letters.find(Filter(**filters), limit=10)
+    return lambda: store.letters.find(Filter(**filters), limit=10, after=page.next)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_lists_and_claims_read_an_index_in_its_order(large, ask, filters, index)
 
 
 def test_the_newest_letters_are_not_sorted_out_of_all(large):
-    if large.database.dialect != "postgresql":
+    if large.database.dialect.name != "postgresql":
         pytest.skip("SQLite's plan does not say how much it sorts")
     plan = plans(large, claim(large))
     assert "Sort" not in plan
@@ -118,32 +118,32 @@ def test_a_claim_asks_for_the_sending_of_each_letter_by_its_id(large):
 
 
 def test_copies_are_looked_up_by_their_letters(large):
-    plan = plans(large, lambda: large.accept_sendings([("00012", 1, "t"), ("00013", 1, "t")]))
+    plan = plans(large, lambda: large.sendings.accept([("00012", 1, "t"), ("00013", 1, "t")]))
     assert "ix_celery_dead_letter_redrive_task_id" in plan
 
 
-def test_what_is_awaited_is_looked_up_by_its_letters(sqlite_store):
-    """Without statistics, as in a store that nobody analyzes, SQLite took the index of the states."""
+def test_awaited_sendings_are_looked_up_by_their_letters(sqlite_store):
+    """Without statistics, as in a store that was never analyzed, SQLite chose the index of the states."""
     schema.upgrade(sqlite_store.database)
-    plan = plans(sqlite_store, lambda: sqlite_store.count_awaited(Filter()))
+    plan = plans(sqlite_store, lambda: sqlite_store.sendings.count_awaited(Filter()))
     assert f"{INDEX}redrive_task_id" in plan
     assert f"{INDEX}redrive_state" not in plan
 
 
 def test_ids_are_looked_up_by_prefix_in_the_index(large):
-    plan = plans(large, lambda: large.match_ids("0012"))
+    plan = plans(large, lambda: large.letters.match("0012"))
     assert "uq_celery_dead_letter_task_id" in plan or "USING COVERING INDEX" in plan
 
 
 def test_the_store_at_a_glance_reads_letters_from_the_index_only(large):
-    if large.database.dialect != "sqlite":
+    if large.database.dialect.name != "sqlite":
         pytest.skip("PostgreSQL reads the index only where a vacuum has been")
-    plan = plans(large, lambda: large.stats(T0))
+    plan = plans(large, lambda: large.monitoring.stats(T0))
     assert plan.count(f"USING COVERING INDEX {INDEX}state") >= 2
 
 
-def test_what_monitoring_asks_scans_no_letters(large):
-    plan = plans(large, large.measures)
+def test_queries_of_monitoring_scan_no_letters(large):
+    plan = plans(large, large.monitoring.measures)
     assert INDEX + "state" in plan
     assert "Seq Scan on celery_dead_letter " not in plan
     assert "SCAN celery_dead_letter\n" not in plan + "\n"
@@ -155,13 +155,13 @@ def test_the_pages_of_groups_scan_no_letters(large):
     marked = GroupFilter(marks=frozenset({Mark.NEW, Mark.REGRESSED}))
 
     def look():
-        large.stats(now)
-        large.groups(Filter(), now=now, which=NOT_IGNORED)
-        large.groups(Filter(), now=now, which=marked)
-        large.group(fingerprint, now=now)
-        large.group_trends([fingerprint], now=now, hours=168)
-        large.find(Filter(group=fingerprint), limit=10)
-        large.triage(fingerprint, Resolve(release="2"), who="ann", now=now)
+        large.monitoring.stats(now)
+        large.groups.find(Filter(), now=now, which=NOT_IGNORED)
+        large.groups.find(Filter(), now=now, which=marked)
+        large.groups.get(fingerprint, now=now)
+        large.groups.trends([fingerprint], now=now, hours=168)
+        large.letters.find(Filter(group=fingerprint), limit=10)
+        large.groups.triage(fingerprint, Resolve(release="2"), who="ann", now=now)
 
     plan = plans(large, look)
     assert "Seq Scan on celery_dead_letter " not in plan

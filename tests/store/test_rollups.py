@@ -4,13 +4,14 @@ import math
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, letter
+from support import redriving
+from support.factories import T0, attempt, letter
 
 from celery_dlq.errors import FilterError
-from celery_dlq.states import Reason, State
-from celery_dlq.store.base import Filter, Group
-from celery_dlq.store.group_mark import GroupMark
+from celery_dlq.model.group import Group
+from celery_dlq.model.states import Reason, State
+from celery_dlq.store.base import Filter
+from celery_dlq.store.rows.group_mark import GroupMark
 
 
 def minutes(number: float):
@@ -23,7 +24,7 @@ def at(task_id: str, number: float = 0, **changes):
 
 @pytest.fixture
 def groups(store):
-    store.save(
+    store.letters.save(
         [
             at("a", 0, fingerprint="aa", message="first"),
             at("b", 5, fingerprint="aa", message="second"),
@@ -37,16 +38,16 @@ def groups(store):
 
 
 def fingerprints(store, **filters) -> list[str]:
-    return [group.fingerprint for group in store.groups(Filter(**filters), now=T0)]
+    return [group.fingerprint for group in store.groups.find(Filter(**filters), now=T0)]
 
 
 def test_groups_come_largest_first(groups):
     assert fingerprints(groups) == ["cc", "aa", "bb"]
-    assert [group.fingerprint for group in groups.groups(Filter(), now=T0, limit=1)] == ["cc"]
+    assert [group.fingerprint for group in groups.groups.find(Filter(), now=T0, limit=1)] == ["cc"]
 
 
 def test_a_group_says_what_it_is_about(groups):
-    assert groups.groups(Filter(group="aa"), now=T0) == [
+    assert groups.groups.find(Filter(group="aa"), now=T0) == [
         Group(
             fingerprint="aa",
             task="shop.charge",
@@ -86,30 +87,30 @@ def test_groups_are_filtered_by_what_they_have(groups, filters, expected):
         {"states": frozenset({State.DEAD})},
     ],
 )
-def test_what_groups_do_not_have_is_refused_rather_than_ignored(groups, filters):
+def test_filters_that_groups_do_not_have_are_refused_rather_than_ignored(groups, filters):
     (name,) = filters
     with pytest.raises(FilterError, match=rf"not kept by {name}.*use: celery -A <app> dlq list"):
-        groups.groups(Filter(**filters), now=T0)
+        groups.groups.find(Filter(**filters), now=T0)
 
 
 def test_a_group_without_open_letters_is_not_listed_but_remembered(groups):
-    groups.discard(Filter(group="aa"), who="ann", why="", now=minutes(10))
+    groups.closing.discard(Filter(group="aa"), who="ann", why="", now=minutes(10))
     assert fingerprints(groups) == ["cc", "bb"]
-    groups.save([at("g", 20, fingerprint="aa")])
-    (group,) = groups.groups(Filter(group="aa"), now=T0)
+    groups.letters.save([at("g", 20, fingerprint="aa")])
+    (group,) = groups.groups.find(Filter(group="aa"), now=T0)
     assert (group.open_count, group.total_count, group.first_seen_at) == (1, 3, T0)
 
 
 def test_a_long_message_is_a_short_example(store):
-    store.save([at("a", message="x" * 10_000)])
-    assert len(store.groups(Filter(), now=T0)[0].message) <= 500
+    store.letters.save([at("a", message="x" * 10_000)])
+    assert len(store.groups.find(Filter(), now=T0)[0].message) <= 500
 
 
 def test_the_store_at_a_glance(groups):
     redriving.claim(
         groups, Filter(ids=("a",)), token="t", lease_until=minutes(90), limit=1, now=minutes(10)
     )
-    stats = groups.stats(minutes(10))
+    stats = groups.monitoring.stats(minutes(10))
     assert stats.depth == 6
     assert stats.by_state == {
         State.DEAD: 5, State.CLAIMED: 1, State.REDRIVEN: 0, State.RESOLVED: 0, State.DISCARDED: 0,
@@ -123,7 +124,7 @@ def test_the_store_at_a_glance(groups):
 
 
 def test_an_empty_store_at_a_glance(store):
-    stats = store.stats(T0)
+    stats = store.monitoring.stats(T0)
     assert stats.depth == sum(stats.by_state.values()) == 0
     assert (stats.by_task, stats.by_exception, stats.by_reason) == ({}, {}, {})
     assert stats.oldest_open_at is None
@@ -134,27 +135,27 @@ def test_an_empty_store_at_a_glance(store):
 def test_open_letters_are_counted_by_age(store):
     hour, day = 60, 24 * 60
     ages = [0.5, 0.99, 1, 5, hour, 2 * hour, day, 6 * day, 7 * day, 99 * day]
-    store.save([at(f"{number}", -age) for number, age in enumerate(ages)])
-    assert store.stats(T0).ages == {60: 2, 3_600: 2, 86_400: 2, 604_800: 2, math.inf: 2}
+    store.letters.save([at(f"{number}", -age) for number, age in enumerate(ages)])
+    assert store.monitoring.stats(T0).ages == {60: 2, 3_600: 2, 86_400: 2, 604_800: 2, math.inf: 2}
 
 
 def test_arrivals_are_counted_by_the_hour_of_the_failure(store):
-    store.save([at("now", 0), at("hour", -60), at("day", -23.5 * 60), at("old", -25 * 60)])
-    arrivals = store.stats(T0).arrivals
+    store.letters.save([at("now", 0), at("hour", -60), at("day", -23.5 * 60), at("old", -25 * 60)])
+    arrivals = store.monitoring.stats(T0).arrivals
     assert len(arrivals) == 24
     assert (arrivals[23], arrivals[22], arrivals[0], sum(arrivals)) == (1, 1, 1, 3)
 
 
 def test_a_worker_whose_clock_is_ahead_arrives_in_the_present_hour(store):
-    store.save([at("ahead", 7)])
-    assert store.stats(T0).arrivals[23] == 1
+    store.letters.save([at("ahead", 7)])
+    assert store.monitoring.stats(T0).arrivals[23] == 1
 
 
 class TestPages:
     @pytest.fixture
     def many(self, store):
         """Nine groups: of equal size at the same time, at another time, and larger ones."""
-        store.save(
+        store.letters.save(
             [
                 letter(
                     f"{name}-{n}",
@@ -174,7 +175,7 @@ class TestPages:
     def test_they_lose_and_repeat_nothing(self, many, limit):
         found, after = [], None
         while True:
-            page = many.groups(Filter(), now=T0, limit=limit, after=after)
+            page = many.groups.find(Filter(), now=T0, limit=limit, after=after)
             found += [group.task for group in page]
             if not page:
                 break
@@ -185,11 +186,11 @@ class TestPages:
         "mark", ["", "x", "[]", "[1,2]", '[1,2,"a","b",3]', '["1",2,"a","b","c"]', "{}",
                  '[1,' + "9" * 40 + ',"a","b","c"]', '[1,null,"a","b","c"]', "[" * 9_999],
     )  # fmt: skip
-    def test_what_is_no_mark_is_refused(self, store, mark):
-        with pytest.raises(FilterError, match="no page mark of groups"):
-            store.groups(Filter(), now=T0, after=mark)
+    def test_a_text_that_is_not_a_cursor_is_refused(self, store, mark):
+        with pytest.raises(FilterError, match="not a cursor of groups"):
+            store.groups.find(Filter(), now=T0, after=mark)
 
     def test_a_hostile_mark_finds_nothing(self, many):
         mark = "[" + "9" * 60 + ',-1,"\\ud800\\u0000","","\'"]'
-        assert len(many.groups(Filter(), now=T0, after=mark)) == 9
-        assert many.groups(Filter(), now=T0, after='[-5,0,"","",""]') == []
+        assert len(many.groups.find(Filter(), now=T0, after=mark)) == 9
+        assert many.groups.find(Filter(), now=T0, after='[-5,0,"","",""]') == []

@@ -3,13 +3,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, envelope, letter
-from recount import assert_counts_hold
+from support import redriving
+from support.factories import T0, attempt, envelope, letter
 
-from celery_dlq.letter import Explanation, Outcome
-from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.model.letter import Explanation, Outcome
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter, Saved
+
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 
 def minutes(number: float):
@@ -34,17 +35,11 @@ def redrive(store, token: str = "t"):
 
 def resolve(store, redrive: int = 1, at: float = 10, task_id: str = "0d3f"):
     success = Outcome(task_id=task_id, redrive=redrive, succeeded_at=minutes(at), worker="celery@b")
-    return store.record_outcomes([success])
+    return store.letters.record_outcomes([success])
 
 
 def state(store, task_id: str = "0d3f"):
-    return store.get(task_id).state
-
-
-@pytest.fixture(autouse=True)
-def _counts_hold_in_the_end(store):
-    yield
-    assert_counts_hold(store)
+    return store.letters.get(task_id).state
 
 
 def test_a_letter_comes_back_whole(store):
@@ -61,31 +56,31 @@ def test_a_letter_comes_back_whole(store):
         canvas="chord",
         tags=("billing", "eu"),
     )
-    assert store.save([whole]) == Saved(arrived=1, known=0)
-    assert store.get("0d3f") == whole.with_(attempt_count=2)
+    assert store.letters.save([whole]) == Saved(arrived=1, known=0)
+    assert store.letters.get("0d3f") == whole.with_(attempt_count=2)
 
 
-def test_nothing_is_saved_from_nothing(store):
-    assert store.save([]) == Saved(arrived=0, known=0)
-    assert store.get("0d3f") is None
+def test_an_empty_batch_saves_nothing(store):
+    assert store.letters.save([]) == Saved(arrived=0, known=0)
+    assert store.letters.get("0d3f") is None
 
 
 def test_the_same_capture_twice_is_one_letter(store):
-    assert store.save([failure()]) == Saved(arrived=1, known=0)
-    assert store.save([failure()]) == Saved(arrived=0, known=1)
-    assert store.save([failure(), failure()]) == Saved(arrived=0, known=2)
-    assert len(store.get("0d3f").attempts) == 1
+    assert store.letters.save([failure()]) == Saved(arrived=1, known=0)
+    assert store.letters.save([failure()]) == Saved(arrived=0, known=1)
+    assert store.letters.save([failure(), failure()]) == Saved(arrived=0, known=2)
+    assert len(store.letters.get("0d3f").attempts) == 1
 
 
-def test_copies_within_one_batch_are_folded(store):
+def test_repeated_failures_within_one_batch_are_merged(store):
     other = failure(task_id="9c1e")
-    assert store.save([failure(), other, failure()]) == Saved(arrived=2, known=1)
-    assert store.stats(T0).depth == 2
+    assert store.letters.save([failure(), other, failure()]) == Saved(arrived=2, known=1)
+    assert store.monitoring.stats(T0).depth == 2
 
 
 def test_a_batch_may_hold_two_redrives_of_one_letter_in_any_order(store):
-    assert store.save([failure(1, 5), failure(0, 0)]) == Saved(arrived=2, known=0)
-    found = store.get("0d3f")
+    assert store.letters.save([failure(1, 5), failure(0, 0)]) == Saved(arrived=2, known=0)
+    found = store.letters.get("0d3f")
     assert found.last_failed_at == minutes(5)
     assert found.redrive_count == 1
     assert found.first_failed_at == T0
@@ -93,15 +88,15 @@ def test_a_batch_may_hold_two_redrives_of_one_letter_in_any_order(store):
 
 
 def test_a_repeated_capture_brings_the_attempts_that_were_missing(store):
-    store.save([letter("0d3f", attempt(2, minutes=1))])
-    store.save([letter("0d3f", attempt(1), attempt(2, minutes=1))])
-    found = store.get("0d3f")
+    store.letters.save([letter("0d3f", attempt(2, minutes=1))])
+    store.letters.save([letter("0d3f", attempt(1), attempt(2, minutes=1))])
+    found = store.letters.get("0d3f")
     assert [item.number for item in found.attempts] == [1, 2]
     assert found.attempt_count == 2
 
 
 def test_a_redriven_letter_that_fails_again_is_the_same_letter_dead_again(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     redrive(store)
     again = failure(
         1, 5, exception_type="KeyError", message="'currency'", traceback="Traceback 2", args=["other"],
@@ -109,8 +104,8 @@ def test_a_redriven_letter_that_fails_again_is_the_same_letter_dead_again(store)
         explanation=Explanation(verdict=Verdict.TRANSIENT, rule="x", evidence="e", path="p"),
         envelope=envelope("0d3f", body=b"[[18], {}, {}]"),
     )  # fmt: skip
-    assert store.save([again]) == Saved(arrived=1, known=0)
-    found = store.get("0d3f")
+    assert store.letters.save([again]) == Saved(arrived=1, known=0)
+    found = store.letters.get("0d3f")
     first = failure()
     assert found == again.with_(
         attempts=(*first.attempts, *again.attempts),
@@ -123,98 +118,98 @@ def test_a_redriven_letter_that_fails_again_is_the_same_letter_dead_again(store)
 
 
 def test_a_renewed_failure_moves_the_letter_to_its_new_group(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     redrive(store)
-    store.save([failure(1, 5, fingerprint="0000feedfacecafe", exception_type="KeyError")])
-    (group,) = store.groups(Filter(), now=T0)
+    store.letters.save([failure(1, 5, fingerprint="0000feedfacecafe", exception_type="KeyError")])
+    (group,) = store.groups.find(Filter(), now=T0)
     assert (group.fingerprint, group.open_count, group.total_count) == ("0000feedfacecafe", 1, 1)
-    assert store.stats(T0).by_exception == {"KeyError": 1}
+    assert store.monitoring.stats(T0).by_exception == {"KeyError": 1}
 
 
 def test_a_renewed_failure_in_the_same_group_counts_in_its_total(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     redrive(store)
-    store.save([failure(1, 5)])
-    (group,) = store.groups(Filter(), now=T0)
+    store.letters.save([failure(1, 5)])
+    (group,) = store.groups.find(Filter(), now=T0)
     assert (group.open_count, group.total_count) == (1, 2)
     assert (group.first_seen_at, group.last_seen_at) == (T0, minutes(5))
 
 
 def test_a_failure_that_overtakes_its_confirmation_frees_the_claim(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     held = claim(store)
-    assert store.save([failure(1, 5)]) == Saved(arrived=1, known=0)
-    found = store.get("0d3f")
+    assert store.letters.save([failure(1, 5)]) == Saved(arrived=1, known=0)
+    found = store.letters.get("0d3f")
     assert (found.state, found.redrive_count) == (State.DEAD, 1)
     assert (found.claim_token, found.lease_expires_at) == (None, None)
     assert redriving.confirm(store, held.token, ["0d3f"]) == 0
-    assert store.get("0d3f").redrive_count == 1
+    assert store.letters.get("0d3f").redrive_count == 1
 
 
 def test_a_copy_of_the_original_does_not_disturb_the_redrive_under_way(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     redrive(store)
-    assert store.save([failure(0, 5)]) == Saved(arrived=0, known=1)
-    found = store.get("0d3f")
+    assert store.letters.save([failure(0, 5)]) == Saved(arrived=0, known=1)
+    found = store.letters.get("0d3f")
     assert (found.state, found.last_failed_at, found.attempt_count) == (State.REDRIVEN, T0, 2)
 
 
 def test_a_copy_of_the_original_does_not_disturb_a_claim(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     held = claim(store)
-    store.save([failure(0, 5)])
-    assert store.get("0d3f").state is State.CLAIMED
+    store.letters.save([failure(0, 5)])
+    assert store.letters.get("0d3f").state is State.CLAIMED
     assert redriving.confirm(store, held.token, ["0d3f"]) == 1
 
 
 def test_a_later_account_of_the_same_run_refreshes_the_letter_without_another_arrival(store):
-    store.save([failure()])
-    assert store.save([failure(0, 5, message="later")]) == Saved(arrived=0, known=1)
-    found = store.get("0d3f")
+    store.letters.save([failure()])
+    assert store.letters.save([failure(0, 5, message="later")]) == Saved(arrived=0, known=1)
+    found = store.letters.get("0d3f")
     assert (found.message, found.last_failed_at) == ("later", minutes(5))
-    assert store.groups(Filter(), now=T0)[0].total_count == 1
+    assert store.groups.find(Filter(), now=T0)[0].total_count == 1
 
 
 def test_a_refreshed_letter_takes_its_arrival_along_to_another_group(store):
-    store.save([failure()])
-    store.save([failure(0, 5, fingerprint="0000feedfacecafe")])
-    (group,) = store.groups(Filter(), now=T0)
+    store.letters.save([failure()])
+    store.letters.save([failure(0, 5, fingerprint="0000feedfacecafe")])
+    (group,) = store.groups.find(Filter(), now=T0)
     assert (group.fingerprint, group.open_count, group.total_count) == ("0000feedfacecafe", 1, 1)
 
 
 def test_an_earlier_failure_that_comes_late_is_history_only(store):
-    store.save([failure(0, 5)])
-    assert store.save([failure(0, 0, message="old")]) == Saved(arrived=0, known=1)
-    found = store.get("0d3f")
+    store.letters.save([failure(0, 5)])
+    assert store.letters.save([failure(0, 0, message="old")]) == Saved(arrived=0, known=1)
+    found = store.letters.get("0d3f")
     assert (found.message, found.last_failed_at) == ("bad currency", minutes(5))
     assert [item.failed_at for item in found.attempts] == [T0, minutes(5)]
 
 
 def test_a_redrive_whose_confirmation_was_lost_counts_when_it_fails(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     claim(store)
-    assert store.rescue(minutes(61)) == 1
-    assert store.save([failure(1, 5)]) == Saved(arrived=1, known=0)
-    assert store.get("0d3f").redrive_count == 1
+    assert store.claims.rescue(minutes(61)) == 1
+    assert store.letters.save([failure(1, 5)]) == Saved(arrived=1, known=0)
+    assert store.letters.get("0d3f").redrive_count == 1
 
 
 @pytest.mark.parametrize("closing", ["resolved", "discarded"])
 def test_a_late_copy_of_an_old_failure_leaves_a_closed_letter_closed(store, closing):
-    store.save([failure()])
+    store.letters.save([failure()])
     close(store, closing)
-    assert store.save([failure(0, 3)]) == Saved(arrived=0, known=1)
-    found = store.get("0d3f")
+    assert store.letters.save([failure(0, 3)]) == Saved(arrived=0, known=1)
+    found = store.letters.get("0d3f")
     assert found.state.value == closing
     assert found.attempt_count == 2
 
 
 @pytest.mark.parametrize("closing", ["resolved", "discarded"])
 def test_a_redrive_that_fails_after_the_closing_reopens_the_letter(store, closing):
-    store.save([failure()])
+    store.letters.save([failure()])
     redrive(store)
     close(store, closing)
-    assert store.save([failure(1, 20)]) == Saved(arrived=1, known=0)
-    found = store.get("0d3f")
+    assert store.letters.save([failure(1, 20)]) == Saved(arrived=1, known=0)
+    found = store.letters.get("0d3f")
     assert (found.state, found.closed_at, found.closed_by, found.closed_reason) == (
         State.DEAD, None, "", "",
     )  # fmt: skip
@@ -222,21 +217,21 @@ def test_a_redrive_that_fails_after_the_closing_reopens_the_letter(store, closin
 
 
 def test_a_redrive_that_failed_by_a_slow_clock_reopens_a_discarded_letter(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     close(store, "discarded")
-    assert store.save([failure(1, -5)]) == Saved(arrived=1, known=0)
+    assert store.letters.save([failure(1, -5)]) == Saved(arrived=1, known=0)
     assert state(store) is State.DEAD
 
 
 def test_another_message_under_a_closed_letters_id_replaces_it(store):
-    store.save([failure()])
+    store.letters.save([failure()])
     close(store, "resolved")
     other = failure(
         0, 20, task="shop.refund", args=[18], kwargs={}, fingerprint="0000feedfacecafe",
         envelope=envelope("0d3f", body=b"[[18], {}, {}]", headers={"id": "0d3f", "n": b"\xff"}),
     )  # fmt: skip
-    assert store.save([other]) == Saved(arrived=1, known=0)
-    found = store.get("0d3f")
+    assert store.letters.save([other]) == Saved(arrived=1, known=0)
+    found = store.letters.get("0d3f")
     assert found == other.with_(
         attempts=(*failure().attempts, *other.attempts), attempt_count=2, redrive_count=1
     )
@@ -244,16 +239,16 @@ def test_another_message_under_a_closed_letters_id_replaces_it(store):
 
 def test_a_letter_without_any_attempt_is_saved_once(store):
     bare = letter("0d3f").with_(attempts=())
-    assert store.save([bare]) == Saved(arrived=1, known=0)
-    assert store.save([bare]) == Saved(arrived=0, known=1)
-    assert store.get("0d3f").attempts == ()
+    assert store.letters.save([bare]) == Saved(arrived=1, known=0)
+    assert store.letters.save([bare]) == Saved(arrived=0, known=1)
+    assert store.letters.get("0d3f").attempts == ()
 
 
 def test_a_big_batch_is_one_save(store):
     batch = [failure(task_id=f"{number:04}") for number in range(1200)]
-    assert store.save(batch) == Saved(arrived=1200, known=0)
-    assert store.save(batch) == Saved(arrived=0, known=1200)
-    assert store.count(Filter()) == 1200
+    assert store.letters.save(batch) == Saved(arrived=1200, known=0)
+    assert store.letters.save(batch) == Saved(arrived=0, known=1200)
+    assert store.counts.letters(Filter()) == 1200
 
 
 def close(store, how: str) -> None:
@@ -261,14 +256,16 @@ def close(store, how: str) -> None:
         assert resolve(store) == 1
     else:
         states = frozenset({State.DEAD, State.REDRIVEN})
-        assert store.discard(Filter(states=states), who="ann", why="old", now=minutes(10)) == 1
+        assert (
+            store.closing.discard(Filter(states=states), who="ann", why="old", now=minutes(10)) == 1
+        )
 
 
-def test_what_the_broker_tells_of_a_death_leaves_what_the_worker_told(store):
-    told = failure(at=0, message="bad currency")
-    store.save([told])
+def test_the_brokers_record_of_a_death_does_not_replace_the_workers(store):
+    reported = failure(at=0, message="bad currency")
+    store.letters.save([reported])
     ingested = failure(at=1, reason=Reason.INGESTED, message="rejected in queue 'orders'")
-    assert store.save([ingested]) == Saved(arrived=0, known=1)
-    stored = store.get("0d3f")
-    assert (stored.reason, stored.message) == (told.reason, told.message)
+    assert store.letters.save([ingested]) == Saved(arrived=0, known=1)
+    stored = store.letters.get("0d3f")
+    assert (stored.reason, stored.message) == (reported.reason, reported.message)
     assert [item.failed_at for item in stored.attempts] == [minutes(0), minutes(1)]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,16 +13,17 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from databases import drop_all
-from earlier_schema import insert_letters, run_script
-from factories import T0, attempt, letter
-from sqlalchemy import bindparam, insert, inspect, select, text, update
+from sqlalchemy import bindparam, create_engine, insert, inspect, select, text, update
+from support.databases import drop_all
+from support.earlier_schema import insert_letters, run_script
+from support.factories import T0, attempt, letter
 
 from celery_dlq.errors import SchemaError
-from celery_dlq.store import schema, tables
 from celery_dlq.store.base import Filter
-from celery_dlq.store.engine import Database
-from celery_dlq.store.rows import attempt_row, letter_row
+from celery_dlq.store.database import schema, tables
+from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.supported import SUPPORTED
+from celery_dlq.store.rows.rows import attempt_row, letter_row
 from celery_dlq.store.sql import SQLStore
 
 UPGRADE = r"run: celery -A <app> dlq db upgrade"
@@ -68,9 +71,13 @@ def test_migrations_are_numbered_in_one_line():
 
 
 def test_a_missing_schema_names_the_upgrade(bare):
-    if bare.database.dialect == "sqlite":
+    if bare.database.dialect.name == "sqlite":
         pytest.skip("SQLite's schema is made on first use")
-    for use in (bare.check_schema, lambda: bare.save([letter()]), lambda: bare.count(Filter())):
+    for use in (
+        bare.check_schema,
+        lambda: bare.letters.save([letter()]),
+        lambda: bare.counts.letters(Filter()),
+    ):
         with pytest.raises(SchemaError, match=f"no schema yet; {UPGRADE}"):
             use()
 
@@ -79,7 +86,7 @@ def test_an_upgrade_makes_the_schema_once(bare):
     assert schema.upgrade(bare.database) is None
     assert schema.upgrade(bare.database) == schema.HEAD
     bare.check_schema()
-    assert bare.save([letter()]).arrived == 1
+    assert bare.letters.save([letter()]).arrived == 1
 
 
 def test_upgrades_at_once_wait_for_each_other(bare):
@@ -94,9 +101,9 @@ def test_an_older_schema_names_the_upgrade(bare):
     with pytest.raises(
         SchemaError, match=rf"at 0000 and this release needs {schema.HEAD}; {UPGRADE}"
     ):
-        bare.save([letter()])
+        bare.letters.save([letter()])
     set_version(bare, schema.HEAD)
-    assert bare.save([letter()]).arrived == 1
+    assert bare.letters.save([letter()]).arrived == 1
 
 
 def test_a_newer_schema_asks_for_a_newer_release(bare):
@@ -106,12 +113,36 @@ def test_a_newer_schema_asks_for_a_newer_release(bare):
         bare.check_schema()
 
 
+def test_a_newer_schema_is_not_touched_by_an_upgrade(bare):
+    schema.upgrade(bare.database)
+    set_version(bare, "9999")
+    with pytest.raises(SchemaError, match="newer than"):
+        schema.upgrade(bare.database)
+    assert bare.database.read(schema.current) == "9999"
+
+
+def test_a_first_start_says_in_one_line_that_the_schema_was_created(tmp_path):
+    """In a new process: Alembic logs some of its lines when it is imported."""
+    code = (
+        "import logging, sys; logging.basicConfig(level=logging.DEBUG, format='%(name)s %(message)s')\n"
+        "from celery_dlq.store.sql import SQLStore\n"
+        "SQLStore('sqlite:///letters.sqlite3').check_schema()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines() == [
+        f"celery_dlq.store.database.schema created the schema {schema.HEAD} of the dead-letter store "
+        "letters.sqlite3"
+    ]
+
+
 def test_a_table_that_vanished_names_the_upgrade(bare):
     schema.upgrade(bare.database)
     bare.check_schema()
     drop_all(bare.database)
     with pytest.raises(SchemaError, match=f"does not fit.*{UPGRADE}") as caught:
-        bare.get("0d3f")
+        bare.letters.get("0d3f")
     assert "SELECT" not in str(caught.value)
 
 
@@ -123,7 +154,7 @@ def test_a_host_applications_own_migrations_are_not_touched(bare):
 
     bare.database.write(host)
     schema.upgrade(bare.database)
-    bare.save([letter()])
+    bare.letters.save([letter()])
     version = bare.database.read(
         lambda connection: connection.scalar(text("SELECT version_num FROM alembic_version"))
     )
@@ -136,7 +167,7 @@ def test_the_printed_sql_makes_the_same_schema(bare):
     script = schema.upgrade_sql(bare.database)
     run_script(bare.database, script)
     bare.check_schema()
-    assert bare.save([letter()]).arrived == 1
+    assert bare.letters.save([letter()]).arrived == 1
 
 
 def test_there_is_no_sql_to_print_from_the_head(bare):
@@ -144,7 +175,7 @@ def test_there_is_no_sql_to_print_from_the_head(bare):
 
 
 def test_sqlite_makes_its_schema_on_first_use(sqlite_store):
-    assert sqlite_store.get("0d3f") is None
+    assert sqlite_store.letters.get("0d3f") is None
     assert tables.VERSION_TABLE in names(sqlite_store)
 
 
@@ -152,7 +183,7 @@ def test_many_first_users_of_a_file_make_its_schema_once(tmp_path):
     url = f"sqlite:///{tmp_path / 'dlq.sqlite3'}"
     stores = [SQLStore(url, timeout=30) for _ in range(6)]
     with ThreadPoolExecutor(len(stores)) as pool:
-        saved = list(pool.map(lambda store: store.save([letter()]).arrived, stores))
+        saved = list(pool.map(lambda store: store.letters.save([letter()]).arrived, stores))
     assert sum(saved) == 1
     for store in stores:
         store.close()
@@ -165,9 +196,17 @@ def test_sql_is_printed_without_connecting():
     assert "LONGBLOB" in schema.upgrade_sql(Database("mysql://nobody@nowhere.invalid/none"))
 
 
+@pytest.mark.parametrize("dialect", SUPPORTED, ids=lambda dialect: dialect.name)
+def test_the_whole_schema_can_be_printed_for_each_database(dialect):
+    script = schema.upgrade_sql(Database(f"{dialect.name}://nobody@nowhere.invalid/none"))
+    assert f"'{schema.HEAD}'" in script
+    for table in tables.metadata.sorted_tables:
+        assert f"CREATE TABLE {table.name} (" in script
+
+
 def test_a_database_that_cannot_hold_every_letter_is_refused(postgres_url):
     name = f"latin_{uuid.uuid4().hex[:12]}"
-    server = Database(postgres_url).engine.execution_options(isolation_level="AUTOCOMMIT")
+    server = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
         options = "ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
         connection.execute(text(f"CREATE DATABASE {name} {options}"))
@@ -179,13 +218,13 @@ def test_a_database_that_cannot_hold_every_letter_is_refused(postgres_url):
 
 
 def test_stats_of_a_new_store_need_no_rows(sqlite_store):
-    assert sqlite_store.stats(T0).depth == 0
+    assert sqlite_store.monitoring.stats(T0).depth == 0
 
 
 def test_attempts_that_are_there_already_get_no_evidence(bare):
     def begin(connection):
         command.upgrade(schema._config(connection=connection), "0002")
-        # As an earlier release wrote it: without the columns that are to come.
+        # As an earlier release wrote it: without the columns that come later.
         old = [column for column in tables.attempt.columns if not column.server_default]
         row = {**attempt_row("0d3f", attempt()), "message": "old"}
         values = {column.name: row[column.name] for column in old}
@@ -215,8 +254,8 @@ def test_letters_that_are_there_already_are_in_the_trends(bare):
     assert schema.upgrade(bare.database) == "0006"
     fingerprint = letter().fingerprint
     now = T0 + timedelta(minutes=90)
-    assert bare.group_trends([fingerprint], now=now, hours=2) == {fingerprint: (2, 2)}
-    assert bare.stats(now).ages == {60: 0, 3_600: 2, 86_400: 1, 604_800: 0, math.inf: 0}
+    assert bare.groups.trends([fingerprint], now=now, hours=2) == {fingerprint: (2, 2)}
+    assert bare.monitoring.stats(now).ages == {60: 0, 3_600: 2, 86_400: 1, 604_800: 0, math.inf: 0}
 
 
 def test_acts_that_are_there_already_are_from_no_known_machine(bare):
@@ -230,9 +269,9 @@ def test_acts_that_are_there_already_are_from_no_known_machine(bare):
 
     bare.database.write(begin)
     assert schema.upgrade(bare.database) == "0004"
-    [row] = bare.audit().rows
+    [row] = bare.audit.find().rows
     assert (row.who, row.host, row.count) == ("ann", "", 3)
-    assert bare.operations() == []
+    assert bare.operations.find() == []
 
 
 def test_letters_that_are_there_already_keep_their_contents(bare):
@@ -246,13 +285,13 @@ def test_letters_that_are_there_already_keep_their_contents(bare):
 
     bare.database.write(begin)
     assert schema.upgrade(bare.database) == "0009"
-    assert bare.get("0d3f") == whole.with_(attempts=(), attempt_count=0)
-    assert bare.get("17aa").task == "shop.ship"
-    assert bare.save([letter("0d3f", attempt(minutes=5)), letter("new")]).arrived == 1
-    assert len(bare.find(Filter()).letters) == 3
+    assert bare.letters.get("0d3f") == whole.with_(attempts=(), attempt_count=0)
+    assert bare.letters.get("17aa").task == "shop.ship"
+    assert bare.letters.save([letter("0d3f", attempt(minutes=5)), letter("new")]).arrived == 1
+    assert len(bare.letters.find(Filter()).letters) == 3
 
 
-def test_what_is_claimed_when_claims_become_rows_is_given_back(bare):
+def test_letters_claimed_when_claims_become_rows_are_given_back(bare):
     bare.database.write(
         lambda connection: command.upgrade(schema._config(connection=connection), "0006")
     )
@@ -267,12 +306,12 @@ def test_what_is_claimed_when_claims_become_rows_is_given_back(bare):
 
     bare.database.write(claim_as_before)
     assert schema.upgrade(bare.database) == "0006"
-    found = {name: bare.get(name) for name in "abc"}
+    found = {name: bare.letters.get(name) for name in "abc"}
     assert {name: one.state.value for name, one in found.items()} == {
         "a": "dead", "b": "redriven", "c": "dead",
     }  # fmt: skip
     assert {one.redrive_count for one in found.values()} == {1}
-    assert bare.sendings_of("a")[0].state.value == "sending"
+    assert bare.sendings.of_letter("a")[0].state.value == "sending"
 
 
 def test_acts_that_are_there_already_are_found_by_what_they_were_about(bare):
@@ -301,7 +340,7 @@ def test_acts_that_are_there_already_are_found_by_what_they_were_about(bare):
         lambda connection: connection.execute(select(tables.audit.c.subject)).scalars().all()
     )
     assert sorted(subjects) == ["", "0a1b2c3d4e5f", "0d3f"]
-    assert [row.act for row in bare.audit(letter="0d3f").rows] == ["edit"]
+    assert [row.act for row in bare.audit.find(letter="0d3f").rows] == ["edit"]
 
 
 def sending_row(task_id: str, was: str) -> dict[str, object]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from factories import T0, attempt, letter, parking
+from support.factories import T0, attempt, letter, parking
 
 from celery_dlq.errors import FilterError
-from celery_dlq.states import State
-from celery_dlq.store import search
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
 
 SLOW = Filter(search="too slow", states=frozenset({State.DEAD, State.PARKED}))
@@ -26,16 +26,16 @@ def at(task_id: str, number: float = 0, **changes):
 
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch):
-    monkeypatch.setattr(search, "STEP", 2)
+    monkeypatch.setattr(pages, "STEP", 2)
 
 
 @pytest.fixture
 def forty(store):
     """Forty letters, four at a time, every seventh of them slow; one of these waits as a retry."""
     slow = {"message": "too slow"}
-    store.save([at(f"{n:02}", n // 4, **(slow if n % 7 == 0 else {})) for n in range(40)])
+    store.letters.save([at(f"{n:02}", n // 4, **(slow if n % 7 == 0 else {})) for n in range(40)])
     waits = parking("parked", 90, last_failed_at=minutes(4.5), **slow)
-    store.park([waits], now=minutes(60))
+    store.parked.park([waits], now=minutes(60))
     return store
 
 
@@ -48,9 +48,9 @@ def ids(page):
 
 def walk(store, wanted, **how):
     """Every page until the last one."""
-    pages = [store.find(wanted, **how)]
+    pages = [store.letters.find(wanted, **how)]
     while pages[-1].next is not None:
-        pages.append(store.find(wanted, after=pages[-1].next, **how))
+        pages.append(store.letters.find(wanted, after=pages[-1].next, **how))
     return pages
 
 
@@ -62,7 +62,7 @@ def test_all_that_match_are_found_however_short_the_patience(forty, limit, patie
 
 
 def test_without_patience_a_page_is_what_one_step_finds(forty):
-    page = forty.find(SLOW, patience_s=0)
+    page = forty.letters.find(SLOW, patience_s=0)
     assert (ids(page), page.searched_to) == ([], minutes(9))
     pages = walk(forty, SLOW, patience_s=0)
     assert len(pages) == 21
@@ -71,7 +71,7 @@ def test_without_patience_a_page_is_what_one_step_finds(forty):
     assert pages[-1].searched_to is None
 
 
-def test_a_page_is_full_or_the_last_one_when_nobody_hurries(forty):
+def test_a_page_is_full_or_the_last_one_if_there_is_time(forty):
     pages = walk(forty, SLOW, limit=3)
     assert [len(page.letters) for page in pages] == [3, 3, 1]
     assert {page.searched_to for page in pages} == {None}
@@ -80,37 +80,37 @@ def test_a_page_is_full_or_the_last_one_when_nobody_hurries(forty):
 def test_the_clock_is_looked_at_after_each_step(forty, database_url):
     seconds = iter(range(100))
     patient = SQLStore(database_url, monotonic=lambda: next(seconds))
-    page = patient.find(SLOW, patience_s=3)
+    page = patient.letters.find(SLOW, patience_s=3)
     # Two letters, and two, and two: the seconds 1, 2 and 3.
     assert (ids(page), page.searched_to) == (["35"], minutes(8))
     assert next(seconds) == 4
     patient.close()
 
 
-def test_what_an_index_has_is_found_at_once(forty):
-    page = forty.find(Filter(exception="ValueError"), limit=30, patience_s=0)
+def test_values_that_an_index_has_are_found_at_once(forty):
+    page = forty.letters.find(Filter(exception="ValueError"), limit=30, patience_s=0)
     assert (len(page.letters), page.searched_to) == (30, None)
 
 
 def test_a_worker_is_looked_for_one_by_one(store):
-    store.save([at(f"{n}", n, worker="a@host" if n else "b@host") for n in range(9)])
-    assert ids(store.find(Filter(worker="b@"))) == ["0"]
-    page = store.find(Filter(worker="b@"), patience_s=0)
+    store.letters.save([at(f"{n}", n, worker="a@host" if n else "b@host") for n in range(9)])
+    assert ids(store.letters.find(Filter(worker="b@"))) == ["0"]
+    page = store.letters.find(Filter(worker="b@"), patience_s=0)
     assert (ids(page), page.searched_to) == ([], minutes(7))
 
 
-def test_other_filters_narrow_what_is_looked_through(forty):
+def test_other_filters_narrow_the_search(forty):
     wanted = Filter(search="too slow", ids=("35", "07", "08"))
-    page = forty.find(wanted, patience_s=0)
+    page = forty.letters.find(wanted, patience_s=0)
     assert (ids(page), page.searched_to) == (["35"], minutes(2))
-    assert ids(forty.find(wanted, after=page.next, patience_s=0)) == ["07"]
+    assert ids(forty.letters.find(wanted, after=page.next, patience_s=0)) == ["07"]
 
 
-def test_an_empty_store_is_looked_through_at_once(store):
-    page = store.find(SLOW, patience_s=0)
+def test_an_empty_store_is_searched_at_once(store):
+    page = store.letters.find(SLOW, patience_s=0)
     assert (page.letters, page.next, page.searched_to) == ((), None, None)
 
 
-def test_what_is_no_page_mark_is_refused(store):
-    with pytest.raises(FilterError, match="no page mark"):
-        store.find(SLOW, after="x", patience_s=0)
+def test_a_text_that_is_not_a_cursor_is_refused(store):
+    with pytest.raises(FilterError, match="not a cursor"):
+        store.letters.find(SLOW, after="x", patience_s=0)

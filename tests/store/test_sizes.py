@@ -1,17 +1,17 @@
-"""Messages of any size: stored, or refused with what is to be done."""
+"""Messages of any size: stored, or refused with the next step."""
 
 import os
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, envelope, letter
 from sqlalchemy import event, text
+from support import redriving
+from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import RecordRefused, StoreError
-from celery_dlq.states import State
-from celery_dlq.store import schema
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import schema
 
 MANY = 100
 
@@ -19,14 +19,14 @@ MANY = 100
 @pytest.mark.parametrize("size", [0, 1, 300_000, 6_000_000])
 def test_a_body_of_any_usual_size_is_kept(store, size):
     body = bytes(range(256)) * (size // 256) + b"\xff" * (size % 256)
-    store.save([letter("a", envelope=envelope(body=body))])
-    assert store.get("a").envelope.body == body
+    store.letters.save([letter("a", envelope=envelope(body=body))])
+    assert store.letters.get("a").envelope.body == body
 
 
-def test_a_body_that_the_server_does_not_take_is_refused_and_keeps_no_other_out(store):
-    if store.database.dialect != "mysql":
-        store.save([letter("a", envelope=envelope(body=b"x" * 50_000_000))])
-        assert len(store.get("a").envelope.body) == 50_000_000
+def test_a_body_that_the_server_does_not_accept_is_refused_and_keeps_no_other_out(store):
+    if store.database.dialect.name != "mysql":
+        store.letters.save([letter("a", envelope=envelope(body=b"x" * 50_000_000))])
+        assert len(store.letters.get("a").envelope.body) == 50_000_000
         return
     with store.database.engine.connect() as connection:
         allowed = connection.scalar(text("SELECT @@max_allowed_packet"))
@@ -34,10 +34,10 @@ def test_a_body_that_the_server_does_not_take_is_refused_and_keeps_no_other_out(
     with pytest.raises(
         RecordRefused, match=f"max_allowed_packet is {allowed:,}; set it to .* or more"
     ):
-        store.save([large, letter("b")])
-    assert store.count(Filter()) == 0
-    store.save([letter("b")])
-    assert store.count(Filter()) == 1
+        store.letters.save([large, letter("b")])
+    assert store.counts.letters(Filter()) == 0
+    store.letters.save([letter("b")])
+    assert store.counts.letters(Filter()) == 1
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def full_store(sqlite_store):
     """A store with many letters of 10 kB."""
     schema.upgrade(sqlite_store.database)
     body = b"x" * 10_000
-    sqlite_store.save([letter(f"{n:03}", envelope=envelope(body=body)) for n in range(MANY)])
+    sqlite_store.letters.save(
+        [letter(f"{n:03}", envelope=envelope(body=body)) for n in range(MANY)]
+    )
     return sqlite_store
 
 
@@ -57,7 +59,7 @@ def claimed(store):
 
 
 def open_files():
-    """Where the files of this process are, those without a name included."""
+    """The paths of the files that this process has open, even of those without a name."""
     paths = set()
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -67,7 +69,7 @@ def open_files():
     return paths
 
 
-def test_what_is_done_to_many_letters_is_not_written_to_a_file_besides(full_store):
+def test_an_act_on_many_letters_writes_no_temporary_file(full_store):
     seen = set()
 
     @event.listens_for(full_store.database.engine, "checkout")
@@ -77,7 +79,7 @@ def test_what_is_done_to_many_letters_is_not_written_to_a_file_besides(full_stor
     ids = claimed(full_store)
     assert len(ids) == MANY
     redriving.release(full_store, "t", ids)
-    full_store.discard(Filter(), who="ann", why="", now=T0)
+    full_store.closing.discard(Filter(), who="ann", why="", now=T0)
     name = full_store.database.url.database
     assert name in seen
     assert {path for path in seen if "etilqs" in path} == set()
@@ -91,6 +93,6 @@ def test_a_claim_that_fails_half_way_leaves_nothing(full_store, how):
     with pytest.raises(StoreError, match="refused"):
         claimed(full_store)
     full_store.database.write(lambda connection: connection.execute(text("DROP TRIGGER refuse")))
-    assert full_store.count(Filter(states=frozenset({State.DEAD}))) == MANY
-    assert full_store.sendings("t").rows == ()
+    assert full_store.counts.letters(Filter(states=frozenset({State.DEAD}))) == MANY
+    assert full_store.sendings.of_operation("t").rows == ()
     assert len(claimed(full_store)) == MANY

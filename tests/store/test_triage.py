@@ -1,4 +1,4 @@
-"""What people decide about groups, and what the next letters make of it."""
+"""People decide about groups, and the next letters may change the decision."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-import redriving
-from factories import T0, attempt, letter
-from recount import assert_counts_hold
 from sqlalchemy import event
+from support import redriving
+from support.factories import T0, attempt, letter
 
 from celery_dlq.errors import UnknownGroup
-from celery_dlq.group import (
+from celery_dlq.model.group import (
     NOT_IGNORED,
     Annotate,
     Assign,
@@ -24,8 +23,10 @@ from celery_dlq.group import (
     Reopen,
     Resolve,
 )
-from celery_dlq.states import State
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 FINGERPRINT = "9c1e0000deadbeef"
 
@@ -44,32 +45,26 @@ def names(groups) -> tuple[str, ...]:
 
 def save(store, *letters):
     """Fingerprints of the groups that were new, and of those that regressed."""
-    saved = store.save(letters)
+    saved = store.letters.save(letters)
     return names(saved.new_groups), names(saved.regressed_groups)
 
 
 def triage(store, act, at: float = 10, fingerprint: str = FINGERPRINT, who: str = "ann"):
-    return store.triage(fingerprint, act, who=who, now=minutes(at))
+    return store.groups.triage(fingerprint, act, who=who, now=minutes(at))
 
 
 def read(store, at: float = 20):
-    return store.group(FINGERPRINT, now=minutes(at))
+    return store.groups.get(FINGERPRINT, now=minutes(at))
 
 
 def shown(store, at: float = 20, which: GroupFilter = NOT_IGNORED) -> tuple[str, ...]:
-    return names(store.groups(Filter(), now=minutes(at), which=which))
-
-
-@pytest.fixture(autouse=True)
-def _counts_hold_in_the_end(store):
-    yield
-    assert_counts_hold(store)
+    return names(store.groups.find(Filter(), now=minutes(at), which=which))
 
 
 @pytest.fixture
 def failed(store):
     """A store with one letter."""
-    store.save([failure("a")])
+    store.letters.save([failure("a")])
     return store
 
 
@@ -81,10 +76,10 @@ class TestNew:
     def test_the_same_letters_again_are_nothing_new(self, failed):
         assert save(failed, failure("a")) == ((), ())
 
-    def test_each_of_several_is_told(self, store):
+    def test_each_of_several_is_reported(self, store):
         both = [failure("a"), failure("b", fingerprint="bb", task="shop.mail")]
         assert save(store, *both) == ((FINGERPRINT, "bb"), ())
-        (saved,) = store.save([failure("c", fingerprint="cc")]).new_groups
+        (saved,) = store.letters.save([failure("c", fingerprint="cc")]).new_groups
         assert (saved.fingerprint, saved.total_count, saved.open_count) == ("cc", 1, 1)
 
     def test_a_letter_that_moves_to_another_group_makes_it_new(self, failed):
@@ -102,9 +97,9 @@ class TestResolved:
         assert (group.status, group.status_at, group.status_by) == (
             GroupStatus.RESOLVED, minutes(10), "ann",
         )  # fmt: skip
-        assert failed.get("a").state is State.DEAD
+        assert failed.letters.get("a").state is State.DEAD
         assert shown(failed) == (FINGERPRINT,)
-        failed.discard(Filter(), who="ann", why="", now=minutes(11))
+        failed.closing.discard(Filter(), who="ann", why="", now=minutes(11))
         assert shown(failed) == ()
 
     def test_the_next_failure_opens_it_once(self, failed):
@@ -118,10 +113,10 @@ class TestResolved:
 
     def test_the_saved_group_is_as_it_is_then(self, failed):
         triage(failed, Resolve())
-        (group,) = failed.save([failure("b", 12)]).regressed_groups
+        (group,) = failed.letters.save([failure("b", 12)]).regressed_groups
         assert group == read(failed)
 
-    def test_a_failure_from_before_is_none_against_it(self, failed):
+    def test_a_failure_from_before_does_not_open_it(self, failed):
         triage(failed, Resolve(), at=10)
         assert save(failed, failure("spooled", 9)) == ((), ())
         assert read(failed).status is GroupStatus.RESOLVED
@@ -134,46 +129,46 @@ class TestResolved:
         triage(failed, Resolve(), at=10)
         assert save(failed, failure("a", 11, redrive=1)) == ((), (FINGERPRINT,))
 
-    def test_what_is_known_already_opens_nothing(self, failed):
+    def test_a_known_failure_opens_nothing(self, failed):
         late = failure("b", 12)
-        failed.save([late])
+        failed.letters.save([late])
         triage(failed, Resolve(), at=11)
         assert save(failed, late) == ((), ())
 
-    def test_opening_discarded_letters_is_no_failure(self, failed):
-        failed.discard(Filter(), who="ann", why="", now=minutes(1))
+    def test_reopening_discarded_letters_is_not_a_failure(self, failed):
+        failed.closing.discard(Filter(), who="ann", why="", now=minutes(1))
         triage(failed, Resolve())
-        failed.undiscard(Filter(), who="ann", now=minutes(11))
+        failed.closing.undiscard(Filter(), who="ann", now=minutes(11))
         assert read(failed).status is GroupStatus.RESOLVED
 
 
 class TestResolvedInARelease:
     @pytest.fixture
-    def cured(self, store):
-        store.save(
+    def fixed(self, store):
+        store.letters.save(
             [
                 failure("a", 0, release="1.0"),
                 failure("b", 1, release="1.1"),
                 failure("c", 2, release=""),
             ]
         )
-        store.discard(Filter(ids=("b",)), who="ann", why="", now=minutes(5))
+        store.closing.discard(Filter(ids=("b",)), who="ann", why="", now=minutes(5))
         group = triage(store, Resolve(release="1.2"))
         assert group.resolved_in == "1.2"
         return store
 
     @pytest.mark.parametrize("release", ["1.0", "1.1"])
-    def test_releases_that_failed_before_do_not_count(self, cured, release):
-        assert save(cured, failure("d", 20, release=release)) == ((), ())
-        assert read(cured).status is GroupStatus.RESOLVED
+    def test_releases_that_failed_before_do_not_count(self, fixed, release):
+        assert save(fixed, failure("d", 20, release=release)) == ((), ())
+        assert read(fixed).status is GroupStatus.RESOLVED
 
     @pytest.mark.parametrize("release", ["1.2", "1.3", ""])
-    def test_others_do(self, cured, release):
-        assert save(cured, failure("d", 20, release=release)) == ((), (FINGERPRINT,))
+    def test_failures_in_other_releases_count(self, fixed, release):
+        assert save(fixed, failure("d", 20, release=release)) == ((), (FINGERPRINT,))
 
-    def test_the_named_one_counts_though_it_failed_before(self, cured):
-        triage(cured, Resolve(release="1.1"))
-        assert save(cured, failure("d", 20, release="1.1")) == ((), (FINGERPRINT,))
+    def test_the_named_one_counts_though_it_failed_before(self, fixed):
+        triage(fixed, Resolve(release="1.1"))
+        assert save(fixed, failure("d", 20, release="1.1")) == ((), (FINGERPRINT,))
 
 
 class TestIgnored:
@@ -184,8 +179,8 @@ class TestIgnored:
         assert shown(failed, which=asked) == (FINGERPRINT,)
         assert shown(failed, which=GroupFilter()) == (FINGERPRINT,)
         assert save(failed, failure("b", 9_999)) == ((), ())
-        assert failed.count(Filter()) == len(failed.find(Filter()).letters) == 2
-        assert failed.stats(T0).depth == 2
+        assert failed.counts.letters(Filter()) == len(failed.letters.find(Filter()).letters) == 2
+        assert failed.monitoring.stats(T0).depth == 2
 
     def test_until_a_time_it_is_shown_again_by_itself(self, failed):
         triage(failed, Ignore(until=minutes(30)))
@@ -203,16 +198,16 @@ class TestIgnored:
         group = read(failed, at=40)
         assert (group.regressed_at, group.ignored_until) == (minutes(31), None)
 
-    def test_until_so_many_letters_more(self, failed):
+    def test_until_this_many_more_letters(self, failed):
         group = triage(failed, Ignore(count=2))
         assert group.ignored_total == 3
         assert save(failed, failure("b", 20)) == ((), ())
         assert save(failed, failure("c", 21)) == ((), (FINGERPRINT,))
         assert read(failed).ignored_total is None
 
-    def test_until_so_many_within_an_hour(self, failed):
+    def test_until_this_many_within_an_hour(self, failed):
         triage(failed, Ignore(rate=4))
-        # One letter at 0, these at 65 and 66: of the first hour a part is over.
+        # One letter at 0, these at 65 and 66: a part of the first hour is over.
         assert save(failed, failure("b", 65), failure("c", 66)) == ((), ())
         assert save(failed, failure("d", 120), failure("e", 121)) == ((), ())
         assert save(failed, failure("f", 122), failure("g", 123)) == ((), (FINGERPRINT,))
@@ -225,14 +220,14 @@ class TestIgnored:
 
 
 class TestActs:
-    def test_reopening_takes_back_what_was_decided(self, failed):
+    def test_reopening_undoes_the_decision(self, failed):
         triage(failed, Resolve(release="2"))
         group = triage(failed, Reopen(), who="bob")
         assert (group.status, group.resolved_in, group.status_by) == (GroupStatus.OPEN, "", "bob")
 
     def test_reopening_takes_the_mark_away(self, failed):
         triage(failed, Resolve())
-        failed.save([failure("b", 12)])
+        failed.letters.save([failure("b", 12)])
         triage(failed, Reopen(), at=13)
         assert read(failed).regressed_at is None
 
@@ -247,11 +242,11 @@ class TestActs:
     def test_a_group_that_is_not_there(self, failed):
         with pytest.raises(UnknownGroup, match="No group has this fingerprint"):
             triage(failed, Reopen(), fingerprint="9c1e")
-        assert failed.group("9c1e", now=T0) is None
-        assert failed.audit().rows == ()
+        assert failed.groups.get("9c1e", now=T0) is None
+        assert failed.audit.find().rows == ()
 
     @pytest.mark.parametrize(
-        ("act", "told"),
+        ("act", "detail"),
         [
             (Ignore(until=minutes(30), rate=5), {"until": minutes(30).isoformat(), "rate": 5}),
             (Ignore(), {}),
@@ -262,19 +257,19 @@ class TestActs:
         ],
         ids=lambda value: getattr(value, "name", ""),
     )
-    def test_each_is_audited(self, failed, act, told):
+    def test_each_is_audited(self, failed, act, detail):
         triage(failed, act)
-        (row,) = failed.audit().rows
+        (row,) = failed.audit.find().rows
         assert (row.at, row.who, row.act, row.count) == (minutes(10), "ann", act.name, 1)
-        assert row.detail == {"group": FINGERPRINT, **told}
+        assert row.detail == {"group": FINGERPRINT, **detail}
 
     def test_a_group_of_several_rows_is_treated_as_one(self, store):
-        store.save([failure("a"), failure("b", 1, task="shop.mail"), failure("c", 2)])
+        store.letters.save([failure("a"), failure("b", 1, task="shop.mail"), failure("c", 2)])
         assert triage(store, Assign(owner="bob")).task == "shop.charge"
         triage(store, Resolve())
-        assert [group.owner for group in store.groups(Filter(), now=T0)] == ["bob", "bob"]
+        assert [group.owner for group in store.groups.find(Filter(), now=T0)] == ["bob", "bob"]
         assert save(store, failure("d", 20, task="shop.mail")) == ((), (FINGERPRINT,))
-        statuses = {group.task: group.status for group in store.groups(Filter(), now=T0)}
+        statuses = {group.task: group.status for group in store.groups.find(Filter(), now=T0)}
         assert statuses["shop.charge"] is GroupStatus.RESOLVED
 
     def test_writers_at_once_open_a_group_once(self, failed):
@@ -299,25 +294,25 @@ class TestCost:
         batch = [failure(f"b{number}", 5, release="1") for number in range(100)]
         event.listen(failed.database.engine, "before_cursor_execute", note)
         try:
-            failed.save(batch)
+            failed.letters.save(batch)
         finally:
             event.remove(failed.database.engine, "before_cursor_execute", note)
-        # What was decided about is read whole.
+        # Groups with a decision are read whole.
         assert len(asked) == (2 if decided else 1)
 
 
 class TestChoosing:
     @pytest.fixture
     def several(self, store):
-        """Groups by what was decided about them; the regressed one is also the newest."""
+        """Groups with different decisions; the regressed one is also the newest."""
         for name in ("open", "resolved", "ignored", "regressed", "empty", "plain"):
-            store.save([failure(name, fingerprint=name)])
+            store.letters.save([failure(name, fingerprint=name)])
         for name in ("resolved", "regressed", "empty"):
             triage(store, Resolve(), fingerprint=name)
         triage(store, Ignore(), fingerprint="ignored")
         triage(store, Assign(owner="bob"), fingerprint="open")
-        store.save([failure("again", 11, fingerprint="regressed")])
-        store.discard(Filter(ids=("empty", "plain")), who="ann", why="", now=minutes(12))
+        store.letters.save([failure("again", 11, fingerprint="regressed")])
+        store.closing.discard(Filter(ids=("empty", "plain")), who="ann", why="", now=minutes(12))
         return store
 
     @pytest.mark.parametrize(
@@ -335,7 +330,7 @@ class TestChoosing:
             ({"owner": "bo"}, set()),
         ],
     )
-    def test_by_what_people_say_of_them(self, several, which, expected):
+    def test_by_status_mark_and_owner(self, several, which, expected):
         which = {
             name: frozenset(value) if isinstance(value, set) else value
             for name, value in which.items()
@@ -348,14 +343,14 @@ class TestChoosing:
         assert shown(several, at=24 * 60, which=new) == ()
 
     def test_fingerprints_by_their_beginning(self, several):
-        assert several.match_groups("re") == ["regressed", "resolved"]
-        assert several.match_groups("re", limit=1) == ["regressed"]
-        assert several.match_groups("x") == []
+        assert several.groups.match("re") == ["regressed", "resolved"]
+        assert several.groups.match("re", limit=1) == ["regressed"]
+        assert several.groups.match("x") == []
 
 
 class TestTrends:
     def test_arrivals_by_the_hour_the_present_one_last(self, store):
-        store.save(
+        store.letters.save(
             [
                 failure("a", 0),
                 failure("b", 59),
@@ -365,12 +360,12 @@ class TestTrends:
                 failure("ahead", 180),
             ]
         )
-        trends = store.group_trends([FINGERPRINT, "other", "none"], now=minutes(130), hours=3)
+        trends = store.groups.trends([FINGERPRINT, "other", "none"], now=minutes(130), hours=3)
         assert trends == {FINGERPRINT: (2, 1, 1), "other": (0, 1, 0), "none": (0, 0, 0)}
 
-    def test_dying_again_is_an_arrival_and_a_copy_is_none(self, failed):
-        failed.save([failure("a"), failure("a", 5, redrive=1)])
-        assert failed.group_trends([FINGERPRINT], now=T0, hours=1) == {FINGERPRINT: (2,)}
+    def test_dying_again_is_an_arrival_and_a_copy_is_not(self, failed):
+        failed.letters.save([failure("a"), failure("a", 5, redrive=1)])
+        assert failed.groups.trends([FINGERPRINT], now=T0, hours=1) == {FINGERPRINT: (2,)}
 
-    def test_of_no_group_there_are_none(self, store):
-        assert store.group_trends([], now=T0) == {}
+    def test_an_unknown_group_has_none(self, store):
+        assert store.groups.trends([], now=T0) == {}

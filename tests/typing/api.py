@@ -95,12 +95,12 @@ def judge() -> None:
 def look(queue: DeadLetterQueue) -> list[str]:
     hour_ago = datetime.now(timezone.utc) - timedelta(hours=1)
     wanted = Filter(task="charge", reason=Reason.EXHAUSTED, since=hour_ago)
-    page = queue.store.find(wanted, limit=10)
+    page = queue.store.letters.find(wanted, limit=10)
     assert_type(page.letters, tuple[DeadLetter, ...])
     assert_type(page.next, str | None)
-    assert_type(queue.store.count(Filter(states=frozenset({State.DISCARDED}))), int)
-    assert_type(queue.store.stats(hour_ago).by_state, Mapping[State, int])
-    letter = queue.store.get("0d3f")
+    assert_type(queue.store.counts.letters(Filter(states=frozenset({State.DISCARDED}))), int)
+    assert_type(queue.store.monitoring.stats(hour_ago).by_state, Mapping[State, int])
+    letter = queue.store.letters.get("0d3f")
     if letter is None:
         return []
     assert_type(letter.attempts, tuple[Attempt, ...])
@@ -139,7 +139,7 @@ def triage(queue: DeadLetterQueue) -> None:
     assert_type(queue.groups(Filter(task="charge"), which=regressed, limit=5), list[Group])
     group = queue.resolve_group("9c1e0000deadbeef", who="deploy", release="1.4.3")
     assert_type(group.status, GroupStatus)
-    assert_type(queue.store.save([]).regressed_groups, tuple[Group, ...])
+    assert_type(queue.store.letters.save([]).regressed_groups, tuple[Group, ...])
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
     queue.ignore_group(group.fingerprint, who="ann", until=tomorrow, count=50)
 

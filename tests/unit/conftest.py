@@ -6,6 +6,7 @@ import pytest
 from celery import Celery
 from celery.backends.cache import _DUMMY_CLIENT_CACHE
 from kombu.transport.memory import Channel
+from support.databases import delete_all
 
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.task import DLQTask
@@ -26,6 +27,22 @@ def empty_store(tmp_path_factory):
     store.check_schema()
     store.close()
     return path
+
+
+@pytest.fixture(scope="module")
+def store_of_the_module(tmp_path_factory, empty_store):
+    path = tmp_path_factory.mktemp("store") / "own.sqlite3"
+    shutil.copy(empty_store, path)
+    store = SQLStore(f"sqlite:///{path}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def own_store(store_of_the_module):
+    """An empty store. With an engine for each test, every statement would be compiled for each test."""
+    delete_all(store_of_the_module.database)
+    return store_of_the_module
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from datetime import datetime, timezone
 from decimal import Decimal
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.codec import decode_table, dump_json, encode_table
+from celery_dlq.codec import LEVELS, decode_table, dump_json, encode_table
 
 scalars = (
     st.none()
@@ -95,6 +96,33 @@ def test_a_bottomless_header_is_stored_all_the_same():
     for _ in range(100_000):
         deep = {"a": deep}
     assert isinstance(decode_table(encode_table({"deep": deep})), dict)
+
+
+@pytest.mark.parametrize("make", [lambda inner: {"a": inner}, lambda inner: [inner]])
+@pytest.mark.parametrize("depth", [LEVELS - 2, LEVELS, 300, 950])
+def test_written_values_can_be_read_with_little_stack_left(make, depth):
+    deep = {}
+    for _ in range(depth):
+        deep = make(deep)
+    text = encode_table({"deep": deep})
+    read = with_little_stack(lambda: decode_table(text))
+    assert set(read) == {"deep"}
+    assert (read == {"deep": deep}) == (depth < LEVELS)
+
+
+def with_little_stack(call, left=300):
+    depth, frame = 0, sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+
+    def descend(levels):
+        return descend(levels - 1) if levels else call()
+
+    return descend(sys.getrecursionlimit() - depth - left)
+
+
+def test_a_number_of_ten_thousand_digits_does_not_keep_a_table_from_being_written():
+    assert decode_table(encode_table({"a": 10**10_000, "b": 1}))["b"] == 1
 
 
 @pytest.mark.parametrize("text", ["{}", '{"a":{"$":1}}', '{"$unknown":1}'])

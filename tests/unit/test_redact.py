@@ -43,7 +43,7 @@ def test_plain_values_stay_what_they_are():
     assert display(value) == value
 
 
-def test_what_json_cannot_say_becomes_text():
+def test_values_that_json_cannot_express_become_text():
     shown = display({"nan": float("nan"), "bytes": b"\x00", "big": 10**5000, 3: {1, 2}})
     assert shown["nan"] == "nan"
     assert shown["bytes"] == "b'\\x00'"

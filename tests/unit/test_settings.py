@@ -4,7 +4,7 @@ import pytest
 from celery import Celery
 
 from celery_dlq.errors import SettingsError
-from celery_dlq.settings import STORE_URL_VARIABLE, Settings
+from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
 
 #: For each setting, values that are allowed and values that are not.
 VALUES = {
@@ -16,6 +16,7 @@ VALUES = {
     "batch_size": ([1, 5_000], [0, 5_001, None]),
     "ingest_queues": ([[], ["shop-dead"]], ["shop-dead", [1], [""]]),
     "max_attempts": ([1, 10_000], [0, -3, 2.0, True]),
+    "unpacked_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "max_deliveries": ([1, 3, 1_000], [0, 1_001, 2.5, "3", True]),
     "retry_base": ([0, 0.5, 30], [-0.1, "1"]),
     "retry_cap": ([0.2, 86_400], [-1, 90_000, None]),
@@ -71,7 +72,7 @@ def test_other_values_are_refused_with_key_value_and_what_is_allowed(name, value
     with pytest.raises(SettingsError, match=f"dlq_{name}") as caught:
         Settings.from_values({name: value})
     text = str(caught.value)
-    assert "docs/reference/settings.md" in text
+    assert "`celery dlq help settings`" in text
     assert "\n" not in text
     assert name == "store_url" or repr(value) in text
 
@@ -137,6 +138,42 @@ def test_a_key_that_is_like_no_other_points_to_the_docs(app):
     app.conf.dlq_zzz = 7
     with pytest.raises(SettingsError, match="not a setting of celery_dlq"):
         Settings.from_app(app)
+
+
+def test_all_that_is_wrong_is_said_at_once_and_has_its_default(app):
+    app.conf.update(dlq_max_attemps=7, dlq_batch_size=0, dlq_retry_base=50, dlq_release="2.0")
+    read = read_settings(app)
+    assert read.settings == Settings(release="2.0")
+    assert len(read.problems) == 3
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_app(app)
+    assert str(caught.value) == " ".join(read.problems)
+
+
+@pytest.mark.parametrize(
+    "name", ["CELERY_DLQ_STORE_ULR", "CELERY_DLQ_STOREURL", "CELERY_DLQ_STORE_URI"]
+)
+def test_a_misspelt_variable_is_said(name):
+    with pytest.raises(
+        SettingsError, match=f"variable {name} is not read: did you mean CELERY_DLQ_STORE_URL"
+    ):
+        Settings.from_values({}, {name: "postgresql://bob:hunter2@host/db"})
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {
+            "CELERY_DLQ_SPOOL_DIR": "/var/spool/x",
+            "CELERY_DLQ_STORE_TIMEOUT": "5",
+            "CELERY_DLQ": "x",
+        },
+        {"CELERY_DLQ_STORE_URI": "sqlite:///a", STORE_URL_VARIABLE: "sqlite:///b"},
+        {STORE_URL_VARIABLE: ""},
+    ],
+)
+def test_other_variables_are_the_users(environ):
+    Settings.from_values({}, environ)
 
 
 def test_the_store_urls_value_is_never_shown():

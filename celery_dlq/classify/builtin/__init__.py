@@ -1,4 +1,8 @@
-"""The built-in rules: one table for all library families, and what goes beside it."""
+"""The built-in rules: one table for all families of libraries, and the generic probes.
+
+The class of an exception enters; rows leave, the most specific first. A module of rules imports no library
+that it is about.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,14 @@ from celery_dlq.classify.evidence import (
     read,
     text_of,
 )
-from celery_dlq.classify.foreign import know
+from celery_dlq.classify.guarded import know
 from celery_dlq.classify.table import Finding, Match, Probe, Table, probed
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 
 def unpickleable(exc: BaseException) -> Finding | None:
-    """Celery's stand-in for an exception that cannot be pickled: its class decides, and its arguments."""
+    """Celery's substitute for an exception that cannot be pickled: its class and its arguments
+    decide."""
     module, name = text_of(read(exc, "exc_module")), text_of(read(exc, "exc_cls_name"))
     cls = _loaded(module or "", name or "")
     bare = _bare(cls or _named(module, name), read(exc, "exc_args"))
@@ -49,7 +54,7 @@ def unpickleable(exc: BaseException) -> Finding | None:
 
 
 def _loaded(module: str, name: str) -> type[BaseException] | None:
-    """The exception class that is given by name, if it is there already; nothing is imported."""
+    """The exception class with this name, if it is already loaded; nothing is imported."""
     cls = mapping_item(read(sys.modules.get(module), "__dict__"), name)
     if issubclass(type(cls), type) and BaseException in bases(cast(type, cls)):
         return cast("type[BaseException]", cls)
@@ -61,8 +66,8 @@ def _named(module: str | None, name: str | None) -> type[BaseException]:
 
 
 def _bare(cls: type[BaseException], args: object) -> BaseException:
-    """An instance with those arguments, and nothing else of what the exception carried."""
-    # Past any __new__ and __init__ of the class's own.
+    """An instance with these arguments, and none of the exception's other attributes."""
+    # Not through the class's own __new__ and __init__.
     maker: Any = next(base for base in bases(cls) if dotted_name(base).startswith("builtins."))
     try:
         bare: BaseException = maker.__new__(cls, *(args if type(args) is tuple else ()))
@@ -72,7 +77,7 @@ def _bare(cls: type[BaseException], args: object) -> BaseException:
 
 
 def _matches(cls: type | None, name: str) -> tuple[Match, ...]:
-    """The rows for a class that is given by name. Its bases count if it is loaded."""
+    """The rows for the class with this name. Its bases count if it is loaded."""
     if cls is not None:
         return TABLE.look_up(cls).matches
     match = TABLE.named(name)
@@ -103,12 +108,12 @@ TABLE = Table(
     )
 )
 
-# Their properties are trusted to come back.
+# Their properties are trusted to return.
 know(TABLE.packages())
 
 
 def declared(exc: BaseException) -> Finding | None:
-    """The exception says that it is worth another attempt."""
+    """Finds a flag that says that the exception is worth another attempt."""
     found = flag(exc)
     if found is None or not found[0]:
         return None
@@ -116,9 +121,9 @@ def declared(exc: BaseException) -> Finding | None:
 
 
 def denied(exc: BaseException) -> Finding | None:
-    """The exception says that it is not worth another attempt.
+    """Finds a flag that says that the exception is not worth another attempt.
 
-    Asked last: True is always said on purpose, while False is the default of many a base class.
+    Asked last: True is always set on purpose, but False is the default of many base classes.
     """
     found = flag(exc)
     if found is None or found[0]:
@@ -126,10 +131,10 @@ def denied(exc: BaseException) -> Finding | None:
     return Finding(Verdict.TERMINAL, "flag.retryable", f"{found[1]}=False")
 
 
-#: Asked about types that no row knows. An SQLSTATE comes first: nothing else looks like one.
+#: Asked about types that no row knows. An SQLSTATE comes first, because nothing else looks like one.
 GENERIC_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, any_status, denied)
 
-# "code" and "status" of a ValueError are rather a number of the application's.
+# "code" and "status" of a ValueError usually belong to the application, not to HTTP.
 _SURE_SOURCES = tuple(source for source in STATUS_SOURCES if source not in {("status",), ("code",)})
 
 #: Asked about unknown types that derive from one of Python's own errors.

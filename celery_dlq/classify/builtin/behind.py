@@ -1,4 +1,4 @@
-"""What lies behind a failed connection that a library reports by a number or a text of its own."""
+"""The cause of a failed connection that a library reports by its own number or text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from celery_dlq.classify.builtin.stdlib import name_lookup
 from celery_dlq.classify.chain import ROOT_CAUSE_LIMIT, Budget, Link, reachable, walk
 from celery_dlq.classify.evidence import bases, dotted_name, message, text_of
 from celery_dlq.classify.table import Finding
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
-# OpenSSL and getaddrinfo(3), in the words of Linux and of macOS. Libraries that gather the failures
-# of several hosts keep only these.
+# The texts of OpenSSL and getaddrinfo(3), on Linux and macOS. Libraries that collect the failures of
+# several hosts keep only these.
 _CERTIFICATE = ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED")
 _PROTOCOL = ("[SSL: WRONG_VERSION_NUMBER]", "[SSL: UNSUPPORTED_PROTOCOL]", "[SSL: TLSV1_ALERT")
 _UNKNOWN_HOST = (
@@ -43,7 +43,7 @@ def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | N
 
 
 def lasting_text(value: object) -> Finding | None:
-    """The same in a message that is all a library kept."""
+    """The same, from the only message that a library kept."""
     text = text_of(value) or ""
     for words, rule in (
         (_CERTIFICATE, "tls.certificate"),
@@ -57,7 +57,7 @@ def lasting_text(value: object) -> Finding | None:
 
 
 def lasting_copy(exc: BaseException) -> Finding | None:
-    """The same of an exception that repeats what it came from, where pickling left nothing else."""
+    """The same, from an exception that repeats its cause, if pickling left nothing else."""
     return None if reachable(exc) else lasting_text(message(exc))
 
 

@@ -1,14 +1,14 @@
-"""Data that is not as it should be, and programs that say so: the same input fails the same way.
+"""Errors about malformed data, wrong calls, templates and keys: the same input would fail the same way again.
 
-Most of these libraries derive from ``ValueError`` besides; here are the classes that do not, and those
-that are met most. One class at the top of a library's tree stands for all below it.
+Many more errors of these libraries derive from ``ValueError``, which has a row. Here are the classes that do
+not, and the most common of those that do. The base class of a library's errors stands for all of them.
 """
 
 from __future__ import annotations
 
 from celery_dlq.classify.table import terminal, within, wrapper
 
-# The standard library's own, and those of its extension modules.
+# The standard library, including its extension modules.
 _STDLIB = (
     terminal(
         "data.format",
@@ -79,10 +79,10 @@ _SCHEMAS = (
         *within("xmlschema.exceptions", "XMLSchemaException"),
         *within("phonenumbers.phonenumberutil", "NumberParseException"),
     ),
-    # A schema behind a URL could not be fetched: what the client raised decides.
+    # The schema at a URL could not be fetched: the HTTP client's exception decides.
     wrapper(
         "data.reference",
-        "the exception behind it",
+        "its cause",
         *within("jsonschema.exceptions", "_RefResolutionError _WrappedReferencingError"),
         *within("referencing.exceptions", "Unresolvable Unretrievable"),
     ),
@@ -124,7 +124,7 @@ _FORMATS = (
 )
 
 # A wrong key, an expired token, a signature that does not match.
-_SECRETS = (
+_CRYPTOGRAPHY = (
     terminal(
         "crypto.error",
         *within("cryptography.fernet", "InvalidToken"),
@@ -146,10 +146,8 @@ _SECRETS = (
         *within("joserfc.errors", "JoseError"),
         *within("itsdangerous.exc", "BadData"),
     ),
-    # PyJWT fetches keys by urllib, and raises this from what that raised.
-    wrapper(
-        "urllib.reason", "the exception behind it", "jwt.exceptions.PyJWKClientConnectionError"
-    ),
+    # PyJWT fetches keys with urllib, and raises this error from urllib's.
+    wrapper("urllib.reason", "its cause", "jwt.exceptions.PyJWKClientConnectionError"),
 )
 
-ROWS = (*_STDLIB, *_SCHEMAS, *_FORMATS, *_SECRETS)
+ROWS = (*_STDLIB, *_SCHEMAS, *_FORMATS, *_CRYPTOGRAPHY)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from celery_dlq.classify.evidence import STATUS_SOURCES, Source, read, shown_name, status, text_of
 from celery_dlq.classify.table import Finding, Probe
 from celery_dlq.classify.wait import headers, retry_after
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # 408, 502, 503, 504: RFC 9110, 15. 423: RFC 4918, 11.3 (a lock is released). 425: RFC 8470.
 # 429: RFC 6585. 509, 529, 530, 598, 599: overload and proxy timeouts as in common use.
@@ -22,7 +22,9 @@ _TRANSIENT_WITH_RETRY_AFTER = frozenset({403, 413, 500, 507})
 
 
 def status_verdict(code: int) -> Verdict:
-    """What an HTTP status says by itself. 500 is "don't know", and so is every unlisted one."""
+    """The verdict of an HTTP status alone. 500 means "unknown", and so does every unlisted status: RFC
+    9110 says of 503 that the service will likely be back after some delay (15.6.4), of 500 only that
+    the server met an unexpected condition (15.6.1)."""
     return Verdict.TRANSIENT if code in TRANSIENT_STATUSES else Verdict.TERMINAL
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from celery_dlq.classify.evidence import arguments, message, number, read, text_of
 from celery_dlq.classify.table import Finding, Probe, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 _RECIPIENT_LIMIT = 1_000
 

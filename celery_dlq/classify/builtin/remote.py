@@ -15,7 +15,7 @@ from celery_dlq.classify.table import (
     within,
     wrapper,
 )
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # RFC 4254, 5.1: 2 "connect failed", 4 "resource shortage"; 1 "prohibited", 3 "unknown channel type".
 _CHANNEL_PASSING = frozenset({2, 4})
@@ -110,7 +110,7 @@ _PARAMIKO = (
     ),
     terminal("sftp.status", "paramiko.sftp.SFTPError"),
     # pysftp/exceptions.py: raised while the real one is handled.
-    wrapper("ssh.wrapped", "the exception behind it", "pysftp.exceptions.ConnectionException"),
+    wrapper("ssh.wrapped", "its cause", "pysftp.exceptions.ConnectionException"),
     terminal("ssh.usage", *within("pysftp.exceptions", "CredentialException HostKeysException")),
 )
 

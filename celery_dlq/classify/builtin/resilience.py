@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery_dlq.classify.evidence import read
 from celery_dlq.classify.table import Finding, probed, terminal, transient, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 _LONGEST_S = 86_400.0
 

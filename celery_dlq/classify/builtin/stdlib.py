@@ -9,7 +9,7 @@ import socket
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import message, number, os_errno, read, text_of
 from celery_dlq.classify.table import Finding, Row, group, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # errno(3). The network, and an operation that was interrupted or would block.
 _NETWORK_ERRNOS = (

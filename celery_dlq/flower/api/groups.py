@@ -1,22 +1,22 @@
-"""Groups, by REST."""
+"""REST: groups."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError
 from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import Given, check_names, read_filter, words_of
-from celery_dlq.flower.handler import Api
-from celery_dlq.flower.request import asked, first, sent_json
-from celery_dlq.flower.triage import ACTS, Form, whole_group
-from celery_dlq.group import NOT_IGNORED, Group, GroupAct, GroupFilter, GroupStatus, Mark
-from celery_dlq.queue import DeadLetterQueue
-from celery_dlq.store.group_mark import GroupMark
-from celery_dlq.view import records, times
+from celery_dlq.flower.http.handler import Api
+from celery_dlq.flower.http.request import asked, first, sent_json
+from celery_dlq.flower.triage import ACTS, Form
+from celery_dlq.model.group import Group, GroupAct, GroupFilter, GroupStatus, Mark
+from celery_dlq.store.rows.group_mark import GroupMark
+from celery_dlq.view import lookup, records, times
+from celery_dlq.view.discreet import discreet
+from celery_dlq.view.groups import GROUP_FILTERS, groups_with
 
-#: Filters that groups have.
-_OF_GROUPS = ("task", "exception", "group", "since", "until")
 _OF_TRIAGE = ("status", "mark", "owner")
 
 
@@ -26,10 +26,14 @@ class Groups(Api):
     async def get(self) -> None:
         """A page of groups, most open letters first."""
         given, now = asked(self.request), times.utc_now()
-        wanted = read_filter(given, now, beside=("limit", "after", *_OF_TRIAGE), names=_OF_GROUPS)
+        wanted = read_filter(
+            given, now, others=("limit", "after", *_OF_TRIAGE), names=GROUP_FILTERS
+        )
         which, limit, after = _which(given), limit_of(given), first(given, "after") or None
         found = await self.site.ask(
-            lambda store: store.groups(wanted, now=now, limit=limit + 1, after=after, which=which)
+            lambda store: store.groups.find(
+                wanted, now=now, limit=limit + 1, after=after, which=which
+            )
         )
         shown = [records.group_record(group, now) for group in found[:limit]]
         following = GroupMark.of(found[limit - 1]).cursor if len(found) > limit else None
@@ -37,40 +41,34 @@ class Groups(Api):
 
 
 def _which(given: Given) -> GroupFilter:
-    """As on the command line: ignored groups are there for those who ask for them."""
-    statuses = words_of(GroupStatus, "status", given)
-    return GroupFilter(
-        statuses=statuses or NOT_IGNORED.statuses,
-        emptied=bool(statuses),
-        marks=words_of(Mark, "mark", given),
-        owner=first(given, "owner"),
-    )
+    """As on the command line, ignored groups are listed only on request."""
+    statuses, marks = words_of(GroupStatus, "status", given), words_of(Mark, "mark", given)
+    return groups_with(statuses, marks, first(given, "owner"))
 
 
 class OneGroup(Api):
     """``GET /api/dead-letters/groups/{fingerprint}``"""
 
-    async def get(self, beginning: str) -> None:
-        """One group, with what was decided about it."""
+    async def get(self, prefix: str) -> None:
+        """One group, with the decisions about it."""
         check_names(asked(self.request), ())
         now = times.utc_now()
-        found = await self.site.ask(lambda store: whole_group(store, beginning, now))
+        found = await self.site.ask(lambda store: lookup.group(store, prefix, now))
         self.reply(records.group_record(found, now))
 
 
 class Triage(Api):
-    """``POST /api/dead-letters/groups/{fingerprint}/<act>`` with a JSON object of what the act needs."""
+    """``POST /api/dead-letters/groups/{fingerprint}/<act>`` with a JSON object of the act's fields."""
 
-    act = ""
-
-    async def post(self, beginning: str) -> None:
-        """Carry it out."""
+    async def post(self, prefix: str) -> None:
+        """Run the act."""
         given, now, who = sent_json(self.request), times.utc_now(), self.actor
         meant = _read(ACTS[self.act], given, now)
 
         def carry_out(queue: DeadLetterQueue) -> Group:
-            name = whole_group(queue.store, beginning, now).fingerprint
-            return queue.store.triage(name, meant, who=who, now=now)
+            store = discreet(queue.store, queue.redactor)
+            name = lookup.group(store, prefix, now).fingerprint
+            return store.groups.triage(name, meant, who=who, now=now)
 
         self.reply(records.group_record(await self.site.act(carry_out), now))
 
@@ -81,36 +79,8 @@ def _read(form: Form, given: Given, now: datetime) -> GroupAct:
         values = given.get(name, ())
         if len(values) > 1 or (form.needed and not values):
             raise FilterError(
-                f"{name} must be there, once." if form.needed else f"One {name} only."
+                f"{name} must be given once."
+                if form.needed
+                else f"{name} is given more than once; give it once."
             )
     return form.read(given, now)
-
-
-class IgnoreGroup(Triage):
-    """Leave it out of lists."""
-
-    act = "ignore"
-
-
-class ResolveGroup(Triage):
-    """Its cause is gone."""
-
-    act = "resolve"
-
-
-class ReopenGroup(Triage):
-    """Take either back."""
-
-    act = "reopen"
-
-
-class NoteGroup(Triage):
-    """What people are to know about it."""
-
-    act = "note"
-
-
-class AssignGroup(Triage):
-    """Who looks after it."""
-
-    act = "assign"

@@ -1,4 +1,4 @@
-"""Looking, by REST."""
+"""REST: letters and statistics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import read_filter
-from celery_dlq.flower.handler import Api
+from celery_dlq.flower.http.handler import Api
+from celery_dlq.flower.http.request import asked, first
 from celery_dlq.flower.pages.letter import Known, look_up
-from celery_dlq.flower.request import asked, first
 from celery_dlq.view import records, times
 
-#: Seconds for which letters are looked for one by one. Longer than for a page: programs wait.
+#: Seconds for a search that reads letters one by one. A program can wait longer than a person.
 _PATIENCE_S = 2.0
 
 
@@ -21,10 +21,12 @@ class Letters(Api):
     async def get(self) -> None:
         """A page of letters, newest failure first."""
         given = asked(self.request)
-        wanted = read_filter(given, times.utc_now(), beside=("limit", "after"))
+        wanted = read_filter(given, times.utc_now(), others=("limit", "after"))
         limit, after = limit_of(given), first(given, "after") or None
         page = await self.site.ask(
-            lambda store: store.find(wanted, limit=limit, after=after, patience_s=_PATIENCE_S)
+            lambda store: store.letters.find(
+                wanted, limit=limit, after=after, patience_s=_PATIENCE_S
+            )
         )
         letters = [records.letter_record(letter) for letter in page.letters]
         searched_to = times.iso(page.searched_to) if page.searched_to else None
@@ -34,15 +36,15 @@ class Letters(Api):
 class Letter(Api):
     """``GET /api/dead-letters/letters/{id}``"""
 
-    async def get(self, beginning: str) -> None:
-        """One letter whole, but for its body."""
-        known = await self.site.ask(lambda store: look_up(store, beginning))
+    async def get(self, prefix: str) -> None:
+        """One letter in full, except for its body."""
+        known = await self.site.ask(lambda store: look_up(store, prefix))
         self.reply(_without_body(known))
 
 
 def _without_body(known: Known) -> dict[str, Any]:
-    """The record of ``dlq show --format json``. Nothing in a body is redacted, and who may look into
-    Flower may not be who may look into the database."""
+    """The record of ``dlq show --format json``, without the body. A body is not redacted, and a user of
+    Flower may not be allowed to read the database."""
     record = records.whole_letter_record(known.letter, known.redrives, known.changes)
     del record["body"]
     return record
@@ -52,7 +54,9 @@ class Statistics(Api):
     """``GET /api/dead-letters/stats``"""
 
     async def get(self) -> None:
-        """Depth, arrivals, ages; at most ten seconds old."""
+        """Depth, arrivals and ages, at most ten seconds old."""
         read_filter(asked(self.request), times.utc_now(), names=())
-        found = await self.site.recall("stats", lambda store: store.stats(times.utc_now()))
+        found = await self.site.recall(
+            "stats", lambda store: store.monitoring.stats(times.utc_now())
+        )
         self.reply(records.stats_record(found))

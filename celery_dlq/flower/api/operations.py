@@ -1,17 +1,23 @@
-"""Operations, by REST."""
+"""REST: operations."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError
+from celery_dlq.flower.acts import move, reason_in
 from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import check_names, words_of
-from celery_dlq.flower.handler import Api
-from celery_dlq.flower.lookup import whole_operation
-from celery_dlq.flower.request import asked, first, sent_json
-from celery_dlq.operation import OperationState, Sending, SendingState
-from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.flower.http.handler import Api
+from celery_dlq.flower.http.request import asked, first, sent_json
+from celery_dlq.hiding import hide_operation
+from celery_dlq.model.operation import OperationState, Sending, SendingState
 from celery_dlq.store import base
-from celery_dlq.view import records
+from celery_dlq.view import lookup, records
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 
 class Operations(Api):
@@ -22,23 +28,25 @@ class Operations(Api):
         given = asked(self.request)
         check_names(given, ("state", "limit"))
         states, limit = words_of(OperationState, "state", given), limit_of(given)
-        found = await self.site.ask(lambda store: store.operations(states=states, limit=limit))
+        found = await self.site.ask(lambda store: store.operations.find(states=states, limit=limit))
         self.reply({"operations": [records.operation_record(operation) for operation in found]})
 
 
 class Operation(Api):
     """``GET /api/dead-letters/operations/{id}``"""
 
-    async def get(self, beginning: str) -> None:
-        """One operation with a page of its letters."""
+    async def get(self, prefix: str) -> None:
+        """One operation, with a page of its letters."""
         given = asked(self.request)
         check_names(given, ("state", "limit", "after"))
         states, limit = words_of(SendingState, "state", given), limit_of(given)
         after = first(given, "after") or None
 
-        def look(store: base.Store) -> tuple[base.Operation, base.Rows[Sending]]:
-            operation = whole_operation(store, beginning)
-            rows = store.sendings(operation.id, states=states, limit=limit, after=after)
+        def look(store: Store) -> tuple[base.Operation, base.Rows[Sending]]:
+            operation = lookup.operation(store, prefix)
+            rows = store.sendings.of_operation(
+                operation.id, states=states, limit=limit, after=after
+            )
             return operation, rows
 
         operation, rows = await self.site.ask(look)
@@ -46,43 +54,18 @@ class Operation(Api):
 
 
 class Move(Api):
-    """``POST /api/dead-letters/operations/{id}/<act>``"""
+    """``POST /api/dead-letters/operations/{id}/<act>``: pause, resume or cancel."""
 
-    async def post(self, beginning: str) -> None:
-        """Carry it out."""
-        if sent_json(self.request):
-            raise FilterError("This takes no body.")
-        who = self.actor
+    async def post(self, prefix: str) -> None:
+        """Run the act."""
+        given = sent_json(self.request)
+        if given.keys() - {"why"}:
+            raise FilterError("The body may have only the field why; leave the others out.")
+        who, why = self.actor, reason_in(given)
 
         def carry_out(queue: DeadLetterQueue) -> base.Operation:
-            return self.move(queue, whole_operation(queue.store, beginning).id, who)
+            found = lookup.operation(queue.store, prefix)
+            moved = move(queue, found.id, self.act, who, why)
+            return hide_operation(moved, queue.redactor)
 
         self.reply(records.operation_record(await self.site.act(carry_out)))
-
-    def move(self, queue: DeadLetterQueue, operation_id: str, who: str) -> base.Operation:
-        """Do it. Runs in a thread."""
-        raise NotImplementedError
-
-
-class Pause(Move):
-    """Stop it so that it can go on."""
-
-    def move(self, queue: DeadLetterQueue, operation_id: str, who: str) -> base.Operation:
-        """After the batch under way."""
-        return queue.pause(operation_id, who=who)
-
-
-class Resume(Move):
-    """Let it go on."""
-
-    def move(self, queue: DeadLetterQueue, operation_id: str, who: str) -> base.Operation:
-        """In a worker."""
-        return queue.resume(operation_id, who=who, detach=True)
-
-
-class Cancel(Move):
-    """End it."""
-
-    def move(self, queue: DeadLetterQueue, operation_id: str, who: str) -> base.Operation:
-        """After the batch under way."""
-        return queue.cancel(operation_id, who=who)

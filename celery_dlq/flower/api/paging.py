@@ -1,19 +1,19 @@
-"""How long a page is."""
+"""The length of a page."""
 
 from __future__ import annotations
 
 from celery_dlq.errors import FilterError
 from celery_dlq.flower.filters import Given
-from celery_dlq.flower.request import first
+from celery_dlq.flower.http.request import first
 
-#: Rows of a page when none are asked for, and at most.
+#: Rows per page by default, and at most.
 USUAL, MOST = 50, 500
 
 
 def limit_of(given: Given) -> int:
-    """The rows that are asked for.
+    """The requested number of rows.
 
-    :raises FilterError: that is no number, or too large a one.
+    :raises FilterError: it is not a number, or is out of range.
     """
     text = first(given, "limit")
     if not text:

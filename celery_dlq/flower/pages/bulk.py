@@ -1,9 +1,10 @@
-"""Acts on many letters: a page that says how many and asks for their number, and the act itself."""
+"""Acts on many letters: a page that asks to confirm their number, and the act itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError, OrdersError
 from celery_dlq.flower.acts import (
@@ -15,31 +16,33 @@ from celery_dlq.flower.acts import (
     read_orders,
     read_why,
 )
-from celery_dlq.flower.calls import NotYet
 from celery_dlq.flower.filters import Given, frozen, read_filter, to_pairs
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.pages.act import REPLAYED
+from celery_dlq.flower.http.calls import NotYet
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.problems import Refused
+from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of
-from celery_dlq.flower.problems import Refused
-from celery_dlq.flower.request import asked, first, sent
-from celery_dlq.store.base import Filter, Store
+from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 
-#: Letters that are shown as examples.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Examples on the page.
 _EXAMPLES = 5
 
-#: Fields of the form beside the filter.
-_BESIDE = ("selected", "mark", "number", "why", "_xsrf", *ORDERS)
+#: Fields of the form in addition to the filter.
+_OTHERS = ("selected", "mark", "number", "_xsrf", *ORDERS)
 
 _GOES_ON = (
-    "The discard has begun and takes longer than a page can wait. It goes on; the list of letters shows "
-    "how far it is, and the audit what it was about."
+    "The discard has started, but takes longer than a page can wait. It continues; the list of letters shows "
+    "its progress, and the audit records it."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulkView:
-    """What the page shows before an act."""
+    """The values of the page before an act."""
 
     act: str
     reach: Reach
@@ -51,32 +54,29 @@ class BulkView:
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def value(self, name: str) -> str:
-        """What a field holds."""
+        """The value of a field."""
         return first(self.given, name)
 
 
 class BulkAct(Page):
-    """``/dead-letters/<act>?<filter>``: ``GET`` asks, ``POST`` does it."""
-
-    act = ""
+    """``/dead-letters/<act>?<filter>``: ``GET`` asks for confirmation, ``POST`` runs the act."""
 
     async def get(self) -> None:
-        """Show what it would be about."""
+        """Show the letters that the act would take."""
         if self.why_no_changes:
             raise Refused(403, self.why_no_changes)
         given = asked(self.request)
         if first(given, "selected") and not given.get("id"):
-            raise FilterError("No letter is selected; tick some, or take all that match.")
-        wanted = read_filter(given, times.utc_now(), beside=_BESIDE)
-        # Letters that fail from now on would change the number that is agreed to.
-        await self.ask(frozen(wanted, times.utc_now()))
+            raise FilterError("No letter is selected; select some, or act on all that match.")
+        wanted = read_filter(given, times.utc_now(), others=_OTHERS)
+        # Letters that fail from now on must not change the number to confirm.
+        await self.ask(await self.site.ask(lambda store: frozen(store, wanted)))
 
     async def post(self) -> None:
-        """Carry it out, when the number is that of the letters."""
+        """Run the act, if the number is correct."""
         given = sent(self.request)
-        if not self.site.forms.take(first(given, "mark"), self.act, self.actor):
-            raise Refused(409, REPLAYED)
-        wanted = read_filter(given, times.utc_now(), beside=_BESIDE)
+        self.take_mark(given, self.act)
+        wanted = read_filter(given, times.utc_now(), others=_OTHERS)
         found = await self.site.ask(lambda store: reach(store, self.act, wanted))
         problem = why_not_agreed(found.count, first(given, "number"))
         if problem:
@@ -97,36 +97,36 @@ class BulkAct(Page):
             reach=found,
             examples=examples,
             pairs=list(to_pairs(wanted)),
-            mark=self.site.forms.mark(self.act, self.actor),
+            mark=self.mark(self.act),
             problem=problem,
             given=given or {},
         )
         self.page("bulk", view, status)
 
     async def carry_out(self, found: Reach, given: Given) -> None:
-        """Do it, and answer."""
+        """Make the change, and answer."""
         raise NotImplementedError
 
 
 class RedriveMany(BulkAct):
-    """Make an operation."""
+    """Redrive many letters."""
 
     act = "redrive"
 
     async def carry_out(self, found: Reach, given: Given) -> None:
-        """Leave it to a worker, and show it."""
+        """Create an operation for a worker, and redirect to its page."""
         orders, who = read_orders(given), self.actor
         made = await self.site.act(lambda queue: leave_redrive(queue, found, orders, who))
         self.see(self.links.operation(made.id))
 
 
 class DiscardMany(BulkAct):
-    """Close letters."""
+    """Discard many letters."""
 
     act = "discard"
 
     async def carry_out(self, found: Reach, given: Given) -> None:
-        """Close them, and show those that are left."""
+        """Discard them, and redirect to the list."""
         why, who = read_why(given), self.actor
         try:
             done = await self.site.act(lambda queue: discard(queue, found.wanted, why, who))
@@ -136,19 +136,19 @@ class DiscardMany(BulkAct):
 
 
 def why_not_agreed(count: int, number: str) -> str:
-    """Why an act on ``count`` letters is not carried out; empty when ``number`` is theirs. One letter
-    needs none."""
+    """The error if ``number`` does not confirm an act on ``count`` letters; empty if it does. One letter
+    needs no confirmation."""
     if not count:
-        return "No letter is left that this could be done with."
+        return "No matching letter is left."
     typed = number.strip().replace(",", "").replace(" ", "")
     if typed == str(count) or (count == 1 and not typed):
         return ""
     if not typed:
-        return f"Type the number of the letters, {count:,}, to say that you mean them."
-    return f"These are {count:,} letters now, and you typed {number[:20]}. Nothing was changed."
+        return f"Type the number of letters, {count:,}, to confirm."
+    return f"The number is {count:,} now, and you typed {number[:20]}. Nothing was changed."
 
 
 def _look(store: Store, act: str, wanted: Filter) -> tuple[Reach, Sequence[Row]]:
     found = reach(store, act, wanted)
-    page = store.find(found.wanted, limit=_EXAMPLES)
+    page = store.letters.find(found.wanted, limit=_EXAMPLES)
     return found, rows_of(page.letters)

@@ -1,40 +1,43 @@
-"""One group: its trend, what was decided about it, and what can be."""
+"""The page of one group: its trend, decisions and buttons."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from celery_dlq.flower import charts
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.pages.act import REPLAYED
+from celery_dlq.flower.html import charts
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.problems import Refused
+from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of
-from celery_dlq.flower.problems import Refused
-from celery_dlq.flower.request import asked, first, sent
-from celery_dlq.flower.triage import ACTS, whole_group
-from celery_dlq.group import Group, GroupStatus, hour_of
-from celery_dlq.letter import DeadLetter
+from celery_dlq.flower.triage import ACTS
+from celery_dlq.model.group import Group, GroupStatus, hour_of
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
-from celery_dlq.store.base import Filter, Store
-from celery_dlq.view import times
+from celery_dlq.store.base import Filter
+from celery_dlq.view import lookup, times
 from celery_dlq.view.groups import ends_of, standing
 
-#: Hours of the trend, and letters that are shown.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Hours in the trend, and letters on the page.
 _HOURS, _LETTERS = 7 * 24, 10
 
 _DONE = {
-    "ignore": "The group is ignored: it is left out of the list, and its letters are as before.",
-    "resolve": "The group is resolved. Its letters still wait to be redriven or discarded.",
+    "ignore": "The group is ignored: the list leaves it out, and its letters are unchanged.",
+    "resolve": "The group is resolved. Its letters are still open; redrive or discard them.",
     "reopen": "The group is open.",
-    "note": "The note is kept.",
-    "assign": "The owner is kept.",
+    "note": "The note was saved.",
+    "assign": "The owner was saved.",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the store knows of a group."""
+    """The store's data about a group."""
 
     group: Group
     trend: Sequence[int]
@@ -43,7 +46,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupView:
-    """What the page shows."""
+    """The values of the page."""
 
     known: Known
     now: datetime
@@ -62,28 +65,28 @@ class GroupView:
 
     @property
     def ends(self) -> str:
-        """What ends its being ignored."""
+        """When it stops being ignored."""
         return ends_of(self.group)
 
     @property
     def reopens(self) -> bool:
-        """Whether there is anything to take back."""
+        """Whether there is a decision or a mark that Reopen would clear."""
         return self.group.status is not GroupStatus.OPEN or self.group.regressed_at is not None
 
     @property
     def chart(self) -> str:
-        """The last week by the hour."""
+        """The arrivals of the last week by the hour, as a chart."""
         return charts.columns(self._bins(), "Arrivals in the last 7 days, by the hour")
 
     @property
     def days(self) -> list[str]:
-        """What stands under the chart."""
+        """The labels under the chart."""
         bins = self._bins()
         return [bins[0].label[:6], bins[len(bins) // 2].label[:6], "now"]
 
     @property
     def arrived(self) -> int:
-        """Letters of the last week."""
+        """The arrivals of the last week."""
         return sum(self.known.trend)
 
     @property
@@ -104,15 +107,15 @@ class GroupPage(Page):
 
     tab = "groups"
 
-    async def get(self, beginning: str) -> None:
-        """Show it; a beginning of its fingerprint leads to the whole."""
+    async def get(self, prefix: str) -> None:
+        """Show the group; a prefix of its fingerprint redirects to the full one."""
         now = times.utc_now()
-        known = await self.site.ask(lambda store: look_up(store, beginning, now))
+        known = await self.site.ask(lambda store: look_up(store, prefix, now))
         fingerprint = known.group.fingerprint
-        if fingerprint != beginning:
+        if fingerprint != prefix:
             self.redirect(self.links.group(fingerprint))
             return
-        marks = {act: self.site.forms.mark(f"{act} {fingerprint}", self.actor) for act in ACTS}
+        marks = {act: self.mark(f"{act} {fingerprint}") for act in ACTS}
         done = _DONE.get(first(asked(self.request), "done"), "")
         self.page("group", GroupView(known=known, now=now, marks=marks, done=done))
 
@@ -123,27 +126,28 @@ class GroupActPage(Page):
     tab = "groups"
 
     async def post(self, fingerprint: str, act: str) -> None:
-        """Carry it out, once for each form."""
+        """Run the act, once per form."""
         if act not in ACTS:
-            raise Refused(404, f"A group cannot be told to {clip(act, 40)}.")
+            raise Refused(404, f"{clip(act, 40)} is not an act on groups.")
         given, now, who = sent(self.request), times.utc_now(), self.actor
         meant = ACTS[act].read(given, now)
-        if not self.site.forms.take(first(given, "mark"), f"{act} {fingerprint}", who):
-            raise Refused(409, REPLAYED)
-        await self.site.act(lambda queue: queue.store.triage(fingerprint, meant, who=who, now=now))
+        self.take_mark(given, f"{act} {fingerprint}")
+        await self.site.act(
+            lambda queue: queue.store.groups.triage(fingerprint, meant, who=who, now=now)
+        )
         self.see(f"{self.links.group(fingerprint)}?done={act}")
 
 
-def look_up(store: Store, beginning: str, now: datetime) -> Known:
-    """All that the page shows of a group.
+def look_up(store: Store, prefix: str, now: datetime) -> Known:
+    """The store's data about a group.
 
-    :raises UnknownGroup: there is none that begins like this.
-    :raises AmbiguousId: there are several.
+    :raises UnknownGroup: no fingerprint matches.
+    :raises AmbiguousId: several fingerprints match.
     """
-    group = whole_group(store, beginning, now)
+    group = lookup.group(store, prefix, now)
     name = group.fingerprint
     return Known(
         group=group,
-        trend=store.group_trends([name], now=now, hours=_HOURS)[name],
-        letters=store.find(Filter(group=name), limit=_LETTERS).letters,
+        trend=store.groups.trends([name], now=now, hours=_HOURS)[name],
+        letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
     )

@@ -1,30 +1,32 @@
-"""What fails, by cause: the list of groups."""
+"""The list of groups: failures by cause."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from celery_dlq.errors import FilterError
-from celery_dlq.flower import charts
 from celery_dlq.flower.filters import Given, read_filter
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.request import asked, first
-from celery_dlq.group import NOT_IGNORED, Group, GroupFilter, GroupStatus, Mark
-from celery_dlq.store.base import Filter, Store
-from celery_dlq.store.group_mark import GroupMark
+from celery_dlq.flower.html import charts
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.request import asked, first
+from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.store.base import Filter
+from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import times
-from celery_dlq.view.groups import ends_of, standing
+from celery_dlq.view.groups import ends_of, groups_with, standing
 from celery_dlq.view.text import counted, short_ids
 
-#: Groups of a page.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Groups per page.
 _LIMIT = 50
 
-#: What groups are narrowed by, beside those words of theirs.
-TEXTS = ("task", "exception", "group", "since", "until")
-_BESIDE = ("status", "mark", "owner", "after")
+#: Parameters that are not filters on letters.
+_OTHERS = ("status", "mark", "owner", "after")
 
 _Word = TypeVar("_Word", GroupStatus, Mark)
 
@@ -40,45 +42,45 @@ class GroupRow:
 
     @property
     def standing(self) -> str:
-        """Its status or mark; empty when it is merely open."""
+        """Its status or mark; empty if it is just open."""
         return standing(self.group, self.now)
 
     @property
     def ends(self) -> str:
-        """What ends its being ignored."""
+        """When it stops being ignored."""
         return ends_of(self.group)
 
     @property
     def chart(self) -> str:
-        """Its last day."""
+        """Its arrivals in the last day, as a chart."""
         total = counted(sum(self.trend), "letter")
         return charts.sparkline(self.trend, f"{total} in the last 24 hours")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsView:
-    """What the page shows."""
+    """The values of the page."""
 
     given: Given
     rows: Sequence[GroupRow] = ()
     problem: str = ""
-    #: Where the next page begins.
+    #: The cursor of the next page.
     next: str = ""
 
     statuses: Sequence[str] = tuple(status.value for status in GroupStatus)
     marks: Sequence[str] = tuple(mark.value for mark in Mark)
 
     def value(self, name: str) -> str:
-        """What a field holds."""
+        """The value of a field."""
         return first(self.given, name)
 
     def has(self, name: str, value: str) -> bool:
-        """Whether a choice is made."""
+        """Whether a choice is selected."""
         return value in self.given.get(name, ())
 
     @property
     def narrowed(self) -> bool:
-        """Whether anything is filtered by."""
+        """Whether any filter is set."""
         return bool(self.pairs)
 
     @property
@@ -93,17 +95,17 @@ class GroupsView:
 
     @property
     def later(self) -> bool:
-        """Whether there is a page before this one."""
+        """Whether this is not the first page."""
         return bool(self.value("after"))
 
 
 class GroupsPage(Page):
-    """``/dead-letters/groups?task=…&status=…&mark=…&owner=…``: as ``dlq groups``."""
+    """``/dead-letters/groups?task=…&status=…&mark=…&owner=…``, with the filters of ``dlq groups``."""
 
     tab = "groups"
 
     async def get(self) -> None:
-        """Show the largest groups, or those behind a mark."""
+        """Show the largest groups, or those after a cursor."""
         given: Given = {}
         try:
             given, now = asked(self.request), times.utc_now()
@@ -123,30 +125,25 @@ class GroupsPage(Page):
 
 
 def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
-    """Which groups are asked for.
+    """The requested groups.
 
-    :raises FilterError: a name or a value makes no sense.
+    :raises FilterError: a name or a value is invalid.
     """
-    wanted = read_filter(given, now, beside=_BESIDE)
+    wanted = read_filter(given, now, others=_OTHERS)
     statuses = _words(given, "status", GroupStatus)
     owners = [owner.strip() for owner in given.get("owner", ()) if owner.strip()]
     if len(owners) > 1:
-        raise FilterError("owner is given more than once; leave one of them.")
-    which = GroupFilter(
-        statuses=statuses,
-        emptied=bool(statuses),
-        marks=_words(given, "mark", Mark),
-        owner=owners[0] if owners else "",
-    )
-    return wanted, which if statuses else replace(which, statuses=NOT_IGNORED.statuses)
+        raise FilterError("owner is given more than once; give it once.")
+    owner = owners[0] if owners else ""
+    return wanted, groups_with(statuses, _words(given, "mark", Mark), owner)
 
 
 def look(
     store: Store, wanted: Filter, which: GroupFilter, now: datetime, after: str | None
 ) -> tuple[list[Group], Mapping[str, Sequence[int]]]:
-    """The groups of a page and the one behind it, and the last day of each."""
-    found = store.groups(wanted, now=now, limit=_LIMIT + 1, after=after, which=which)
-    return found, store.group_trends([group.fingerprint for group in found], now=now)
+    """The groups of a page, one more if there is a next page, and the arrivals of each in the last day."""
+    found = store.groups.find(wanted, now=now, limit=_LIMIT + 1, after=after, which=which)
+    return found, store.groups.trends([group.fingerprint for group in found], now=now)
 
 
 def _rows(
@@ -164,4 +161,4 @@ def _words(given: Given, name: str, kind: type[_Word]) -> frozenset[_Word]:
         return frozenset(kind(word) for word in given.get(name, ()) if word)
     except ValueError:
         known = ", ".join(item.value for item in kind)
-        raise FilterError(f"{name} is one of {known}.") from None
+        raise FilterError(f"{name} must be one of {known}.") from None

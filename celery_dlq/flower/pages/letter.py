@@ -1,39 +1,41 @@
-"""One letter: why it died, its attempts, what it holds, what was done with it, and what can be."""
+"""The page of one letter: why it died, attempts, contents, history and buttons."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.lookup import whole_letter
-from celery_dlq.flower.request import asked, first
-from celery_dlq.flower.traceback import Piece, pieces
-from celery_dlq.flower.words import lines
-from celery_dlq.group import Group, GroupStatus
-from celery_dlq.letter import Attempt, DeadLetter
-from celery_dlq.operation import DEFAULT_ORDERS, Sending
-from celery_dlq.redact import REDACTED
-from celery_dlq.redrive.canvas import errbacks_of
-from celery_dlq.states import State
-from celery_dlq.store.base import AuditRow, Change, Store
-from celery_dlq.view import times
+from celery_dlq.flower.html.traceback import Piece, pieces
+from celery_dlq.flower.html.words import lines
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.request import asked, first
+from celery_dlq.model.group import Group, GroupStatus
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import DEFAULT_ORDERS, Sending
+from celery_dlq.model.states import State
+from celery_dlq.redrive.payload import linked_to
+from celery_dlq.store.base import AuditRow, Change
+from celery_dlq.view import lookup, times
 from celery_dlq.view.raw_body import has_unread_body, shown_body
 from celery_dlq.view.reasons import MEANINGS, first_step
 
-#: What was just done, and how the page says it.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: The message after each act.
 _DONE = {
     "edited": "The message was changed. Redrive it to send it.",
     "discarded": "The letter was discarded.",
-    "undiscarded": "The letter is open again.",
-    "released": "A worker sends the retry within seconds.",
-    "redriven": "The redrive is left to a worker, which sends it within seconds.",
+    "undiscarded": "The letter was reopened.",
+    "released": "A worker will send the retry within seconds.",
+    "redriven": "A worker will send the letter within seconds.",
 }
 
 
-#: Acts of people that are shown, the latest.
+#: Acts of operators that are shown, the latest ones.
 _ACTS_SHOWN = 50
 
 _LATER = datetime.max.replace(tzinfo=timezone.utc)
@@ -41,13 +43,13 @@ _LATER = datetime.max.replace(tzinfo=timezone.utc)
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that was done with the letter."""
+    """An entry in the letter's history."""
 
     at: datetime | None
     title: str
     who: str = ""
     why: str = ""
-    #: What was changed in the message, as lines of a diff.
+    #: A change of the message, as a diff.
     diff: str = ""
     state: str = ""
     operation: str = ""
@@ -55,24 +57,24 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the store knows of a letter."""
+    """The store's data about a letter."""
 
     letter: DeadLetter
     redrives: Sequence[Sending]
     changes: Sequence[Change]
     group: Group | None
-    #: What people did with it, newest first.
+    #: Acts of operators, newest first.
     audit: Sequence[AuditRow]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LetterView:
-    """What the page shows."""
+    """The values of the page."""
 
     known: Known
-    #: Whether Flower knows the task, too.
+    #: Whether Flower has a page of the task.
     in_flower: bool
-    #: The mark of the forms.
+    #: The marks of the forms, by act.
     marks: dict[str, str]
     done: str = ""
     operation: str = ""
@@ -84,47 +86,44 @@ class LetterView:
 
     @property
     def meaning(self) -> str:
-        """What its reason means."""
+        """The meaning of its reason."""
         return MEANINGS[self.letter.reason]
 
     @property
     def acts(self) -> frozenset[str]:
-        """What can be done in its state."""
+        """The acts that its state allows."""
         return _ACTS[self.letter.state]
 
     @property
     def next_step(self) -> str:
-        """What is to be done, where something comes before a redrive."""
+        """The steps up to a redrive; empty if a redrive is the first."""
         first = first_step(self.letter.reason)
         return f"{first[:1].upper()}{first[1:]}redrive" if first else ""
 
     @property
     def often(self) -> bool:
-        """Whether a redrive has to be told to send it once more."""
+        """Whether a redrive needs ``again``, because of its redrive limit."""
         limit = DEFAULT_ORDERS.checking.max_redrives
         return limit is not None and self.letter.redrive_count >= limit
 
     @property
-    def attempts(self) -> Sequence[Attempt]:
-        """Its failed runs, oldest first."""
-        return self.letter.attempts
-
-    @property
     def body(self) -> str | None:
-        """The body, where nobody could read arguments in it."""
+        """The body, if its arguments could not be read."""
         return shown_body(self.letter.envelope.body) if has_unread_body(self.letter) else None
 
     @property
     def message(self) -> list[tuple[str, Any]]:
-        """Where the message came from, and what it is part of."""
+        """The facts about the message: origin, canvas, worker."""
         letter, envelope = self.letter, self.letter.envelope
+        linked = linked_to(envelope)
         found = [
             ("Queue", letter.queue),
             ("Exchange", envelope.exchange),
             ("Routing key", envelope.routing_key),
             ("Content", f"{len(envelope.body):,} bytes of {envelope.content_type}"),
             ("Part of", letter.canvas),
-            ("Ran when it died", ", ".join(errbacks_of(envelope))),
+            ("Unreadable", linked.unread),
+            ("Ran when it died", ", ".join(linked.tasks)),
             ("Root", letter.root_id),
             ("Parent", letter.parent_id),
             ("Group of tasks", letter.group_id),
@@ -136,41 +135,32 @@ class LetterView:
         return [(name, value) for name, value in found if value not in (None, "")]
 
     @property
-    def headers(self) -> dict[str, Any]:
-        """The message's headers. Celery writes the arguments into two of them, which nothing redacts."""
-        copies = {"argsrepr": REDACTED, "kwargsrepr": REDACTED}
-        return {
-            name: copies.get(name, value) if value else value
-            for name, value in self.letter.envelope.headers.items()
-        }
-
-    @property
     def traceback(self) -> list[Piece]:
-        """The traceback in pieces."""
+        """The pieces of the traceback."""
         return pieces(lines(self.letter.traceback, 65_536)) if self.letter.traceback else []
 
     @property
     def triage(self) -> list[tuple[str, str]]:
-        """What people have said of its group."""
+        """The decisions about its group."""
         group = self.known.group
         if group is None:
             return []
         decided = "" if group.status is GroupStatus.OPEN else group.status.value
         by = f"{decided} by {group.status_by}" if decided and group.status_by else decided
-        found = [("Group is", by), ("Owner", group.owner), ("Note", group.note)]
+        found = [("Group status", by), ("Owner", group.owner), ("Note", group.note)]
         return [(name, text) for name, text in found if text]
 
     @property
     def history(self) -> list[Event]:
-        """What was done with it, oldest first."""
+        """Its history, oldest entry first."""
         known = self.known
         found = [*map(_of_change, known.changes), *map(_of_sending, known.redrives)]
-        # Of an edit there is more than the audit says.
+        # The changes have the diff of an edit; the audit row would repeat it.
         acts = [row for row in known.audit if row.act != "edit"]
         found += map(_of_act, acts)
         letter = self.letter
         if letter.closed_at and letter.closed_at not in {row.at for row in acts}:
-            # It ran successfully, or was closed among others.
+            # It succeeded, or was closed by an act on many letters.
             closed = Event(
                 at=letter.closed_at, title=letter.state.value, who=letter.closed_by,
                 why=letter.closed_reason, state=letter.state.value,
@@ -192,11 +182,11 @@ _ACTS = {
 class LetterPage(Page):
     """``/dead-letters/letters/<id>``"""
 
-    async def get(self, beginning: str) -> None:
-        """Show the letter; a beginning of its id leads to the whole."""
-        known = await self.site.ask(lambda store: look_up(store, beginning))
+    async def get(self, prefix: str) -> None:
+        """Show the letter; a prefix of its id redirects to the full id."""
+        known = await self.site.ask(lambda store: look_up(store, prefix))
         letter = known.letter
-        if letter.task_id != beginning:
+        if letter.task_id != prefix:
             self.redirect(self.links.letter(letter.task_id))
             return
         given = asked(self.request)
@@ -204,28 +194,40 @@ class LetterPage(Page):
         view = LetterView(
             known=known,
             in_flower=self.site.flower_knows(letter.task_id),
-            marks={
-                act: self.site.forms.mark(f"{act} {letter.task_id}", self.actor) for act in acts
-            },
+            marks={act: self.mark(f"{act} {letter.task_id}") for act in acts},
             done=_DONE.get(first(given, "done"), ""),
             operation=first(given, "operation"),
         )
         self.page("letter", view)
 
 
-def look_up(store: Store, beginning: str) -> Known:
-    """All that the store knows of a letter.
+class OfTask(Page):
+    """``/dead-letters/of-task/<id>``, for the script on Flower's pages. A task without a letter is not an
+    error."""
 
-    :raises UnknownLetter: there is none that begins like this.
-    :raises AmbiguousId: there are several.
+    async def get(self, task_id: str) -> None:
+        """The state of its letter; null without a letter."""
+        letter = await self.site.ask(lambda store: store.letters.get(task_id))
+        found: dict[str, str | None] = {"state": None}
+        if letter is not None:
+            found = {"state": letter.state.value, "address": self.links.letter(letter.task_id)}
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(json.dumps(found))
+
+
+def look_up(store: Store, prefix: str) -> Known:
+    """The store's data about a letter.
+
+    :raises UnknownLetter: no id matches.
+    :raises AmbiguousId: several ids match.
     """
-    letter = whole_letter(store, beginning)
+    letter = lookup.letter(store, prefix)
     return Known(
         letter=letter,
-        redrives=store.sendings_of(letter.task_id),
-        changes=store.changes_of(letter.task_id),
-        group=store.group(letter.fingerprint, now=times.utc_now()),
-        audit=store.audit(letter=letter.task_id, limit=_ACTS_SHOWN).rows,
+        redrives=store.sendings.of_letter(letter.task_id),
+        changes=store.edits.of_letter(letter.task_id),
+        group=store.groups.get(letter.fingerprint, now=times.utc_now()),
+        audit=store.audit.find(letter=letter.task_id, limit=_ACTS_SHOWN).rows,
     )
 
 

@@ -1,4 +1,4 @@
-"""The letters that some filters find, page by page."""
+"""The list of letters, with filters and pages."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_dlq.errors import CeleryDLQError, FilterError
-from celery_dlq.flower.calls import look_at
 from celery_dlq.flower.filters import MOMENTS, NAMES, TEXTS, Given, read_filter
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.request import asked, first
-from celery_dlq.letter import DeadLetter
-from celery_dlq.states import Reason, State
+from celery_dlq.flower.http.calls import look_at
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.request import asked, first
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, short_ids
 
-#: Letters of a page.
+#: Letters per page.
 PAGE_SIZE = 50
 
-#: Seconds for which letters are looked for one by one, and for which those that are there wait for their
-#: number. A page is there within 300 ms.
+#: Seconds for a search that reads letters one by one, and for counting them. Together they keep the page
+#: below 300 ms.
 SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 
-#: ``discarded`` is what a discard has just done.
-_BESIDE = ("after", "discarded")
+#: ``discarded`` is the number of letters that a discard has just closed.
+_OTHERS = ("after", "discarded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +41,20 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class LettersView:
-    """What the page shows."""
+    """The values of the page."""
 
-    #: The form as it was filled in.
+    #: The values of the form.
     given: Given
-    #: What is wrong with it.
+    #: The error in the form.
     problem: str = ""
     rows: Sequence[Row] = ()
-    #: Letters that match; None when counting them takes too long.
+    #: The number of matching letters; None if counting takes too long.
     count: int | None = 0
-    #: Where the next page is.
+    #: The address of the next page.
     next: str = ""
-    #: How far back was looked, when it took too long to look further.
+    #: How far back the search came, if it ran out of time.
     searched_to: datetime | None = None
-    #: The filters as pairs, for the acts on all that match.
+    #: The filters as pairs, for acts on all matching letters.
     pairs: Sequence[tuple[str, str]] = ()
     later: bool = False
 
@@ -64,18 +64,18 @@ class LettersView:
     moments: Sequence[str] = MOMENTS
 
     def value(self, name: str) -> str:
-        """What a field holds."""
+        """The value of a field."""
         return first(self.given, name)
 
     def has(self, name: str, value: str) -> bool:
-        """Whether a choice is made."""
+        """Whether a choice is selected."""
         return value in self.given.get(name, ())
 
     @property
     def heading(self) -> str:
-        """How many letters there are, as far as that is known."""
+        """The number of letters, as far as it is known."""
         if self.count is None and (self.later or self.searched_to):
-            return f"{counted(len(self.rows), 'letter')} found here"
+            return f"{counted(len(self.rows), 'letter')} on this page"
         number = len(self.rows) if self.count is None else self.count
         said = f"match{'es' if number == 1 else ''}" if self.narrowed else "open"
         return f"{'More than ' if self.count is None else ''}{counted(number, 'letter')} {said}"
@@ -87,7 +87,7 @@ class LettersView:
 
 
 class LettersPage(Page):
-    """``/dead-letters/letters?task=…&state=…``: the filters are those of ``dlq list``."""
+    """``/dead-letters/letters?task=…&state=…``, with the filters of ``dlq list``."""
 
     tab = "letters"
 
@@ -96,7 +96,7 @@ class LettersPage(Page):
         given: Given = {}
         try:
             given = asked(self.request)
-            wanted = read_filter(given, times.utc_now(), beside=_BESIDE)
+            wanted = read_filter(given, times.utc_now(), others=_OTHERS)
             view = await self._view(given, wanted)
         except FilterError as error:
             self.page("letters", LettersView(given=given, problem=str(error), count=None), 400)
@@ -106,7 +106,7 @@ class LettersPage(Page):
     async def _view(self, given: Given, wanted: Filter) -> LettersView:
         after = first(given, "after") or None
         page = await self.site.ask(
-            lambda store: store.find(
+            lambda store: store.letters.find(
                 wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S
             )
         )
@@ -125,22 +125,24 @@ class LettersPage(Page):
         )
 
     async def _count(self, given: Given, wanted: Filter) -> int | None:
-        """The number of all that match, when it is there soon. Later, it is there for the next page."""
+        """The number of matching letters, if counted in time. A late result is cached for the next page."""
         if wanted != wanted.indexed:
-            # Every letter would have to be looked at.
+            # The count would read every letter.
             return None
         key = ("count", tuple((name, *items) for name, items in _set(given).items()))
-        counting = asyncio.ensure_future(self.site.recall(key, lambda store: store.count(wanted)))
+        counting = asyncio.ensure_future(
+            self.site.recall(key, lambda store: store.counts.letters(wanted))
+        )
         try:
             return await asyncio.wait_for(asyncio.shield(counting), COUNT_PATIENCE_S)
         except (asyncio.TimeoutError, CeleryDLQError):
-            # The letters themselves, which an index has, are there all the same.
+            # The page can still show the letters themselves, which an index finds.
             counting.add_done_callback(look_at)
             return None
 
 
 def rows_of(letters: Sequence[DeadLetter]) -> list[Row]:
-    """Letters as the rows of a list."""
+    """Letters as rows of a list."""
     shorts = short_ids([letter.task_id for letter in letters])
     return [
         Row(letter=letter, short_id=short, attempts=attempts_of(letter))
@@ -149,6 +151,6 @@ def rows_of(letters: Sequence[DeadLetter]) -> list[Row]:
 
 
 def _set(given: Given) -> Mapping[str, tuple[str, ...]]:
-    """The filters that are set, without empty fields of the form."""
+    """The filters that are set; empty fields of the form are left out."""
     found = {name: tuple(filter(str.strip, given.get(name, ()))) for name in NAMES}
     return {name: items for name, items in found.items() if items}

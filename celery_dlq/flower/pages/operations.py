@@ -1,36 +1,35 @@
-"""Redrives: which there are, how far each is, and how it is stopped."""
+"""The list of redrives, and the page of one with its progress and its buttons."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from celery_dlq.errors import AmbiguousId, FilterError, UnknownOperation
-from celery_dlq.flower import charts, words
+from celery_dlq.errors import FilterError
+from celery_dlq.flower.acts import move, reason_in
 from celery_dlq.flower.filters import Given
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.pages.act import REPLAYED
-from celery_dlq.flower.problems import Refused
-from celery_dlq.flower.request import asked, first, sent
-from celery_dlq.operation import ENDED, Counts, OperationState, Sending, SendingState
-from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.flower.html import charts, words
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.problems import Refused
+from celery_dlq.flower.http.request import asked, first, sent
+from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending, SendingState
 from celery_dlq.redact import clip
-from celery_dlq.store.base import Operation, Rows, Store
-from celery_dlq.view import times
-from celery_dlq.view.operations import as_text, given_orders, outcome_text
+from celery_dlq.store.base import Operation, Rows
+from celery_dlq.view import lookup, times
+from celery_dlq.view.operations import TROUBLED, as_text, given_orders, outcome_text
 from celery_dlq.view.text import short_ids
 
-#: Operations of the list, and letters of a page.
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Operations in the list, and letters per page.
 _OPERATIONS, _LETTERS = 50, 50
 
-#: Seconds for which the progress is shown as it is.
+#: Seconds for which the progress is cached.
 _FRESH_S = 2.0
 
-#: Letters that a page of an operation begins with.
-_TROUBLED = frozenset({SendingState.FAILED, SendingState.UNKNOWN, SendingState.SKIPPED})
-
-#: What can be done in each state.
+#: The acts that each state allows.
 _ACTS: Mapping[OperationState, tuple[str, ...]] = {
     OperationState.PLANNED: ("pause", "cancel"),
     OperationState.RUNNING: ("pause", "cancel"),
@@ -38,9 +37,9 @@ _ACTS: Mapping[OperationState, tuple[str, ...]] = {
 }
 
 _DONE = {
-    "pause": "It stops after the batch in hand.",
-    "resume": "A worker goes on with it within seconds.",
-    "cancel": "It was cancelled; what was not sent is as it was.",
+    "pause": "The operation stops after the current batch.",
+    "resume": "A worker will continue the operation within seconds.",
+    "cancel": "The operation was cancelled. Letters that were not sent are unchanged.",
 }
 
 
@@ -55,17 +54,17 @@ class OperationRow:
 
     @property
     def chart(self) -> str:
-        """How far it is."""
+        """The progress, as a chart."""
         return progress(self.operation.counts)
 
     @property
     def outcome(self) -> str:
-        """What became of the letters that were sent."""
+        """The outcomes of the sent letters."""
         return outcome_text(self.operation.counts)
 
     @property
     def wanted(self) -> str:
-        """Which letters it is about."""
+        """The filter of its letters."""
         given = self.operation.wanted.to_dict().items()
         return ", ".join(
             f"{name.replace('_', ' ')} {words.said(name, as_text(value))}" for name, value in given
@@ -73,13 +72,13 @@ class OperationRow:
 
     @property
     def is_live(self) -> bool:
-        """Whether its numbers may change by themselves."""
+        """Whether its numbers may still change."""
         return self.operation.state not in ENDED or self.operation.counts.sent > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationsView:
-    """What the list shows."""
+    """The values of the list."""
 
     rows: Sequence[OperationRow]
     chosen: frozenset[OperationState]
@@ -92,16 +91,16 @@ class OperationsView:
 
     @property
     def is_live(self) -> bool:
-        """Whether the page is to be kept up to date."""
+        """Whether the page refreshes itself."""
         return any(row.operation.state not in ENDED for row in self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationView(OperationRow):
-    """What the page of one shows."""
+    """The values of the page of one operation."""
 
     sendings: Rows[Sending]
-    #: The sendings' states that are shown.
+    #: The states of the letters that are shown.
     chosen: frozenset[SendingState]
     marks: Mapping[str, str]
     done: str = ""
@@ -110,21 +109,21 @@ class OperationView(OperationRow):
 
     @property
     def counts(self) -> Counts:
-        """How many letters are where."""
+        """The numbers of its letters by state."""
         return self.operation.counts
 
     @property
     def orders(self) -> list[tuple[str, str]]:
-        """The orders, as far as there are any."""
+        """The orders that differ from the defaults."""
         return given_orders(self.operation.orders)
 
     @property
-    def rate(self) -> float | None:
-        """Letters a second since it was started; None before."""
-        made = self.operation
-        if made.started_at is None:
+    def sent_per_s(self) -> float | None:
+        """Letters sent per second since it started; None before that."""
+        operation = self.operation
+        if operation.started_at is None:
             return None
-        seconds = ((made.ended_at or times.utc_now()) - made.started_at).total_seconds()
+        seconds = ((operation.ended_at or times.utc_now()) - operation.started_at).total_seconds()
         return self.counts.out / seconds if seconds > 0 else None
 
     @property
@@ -139,12 +138,12 @@ class OperationView(OperationRow):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """What is chosen, as it stands in the address."""
+        """The chosen states, for an address."""
         return [("state", state.value) for state in sorted(self.chosen)]
 
 
 def progress(counts: Counts) -> str:
-    """How far an operation is, as a chart."""
+    """The progress of an operation, as a chart."""
     parts = [
         charts.Part("succeeded", counts.succeeded, "succeeded"),
         charts.Part("failed again", counts.failed, "failed"),
@@ -167,11 +166,11 @@ class OperationsPage(Page):
     tab = "operations"
 
     async def get(self) -> None:
-        """Show the newest."""
-        chosen = _chosen(asked(self.request), OperationState, beside=())
+        """Show the newest operations."""
+        chosen = _chosen(asked(self.request), OperationState, others=())
         found = await self.site.recall(
             ("operations", *sorted(chosen)),
-            lambda store: store.operations(states=chosen, limit=_OPERATIONS),
+            lambda store: store.operations.find(states=chosen, limit=_OPERATIONS),
             _FRESH_S,
         )
         self.page("operations", OperationsView(rows=operation_rows(found), chosen=chosen))
@@ -182,17 +181,17 @@ class OperationPage(Page):
 
     tab = "operations"
 
-    async def get(self, beginning: str) -> None:
-        """Show one; a beginning of its id leads to the whole."""
+    async def get(self, prefix: str) -> None:
+        """Show one operation; a prefix of its id redirects to the full id."""
         given = asked(self.request)
-        chosen = _chosen(given, SendingState, beside=("after", "done")) or _TROUBLED
+        chosen = _chosen(given, SendingState, others=("after", "done")) or TROUBLED
         after = first(given, "after") or None
         found, sendings = await self.site.recall(
-            ("operation", beginning, after, *sorted(chosen)),
-            lambda store: look_up(store, beginning, chosen, after),
+            ("operation", prefix, after, *sorted(chosen)),
+            lambda store: look_up(store, prefix, chosen, after),
             _FRESH_S,
         )
-        if found.id != beginning:
+        if found.id != prefix:
             self.redirect(self.links.operation(found.id))
             return
         acts = _ACTS.get(found.state, ())
@@ -200,7 +199,7 @@ class OperationPage(Page):
             operation=found,
             sendings=sendings,
             chosen=chosen,
-            marks={act: self.site.forms.mark(f"{act} {found.id}", self.actor) for act in acts},
+            marks={act: self.mark(f"{act} {found.id}") for act in acts},
             done=_DONE.get(first(given, "done"), ""),
             later=after is not None,
         )
@@ -213,57 +212,34 @@ class OperationAct(Page):
     tab = "operations"
 
     async def post(self, operation_id: str, act: str) -> None:
-        """Carry it out, once for each form."""
+        """Run the act, once per form."""
         if act not in _DONE:
-            raise Refused(404, f"An operation cannot be told to {clip(act, 40)}.")
+            raise Refused(404, f"{clip(act, 40)} is not an act on operations.")
         given = sent(self.request)
-        if not self.site.forms.take(first(given, "mark"), f"{act} {operation_id}", self.actor):
-            raise Refused(409, REPLAYED)
-        who = self.actor
-        await self.site.act(lambda queue: carry_out(queue, operation_id, act, who))
+        self.take_mark(given, f"{act} {operation_id}")
+        who, why = self.actor, reason_in(given)
+        await self.site.act(lambda queue: move(queue, operation_id, act, who, why))
         self.see(f"{self.links.operation(operation_id)}?done={act}")
 
 
-def carry_out(queue: DeadLetterQueue, operation_id: str, act: str, who: str) -> Operation:
-    """Stop an operation, or let a worker go on with it.
-
-    :raises UnknownOperation: there is none with this id.
-    :raises OperationError: it cannot do that in its state.
-    """
-    if act == "pause":
-        return queue.pause(operation_id, who=who)
-    if act == "cancel":
-        return queue.cancel(operation_id, who=who)
-    return queue.resume(operation_id, who=who, detach=True)
-
-
 def look_up(
-    store: Store, beginning: str, states: frozenset[SendingState], after: str | None
+    store: Store, prefix: str, states: frozenset[SendingState], after: str | None
 ) -> tuple[Operation, Rows[Sending]]:
-    """An operation, and letters of it.
+    """An operation, and a page of its letters.
 
-    :raises UnknownOperation: there is none that begins like this.
-    :raises AmbiguousId: there are several.
+    :raises UnknownOperation: no id matches.
+    :raises AmbiguousId: several ids match.
     """
-    ids = store.match_operations(beginning, limit=2)
-    if len(ids) > 1 and beginning not in ids:
-        raise AmbiguousId(
-            f"More than one operation begins with {clip(beginning, 40)!r}; give more characters."
-        )
-    found = store.operation(beginning if beginning in ids else ids[0]) if ids else None
-    if found is None:
-        raise UnknownOperation(
-            f"No operation has the id {clip(beginning, 40)!r}, or one that begins like this."
-        )
-    return found, store.sendings(found.id, states=states, limit=_LETTERS, after=after)
+    found = lookup.operation(store, prefix)
+    return found, store.sendings.of_operation(found.id, states=states, limit=_LETTERS, after=after)
 
 
-def _chosen(given: Given, kind: type[_State], *, beside: Sequence[str]) -> frozenset[_State]:
+def _chosen(given: Given, kind: type[_State], *, others: Sequence[str]) -> frozenset[_State]:
     for name in given:
-        if name not in ("state", *beside):
-            raise FilterError(f"There is no filter {clip(name, 40)!r} here; there is state.")
+        if name not in ("state", *others):
+            raise FilterError(f"{clip(name, 40)!r} is not a filter here; use state.")
     try:
         return frozenset(kind(word) for word in given.get("state", ()) if word)
     except ValueError as error:
         known = ", ".join(state.value for state in kind)
-        raise FilterError(f"{error}; there are {known}.") from None
+        raise FilterError(f"{error}; use one of {known}.") from None

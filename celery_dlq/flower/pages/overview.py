@@ -1,30 +1,32 @@
-"""The store at a glance: how much waits, since when, what fails, and what is being done about it."""
+"""The overview: open letters, arrivals, causes, marked groups and running redrives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from celery_dlq.flower import charts
-from celery_dlq.flower.handler import Page
-from celery_dlq.flower.links import Links
+from celery_dlq.flower.html import charts
+from celery_dlq.flower.html.links import Links
+from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.pages.letters import Row, rows_of
 from celery_dlq.flower.pages.operations import OperationRow, operation_rows
-from celery_dlq.group import GroupFilter, GroupStatus, Mark
-from celery_dlq.letter import DeadLetter
-from celery_dlq.operation import OperationState
-from celery_dlq.states import OPEN_STATES, State
-from celery_dlq.store.base import Filter, Group, Operation, Stats, Store
+from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import OPEN_STATES, State
+from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.view import times
 from celery_dlq.view.groups import standing
+from celery_dlq.view.operations import UNDER_WAY
 from celery_dlq.view.text import last_part
 
-#: Rows of each short list.
-_TOP = 8
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
-_UNDER_WAY = frozenset({OperationState.PLANNED, OperationState.RUNNING, OperationState.PAUSED})
+#: Rows per list.
+_TOP = 8
 
 _MARKED = GroupFilter(
     statuses=frozenset({GroupStatus.OPEN}), marks=frozenset({Mark.NEW, Mark.REGRESSED})
@@ -33,7 +35,7 @@ _MARKED = GroupFilter(
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the store was asked, at one moment."""
+    """The store's data for the page, read at one moment."""
 
     at: datetime
     stats: Stats
@@ -44,7 +46,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A name with its number, as a bar that leads to its letters."""
+    """A name and its count, as a bar that links to the letters."""
 
     name: str
     whole: str
@@ -55,7 +57,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """What the page shows."""
+    """The values of the page."""
 
     known: Known
     links: Links
@@ -77,44 +79,44 @@ class Overview:
 
     @property
     def states(self) -> list[tuple[State, int]]:
-        """Letters in each state that has some."""
+        """The states with letters, and their counts."""
         return [(state, count) for state, count in self.stats.by_state.items() if count]
 
     @property
     def arrivals(self) -> str:
-        """The last day as a chart."""
+        """The arrivals of the last day, as a chart."""
         return charts.columns(self._bins(), "Arrivals in the last 24 hours")
 
     @property
     def busiest(self) -> int:
-        """The most arrivals of an hour."""
+        """The most arrivals in an hour."""
         return max(self.stats.arrivals, default=0)
 
     @property
     def hours(self) -> list[str]:
-        """What stands under the chart of arrivals."""
+        """The labels under the chart of arrivals."""
         bins = self._bins()
         return [bins[0].label[:5], bins[len(bins) // 2].label[:5], "now"]
 
     @property
     def reasons(self) -> list[Bar]:
-        """Why open letters died."""
+        """Open letters by reason."""
         by_reason = {reason.value: count for reason, count in self.stats.by_reason.items()}
         return self._bars(by_reason, "reason")
 
     @property
     def exceptions(self) -> list[Bar]:
-        """Of what open letters died."""
+        """Open letters by exception."""
         return self._bars(self.stats.by_exception, "exception")
 
     @property
     def tasks(self) -> list[Bar]:
-        """Whose open letters they are."""
+        """Open letters by task."""
         return self._bars(self.stats.by_task, "task")
 
     @property
     def ages(self) -> list[Bar]:
-        """Open letters by the time since their last failure; the ages that some have."""
+        """Open letters by the time since their last failure; empty ages are left out."""
         names, bounds = times.age_names(self.stats.ages), [0.0, *self.stats.ages]
         top = max(names.values(), default=0)
         return [
@@ -131,7 +133,7 @@ class Overview:
 
     @property
     def marked(self) -> list[tuple[Group, str]]:
-        """Groups that are new or have regressed, each with its mark."""
+        """New and regressed groups, each with its mark."""
         return [(group, standing(group, self.known.at)) for group in self.known.marked]
 
     @property
@@ -141,7 +143,7 @@ class Overview:
 
     @property
     def operations(self) -> list[OperationRow]:
-        """What is under way."""
+        """The operations that are not finished."""
         return operation_rows(self.known.operations)
 
     def _bins(self) -> list[charts.Bin]:
@@ -158,7 +160,7 @@ class Overview:
                 chart=charts.bar(count, top, f"{name}: {count:,}"),
                 address=self.links.letters(**{filtered_by: name}),
             )
-            for name, count in _first(counts.items(), _TOP)
+            for name, count in list(counts.items())[:_TOP]
         ]  # fmt: skip
 
 
@@ -168,32 +170,28 @@ class OverviewPage(Page):
     tab = "overview"
 
     async def get(self) -> None:
-        """Show the numbers, which may be a few seconds old."""
+        """Show the overview; its numbers may be a few seconds old."""
         now = times.utc_now()
         known = await self.site.recall("overview", lambda store: look(store, now))
         self.page("overview", Overview(known=known, links=self.links))
 
 
 def look(store: Store, now: datetime) -> Known:
-    """Ask the store; it answers from counts that are kept, and from indexes."""
+    """Read the store; all answers come from stored counts and indexes."""
     return Known(
         at=now,
-        stats=store.stats(now),
-        marked=store.groups(Filter(), now=now, limit=_TOP, which=_MARKED),
-        recent=store.find(Filter(), limit=_TOP).letters,
-        operations=store.operations(states=_UNDER_WAY, limit=_TOP),
+        stats=store.monitoring.stats(now),
+        marked=store.groups.find(Filter(), now=now, limit=_TOP, which=_MARKED),
+        recent=store.letters.find(Filter(), limit=_TOP).letters,
+        operations=store.operations.find(states=UNDER_WAY, limit=_TOP),
     )
 
 
 def _between(youngest: float, oldest: float) -> dict[str, str]:
-    """The filter of the letters whose ages, in seconds, are between these."""
+    """The filter for letters with an age between these, in seconds."""
     found = {}
     if oldest != float("inf"):
         found["since"] = f"{oldest:g}s"
     if youngest:
         found["until"] = f"{youngest:g}s"
     return found
-
-
-def _first(counts: Iterable[tuple[str, int]], limit: int) -> list[tuple[str, int]]:
-    return list(counts)[:limit]

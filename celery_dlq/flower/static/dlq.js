@@ -1,8 +1,8 @@
-// What makes the pages handier; all of them work without it.
+// Conveniences; every page works without them.
 (function () {
   "use strict";
 
-  // One box that ticks them all.
+  // One checkbox that selects all letters.
   function offerAll() {
     var list = document.getElementById("dlq-letters");
     var head = list && list.querySelector("thead .dlq-tick");
@@ -17,7 +17,7 @@
   }
   offerAll();
 
-  // A page of ours, as a document.
+  // Load one of our pages as a document.
   function read(address) {
     return fetch(address, { credentials: "same-origin" }).then(function (answer) {
       if (!answer.ok || answer.redirected) { throw new Error("not now"); }
@@ -25,7 +25,7 @@
     }).then(function (html) { return new DOMParser().parseFromString(html, "text/html"); });
   }
 
-  // A search that has found nothing yet goes on by itself.
+  // Continue a search automatically until it finds something.
   function searchOn() {
     var further = document.querySelector("#dlq-results[data-searching] a[rel=next]");
     if (!further) { return; }
@@ -38,7 +38,7 @@
   }
   searchOn();
 
-  // On a phone, the filters would hide the letters.
+  // Fold the filters on a phone, where they would push the letters off the screen.
   document.querySelectorAll("form.dlq-filters").forEach(function (form) {
     var more = document.createElement("button");
     more.type = "button";
@@ -51,7 +51,7 @@
     }
   });
 
-  // Empty fields would only make the address longer.
+  // Leave empty fields out of the address.
   document.querySelectorAll("form.dlq-filters").forEach(function (form) {
     form.addEventListener("submit", function () {
       form.querySelectorAll("input, select").forEach(function (field) {
@@ -63,7 +63,7 @@
     document.querySelectorAll("form.dlq-filters :disabled").forEach(function (field) { field.disabled = false; });
   });
 
-  // Progress, brought up to date while somebody looks.
+  // Refresh the progress while the page is visible.
   function refresh() {
     var first = document.querySelector(".dlq-live[data-refresh]");
     var seconds = first && Number(first.getAttribute("data-refresh"));
@@ -73,10 +73,11 @@
       read(window.location.href).then(function (page) {
         document.querySelectorAll(".dlq-live").forEach(function (live) {
           var next = page.getElementById(live.id);
-          // Whoever is about to press a button keeps it.
-          if (next && !live.contains(document.activeElement)) { live.replaceWith(next); }
+          // Do not replace a part with the focus on a button, or with text in a field.
+          var written = [].some.call(live.querySelectorAll("input.form-control"), function (field) { return field.value; });
+          if (next && !written && !live.contains(document.activeElement)) { live.replaceWith(next); }
         });
-      }).catch(function () { /* the next one may do */ }).then(refresh);
+      }).catch(function () { /* the next refresh may succeed */ }).then(refresh);
     }, seconds * 1000);
   }
   refresh();

@@ -1,5 +1,5 @@
-// On Flower's own pages: a way from a task to its dead letter, and a choice for dead letters among tasks.
-// Each part stands alone, so that another version of Flower loses no more than that part.
+// Additions to Flower's own pages: a link from a task to its dead letter, and a task filter for dead letters.
+// Each part runs by itself, so that a change in Flower breaks that part only.
 (function () {
   "use strict";
 
@@ -12,7 +12,7 @@
     try { part(); } catch (error) { console.warn("celery_dlq:", error); }
   }
 
-  // A task's page names its dead letter.
+  // Link to the dead letter on the page of a task.
   guarded(function () {
     var shown = document.getElementById("taskid");
     if (!shown || !document.getElementById("task-page")) { return; }
@@ -28,10 +28,10 @@
       link.textContent = "Dead letter (" + found.state + ")";
       var place = document.querySelector("#task-page .detail-actions, #task-page .page-header h2");
       place.append(" ", link);
-    }).catch(function () { /* logged out, or the store is away: the task's page is whole without it */ });
+    }).catch(function () { /* logged out, or the store does not answer: the page works without the link */ });
   });
 
-  // Runs before Flower's own script looks for these choices.
+  // Add filters before Flower's own script reads them.
   guarded(function () {
     var choices = document.querySelector(".task-state-filters");
     if (!choices || !deadState) { return; }
@@ -46,7 +46,7 @@
     });
   });
 
-  // States that Flower does not know are grey.
+  // Colour our states; Flower shows unknown states in grey.
   guarded(function () {
     var colours = { "REDRIVEN": ["text-bg-info", "bg-info"] };
     if (deadState) { colours[deadState] = ["text-bg-danger", "bg-danger"]; }

@@ -1,10 +1,10 @@
-"""Run by Alembic: migrates over the connection it is given, or writes SQL when there is none."""
+"""Run by Alembic: migrates over the connection it is given, or writes SQL if there is none."""
 
 from typing import Any
 
 from alembic import context
 
-from celery_dlq.store import tables
+from celery_dlq.store.database import tables
 
 attributes = context.config.attributes
 options: dict[str, Any] = {
@@ -18,7 +18,7 @@ if context.is_offline_mode():
         output_buffer=attributes["buffer"],
         literal_binds=True,
         # Alembic would write no BEGIN for SQLite.
-        transactional_ddl=attributes["dialect"].name != "mysql",
+        transactional_ddl=attributes["dialect"].undoes_ddl,
         **options,
     )
 else:

@@ -1,1 +1,6 @@
-"""Between the broker and the pool: whether a message may run now, and how often it has been tried."""
+"""Decides whether a message may enter the pool now.
+
+Requests enter from Celery's consumer. They go on to the pool, or are held, parked, dropped, or condemned as
+poison. ``pipeline.py`` has the interface of a guard; ``Capture.admission`` lists the guards in order. This
+room knows the request class and the recorder. It may not know the step, or how a task is run.
+"""

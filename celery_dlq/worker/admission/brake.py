@@ -1,4 +1,5 @@
-"""When to stop running a task that only fails, and when to try it again. No Celery, no clock of its own."""
+"""Decides when to stop running a task that only fails, and when to try it again. It does not know Celery, and
+its clock is passed in."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Braked:
-    """The task is run no more: from now on, or (``probes`` > 0) because a probe failed too."""
+    """The task is not run from now on. If ``probes`` > 0, it was braked before, and a probe has failed."""
 
     task: str
     failures: int
@@ -59,9 +60,10 @@ class _Suspect:
 class Brake:
     """Counts failed runs and successes by task; safe to call from any thread.
 
-    A task is braked by ``limits.failures`` failed runs within ``limits.window_s`` and no success between
-    them. Then one message at a time is to be tried, a *probe*: a success releases the task, a failure
-    doubles the pause until the next one. It is what others call a circuit breaker: closed, open, half open.
+    A task is braked after ``limits.failures`` failed runs within ``limits.window_s`` and no success between
+    them. Then one message at a time is tried, a *probe*: a success releases the task, a failure doubles the
+    pause until the next probe. A brake knows one worker and holds its messages; the circuit breaker
+    (:mod:`celery_dlq.worker.admission.breaker`) is shared by all workers and parks them.
     """
 
     limits: Limits
@@ -81,8 +83,8 @@ class Brake:
             self.announce(change)
 
     def succeeded(self, task: str) -> None:
-        """A message of ``task`` has run well."""
-        if task not in self._suspects:  # the way of nearly every call
+        """A message of ``task`` has succeeded."""
+        if task not in self._suspects:  # as in nearly every call
             return
         with self._lock:
             suspect = self._suspects.pop(task, None)
@@ -97,7 +99,7 @@ class Brake:
         return suspect is not None and suspect.braked_at is not None
 
     def take_probe(self, task: str) -> bool:
-        """Whether a message of ``task`` is to be tried now; if so, no other until its end is told."""
+        """Whether a message of ``task`` is to be tried now; if so, no other one until it has ended."""
         with self._lock:
             suspect = self._suspects.get(task)
             if suspect is None or suspect.braked_at is None or suspect.probing:
@@ -109,15 +111,15 @@ class Brake:
             return True
 
     def probe_ended(self, task: str) -> None:
-        """The probe is over. If it neither succeeded nor failed (it was ignored, say), another
-        one follows after the same pause."""
+        """The probe is over. If it neither succeeded nor failed, for example because it raised ``Ignore``,
+        another one follows after the same pause."""
         with self._lock:
             suspect = self._suspects.get(task)
             if suspect is not None and suspect.probing:
                 self._pause(suspect, suspect.pause_s)
 
     def status(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is braked: failed runs, probes and seconds since, by task."""
+        """The braked tasks, each with its failed runs, its probes, and the seconds since it was braked."""
         with self._lock:
             now = self.monotonic()
             return {
@@ -134,17 +136,17 @@ class Brake:
         suspect.failures += 1
         suspect.latest.append(now)
         if suspect.braked_at is None:
-            if not self._passes_limit(suspect.latest):
+            if not self._reaches_limit(suspect.latest):
                 return None
             suspect.braked_at = now
             self._pause(suspect, self.limits.pause_s)
         elif suspect.probing:
             self._pause(suspect, min(2 * suspect.pause_s, self.limits.pause_max_s))
-        else:  # of a run that began before
+        else:  # a run that began before the brake
             return None
         return Braked(task, suspect.failures, suspect.probes, suspect.pause_s)
 
-    def _passes_limit(self, latest: deque[float]) -> bool:
+    def _reaches_limit(self, latest: deque[float]) -> bool:
         return len(latest) == latest.maxlen and latest[-1] - latest[0] <= self.limits.window_s
 
     def _pause(self, suspect: _Suspect, pause_s: float) -> None:

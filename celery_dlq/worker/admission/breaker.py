@@ -1,13 +1,15 @@
-"""Before the pool: a message whose circuit is open is parked instead of run, and one of them is the probe.
+"""A guard that parks messages while their circuit is open, and lets one of them run as the probe.
 
-Where there is no circuit that is not closed, this costs a look at an empty set. Nothing here waits for the
-store: see :mod:`celery_dlq.worker.admission.circuits`.
+While all circuits are closed, this costs one lookup in an empty set. Nothing here waits for the store: see
+:mod:`celery_dlq.worker.admission.circuits`. If a message has to wait for a process of the pool, its circuit
+is checked again when a process is free.
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -15,47 +17,56 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.circuit import Circuit, CircuitChange, CircuitState
-from celery_dlq.letter import DeadLetter
+from celery_dlq.model.circuit import Circuit, CircuitChange, CircuitState
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import Verdict
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.retry.breaker import (
     probe_failed,
     probe_succeeded,
-    probe_told_nothing,
+    probe_was_inconclusive,
     probed,
 )
-from celery_dlq.states import Verdict
 from celery_dlq.store.base import NO_COPY
 from celery_dlq.worker.admission.circuit_key import key_of
-from celery_dlq.worker.admission.circuits import TICK_S, CircuitBoard, Known
-from celery_dlq.worker.admission.deliveries import came_back
-from celery_dlq.worker.admission.watched import Probe, WatchedRequest
-from celery_dlq.worker.body.parking import held_letter
+from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name
+from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
 from celery_dlq.worker.identity import name_of
+from celery_dlq.worker.recording.parked import letter_of_open_circuit
 from celery_dlq.worker.recording.recorder import Recorder
-from celery_dlq.worker.wiring import Wiring
+from celery_dlq.worker.redelivery import came_back
+from celery_dlq.worker.request.breaker_watch import Probe
+from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.wiring import ConsumerWiring
 
 logger = get_logger(__name__)
 
+_EXECUTE = "execute_using_pool"
+#: A worker that knows no open circuit is quiet after this many ticks without a message.
+QUIET_TICKS = 10
+#: Ticks between two exchanges with the store while a worker is quiet.
+IDLE_TICKS = 10
+
 
 def limits_of(task: Any) -> BreakerLimits | None:
-    """When the circuits of ``task`` open; None where they never do, as for those that are not on DLQTask."""
+    """The limits at which the circuits of ``task`` open; None if they never open, as for a task that is not a
+    DLQTask."""
     failures = getattr(task, "dlq_breaker_failures", 0)
     if not failures:
         return None
     return BreakerLimits(failures, task.dlq_breaker_window, task.dlq_breaker_recovery)
 
 
-class Breaker:
+class Breaker(Guard):
     """Parks the messages of open circuits, and lets one probe run among all workers.
 
-    :param draw: parts the messages that are due at the same time.
+    :param draw: spreads the messages that are due at the same time.
     """
 
     def __init__(
         self,
-        wiring: Wiring,
+        wiring: ConsumerWiring,
         recorder: Recorder,
         board: CircuitBoard,
         *,
@@ -63,89 +74,120 @@ class Breaker:
     ) -> None:
         self._wiring, self._recorder, self._board = wiring, recorder, board
         self._draw = draw
-        self._run: Callable[[Any], object]
+        self._onward: Onward
         self._consumer: Any = None
-        self._timer_entry: Any = None
-        self._watched = False
-        #: Goes up with every lost connection: what was asked before must not run any more.
+        self._timer_entries: list[Any] = []
+        #: Tasks that have a breaker.
+        self._watched: frozenset[str] = frozenset()
+        self._give_slot_back: Callable[[], object] | None = None
+        #: Ticks since a message came, or a run ended.
+        self._quiet_ticks = 0
+        #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
         self._probes: dict[str, Any] = {}
 
-    def join(self, consumer: Any, tasks: Iterable[Any]) -> None:
-        """Stand before the pool of ``consumer``; once, before it starts. Where none of ``tasks`` has a
-        breaker, it is as if this was not there."""
-        self._consumer = consumer
-        self._watched = any(limits_of(task) for task in tasks)
-        if self._watched:
-            self._run = consumer.on_task_request
-            consumer.on_task_request = self._take
+    def join(self, consumer: Any, onward: Onward) -> bool:
+        """Messages have to pass this guard if any task of the app has a breaker."""
+        self._consumer, self._onward = consumer, onward
+        tasks = consumer.app.tasks.values()
+        self._watched = frozenset(str(task.name) for task in tasks if limits_of(task))
+        # Only prefork has slots; in other pools a message waits in the pool itself.
+        self._give_slot_back = getattr(consumer.controller, "_quick_release", None)
+        return bool(self._watched)
 
-    def start(self) -> None:
-        """The broker is connected."""
-        if self._watched:
-            self._timer_entry = self._consumer.timer.call_repeatedly(TICK_S, self.tick)
-            self.tick()  # what is open already should be known before messages come
-
-    def stop(self) -> None:
-        """The connection is lost or about to be closed; the broker delivers again what waits."""
-        self._connection += 1
-        if self._timer_entry is not None:
-            self._timer_entry.cancel()
-            self._timer_entry = None
-
-    def tick(self) -> None:
-        """Exchange news, and give up probes that ended without a word."""
-        try:
-            for request in list(self._probes.values()):
-                if request not in state.reserved_requests:
-                    self._end(request, None)
-            self._board.tick()
-        except Exception:
-            logger.exception("celery_dlq's breaker failed")
-
-    def ended(self, request: Any, verdict: Verdict | None) -> None:
-        """A run of ``request`` failed with ``verdict``; None where it says nothing about what the task
-        needs."""
-        try:
-            limits = limits_of(request.task)
-            if limits is None:
-                return
-            if request.dlq_probe is not None:
-                self._end(request, verdict)
-            elif verdict is Verdict.TRANSIENT:
-                key = key_of(request.task, request.args, request.kwargs)
-                if key is not None:
-                    self._board.failed((request.type, key), limits)
-        except Exception:
-            logger.exception("celery_dlq's breaker failed")
-
-    def status(self) -> Mapping[str, Any]:
-        """What is open, for ``celery inspect stats``."""
-        return {"circuits": self._board.status()}
-
-    def _take(self, request: Any) -> None:
-        """Stands in for the consumer's ``on_task_request``."""
+    def admits(self, request: Any) -> bool:
+        """Whether the circuit of ``request`` is closed. If it is not, the message is parked, or runs as the
+        probe. A message that came back waits until the store has said whether it was parked before."""
+        self._note_message()
         try:
             if self._may_be_parked(request):
                 self._take_back(request)
-                return
+                return False
         except Exception:
             logger.exception("celery_dlq could not tell whether %s is parked", request)
-        self._go_on(request)
+        return self._is_let_through(request)
+
+    def start(self) -> None:
+        """Called when the broker is connected."""
+        if self._watched:
+            repeat = self._consumer.timer.call_repeatedly
+            self._timer_entries = [repeat(TICK_S, self.tick), repeat(TELL_S, self._tell)]
+            self.tick()  # to know the open circuits before messages come
+
+    def stop(self) -> None:
+        """Called when the connection is lost, or about to be closed. The broker delivers the waiting messages
+        again."""
+        self._connection += 1
+        for entry in self._timer_entries:
+            entry.cancel()
+        self._timer_entries = []
+
+    def tick(self) -> None:
+        """Exchange news with the store, and give up probes that ended without a result."""
+        with _guarded():
+            for request in list(self._probes.values()):
+                if request not in state.reserved_requests:
+                    self._end(request, None)
+            if self._is_due():
+                self._board.tick()
+            self._quiet_ticks += 1
+
+    def _tell(self) -> None:
+        with _guarded():
+            self._board.tell()
+
+    def opens_with(self, task: Any, args: Any, kwargs: Any) -> bool:
+        """Whether the circuit of a message with these arguments is open, or would open if the message failed
+        with a transient failure. Called in the process that ran the body, which may be a process of the
+        pool."""
+        with _guarded():
+            limits = limits_of(task)
+            find = partial(_name_of_circuit, task, args, kwargs)
+            return limits is not None and self._board.opens_with(find, limits)
+        return False
+
+    def ended(self, request: Any, verdict: Verdict | None) -> None:
+        """Note that a run of ``request`` failed with ``verdict``; None if the failure says nothing about the
+        services that the task needs."""
+        with _guarded():
+            limits = limits_of(request.task)
+            if limits is None:
+                return
+            self._quiet_ticks = 0
+            if request.dlq_probe is not None:
+                self._end(request, verdict)
+            elif verdict is Verdict.TRANSIENT:
+                name = _name_of_circuit(request.task, request.args, request.kwargs)
+                if name is not None:
+                    self._board.failed(name, limits)
+
+    def status(self) -> Mapping[str, Any]:
+        """The circuits that are not closed, for ``celery inspect stats``."""
+        return {"circuits": self._board.status()}
+
+    def _is_due(self) -> bool:
+        """Whether this tick exchanges news."""
+        is_quiet = self._quiet_ticks >= QUIET_TICKS and not (self._probes or self._board.tasks)
+        return not is_quiet or self._quiet_ticks % IDLE_TICKS == 0
+
+    def _note_message(self) -> None:
+        was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
+        if was_quiet:
+            self.tick()  # for the messages after this one
 
     def _take_back(self, request: Any) -> None:
         name = name_of(request)
-        beginning = f"{self._wiring.hold.place}.{name.text}"
+        beginning = f"{self._wiring.app.hold.place}.{name.text}"
         self._recorder.ask(
-            lambda store: store.take_back(beginning, exact=name.exact),
+            lambda store: store.parked.take_back(beginning, exact=name.exact),
             partial(self._taken_back, request, self._connection),
         )
 
     def _may_be_parked(self, request: Any) -> bool:
-        """Whether its message came back, so that a worker may have parked it and then lost its connection
-        before it could acknowledge."""
+        """Whether the message of ``request`` came back. If so, a worker may have parked it, and lost its
+        connection before it could acknowledge the message."""
         return (
-            isinstance(request, WatchedRequest)
+            isinstance(request, DLQRequest)
             and came_back(request.message)
             and limits_of(request.task) is not None
         )
@@ -158,18 +200,37 @@ class Breaker:
                 "%s[%s] was parked, and has run; this copy is dropped", request.name, request.id
             )
             _settle(request)
-        else:
-            self._go_on(request)
+        elif self._is_let_through(request):
+            self._onward(request)
 
-    def _go_on(self, request: Any) -> None:
-        if request.type not in self._board.tasks or not self._diverts(request):
-            self._run(request)
+    def _is_let_through(self, request: Any) -> bool:
+        if request.type in self._board.tasks and self._diverts(request):
+            return False
+        if self._give_slot_back is not None and request.type in self._watched:
+            # Celery overrides the method in a subclass for each task, but not on the instance. If a message
+            # came back, its request already has a method of its own there.
+            own = request.__dict__.get(_EXECUTE)
+            request.__dict__[_EXECUTE] = partial(self._execute, request, own)
+        return True
+
+    def _execute(self, request: Any, own: Any, pool: Any, **options: Any) -> None:
+        """Called by the worker once there is a slot for ``request`` in ``pool``."""
+        if own is None:
+            del request.__dict__[_EXECUTE]
+        else:
+            request.__dict__[_EXECUTE] = own
+        if request.type in self._board.tasks and self._diverts(request):
+            # Not called directly: it would call the next request that waits for a slot, which would call the
+            # next one, and so on.
+            self._consumer.timer.call_after(0, self._give_slot_back)
+        else:
+            request.execute_using_pool(pool, **options)
 
     def _diverts(self, request: Any) -> bool:
         try:
             known = self._circuit_of(request)
             if known is None or request.id in state.revoked or request.maybe_expire():
-                return False  # Celery drops what is revoked or expired
+                return False  # Celery drops a message that is revoked or expired
             if not self._board.seconds_until_probe(known):
                 self._ask_for_probe(request, known.circuit)
             else:
@@ -180,17 +241,17 @@ class Breaker:
         return True
 
     def _circuit_of(self, request: Any) -> Known | None:
-        if not isinstance(request, WatchedRequest) or limits_of(request.task) is None:
+        if not isinstance(request, DLQRequest) or limits_of(request.task) is None:
             return None
-        key = key_of(request.task, request.args, request.kwargs)
-        return None if key is None else self._board.find((request.type, key))
+        name = _name_of_circuit(request.task, request.args, request.kwargs)
+        return None if name is None else self._board.find(name)
 
     def _ask_for_probe(self, request: Any, circuit: Circuit) -> None:
         name, token = (circuit.task, circuit.key), uuid.uuid4().hex
-        # Until the answer is there, other messages of this worker are parked.
+        # Until the answer comes, other messages of this worker are parked.
         self._board.learn(circuit, self._recovery_s(request))
         self._recorder.ask(
-            lambda store: store.change_circuits({name: partial(probed, probe=token)}),
+            lambda store: store.circuits.change({name: partial(probed, probe=token)}),
             partial(self._answered, request, Probe(name, token), self._connection),
         )
 
@@ -203,7 +264,7 @@ class Breaker:
             logger.exception("celery_dlq could not decide about %s", request)
             runs = True
         if runs:
-            self._run(request)
+            self._onward(request)
 
     def _may_run(
         self, request: Any, probe: Probe, connection: int, changed: tuple[Circuit, ...] | None
@@ -215,7 +276,7 @@ class Breaker:
         if connection != self._connection:  # the broker delivers it again
             if is_probe:
                 self._board.end_probe(
-                    probe.name, probe.token, partial(probe_told_nothing, probe=probe.token)
+                    probe.name, probe.token, partial(probe_was_inconclusive, probe=probe.token)
                 )
             return False
         if is_probe:
@@ -230,26 +291,12 @@ class Breaker:
         request.dlq_probe = probe
         self._probes[probe.token] = request
         self._board.begin_probe(probe.name, probe.token)
-        # Celery shadows on_success with a subclass made per task; it sees an instance's own.
-        request.__dict__["on_success"] = partial(self._on_success, request, request.on_success)
+        watch_end(request, partial(self._on_end, request))
 
-    def _on_success(
-        self,
-        request: Any,
-        succeed: Callable[..., object],
-        result: tuple[Any, Any, Any],
-        **kwargs: Any,
-    ) -> None:
-        request.__dict__.pop("on_success", None)  # it refers to itself
+    def _on_end(self, request: Any, result: tuple[Any, Any, Any]) -> None:
         if not result[0]:
-            self._guarded_end(request)
-        succeed(result, **kwargs)
-
-    def _guarded_end(self, request: Any) -> None:
-        try:
-            self._end(request, None, succeeded=True)
-        except Exception:
-            logger.exception("celery_dlq's breaker failed")
+            with _guarded():
+                self._end(request, None, succeeded=True)
 
     def _end(self, request: Any, verdict: Verdict | None, *, succeeded: bool = False) -> None:
         probe, request.dlq_probe = request.dlq_probe, None
@@ -260,23 +307,23 @@ class Breaker:
         if verdict is Verdict.TRANSIENT:
             end: CircuitChange = partial(probe_failed, probe=probe.token, limits=limits)
         elif succeeded or verdict is Verdict.TERMINAL:
-            # Also a failure that is the task's own: what it needs was there to say no.
+            # The task may have failed for a reason of its own, but the service works: it has answered.
             end = partial(probe_succeeded, probe=probe.token)
         else:
-            end = partial(probe_told_nothing, probe=probe.token)
+            end = partial(probe_was_inconclusive, probe=probe.token)
         self._board.end_probe(probe.name, probe.token, end)
 
     def _park(self, request: Any, known: Known) -> None:
         due_at = datetime.now(timezone.utc) + timedelta(seconds=self._wait_s(request, known))
-        letter = held_letter(request, known.circuit, due_at, self._wiring)
+        letter = letter_of_open_circuit(request, known.circuit, due_at, self._wiring.app)
         then = partial(self._parked, request, letter, known.circuit.name, self._connection)
         self._wiring.record(letter, then, urgent=True)
 
     def _parked(self, request: Any, letter: DeadLetter, circuit: str, connection: int) -> None:
         if connection != self._connection:
-            # The broker delivers it again, and that one runs.
+            # The broker delivers the message again, and that delivery runs.
             self._recorder.ask(
-                lambda store: store.accept_releases([(letter.parking, NO_COPY)]), lambda _: None
+                lambda store: store.parked.accept([(letter.parking, NO_COPY)]), lambda _: None
             )
             return
         logger.info(
@@ -285,7 +332,8 @@ class Breaker:
         _settle(request)
 
     def _wait_s(self, request: Any, known: Known) -> float:
-        """Until a probe may run, and a part of the recovery time, so that they do not all come at once."""
+        """Seconds until a probe may run, and a random part of the recovery time, so that the messages do not
+        all come at the same moment."""
         recovery_s = self._recovery_s(request)
         is_open = known.circuit.state is CircuitState.OPEN
         until_probe_s = self._board.seconds_until_probe(known) if is_open else recovery_s
@@ -295,7 +343,21 @@ class Breaker:
         return float(request.task.dlq_breaker_recovery)
 
 
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """Log an error of the breaker, which must not keep a message from running, or from being settled."""
+    try:
+        yield
+    except Exception:
+        logger.exception("celery_dlq's breaker failed")
+
+
+def _name_of_circuit(task: Any, args: Any, kwargs: Any) -> Name | None:
+    key = key_of(task, args, kwargs)
+    return None if key is None else (str(task.name), key)
+
+
 def _settle(request: Any) -> None:
-    """It does not run here any more."""
+    """Settle the message of ``request``, which does not run here."""
     request.acknowledge()
     state.task_ready(request)

@@ -1,4 +1,5 @@
-"""Which circuit a message belongs to: the task's, or that of one key, such as a customer or a host."""
+"""Finds the circuit that a message belongs to: the task's, or that of one key, such as a customer or a
+host."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import inspect
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.classify import foreign
+from celery_dlq.classify import guarded
 from celery_dlq.errors import SettingsError
-from celery_dlq.redact import safe_message, safe_text
+from celery_dlq.redact import hide_known, safe_message, safe_text
+from celery_dlq.worker.wiring import CapturedTask
 
 logger = get_logger(__name__)
 
@@ -25,17 +27,10 @@ _OPTION = "dlq_breaker_key"
 _signature = lru_cache(maxsize=256)(inspect.signature)
 
 
-class KeyedTask(Protocol):
-    """What bears on the key of a message."""
-
-    name: Any
-    run: Callable[..., Any]
-
-
-def check_key(task: KeyedTask | type[KeyedTask]) -> None:
+def check_key(task: CapturedTask | type[CapturedTask]) -> None:
     """Check the option ``dlq_breaker_key`` of ``task``.
 
-    :raises SettingsError: it is no format and cannot be called.
+    :raises SettingsError: it is neither a format nor callable.
     """
     given = _given(task)
     if given is None or callable(given):
@@ -50,23 +45,24 @@ def check_key(task: KeyedTask | type[KeyedTask]) -> None:
         raise SettingsError(f"Task {task.name}: {_OPTION} = {given!r}: {error}.") from None
 
 
-def key_of(task: KeyedTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """The key of a message with these arguments: empty where the task has one circuit for all; None where
-    this message belongs to none, since the option says so or fails."""
+def key_of(task: CapturedTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """The key of a message with these arguments: empty if the task has one circuit for all; None if this
+    message belongs to no circuit, because the option says so or fails."""
     given = _given(task)
     if given is None:
         return ""
     if isinstance(given, str):
         key, error = _answer(partial(_formatted, task, given), args, kwargs)
     else:
-        foreign.begin()
+        guarded.begin()
         find = partial(_answer, given, args, kwargs)
-        key, error = foreign.bounded(find, task, _OPTION) or (
+        key, error = guarded.bounded(find, task, _OPTION) or (
             None,
             TimeoutError("it took too long"),
         )
     if error is not None:
-        logger.error("%s of %s failed: %s", _OPTION, task.name, safe_message(error))
+        why = hide_known(safe_message(error))
+        logger.error("%s of %s failed: %s", _OPTION, task.name, why)
     return key
 
 
@@ -86,7 +82,7 @@ def _answer(
         return None, error
 
 
-def _formatted(task: KeyedTask, form: str, /, *args: Any, **kwargs: Any) -> str:
+def _formatted(task: CapturedTask, form: str, /, *args: Any, **kwargs: Any) -> str:
     bound = _signature(task.run).bind(*args, **kwargs)
     bound.apply_defaults()
     return form.format(*bound.args, **{**bound.arguments, **kwargs})

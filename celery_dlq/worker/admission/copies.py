@@ -1,10 +1,11 @@
-"""Of several copies of one message, one runs: the store says which.
+"""A guard against copies: only one of several copies of a message runs, and the store decides which.
 
-A redrive or a release that was killed between publication and mark is repeated, since nobody knows
-whether its message is out. So a message that may be one of several is asked about when it comes. It
-waits for the answer without a slot of the pool: what comes with it is asked about in the same call.
+A redrive or a release that was killed after publishing a message and before marking it as sent is repeated,
+because it is unknown whether the message was sent. So the store is asked about each message that may be one
+of several copies. The message waits for the answer without a slot of the pool; messages that come together
+share one call.
 
-What the broker delivers again is no other copy, and may run again.
+A message that the broker delivers again is the same copy, and may run again.
 """
 
 from __future__ import annotations
@@ -12,46 +13,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.headers import COPY_HEADER, RELEASE_HEADER, release_of, sending_of
-from celery_dlq.store.base import Store
+from celery_dlq.model.headers import (
+    COPY_HEADER,
+    RELEASE_HEADER,
+    attempt_number,
+    release_of,
+    sending_of,
+)
+from celery_dlq.worker.admission.pipeline import Guard, Onward
 from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.recording.recorder import Recorder
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 logger = get_logger(__name__)
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 #: How often the store is asked before a message runs without an answer, and the seconds between.
 ACCEPT_TRIES, ACCEPT_PAUSE_S = 12, 5.0
 
 
-class Asks(Protocol):
-    """What puts a question to the store, and calls back where requests live."""
-
-    def ask_together(
-        self,
-        question: Callable[[Store, Sequence[K]], Sequence[T]],
-        about: K,
-        then: Callable[[T | None], object],
-    ) -> None:
-        """``then`` gets the answer; None when the store gave none in time."""
-
-
 @dataclass(frozen=True)
 class Copy:
-    """One of the messages that may stand for the same run."""
+    """One of several messages that may stand for the same run."""
 
-    #: Asks the store which of many may run.
+    #: Asks the store which of many copies may run.
     accept: Callable[[Store, Sequence[Any]], Sequence[bool]]
     key: tuple[Any, ...]
-    #: What was done with it that may have been done twice.
+    #: The action that may have been repeated, for the log.
     was: str
-    #: Why it is dropped when it may not run.
+    #: Why it is dropped if another copy runs, for the log.
     why_not: str
 
 
@@ -59,42 +55,47 @@ class Copy:
 class _Arrival:
     request: Any
     copy: Copy
-    #: The connection that the message came by.
+    #: The connection on which the message came.
     connection: int
+    run: Onward
 
 
-class Copies:
-    """Stands between a worker's consumer and its pool, and lets one copy of each message in."""
+class Copies(Guard):
+    """Lets one copy of each message pass, and drops the others."""
 
-    def __init__(self, recorder: Asks) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        #: Goes up with every lost connection: what came before must not run any more.
+        #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
         self._consumer: Any = None
-        self._run: Callable[[Any], object]
+        self._onward: Onward
 
-    def join(self, consumer: Any) -> None:
-        """Stand before the pool of ``consumer``; once, before it starts."""
-        self._consumer, self._run = consumer, consumer.on_task_request
-        consumer.on_task_request = self._take
+    def join(self, consumer: Any, onward: Onward) -> bool:
+        """Every message has to pass this guard, because any message may be a copy."""
+        self._consumer, self._onward = consumer, onward
+        return True
+
+    def admits(self, request: Any) -> bool:
+        """Whether ``request`` is the only copy. If that is unknown, it waits for the store's answer."""
+        headers = request._message.headers
+        # All other messages pay for these two lookups only.
+        if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
+            return True
+        return not self.asks(request, self._onward)
 
     def stop(self) -> None:
-        """The connection is lost, or the worker shuts down: what is asked about goes back to the
-        broker."""
+        """Called when the connection is lost, or the worker shuts down. Messages that wait for an answer go
+        back to the broker."""
         self._connection += 1
 
-    def _take(self, request: Any) -> None:
-        """Stands in for the consumer's ``on_task_request``."""
-        headers = request._message.headers
-        # Any other message pays for these two looks.
-        if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
-            self._run(request)
-            return
+    def asks(self, request: Any, run: Onward) -> bool:
+        """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
+        has said that this copy runs."""
         copy = _copy_of(request)
         if copy is None:
-            self._run(request)
-        else:
-            self._ask(_Arrival(request, copy, self._connection), ACCEPT_TRIES)
+            return False
+        self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
+        return True
 
     def _ask(self, arrival: _Arrival, tries: int) -> None:
         def answered(accepted: bool | None) -> None:
@@ -106,17 +107,18 @@ class Copies:
             elif accepted is False:
                 _drop(arrival)
             else:
-                self._let_in(arrival, sure=bool(accepted))
+                _let_in(arrival, sure=bool(accepted))
 
         self._recorder.ask_together(arrival.copy.accept, arrival.copy.key, answered)
 
-    def _let_in(self, arrival: _Arrival, *, sure: bool) -> None:
-        request, copy = arrival.request, arrival.copy
-        if not sure:
-            logger.warning(
-                "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
-            )
-        self._run(request)
+
+def _let_in(arrival: _Arrival, *, sure: bool) -> None:
+    request, copy = arrival.request, arrival.copy
+    if not sure:
+        logger.warning(
+            "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
+        )
+    arrival.run(request)
 
 
 def _drop(arrival: _Arrival) -> None:
@@ -132,28 +134,29 @@ def _copy_of(request: Any) -> Copy | None:
     try:
         return copy_of(request)
     except Exception:
-        logger.exception("celery_dlq could not tell what %s is a copy of", request)
+        logger.exception("celery_dlq could not tell whether %s is a copy", request)
         return None
 
 
 def copy_of(request: Any) -> Copy | None:
-    """What a worker's ``request`` may be one of several copies of; None when it is not. A retry of a
-    redriven message is not: the message that it retries was let in."""
+    """The copy that ``request``, a worker's, stands for, if it may be one of several; otherwise None. The
+    store is not asked about a retry of a redriven message, because the message that it retries was
+    admitted."""
     headers = request.message.headers
     release = release_of(headers)
     if release is not None:
         return Copy(_accept_releases, release, was="parked", why_not="was released twice")
     sending = sending_of(headers)
-    if sending is None or headers.get("retries"):
+    if sending is None or attempt_number(headers) > 1:
         return None
-    why_not = f"was sent twice by its redrive {sending[0]}, or redriven anew"
+    why_not = f"was sent twice by its redrive {sending[0]}, or redriven again"
     key = (letter_id(request.message, request.id), *sending)
     return Copy(_accept_sendings, key, was="redriven", why_not=why_not)
 
 
 def _accept_releases(store: Store, keys: Sequence[tuple[str, int]]) -> Sequence[bool]:
-    return store.accept_releases(keys)
+    return store.parked.accept(keys)
 
 
 def _accept_sendings(store: Store, keys: Sequence[tuple[str, int, str]]) -> Sequence[bool]:
-    return store.accept_sendings(keys)
+    return store.sendings.accept(keys)

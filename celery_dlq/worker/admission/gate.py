@@ -1,4 +1,4 @@
-"""Between the consumer and the pool: requests that would only become letters wait here, unacknowledged."""
+"""A guard that holds messages back while running them would only make dead letters."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.letter import DeadLetter, Outcome
-from celery_dlq.states import Reason
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.states import Reason
 from celery_dlq.worker.admission.brake import Brake, Braked, Released
-from celery_dlq.worker.request import DLQRequest
+from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
+from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.run_end import reported
 
 logger = get_logger(__name__)
 
-#: Seconds between looks at what waits.
+#: Seconds between looks at the held messages.
 TICK_S = 0.25
 #: Bytes of held messages beyond which the prefetch limit is raised no further.
 HELD_BYTES = 64 * 1024 * 1024
 
-#: Deaths that say something about the task as it is deployed. Of the others the task did not run.
-_OF_A_RUN = frozenset(
+#: Deaths that say something about the task as it is deployed. With the other reasons, the task did not run.
+OF_A_RUN = frozenset(
     {Reason.TERMINAL, Reason.EXHAUSTED, Reason.BUDGET, Reason.TIMEOUT, Reason.POISON, Reason.REJECTED,
      Reason.UNSTORED}
 )  # fmt: skip
@@ -35,21 +37,21 @@ _OF_A_RUN = frozenset(
 class _Held:
     request: Any
     since: float
-    #: By how much the prefetch limit was raised for it.
+    #: How far the prefetch limit was raised for it.
     raised: int
     size: int
 
 
-class Gate:
-    """Holds a request back while its task is braked, or while the writer has too much to write.
+class Gate(Guard):
+    """Holds a request while its task is braked, or while too many letters wait for the writer.
 
-    A held message is unacknowledged, as one that waits for Celery's own rate limit is. So nothing is
+    A held message is unacknowledged, like one that waits for Celery's own rate limit. So nothing is
     lost or doubled: a warm shutdown, a lost connection or a crash gives it back to the broker.
 
-    :param brake: None where there is none.
-    :param is_full: whether the writer has as much as it may hold.
-    :param spare: messages of braked tasks for which the prefetch limit is raised, so that those of
-        other tasks behind them in the queue still come.
+    :param brake: None if ``dlq_brake_failures`` is 0.
+    :param is_full: whether the writer holds as many letters as it may.
+    :param spare: the prefetch limit is raised for this many messages of braked tasks, so that the messages
+        of other tasks that follow them in the queue are still delivered.
     :param hold_s: seconds after which a held message goes back to the broker.
     """
 
@@ -69,25 +71,29 @@ class Gate:
         # Without an event loop Celery runs its timers on a thread.
         self._lock = threading.Lock()
         self._consumer: Any = None
-        self._run: Callable[[Any], object]
+        self._onward: Onward
         self._timer_entry: Any = None
 
-    def join(self, consumer: Any) -> None:
-        """Stand before the pool of ``consumer``; once, before it starts."""
-        self._consumer, self._run = consumer, consumer.on_task_request
-        consumer.on_task_request = self._take
+    def join(self, consumer: Any, onward: Onward) -> bool:
+        """Every message has to pass: the writer may be full at any time."""
+        self._consumer, self._onward = consumer, onward
+        return True
+
+    def admits(self, request: Any) -> bool:
+        """Whether the task of ``request`` may run. If not, the request is held."""
+        return (self._brake is None and not self._is_full()) or not self._holds(request)
 
     def start(self) -> None:
         """The broker is connected."""
         channel = self._consumer.connection.default_channel
         visible_after_s = getattr(channel, "visibility_timeout", None)
         if visible_after_s:
-            # Some seconds of it went by before the message came here.
+            # Half of it, because some seconds had passed before the message came here.
             self._hold_at_most_s = min(self._hold_s, float(visible_after_s) / 2)
         self._timer_entry = self._consumer.timer.call_repeatedly(TICK_S, self.tick)
 
     def stop(self) -> None:
-        """The connection is lost or about to be closed; the broker delivers again what is held."""
+        """The connection is lost, or about to be closed. The broker delivers the held messages again."""
         if self._timer_entry is not None:
             self._timer_entry.cancel()
         with self._lock:
@@ -95,17 +101,13 @@ class Gate:
             self._probes.clear()
 
     def note(self, record: DeadLetter | Outcome) -> None:
-        """Something is about to be recorded."""
-        if (
-            self._brake is not None
-            and isinstance(record, DeadLetter)
-            and record.reason in _OF_A_RUN
-        ):
-            self._tell(self._brake.failed, record.task)
+        """``record`` is about to be written."""
+        if self._brake is not None and isinstance(record, DeadLetter) and record.reason in OF_A_RUN:
+            self._notify_brake(self._brake.failed, record.task)
 
     def tick(self) -> None:
-        """Let go what may go, and give back what waited too long."""
-        if self._consumer.connection is None:  # lost, and the messages are no longer ours
+        """Let go of the requests that may run, and give back those that have waited too long."""
+        if self._consumer.connection is None:  # lost: the broker delivers the messages again
             return
         try:
             self._look_after_probes()
@@ -115,24 +117,16 @@ class Gate:
             logger.exception("celery_dlq could not look after held messages")
 
     def status(self) -> Mapping[str, Any]:
-        """What is held, for ``celery inspect stats``."""
+        """The held messages, for ``celery inspect stats``."""
         braked = {} if self._brake is None else self._brake.status()
         return {"held": len(self._held), "braked": braked, "writer_full": self._is_full()}
-
-    def _take(self, request: Any) -> None:
-        """Stands in for the consumer's ``on_task_request``."""
-        if (self._brake is None and not self._is_full()) or not self._holds(request):
-            self._run(request)
 
     def _holds(self, request: Any) -> bool:
         try:
             if not isinstance(request, DLQRequest):
                 return False
             if self._brake is not None:
-                # Celery shadows on_success with a subclass made per task; it sees an instance's own.
-                request.__dict__["on_success"] = partial(
-                    self._on_success, request, request.on_success
-                )
+                watch_end(request, partial(self._on_end, request.type, self._brake))
             if self._may_run(request.type):
                 return False
             self._hold(request)
@@ -160,43 +154,35 @@ class Gate:
         before = qos.value
         return int(qos.increment_eventually() - before)
 
-    def _on_success(
-        self,
-        request: Any,
-        succeed: Callable[..., object],
-        result: tuple[Any, Any, Any],
-        **kwargs: Any,
-    ) -> None:
-        request.__dict__.pop("on_success", None)  # it refers to itself
+    def _on_end(self, task: str, brake: Brake, result: tuple[Any, Any, Any]) -> None:
         failed, einfo, _runtime = result
-        if not failed and self._brake is not None:
-            self._tell(self._brake.succeeded, request.type)
-        elif getattr(einfo, "dlq_for_error", False) and self._brake is not None:
-            self._tell(self._brake.failed, request.type)
-        succeed(result, **kwargs)
+        if not failed:
+            self._notify_brake(brake.succeeded, task)
+        elif reported(einfo).for_error:
+            self._notify_brake(brake.failed, task)
 
-    def _tell(self, hear: Callable[[str], None], task: str) -> None:
+    def _notify_brake(self, event: Callable[[str], None], task: str) -> None:
         try:
-            hear(task)
+            event(task)
         except Exception:
             logger.exception("celery_dlq's brake failed")
 
     def _look_after_probes(self) -> None:
         for task, request in list(self._probes.items()):
-            # A retry of it may be here already, under the same id.
+            # Compared by identity: its retry may be here already, under the same id.
             if request not in state.reserved_requests and self._brake is not None:
                 del self._probes[task]
                 self._brake.probe_ended(task)
 
     def _freed(self) -> list[tuple[_Held, Callable[[Any], object]]]:
-        """What is held no longer, and what is to be done with each."""
+        """The requests that are no longer held, each with the function that gets it next."""
         now, full = self._monotonic(), self._is_full()
         freed: list[tuple[_Held, Callable[[Any], object]]] = []
         kept: list[_Held] = []
         with self._lock:
             for held in self._held:
-                if not full and self._goes(held.request):
-                    freed.append((held, self._run))
+                if not full and self._may_go(held.request):
+                    freed.append((held, self._onward))
                 elif now - held.since > self._hold_at_most_s:
                     freed.append((held, _give_back))
                 else:
@@ -204,12 +190,12 @@ class Gate:
             self._held[:] = kept
         return freed
 
-    def _goes(self, request: Any) -> bool:
+    def _may_go(self, request: Any) -> bool:
         task = request.type
         if self._brake is None or not self._brake.is_on(task):
             return True
         if request.id in state.revoked or request.maybe_expire():
-            return True  # to be dropped by Celery
+            return True  # Celery drops it
         if not self._brake.take_probe(task):
             return False
         self._probes[task] = request
@@ -222,7 +208,7 @@ class Gate:
                 self._consumer.qos.decrement_eventually(held.raised)
             act(held.request)
         except Exception:
-            logger.exception("celery_dlq could not let go %s", held.request)
+            logger.exception("celery_dlq could not let go of %s", held.request)
 
 
 def _give_back(request: Any) -> None:
@@ -231,7 +217,7 @@ def _give_back(request: Any) -> None:
 
 
 def announce(change: Braked | Released) -> None:
-    """Log what the brake has done."""
+    """Log a change of the brake."""
     if isinstance(change, Released):
         logger.info(
             "brake released for %s: it has succeeded, after %.0f s (failed runs: %d, probes: %d)",

@@ -1,48 +1,31 @@
-"""A task's retry budget, in the process that runs the task: what is counted, and who has to ask."""
+"""A task's retry budget, in the process that runs the task: first runs earn it, retries spend it."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from celery.app.task import Context
 from celery.exceptions import Retry
 from celery.utils.serialization import raise_with_context
 
+from celery_dlq.classify import is_a
+from celery_dlq.model.states import Reason
 from celery_dlq.retry import RetryBudget
-from celery_dlq.states import Reason
-from celery_dlq.worker.body.ending import Refused, Tracer
+from celery_dlq.worker.body.refusal import Refused, note_refused
 from celery_dlq.worker.body.retrying import cause_of
+from celery_dlq.worker.body.tracing import Tracer
+from celery_dlq.worker.wiring import CapturedTask
 
 
-class BudgetedTask(Protocol):
-    """What bears on a task's retry budget."""
-
-    name: Any
-    MaxRetriesExceededError: type[Exception]
-    _budget: RetryBudget | None
-
-    @property
-    def max_retries(self) -> Any: ...
-
-    @property
-    def dlq_retry_budget(self) -> Any: ...
-
-    @property
-    def dlq_retry_budget_floor(self) -> Any: ...
-
-    @property
-    def _built_in(self) -> bool: ...
-
-
-def budget_of(task: BudgetedTask) -> RetryBudget | None:
-    """The budget that the options of ``task`` ask for, nothing spent; None when there is no limit."""
+def budget_of(task: CapturedTask) -> RetryBudget | None:
+    """The budget that the options of ``task`` ask for, with nothing spent; None for no limit."""
     if task.dlq_retry_budget is None or task._built_in:
         return None
     return RetryBudget(task.dlq_retry_budget, task.dlq_retry_budget_floor)
 
 
 def counted(tracer: Tracer, budget: RetryBudget | None) -> Tracer:
-    """``tracer`` (Celery's, of one task), with each first run counted; itself where nobody counts."""
+    """``tracer`` (Celery's, of one task), with each first run counted; ``tracer`` itself without a budget."""
     if budget is None:
         return tracer
 
@@ -55,22 +38,22 @@ def counted(tracer: Tracer, budget: RetryBudget | None) -> Tracer:
 
 
 def spend_on_own_retry(
-    task: BudgetedTask, request: Context, exc: Any, max_retries: int | None
+    task: CapturedTask, request: Context, exc: Any, max_retries: int | None
 ) -> None:
-    """Ask the budget about a ``retry()`` that a body calls for an error. One without an error is no
-    retry: the body looks again later whether something has come.
+    """Spend the budget on a ``retry()`` that a body calls for an error. A call without an error does not
+    count as a retry: the body only checks later whether something has arrived.
 
-    :raises BaseException: what Celery's ``retry()`` raises when the attempts are used up: ``exc``, or
-        ``MaxRetriesExceededError`` where it was not given.
+    :raises BaseException: the exception that Celery's ``retry()`` raises when the attempts are used up:
+        ``exc``, or ``MaxRetriesExceededError`` without it.
     """
     limit = task.max_retries if max_retries is None else max_retries
     if task._budget is None or (limit is not None and request.retries >= limit):
         return
-    if isinstance(cause_of(exc), Retry):
+    if is_a(cause_of(exc), Retry):
         return
     over = task._budget.spend()
     if over is not None:
         refusal = f"Can't retry {task.name}[{request.id}]: {over.why}"
-        used_up = exc if isinstance(exc, BaseException) else task.MaxRetriesExceededError(refusal)
-        request._dlq_refused = Refused(used_up, Reason.BUDGET, over.why)
+        used_up = exc if is_a(exc, BaseException) else task.MaxRetriesExceededError(refusal)
+        note_refused(request, Refused(used_up, used_up, Reason.BUDGET, over.why))
         raise_with_context(used_up)

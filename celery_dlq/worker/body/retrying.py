@@ -1,66 +1,51 @@
-"""What a task's options say about its retries: when, whether the broker can carry it, and with which
-history."""
+"""Retries as the options of a task describe them: the schedule, and the headers of the message."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 from celery.app.task import Context
 from celery.exceptions import Retry
-from celery.utils.quorum_queues import detect_quorum_queues
 
-from celery_dlq.classify import Decision, subject
-from celery_dlq.headers import (
+from celery_dlq.classify import Decision, is_a, subject
+from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
     DELIVERY_HEADERS,
     FREE_HEADER,
     RELEASE_HEADERS,
     free_runs,
 )
+from celery_dlq.model.states import Verdict
 from celery_dlq.retry import RetryPolicy
-from celery_dlq.states import Verdict
 from celery_dlq.worker.body.ending import attempt_of
-from celery_dlq.worker.body.failure import read_attempts, type_name, write_attempts
-from celery_dlq.worker.wiring import Wiring
+from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
+from celery_dlq.worker.wiring import CapturedTask
 
-#: The judgement of an attempt that ended in an explicit ``retry()``.
+#: The verdict on an attempt that ended in an explicit ``retry()``.
 ASKED_FOR = Decision(Verdict.TRANSIENT, rule="task.retry")
 
 
-class RetriedTask(Protocol):
-    """The options of a task that say how it is retried, as Celery names them."""
+@dataclass(frozen=True)
+class Judged:
+    """The verdict for which a retry is sent. A user's class may override ``retry()``, so it does not travel
+    as an argument: during the call it is an attribute of the request's Context."""
 
-    retry_kwargs: Mapping[str, Any]
-    retry_jitter: Any
-    default_retry_delay: float
-    _wiring: Wiring
-
-    @property
-    def max_retries(self) -> Any: ...
-
-    @property
-    def retry_backoff(self) -> Any: ...
-
-    @property
-    def retry_backoff_max(self) -> Any: ...
-
-    @property
-    def dlq_retry_window(self) -> Any: ...
-
-    def _declares(self, option: str) -> bool: ...
+    decision: Decision
+    #: How many runs so far used up no attempt.
+    free: int = 0
 
 
-def policy_of(task: RetriedTask) -> RetryPolicy:
+def policy_of(task: CapturedTask) -> RetryPolicy:
     """The schedule that the options of ``task`` ask for."""
-    most = task.retry_kwargs.get("max_retries")
-    most = task.max_retries if most is None else most
+    given = task.retry_kwargs.get("max_retries")
+    max_retries = task.max_retries if given is None else given
     fixed, base = fixed_delay(task), float(task.retry_backoff or 0.0)
     return RetryPolicy(
-        max_attempts=None if most is None else most + 1,
-        # Below zero Celery takes one second.
+        max_attempts=None if max_retries is None else max_retries + 1,
+        # For a base below zero, Celery uses one second.
         base=base if base >= 0.0 else 1.0,
         cap=float(task.retry_backoff_max),
         jitter=bool(task.retry_jitter),
@@ -70,7 +55,7 @@ def policy_of(task: RetriedTask) -> RetryPolicy:
     )
 
 
-def policy_for(task: RetriedTask, decision: Decision) -> RetryPolicy:
+def policy_for(task: CapturedTask, decision: Decision) -> RetryPolicy:
     """The schedule after ``decision``, whose rule may have attempts and waits of its own."""
     policy, own = policy_of(task), decision.schedule
     if own is None:
@@ -85,7 +70,7 @@ def policy_for(task: RetriedTask, decision: Decision) -> RetryPolicy:
 def free_before(request: Context, exc: BaseException, *, restart: bool) -> int:
     """How many runs before this one used up no attempt.
 
-    :param restart: whether the schedule begins anew with another type of exception than the last.
+    :param restart: whether an exception of another type than the last one restarts the schedule.
     """
     if restart and _is_new_error(request, exc):
         return int(request.retries)
@@ -97,7 +82,7 @@ def _is_new_error(request: Context, exc: BaseException) -> bool:
     return bool(attempts) and attempts[-1].exception_type != type_name(type(subject(exc)))
 
 
-def fixed_delay(task: RetriedTask) -> float | None:
+def fixed_delay(task: CapturedTask) -> float | None:
     """The constant wait that the task asks for, in seconds, as Celery reads its options; None for
     backoff."""
     countdown: float | None = task.retry_kwargs.get("countdown")
@@ -110,36 +95,32 @@ def fixed_delay(task: RetriedTask) -> float | None:
     return None
 
 
-def sendable(app: Any, delay_s: Any) -> Any:
-    """A wait that the broker can carry. On quorum queues Celery delays in the broker, in whole
-    seconds, and refuses (with the message lost) what is above zero and below one."""
-    if not isinstance(delay_s, (int, float)) or not 0.0 < delay_s < 1.0:
-        return delay_s
-    driver = app.connection_for_write().transport.driver_type
-    if not detect_quorum_queues(app, driver)[0]:
-        return delay_s
-    return float(round(delay_s))
-
-
 def cause_of(exc: Any) -> BaseException:
-    """What an explicit ``retry(exc=exc)`` is called for."""
-    return exc if isinstance(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
+    """The error that an explicit ``retry(exc=exc)`` is called for."""
+    return exc if is_a(exc, BaseException) else sys.exc_info()[1] or Retry("retried")
+
+
+def judged_for(request: Context) -> Judged | None:
+    """Take the verdict for which :mod:`celery_dlq.worker.body.answer` retries ``request``; None if the body
+    calls ``retry()`` itself."""
+    # The headers of a message are attributes of its Context, whatever their names are.
+    judged: object = vars(request).pop("_dlq_judged", None)
+    return judged if isinstance(judged, Judged) else None
 
 
 def headers_of_retry(
-    request: Context, exc: Any, countdown: Any, options: Mapping[str, Any]
+    request: Context, exc: Any, countdown: Any, options: Mapping[str, Any], judged: Judged
 ) -> dict[str, Any]:
     """The message headers of a retry: those of the user, and the attempts so far."""
-    decision = vars(request).pop("_dlq_decision", None) or ASKED_FOR
     delay_s = float(countdown) if isinstance(countdown, (int, float)) else None
-    attempt = attempt_of(request, cause_of(exc), decision.explanation(), delay_s)
+    attempt = attempt_of(request, cause_of(exc), judged.decision.explanation(), delay_s)
     attempts = (*read_attempts(request.headers), attempt)
     kept = {
         name: value
         for name, value in {**(request.headers or {}), **(options.get("headers") or {})}.items()
         if not name.startswith((*DELIVERY_HEADERS, *RELEASE_HEADERS))
     }
-    free = vars(request).pop("_dlq_free", None) or free_runs(request.headers)
+    free = judged.free or free_runs(request.headers)
     return {
         **kept,
         ATTEMPTS_HEADER: write_attempts(attempts),

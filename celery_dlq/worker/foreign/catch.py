@@ -1,7 +1,7 @@
-"""Messages that never become a request of a task: unknown, undecodable, or no task at all.
+"""Catches messages that never become a request: their task is unknown, or they are malformed or undecodable.
 
-Celery acknowledges or rejects them on the way, or dies of them. Here each is recorded first; Celery's
-own handling goes on when its letter is safe.
+Celery acknowledges or rejects them, or ends with an error. Here each is recorded first; Celery's own handling
+goes on when the letter is safe.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
 from kombu.exceptions import ContentDisallowed
 
-from celery_dlq.headers import RAW_HEADERS_HEADER, redrive_of
-from celery_dlq.letter import Attempt, DeadLetter, Explanation, Failure
+from celery_dlq.errors import PoolFailed
+from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
+from celery_dlq.model.letter import Attempt, DeadLetter, Failure
+from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
-from celery_dlq.states import Reason, Verdict
-from celery_dlq.worker.body.failure import read_attempts, traceback_text, type_name
-from celery_dlq.worker.foreign.malformed import malformation
+from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
 from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.snapshot import envelope
-from celery_dlq.worker.wiring import Wiring
+from celery_dlq.worker.recording.snapshot import envelope
+from celery_dlq.worker.request.handover import RULE, end_unrun
+from celery_dlq.worker.request.malformed import malformation, refusal
+from celery_dlq.worker.wiring import ConsumerWiring
 
 logger = get_logger(__name__)
 
@@ -35,22 +37,22 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class _Defect:
-    """Why a message is no request."""
+    """Why a message does not become a request."""
 
     reason: Reason
-    #: What stands in the place of a classifier's rule.
+    #: Takes the place of a classifier's rule.
     rule: str
     error: Exception
 
 
 class Foreign:
-    """Stands between a consumer and its own handling of such messages."""
+    """Records such messages before their consumer handles them."""
 
-    def __init__(self, consumer: Any, wiring: Wiring) -> None:
-        self._consumer, self._wiring = consumer, wiring
+    def __init__(self, consumer: Any, capture: ConsumerWiring) -> None:
+        self._consumer, self._capture = consumer, capture
 
     def join(self) -> None:
-        """Take the place of the consumer's handlers; before it starts, which is when it looks at them."""
+        """Replace the consumer's handlers. Called before the consumer starts, because it reads them then."""
         consumer = self._consumer
         self._decode_error = consumer.on_decode_error
         self._unknown_task = consumer.on_unknown_task
@@ -62,6 +64,11 @@ class Foreign:
         consumer.on_unknown_message = self._on_unknown_message
         consumer.on_invalid_task = self._on_invalid_task
         consumer.create_task_handler = self._create_task_handler
+
+    def refuse(self, request: Any, error: InvalidTaskError) -> None:
+        """Record the message of ``request``, which the pool cannot take; its task is not a DLQTask."""
+        finish = partial(end_unrun, request, error, request.on_failure)
+        self._keep(request.message, lambda: _unreadable(error, RULE), error, finish)
 
     def _on_decode_error(self, message: Any, exc: Exception) -> None:
         finish = partial(self._decode_error, message, exc)
@@ -85,9 +92,11 @@ class Foreign:
         def on_task_received(message: Any) -> object:
             try:
                 return handle(message)
+            except PoolFailed:
+                raise
             except Exception as exc:
-                # Out of here it would end the worker, and the next one to get the message; on Redis,
-                # a KeyError counts as a lost connection, again and again.
+                # If this were raised, it would end the worker, and then the next one that gets the message.
+                # On Redis, a KeyError counts as a lost connection each time.
                 if not self._is_its_own_fault(message, exc):
                     raise
                 return None
@@ -95,15 +104,16 @@ class Foreign:
         return on_task_received
 
     def _is_its_own_fault(self, message: Any, exc: Exception) -> bool:
-        """Whether ``exc`` came of what the message is; then its letter is on the way."""
+        """Whether the message itself caused ``exc``. If so, its letter is being recorded."""
         if message.acknowledged:
             return False
-        why = self._guarded(message, lambda: malformation(message))
+        app = self._consumer.app
+        why = self._guarded(message, lambda: malformation(message) or refusal(message, app))
         if why is None:
             return False
         invalid = InvalidTaskError(why)
         invalid.__cause__ = exc
-        # As Celery does with the messages that it finds invalid by itself.
+        # As Celery does with messages that it finds invalid itself.
         finish = partial(self._invalid_task, None, message, invalid)
         return self._is_kept(message, lambda: _unreadable(invalid, "message.invalid"), exc, finish)
 
@@ -114,7 +124,8 @@ class Foreign:
         exc: Exception | None,
         finish: Callable[[], object],
     ) -> None:
-        """Record the letter of ``message``, then ``finish``; that at once when there can be no letter."""
+        """Record the letter of ``message``, then call ``finish``; call it at once if no letter can be
+        made."""
         if not self._is_kept(message, describe, exc, finish):
             finish()
 
@@ -128,11 +139,11 @@ class Foreign:
         letter = self._guarded(message, lambda: self._letter(message, describe()))
         if letter is None:
             return False
-        self._wiring.record(letter, partial(self._finish, message, exc, finish), urgent=True)
+        self._capture.record(letter, partial(self._finish, message, exc, finish), urgent=True)
         return True
 
     def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:
-        """Let Celery go on; a message that it cannot get rid of must not come back."""
+        """Let Celery go on. If it cannot settle the message, the message must not come back."""
         try:
             _while_handling(exc, finish)
         except Exception as error:
@@ -149,7 +160,7 @@ class Foreign:
         try:
             return make()
         except Exception:
-            # Celery's own handling must go on whatever happens here.
+            # Celery's own handling must go on in any case.
             logger.critical(
                 "celery_dlq could not make a dead letter of a foreign message; body=%r headers=%r",
                 getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
@@ -163,7 +174,7 @@ class Foreign:
             envelope(message, self._consumer.app),
             contents,
             self._failure(message, contents, defect),
-            self._wiring,
+            self._capture.app,
         )
 
     def _failure(self, message: Any, contents: Contents, defect: _Defect) -> Failure:
@@ -178,17 +189,9 @@ class Foreign:
             worker=self._consumer.hostname or "",
             pid=os.getpid(),
         )
-        return Failure(
-            reason=defect.reason,
-            explanation=Explanation(verdict=Verdict.TERMINAL, rule=defect.rule),
-            exception_type=last.exception_type,
-            message=last.message,
-            traceback=traceback_text(defect.error),
-            frames=(defect.rule,),
-            failed_at=last.failed_at,
-            attempts=(*read_attempts(message.headers), last),
-            pid=last.pid,
-        )
+        attempts = (*read_attempts(message.headers), last)
+        text = traceback_text(defect.error)
+        return failure_after(attempts, defect.reason, traceback=text, frames=(defect.rule,))
 
 
 def _unreadable(exc: Exception, rule: str) -> _Defect:
@@ -204,7 +207,7 @@ def _unknown(message: Any) -> _Defect:
 
 def _no_task(message: Any) -> _Defect:
     why = "neither headers nor body name a task"
-    if RAW_HEADERS_HEADER in message.headers:
+    if has_header(message.headers, RAW_HEADERS_HEADER):
         why = "the headers are no table"
     return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
 
@@ -217,7 +220,7 @@ def _message_of(defect: _Defect) -> str:
 
 
 def _while_handling(exc: Exception | None, finish: Callable[[], object]) -> None:
-    """Call ``finish`` as from an ``except`` clause: Celery logs the exception that is being handled."""
+    """Call ``finish`` as in an ``except`` clause: Celery logs the exception that is being handled."""
     if exc is None:
         finish()
         return

@@ -1,5 +1,5 @@
-"""A letter from a message that no request was made of: all is read from the message, as far as it can
-be read, and nothing is unpickled."""
+"""The letter of a message without a request: everything is read from the message, as far as it is readable,
+and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import Any
 
 from kombu.serialization import loads
 
-from celery_dlq.fingerprint import fingerprint
-from celery_dlq.letter import NO_TASK, DeadLetter, Envelope, Failure
+from celery_dlq.model.fingerprint import fingerprint
+from celery_dlq.model.headers import attempt_number
+from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope, Failure
 from celery_dlq.redact import safe_text
-from celery_dlq.worker.snapshot import canvas_of, text_or_none
+from celery_dlq.worker.recording.snapshot import canvas_of, text_or_none
 from celery_dlq.worker.wiring import Wiring
 
-#: Bytes of a body beyond which it is not decoded to be shown: the event loop waits meanwhile.
+#: The most bytes of a body that is decoded for display; the event loop waits while it is decoded.
 DECODE_LIMIT = 8 * 1024 * 1024
 
-#: Never one that may run code when it is read.
+#: Other content types may run code when they are read.
 _SAFE_CONTENT = "application/json"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What can be read of a message without running anything of it."""
+    """The parts of a message that can be read without running code in it."""
 
-    #: What says who the task is: the headers; in the protocol of Celery 3, the body.
+    #: Names the task: the headers; in the protocol of Celery 3, the body.
     fields: Mapping[str, Any]
     args: Any = None
     kwargs: Any = None
@@ -34,19 +35,18 @@ class Contents:
 
     @property
     def task(self) -> str:
-        """The task's name, or what stands for none."""
+        """The task's name, or a placeholder."""
         name = self.fields.get("task")
         return safe_text(name) if isinstance(name, str) and name else NO_TASK
 
     @property
     def attempt_number(self) -> int:
         """1-based; Celery's ``retries`` + 1."""
-        retries = self.fields.get("retries")
-        return (retries if type(retries) is int and retries > 0 else 0) + 1
+        return attempt_number(self.fields)
 
 
 def read_contents(message: Any) -> Contents:
-    """The contents of a message of kombu's, or of an envelope."""
+    """The contents of a kombu message, or of an envelope."""
     headers, payload = message.headers, _payload(message)
     if isinstance(payload, Mapping) and "task" in {**headers, **payload}:
         fields = headers if "task" in headers else payload
@@ -59,7 +59,7 @@ def read_contents(message: Any) -> Contents:
 def raw_letter(
     task_id: str, envelope: Envelope, contents: Contents, failure: Failure, wiring: Wiring
 ) -> DeadLetter:
-    """The letter of a message that ended as ``failure`` says."""
+    """The letter of a message that died of ``failure``."""
     fields, display = contents.fields, wiring.redactor.display
     kind, text = failure.exception_type, failure.message
     return DeadLetter(
@@ -90,7 +90,7 @@ def raw_letter(
 
 
 def _payload(message: Any) -> Any:
-    """The decoded body; None where decoding it might fail, run code, or take long."""
+    """The decoded body; None if decoding might fail, run code, or take long."""
     if message.content_type != _SAFE_CONTENT or len(message.body or b"") > DECODE_LIMIT:
         return None
     encoding = message.content_encoding

@@ -1,4 +1,4 @@
-"""Between the requests and the writer: what follows a stored record runs where Celery expects it."""
+"""Passes records from requests to the writer, and calls back in the thread where Celery expects it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery.utils.log import get_logger
 
 from celery_dlq.spool import Record
-from celery_dlq.store.base import Store
-from celery_dlq.worker.recording.writer import HELD_QUIET_S, QUIET_S, Writer
+from celery_dlq.worker.recording.inbox import HELD_QUIET_S, QUIET_S
+from celery_dlq.worker.recording.writer import Writer
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 logger = get_logger(__name__)
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-#: Seconds after which a record that must be safe now goes to the spool, whatever holds the writer up.
+#: Seconds after which a record that must be safe now goes to the spool, if the writer is held up.
 NOW_S = 10.0
 
 
 class Recorder:
-    """Records, and calls back: in the event loop where the caller is its thread, else by waiting.
+    """Records, and calls back: in the event loop if the caller runs in its thread; otherwise the caller
+    waits.
 
-    Broker channels are not thread-safe, so acknowledging from the writer's thread is no option; and
-    waiting in the event loop would put one commit between any two messages.
+    Broker channels are not thread-safe, so the writer's thread cannot acknowledge. If the event loop waited
+    instead, there would be one commit between any two messages.
     """
 
     def __init__(self, writer: Writer, spool: Callable[[Record], object]) -> None:
@@ -42,7 +46,7 @@ class Recorder:
     def record(self, what: Record, then: Callable[[], object], *, urgent: bool = False) -> None:
         """Make ``what`` durable, then call ``then``.
 
-        :param urgent: the message keeps another one from being delivered until then.
+        :param urgent: whether the message keeps another one from being delivered until then.
         """
         if threading.get_ident() == self._loop_thread:
             quiet_s = HELD_QUIET_S if urgent else QUIET_S
@@ -54,8 +58,8 @@ class Recorder:
         then()
 
     def record_now(self, what: Record) -> None:
-        """Make ``what`` durable before returning. For signal handlers: the code that the signal has
-        interrupted may hold a lock of the writer's, so another thread takes it there."""
+        """Make ``what`` durable before returning. For signal handlers: the interrupted code may hold a lock
+        of the writer's, so another thread hands the record to the writer."""
         stored = threading.Event()
         threading.Thread(
             target=self._writer.submit,
@@ -67,8 +71,8 @@ class Recorder:
             self._spool(what)
 
     def ask(self, question: Callable[[Store], T], then: Callable[[T | None], object]) -> None:
-        """Put ``question`` to the store, then call ``then`` with the answer: None when the store gave
-        none. What was recorded before is stored, or spooled, by then."""
+        """Put ``question`` to the store, then call ``then`` with the answer; None if the store did not
+        answer. Earlier records are stored, or spooled, by then."""
         self._ask(partial(self._writer.ask, question), then)
 
     def ask_together(
@@ -77,8 +81,8 @@ class Recorder:
         about: K,
         then: Callable[[T | None], object],
     ) -> None:
-        """Put ``question`` to the store in one call with others who put the same one: it gets all that they
-        ask about, and answers in that order. What was recorded before need not be stored."""
+        """Put ``question`` to the store in one call for all waiting questions of its kind: it gets all their
+        subjects, and answers in the same order. Earlier records need not be stored by then."""
         self._ask(partial(self._writer.ask_together, question, about), then)
 
     def _ask(
@@ -105,15 +109,15 @@ class Recorder:
         self._loop_thread = threading.get_ident()
 
     def leave_loop(self) -> None:
-        """Finish what is under way; from now on every caller waits. The loop is about to end, and
-        results that come in while the pool is joined would never be called back."""
+        """Finish the records under way; from now on every caller waits. The loop is about to end, and would
+        never call back for results that come in while the pool is joined."""
         self._loop_thread = None
         self._writer.flush()
         self._run_safe()
 
     def _hand_over(self, then: Callable[[], object]) -> None:
         self._safe.append(then)
-        if len(self._safe) == 1:  # what came before has rung
+        if len(self._safe) == 1:  # the bell has rung for those before
             self._bell.ring()
 
     def _on_bell(self) -> None:

@@ -10,7 +10,7 @@ from celery import chain, chord, group
 from matrix.mode import End, Mode, Place, Watched, done, dropped, letter
 from matrix.stage import Stage
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
 LOST_WORKER = "billiard.exceptions.WorkerLostError"
 _SENT = Callable[[Stage], Watched]
@@ -71,16 +71,16 @@ def _endings() -> Iterator[Mode]:
         "unserialisable-result", "It returns what cannot be serialised", "proj.returns_a_file",
         end=letter(Reason.UNSTORED, "kombu.exceptions.EncodeError"),
         plain="The result is FAILURE, although the task did its work.",
-        ours="A letter that says so, and that no redrive takes without being told.",
+        ours="A letter that says so; a redrive takes it only if it is named.",
     )  # fmt: skip
     yield one(
         id="unserialisable-ignored", title="The same, with `ignore_result`",
         # The message says it, too, as from the task's own delay(): Celery 5.6 takes its word over the task's.
         send=sends("proj.returns_a_file-ignored", ignore_result=True), end=done(result="PENDING"),
-        plain="Done: nobody wants the result.", ours="The same.",
+        plain="Done: no result is stored.", ours="The same.",
     )  # fmt: skip
     yield one(
-        id="wrong-arguments", title="It is called with arguments that it does not take",
+        id="wrong-arguments", title="It is called with arguments that it does not accept",
         send=sends("proj.succeed", 1, 2, 3), end=letter(Reason.TERMINAL, "TypeError"),
         plain=_FAILS, ours=_LETTER,
     )  # fmt: skip
@@ -252,8 +252,8 @@ def _hooks() -> Iterator[Mode]:
             end_before_5_7=letter(Reason.UNSTORED, "ValueError", result="SUCCESS"),
             plain="Logged; the result is SUCCESS. Before Celery 5.7 it counts as failed, although it did "
             "its work.",
-            ours="The same. Before Celery 5.7 a letter that says so, and that no redrive takes without "
-            "being told.",
+            ours="The same. Before Celery 5.7 a letter that says so; a redrive takes it only if it "
+            "is named.",
         )  # fmt: skip
     yield from both(
         "on-failure-raises", "It fails, and its `on_failure` raises, too",
@@ -267,7 +267,7 @@ def _hooks() -> Iterator[Mode]:
         send=lambda stage: stage.task("proj.succeed", link=_unpublishable(stage)),
         end=letter(Reason.UNSTORED),
         plain="The result is FAILURE, although the task did its work.",
-        ours="A letter that says so, and that no redrive takes without being told.",
+        ours="A letter that says so; a redrive takes it only if it is named.",
     )  # fmt: skip
     yield one(
         id="errback-unpublished", title="It fails; its `link_error` cannot be published",
@@ -285,8 +285,8 @@ def _canvases() -> Iterator[Mode]:
     yield one(
         id="chain-member", title="A member of a chain fails", send=_chain,
         end=letter(Reason.TERMINAL, "ValueError"),
-        plain="FAILURE for it and for all behind it, which are never sent.",
-        ours="One letter; redriven, the chain goes on.",
+        plain="FAILURE for it and for all that follow it, which are never sent.",
+        ours="One letter; after a redrive, the chain continues.",
     )  # fmt: skip
     yield one(
         id="group-member", title="A member of a group fails", send=_group,

@@ -26,7 +26,7 @@ def plays(brokers: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
 
 
 def _in_gate(scene: str, broker: str, pool: str) -> bool:
-    """What harms no worker shares one, on every broker and pool; each harm to workers is done on one."""
+    """The scene without harm is played on every broker and pool, each harm to workers on one of them."""
     return scene == "calm" or (broker, pool) == ("redis", "prefork")
 
 
@@ -36,7 +36,7 @@ def each_play(*brokers: str) -> pytest.MarkDecorator:
 
 
 def each_mode(*brokers: str) -> pytest.MarkDecorator:
-    """Parametrises by ``play`` and the ``mode`` of which it shows the end."""
+    """Parametrises by ``play``, and by the ``mode`` whose end it shows."""
     return pytest.mark.parametrize(
         ("play", "mode"),
         [

@@ -1,4 +1,4 @@
-"""What every play must show, for the test files of the brokers."""
+"""The checks of every play, for the test files of the brokers."""
 
 from __future__ import annotations
 

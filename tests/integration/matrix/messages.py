@@ -12,7 +12,7 @@ from matrix.mode import Mode, Watched, done, dropped, letter
 from matrix.stage import Stage
 from project import wait_for
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
 one = partial(Mode, scene="calm")
 
@@ -30,25 +30,25 @@ def _foreign(id_: str, title: str, kind: str, plain: str) -> Mode:
 
 
 _UNREADABLE = (
-    _foreign("bad-json", "Its body is no JSON", "no JSON", _ACKED),
-    _foreign("bad-utf8", "Its body is no UTF-8", "no UTF-8", _ACKED),
+    _foreign("bad-json", "Its body is not JSON", "no JSON", _ACKED),
+    _foreign("bad-utf8", "Its body is not UTF-8", "no UTF-8", _ACKED),
     _foreign("bad-compression", "It says that it is compressed, and is not",
              "broken compression", _ACKED),
     _foreign("content-disallowed", "Its content type is not accepted", "pickle is not accepted",
              _REJECTED),
     _foreign("content-unknown", "Its content type is not known",
-             "content type that nobody knows", _REJECTED),
+             "unknown content type", _REJECTED),
 )  # fmt: skip
 
 _MISSHAPEN = (
     _foreign("no-body", "Its body is empty", "no body", _ENDS_WORKERS),
-    _foreign("body-no-triple", "Its body is no list of three", "body of two", _ENDS_WORKERS),
+    _foreign("body-no-triple", "Its body is not a list of three", "body of two", _ENDS_WORKERS),
     _foreign("headers-without-id", "Its headers have no `id`", "no id", _ENDS_WORKERS),
-    _foreign("kwargs-no-mapping", "Its keyword arguments are a list", "kwargs are no table",
+    _foreign("kwargs-no-mapping", "Its keyword arguments are a list", "kwargs are not a table",
              "Acknowledged; reported as a success that never was."),
-    _foreign("bad-eta", "Its `eta` is no time", "bad eta", _REJECTED),
-    _foreign("bad-expires", "Its `expires` is no time", "bad expires", _REJECTED),
-    _foreign("foreign-json", "It is JSON, and no task", "JSON that is no task", _REJECTED),
+    _foreign("bad-eta", "Its `eta` is not a time", "bad eta", _REJECTED),
+    _foreign("bad-expires", "Its `expires` is not a time", "bad expires", _REJECTED),
+    _foreign("foreign-json", "It is JSON, but not a task", "JSON that is not a task", _REJECTED),
     _foreign("foreign-binary", "It is binary, and no task", "binary", _REJECTED),
     _foreign("foreign-text", "It is text, and no task", "text", _ACKED),
     replace(

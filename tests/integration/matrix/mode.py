@@ -8,7 +8,7 @@ from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
 if TYPE_CHECKING:
     from matrix.stage import Stage
@@ -36,13 +36,13 @@ class Place(str, Enum):
     DROPPED = "dropped"
     #: Gone without a trace. No extension can close this; ``docs/operations.md`` says which setting does.
     LOST = "lost"
-    #: There is no message: who called or wrote the task gets the error.
+    #: There is no message: the caller or author of the task gets the error.
     RAISED = "raised"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run left of one message."""
+    """The traces of one message after a run."""
 
     #: Reason, exception type and attempts of each of its letters.
     letters: tuple[tuple[Reason, str, int], ...] = ()
@@ -52,13 +52,13 @@ class Seen:
     runs: int = 0
     #: Its body, or what stands for it, ran to its end.
     finished: bool = False
-    #: Who called or wrote it got the error.
+    #: Its caller or author got the error.
     raised: bool = False
 
 
 @dataclass(frozen=True)
 class End:
-    """What must be left of a message. None stands for: either way."""
+    """The traces that a message must leave. None means that both values are right."""
 
     place: Place
     reason: Reason | None = None
@@ -117,7 +117,7 @@ def dropped(result: str | None = None, *, runs: int | None = 0) -> End:
 
 @dataclass(frozen=True)
 class Watched:
-    """How to find what became of a message: its task id; its kind where that is not to be relied on."""
+    """How to find the end of a message: its task id, and its kind if its id is not reliable."""
 
     task_id: str = ""
     #: The AMQP property ``type`` of a message of :mod:`foreign_messages`.
@@ -138,18 +138,18 @@ class Mode:
     ours: str
     #: The name of the scene that it is a part of (:mod:`matrix.scenes`).
     scene: str
-    #: Sends the message, and says how to find what became of it.
+    #: Sends the message, and returns how to find its end.
     send: Callable[[Stage], Watched]
     end: End
     #: Pools, brokers, or ``broker-pool`` pairs in which it comes to another end.
     other_ends: Mapping[str, End] = field(default_factory=dict)
-    #: The end before Celery 5.7, on every pool and broker, where it is another.
+    #: The end before Celery 5.7, on every pool and broker, if it is another.
     end_before_5_7: End | None = None
     pools: tuple[str, ...] = POOLS
     brokers: tuple[str, ...] = BROKERS
     #: Why not on the other pools or brokers.
     why_not: str = ""
-    #: The part that it plays in its scene, where parts differ.
+    #: The part that it plays in its scene, if parts differ.
     part: str = ""
 
     def end_on(self, broker: str, pool: str, celery: str = CELERY) -> End:
@@ -162,5 +162,5 @@ class Mode:
         return self.end
 
     def applies_to(self, broker: str, pool: str) -> bool:
-        """Whether there is such a thing there."""
+        """Whether the mode exists on that broker and pool."""
         return pool in self.pools and broker in self.brokers

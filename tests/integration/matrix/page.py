@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/ways_to_die.md`` from what runs of the matrix have seen.
+"""Writes ``docs/reference/ways_to_die.md`` from the results of runs of the matrix.
 
 ``python -m matrix.page RESULTS...``: each a directory of one Celery version's results, as
 ``CELERY_DLQ_MATRIX_RESULTS`` of that run named it.
@@ -28,18 +28,18 @@ SYMBOLS = {Place.DONE: "✓", Place.DROPPED: "∅", Place.LOST: "✗", Place.RAI
 INTRODUCTION = """\
 # Ways to die
 
-Every way in which a message can end, and where it ends. This page is made by test runs with real workers:
-`make matrix` plays each row on each broker and pool, with each version of Celery, and writes it. After each
-run the queue is empty, no worker holds a message, and there are no letters but those that the table says.
+Every way in which a message can end, and where it ends. This page is generated: `make matrix` plays
+each row with real workers, on each broker and pool, with each version of Celery, and writes the page. After
+each run the queue is empty, no worker holds a message, and there are no letters except those in the table.
 
 | symbol | meaning |
 | --- | --- |
 | ✓ | done: the task ran to its end |
 | ✉ *reason* | one open letter, with that [reason](../state_machine.md#reasons) |
-| ∅ | dropped, as it was meant: expired, revoked, ignored |
-| ! | there is no message: who called or wrote the task gets the error |
+| ∅ | dropped as intended: expired, revoked, ignored |
+| ! | there is no message: the caller or author of the task gets the error |
 | ✗ | lost; [operations](../operations.md#what-can-still-be-lost) says which setting closes it |
-| - | there is no such thing on this pool |
+| - | does not exist on this pool |
 | ? | not played yet |
 
 A cell speaks for all brokers and all versions of Celery below, or names the brokers on which it differs and

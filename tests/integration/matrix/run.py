@@ -15,13 +15,13 @@ from matrix.scenes import SCENES, SETTINGS, Play
 from matrix.stage import Stage, make_project
 from matrix.table import MODES
 
-#: What a worker says when something of ours went wrong, or Celery gave up.
+#: Log lines of a worker in which something of ours went wrong, or Celery gave up.
 ALARMS = (
     "could not make a dead letter", "neither stored nor spooled", "dead letters go to the spool",
     "could not be finished", "could not judge", "dead-letter store refused", "Unrecoverable error",
 )  # fmt: skip
 
-#: Directory for what was seen, one JSON line for each cell; nothing is written without it.
+#: The directory for the results, one JSON line for each cell; without it, nothing is written.
 RESULTS = os.environ.get("CELERY_DLQ_MATRIX_RESULTS", "")
 
 
@@ -48,7 +48,7 @@ class Theatre:
     _played: dict[tuple[str, str, str], Played | Exception] = field(default_factory=dict)
 
     def play(self, scene: str, broker: str, pool: str) -> Played:
-        """What the scene left there; it is played once, also when that fails."""
+        """The end of the scene there. It is played once, even if that fails."""
         key = scene, broker, pool
         if key not in self._played:
             try:

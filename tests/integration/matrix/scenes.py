@@ -43,12 +43,12 @@ class Play:
         return modes
 
     def seen(self) -> dict[str, Seen]:
-        """What became of each message so far."""
+        """The traces of each message so far."""
         letters = self.stage.letters()
         return {name: self.stage.seen(watched, letters) for name, watched in self.watched.items()}
 
     def wait_for_ends(self) -> None:
-        """Until each sent one has come to its end; after :data:`PATIENCE_S`, the tests tell which has not."""
+        """Wait until each message has come to its end, or :data:`PATIENCE_S`. Tests show which has not."""
         deadline = time.monotonic() + PATIENCE_S
         while not self._all_ended() and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -63,12 +63,12 @@ class Play:
         for mode in modes:
             name = f"started-{self.watched[mode.id].task_id}"
             wait_for(f"{mode.id} to be started", lambda name=name: self.stage.counted(name))
-        if self.stage.pool != "solo":  # there the parent runs the body, and answers nobody
+        if self.stage.pool != "solo":  # there the parent runs the body, and cannot answer
             wait_for("the worker's parent to know it", lambda: self._are_known(modes))
 
     def _are_known(self, modes: Sequence[Mode]) -> bool:
-        """Whether the worker's parent has heard of the bodies, and acknowledged what it acknowledges then:
-        bodies may begin before."""
+        """Whether the worker's parent knows that the bodies began, and has acknowledged the messages that it
+        acknowledges then. Bodies may begin earlier."""
         known = self.stage.project.active()
         tasks = [known.get(self.watched[mode.id].task_id) for mode in modes]
         return all(
@@ -76,12 +76,12 @@ class Play:
         )
 
     def wait_until_received(self, worker: Worker, modes: Sequence[Mode]) -> None:
-        """Until ``worker`` holds the messages of ``modes``."""
+        """Wait until ``worker`` holds the messages of ``modes``."""
         for mode in modes:
             worker.wait_to_say(f"[{self.watched[mode.id].task_id}] received")
 
     def wait_until_held(self, worker: Worker, modes: Sequence[Mode]) -> None:
-        """Until the messages of ``modes``, which are for later, are where they wait."""
+        """Wait until the messages of ``modes``, which have an ETA, are where they wait for it."""
         if self.stage.broker != "quorum":  # there the broker itself holds them
             self.wait_until_received(worker, modes)
 
@@ -95,7 +95,7 @@ class Play:
 
 
 def calm(play: Play) -> None:
-    """Messages are on the queue; a worker comes and works them off."""
+    """Messages are on the queue; a worker comes and runs them."""
     play.send("")
     with play.stage.worker():
         play.send("live")
@@ -156,7 +156,7 @@ def container_stopped(play: Play) -> None:
 
 def _let_the_loop_turn(stage: Stage) -> None:
     if stage.pool == "gevent" and minor(CELERY) < (5, 7):
-        # There what is acknowledged is sent when the loop turns: with its next event, for which it waits
+        # There, acknowledgements are sent when the loop turns: with its next event, for which it waits
         # two seconds at most.
         time.sleep(2.5)
 
@@ -173,7 +173,7 @@ def warm_shutdown(play: Play) -> None:
 
 
 def cold_shutdown(play: Play) -> None:
-    """SIGQUIT: running tasks are cancelled, where the pool can do that."""
+    """SIGQUIT: running tasks are cancelled, if the pool can do that."""
     _interrupted(play, partial(_stop_cold, play.stage))
 
 
@@ -200,7 +200,7 @@ def connection_lost(play: Play) -> None:
     stage.project.environ["PROJ_BROKER"] = through.geturl()
     try:
         for running, last in play.rounds():
-            # What was delivered again may still run when the worker is told to end.
+            # A message that was delivered again may still run when the worker has to end.
             with contextlib.ExitStack() as until_it_has_ended, stage.worker() as worker:
                 if last:
                     play.wait_until_held(worker, play.send("eta"))

@@ -1,4 +1,4 @@
-"""Where a scene plays: one project on one broker and pool, what is sent on it, and what is left of it."""
+"""Where a scene plays: one project on one broker and pool, the messages sent on it, and their traces."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from foreign_messages import MESSAGES, publish
 from matrix.mode import Seen, Watched
 from project import Project, wait_for
 from queues import redis_options
+from support.processes import kill_with_its_pool
 
 from celery_dlq import DeadLetter, Filter
 
@@ -67,13 +68,13 @@ class Stage:
         return Watched(MESSAGES[kind].task_id or "", kind)
 
     def declare_queue(self) -> None:
-        """RabbitMQ drops what is sent to a queue that nobody has declared."""
+        """RabbitMQ drops messages to a queue that was not declared."""
         with self.project.app.connection_for_write() as connection:
             self.project.app.amqp.queues[self.project.queue](connection).declare()
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Meanwhile, tasks that block go on."""
+        """Within this block, tasks that block continue."""
         release = self.directory / "release"
         release.touch()
         yield
@@ -99,7 +100,7 @@ class Stage:
         return self.workers[-1]
 
     def revoke(self, task_id: str) -> None:
-        """Tell the worker until it has heard: on Redis it misses what is said before it listens."""
+        """Revoke until the worker has heard it: on Redis, it misses commands from before it listens."""
         worker = self.workers[-1]
 
         def heard() -> bool:
@@ -114,14 +115,14 @@ class Stage:
     def letters(self) -> list[DeadLetter]:
         found, after = [], None
         while True:
-            page = self.project.dlq.store.find(Filter(), limit=500, after=after)
+            page = self.project.dlq.store.letters.find(Filter(), limit=500, after=after)
             found += page.letters
             after = page.next
             if after is None:
                 return found
 
     def seen(self, watched: Watched, letters: list[DeadLetter]) -> Seen:
-        """What became of one message so far."""
+        """The traces of one message so far."""
         its = [letter for letter in letters if self._is_of(letter, watched)]
         result = self._result(watched.task_id)
         return Seen(
@@ -155,7 +156,7 @@ class Stage:
         return str(self.project.app.backend.get_task_meta(task_id, cache=False)["status"])
 
     def waiting(self) -> int:
-        """Messages on the queue, and such as are with a worker."""
+        """Messages on the queue or with a worker."""
         with self.project.app.connection_for_write() as connection:
             channel = connection.default_channel
             if self.broker != "redis":
@@ -169,7 +170,10 @@ class Stage:
         passes at once. RabbitMQ does so as soon as the connection is gone."""
         if self.broker != "redis":
             return
-        options = {**redis_options(self.project.queue), "visibility_timeout": 0}
+        own = redis_options(self.project.queue)
+        # A worker holds the lock while it looks for such messages, and leaves it behind if it is killed then.
+        own["unacked_mutex_key"] += "-of-the-test"
+        options = {**own, "visibility_timeout": 0}
         with self.project.app.connection_for_write(transport_options=options) as connection:
             connection.default_channel.qos.restore_visible(num=1_000, interval=1)
 
@@ -191,8 +195,7 @@ class Worker:
 
     def kill(self) -> None:
         """As the kernel does, without notice."""
-        self.process.kill()
-        self.process.wait()
+        kill_with_its_pool(self.process)
 
     def stop_warm(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -9,9 +9,9 @@ from typing import Any
 from matrix.bodies import LOST_WORKER, sends
 from matrix.mode import CAN_CANCEL, POOLS, End, Mode, Place, done, letter
 
-from celery_dlq.states import Reason
+from celery_dlq.model.states import Reason
 
-#: Seconds from now for which messages are meant that wait for their time.
+#: Seconds until the time of a message with an ETA.
 _LATER_S = 4
 
 _LOST = End(Place.LOST, runs=1, result="PENDING")
@@ -26,11 +26,11 @@ _RETURNED = {
     "ours": "The same; no letter.",
 }
 
-_NO_CANCEL = "Threads and solo cannot end a task: on threads it goes on, on solo it fails."
+_NO_CANCEL = "Threads and solo cannot end a task: on threads it continues, on solo it fails."
 
 
 def _held(scene: str, title: str, **words: Any) -> Iterator[Mode]:
-    """What the worker has taken, and not begun."""
+    """Messages that the worker has taken and not begun."""
     for late in ("", "-late"):
         yield Mode(
             id=f"{scene}-prefetched{late}".replace("_", "-"), scene=scene, part="prefetched",
@@ -63,7 +63,7 @@ def _killed() -> Iterator[Mode]:
         yield _running(
             scene, title, "", _LOST, other_ends=_NOT_LOST_ON_SOLO,
             plain="Lost: it was acknowledged before it ran. Solo acknowledges after it, whatever is set.",
-            ours="The same: nobody is left to tell. `acks_late` closes it.",
+            ours="The same: no process is left to report it. `acks_late` closes it.",
         )  # fmt: skip
         yield _running(scene, title, "-late", done(runs=2), **_BACK)
         yield from _held(scene, title, **_BACK)
@@ -133,7 +133,7 @@ def _connections() -> Iterator[Mode]:
     yield replace(eta, end=done(runs=None))
 
 
-# There Celery's Redis backend subscribes to the result of what is sent, a retry too, before it is sent.
+# There, Celery's Redis backend subscribes to the result of a message, a retry too, before it is sent.
 _NO_RETRY = "On gevent Celery cannot send a retry then: a letter at once, which says so."
 
 
@@ -146,9 +146,9 @@ def _backend() -> Iterator[Mode]:
     }
     for id_, what, task, end, ours in (
         ("success", "a task that succeeds", "proj.succeed",
-         letter(Reason.UNSTORED), "A letter that says so, and that no redrive takes without being told."),
+         letter(Reason.UNSTORED), "A letter that says so; a redrive takes it only if it is named."),
         ("success-late", "a task that succeeds, acknowledged late", "proj.succeed-late",
-         letter(Reason.UNSTORED), "A letter that says so, and that no redrive takes without being told."),
+         letter(Reason.UNSTORED), "A letter that says so; a redrive takes it only if it is named."),
         ("exception", "a task that raises", "proj.terminal",
          letter(Reason.TERMINAL, "ValueError"), "A letter with the task's own error."),
         ("exception-late", "a task that raises, acknowledged late", "proj.terminal-late",

@@ -26,21 +26,15 @@ import zipfile
 import zlib
 from contextlib import closing
 from http.cookies import SimpleCookie
-from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
-from judged import judge, raised
+from support.libraries import library
+from support.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 
 DATA, INVALID, KEYS, TOKEN = "data.format", "data.invalid", "crypto.error", "token.invalid"
-
-
-def library(name):
-    """The module ``name``; the test is skipped without it."""
-    pytest.importorskip(name.partition(".")[0])
-    return import_module(name)
 
 
 class Parser(argparse.ArgumentParser):
@@ -256,7 +250,7 @@ def test_errors_below_pythons_own(name):
     assert rule in {"python.error", DATA, INVALID}
 
 
-def test_the_number_of_a_parsers_error_is_no_http_status():
+def test_the_number_of_a_parsers_error_is_not_an_http_status():
     # libxml2 numbers its errors; 503 and 504 are among them.
     error = library("lxml.etree").XMLSyntaxError("x", 503, 1, 1)
     assert decide(error).verdict.value == "terminal"

@@ -1,18 +1,12 @@
 """Retry libraries, breakers, limits and locks, as the real ones refuse."""
 
 import asyncio
-from importlib import import_module
 
 import pytest
-from judged import judge, raised
+from support.libraries import library
+from support.verdicts import judge, raised
 
 from celery_dlq.classify import decide
-
-
-def library(name):
-    """The module ``name``; the test is skipped without it."""
-    pytest.importorskip(name.partition(".")[0])
-    return import_module(name)
 
 
 def failing():

@@ -16,8 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 import pytest
-from judged import judge, raised
-from ports import free_port
+from support.ports import free_port
+from support.verdicts import judge, raised
 
 # -- files and sockets ----------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ def test_leading_arguments_may_be_exceptions():
     assert causes(Wrapper(1, inner, 2, 3, far)) == [inner]
 
 
-def test_a_mock_that_claims_to_be_an_exception_is_none():
+def test_a_mock_that_claims_to_be_an_exception_is_not_one():
     from unittest.mock import MagicMock
 
     assert causes(Wrapper(orig=MagicMock(spec=ValueError()))) == []
@@ -131,7 +131,7 @@ def test_a_long_path_is_cut():
 
 
 @pytest.mark.parametrize("inner", [(), [KeyError()], (KeyError(), "text"), "text", None])
-def test_what_only_looks_like_a_group_has_no_members(inner):
+def test_a_class_that_only_looks_like_a_group_has_no_members(inner):
     assert members(Wrapper(exceptions=inner)) == ()
 
 

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from celery_dlq.classify import Classifier, Decision, Rule, decide
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 TRANSIENT, TERMINAL = Verdict.TRANSIENT, Verdict.TERMINAL
 
@@ -51,7 +51,7 @@ def test_unknown_is_terminal_and_says_so():
     assert decision == Decision(
         TERMINAL,
         "default",
-        f"no rule for {__name__}.AppError, nor for what it came from",
+        f"no rule for {__name__}.AppError, nor for its causes",
         f"{__name__}.AppError",
     )
 
@@ -241,7 +241,7 @@ def test_the_backport_is_known_by_name():
     assert decide(BaseExceptionGroup()).verdict is TRANSIENT
 
 
-def test_an_application_class_with_members_is_no_group():
+def test_an_application_class_with_members_is_not_a_group():
     assert decide(AppError(exceptions=(TimeoutError(),))).rule == "default"
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from celery_dlq.classify import Classifier, Decision, Rule
 from celery_dlq.classify.builtin import TABLE
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 DEFAULT = Classifier()
 

@@ -1,18 +1,20 @@
 import http
 from enum import Enum
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
 from celery_dlq.classify.evidence import (
     bases,
     dotted_name,
+    is_a,
     number,
     os_errno,
     read,
     shown_name,
     sqlstate,
     status,
+    tells_its_class,
     text_of,
     vendor_code,
 )
@@ -218,3 +220,42 @@ def test_names_of_classes_that_hide_theirs():
     assert dotted_name(hidden) == "?.Hidden"
     assert shown_name(ValueError) == "ValueError"
     assert dotted_name(ValueError) == "builtins.ValueError"
+
+
+class Posing(ValueError):
+    @property
+    def __class__(self):
+        raise SystemExit
+
+
+class PosingByLookup(ValueError):
+    def __getattribute__(self, name):
+        return KeyboardInterrupt if name == "__class__" else super().__getattribute__(name)
+
+
+class PosingByAttribute(ValueError):
+    __class__ = KeyboardInterrupt
+
+
+# Made where it is needed: pytest, too, asks what it is.
+POSING = {
+    "property": lambda: Posing(),
+    "lookup": lambda: PosingByLookup(),
+    "attribute": lambda: PosingByAttribute(),
+    "mock": lambda: Mock(spec=ValueError),
+}
+HONEST = [ValueError(), OSError(2, "no"), KeyboardInterrupt(), StopIteration(), object(), 7]
+
+
+@pytest.mark.parametrize("how", POSING)
+def test_a_false_class_is_noticed_without_asking_the_object(how):
+    value = POSING[how]()
+    assert not tells_its_class(value)
+    assert not is_a(value, (KeyboardInterrupt, SystemExit))
+    assert is_a(value, ValueError) == (how != "mock")
+
+
+@pytest.mark.parametrize("value", HONEST, ids=lambda value: type(value).__name__)
+def test_nearly_everything_tells_its_class(value):
+    assert tells_its_class(value)
+    assert is_a(value, type(value))

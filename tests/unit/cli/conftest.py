@@ -1,4 +1,4 @@
-"""A command line over a real store: SQLite in the test's own directory, a clock that stands still."""
+"""A command line over a real store: SQLite in the test's own directory, and a fixed clock."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from datetime import timedelta
 import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
-from factories import T0, attempt, envelope, letter
+from support.factories import T0, attempt, envelope, letter
 
-from celery_dlq.cli import dlq, progress, render, selection
-from celery_dlq.operation import Counts, OperationState, Orders
-from celery_dlq.queue import DeadLetterQueue
-from celery_dlq.states import State
+from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.cli import dlq, selection
+from celery_dlq.cli.screens import progress, render
+from celery_dlq.model.operation import Counts, OperationState, Orders
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, Operation
+from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
 
 #: The present, as the commands see it.
@@ -34,7 +36,7 @@ def operation(
     sending=0,
     **changes,
 ):
-    """An operation with so many letters in each state; ``sent`` ones await their outcome."""
+    """An operation with these numbers of letters in each state; ``sent`` ones have no outcome yet."""
     counts = Counts(
         planned=planned, sending=sending, sent=sent, succeeded=succeeded, failed=failed,
         unknown=unknown, skipped=skipped,
@@ -53,13 +55,13 @@ def operation_maker():
 
 @pytest.fixture
 def held(store):
-    """Lets another operator's redrive hold so many letters until a moment; returns it."""
+    """Lets another operator's redrive hold this many letters until a moment; returns it."""
 
     def held(limit, until=T0 + timedelta(days=9_999)):
         other = operation("77aa00000000", OperationState.PLANNED, planned=limit, who="bob")
-        store.create_operation(other)
-        running = store.move_operation(other.id, OperationState.RUNNING, who="bob", now=T0)
-        store.claim_for(running, token="other", lease_until=until, limit=limit, now=T0)
+        store.operations.create(other)
+        running = store.operations.move(other.id, OperationState.RUNNING, who="bob", now=T0)
+        store.claims.take(running, token="other", lease_until=until, limit=limit, now=T0)
         return running
 
     return held
@@ -68,6 +70,7 @@ def held(store):
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
+    monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("COLUMNS", raising=False)
 
@@ -91,7 +94,7 @@ def store(queue):
 def three(store):
     """Three open letters of two causes, the newest last; returns their ids."""
     timeout = attempt(minutes=30, exception_type="requests.exceptions.Timeout", message="too slow")
-    store.save(
+    store.letters.save(
         [
             letter("0d3f1111-aaaa", attempt(1, delay_s=0.4), attempt(2, minutes=10)),
             letter("0d3f2222-bbbb", attempt(minutes=20)),
@@ -110,7 +113,7 @@ def three(store):
 
 
 class Terminal:
-    """Whose stdin, stdout and stderr a person sits at, and how wide their screen is."""
+    """Makes stdin, stdout and stderr a terminal of some width."""
 
     def __init__(self, monkeypatch):
         self._monkeypatch = monkeypatch
@@ -152,7 +155,7 @@ def run(app):
 
 @pytest.fixture
 def read(run):
-    """Runs a command with ``--format json``; what it put out."""
+    """Runs a command with ``--format json``; returns its output."""
 
     def read(*args):
         result = run(*args, "--format", "json")

@@ -1,4 +1,4 @@
-"""Flower with the tab, over a real store, asked by a client that sends what a browser or a program would."""
+"""Flower with the tab, over a real store, and a client that sends requests like a browser or a program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import pytest
-from factories import T0, attempt, envelope, letter, operation
+from support.factories import T0, attempt, envelope, letter, operation
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
@@ -19,9 +19,10 @@ from tornado.options import options
 from tornado.testing import bind_unused_port
 from tornado.web import create_signed_value
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.attach import SITE, install
 from celery_dlq.flower.pages import letters
-from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
 
 NOW = T0 + timedelta(hours=1)
@@ -30,6 +31,7 @@ NOW = T0 + timedelta(hours=1)
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
+    monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
     monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
@@ -60,7 +62,7 @@ def three(store):
         fingerprint="aaaa000000000000", task="shop.mail",
         envelope=envelope("77e1", queue="mail", routing_key="mail"),
     )  # fmt: skip
-    store.save(
+    store.letters.save(
         [
             letter("0d3f1111-aaaa", attempt(1, delay_s=0.4), attempt(2, minutes=10)),
             letter("0d3f2222-bbbb", attempt(minutes=20)),
@@ -94,7 +96,7 @@ class _Reader(HTMLParser):
 
 @dataclass
 class Answer:
-    """A response, its page taken apart."""
+    """A response with its parsed page."""
 
     status: int
     headers: dict
@@ -112,16 +114,16 @@ class Answer:
 
     @property
     def text(self):
-        """All that is written on the page."""
+        """The whole text of the page."""
         [(_, text)] = self.find("body")
         return " ".join(text.split())
 
     def elements_and_names(self):
-        """Which elements there are, each with the names of its attributes."""
+        """The elements of the page, each with the names of its attributes."""
         return [(tag, *sorted(found)) for tag, found, _ in self.elements]
 
     def form(self, action):
-        """The named values of the form that leads to ``action``."""
+        """The named values of the form with this ``action``."""
         after = self.body.partition(f'action="{action}"')[2].partition("</form>")[0]
         assert after, f"no form leads to {action}"
         fields = [found for tag, found, _ in _Reader(after).elements if tag == "input"]
@@ -163,7 +165,7 @@ class Visitor:
         self.headers["Authorization"] = f"Basic {given}"
 
     def log_in_as(self, address):
-        """As if OAuth had sent somebody back."""
+        """Log in as if OAuth had redirected back."""
         secret = self.flower.settings["cookie_secret"]
         self.cookies["user"] = create_signed_value(secret, "user", address).decode()
 
@@ -254,5 +256,5 @@ def ann(visit, three):
 
 @pytest.fixture
 def site_of():
-    """What the pages of a visitor's Flower share."""
+    """The shared state of the pages of a visitor's Flower."""
     return lambda visitor: visitor.flower.settings[SITE]

@@ -1,4 +1,4 @@
-"""The REST interface, and its description."""
+"""The REST API, and its OpenAPI description."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,14 @@ from urllib.parse import quote
 import pytest
 import yaml
 from celery import Celery
-from factories import T0, envelope, letter
+from support.factories import T0, envelope, letter
 
 from celery_dlq.flower.api import letters as api_letters
 from celery_dlq.flower.routes import API
-from celery_dlq.group import GroupStatus, Mark
-from celery_dlq.operation import OperationState, SendingState
-from celery_dlq.states import Reason, State
-from celery_dlq.store import search
+from celery_dlq.model.group import GroupStatus, Mark
+from celery_dlq.model.operation import OperationState, SendingState
+from celery_dlq.model.states import Reason, State
+from celery_dlq.store.letters import pages
 
 ROOT = Path(__file__).parents[3]
 DESCRIPTION = yaml.safe_load((ROOT / "docs" / "reference" / "openapi.yaml").read_text())
@@ -31,7 +31,7 @@ def read(visitor, path, status=200):
 
 
 def send(visitor, path, body=None, **headers):
-    """As a program sends it, which no browser does."""
+    """Send a request as a program, not as a browser."""
     sent = json.dumps(body) if body is not None else ""
     given = {"Content-Type": "application/json", **headers}
     answer = visitor.ask("POST", f"{API_ROOT}{path}", sent, given)
@@ -50,8 +50,8 @@ def test_letters_page_by_page(ann, three):
     assert ids(read(ann, "?task=mail")) == ["77e1"]
 
 
-def test_a_search_says_when_a_page_is_not_all_that_it_could_be(ann, three, monkeypatch):
-    monkeypatch.setattr(search, "STEP", 2)
+def test_a_search_reports_an_incomplete_page(ann, three, monkeypatch):
+    monkeypatch.setattr(pages, "STEP", 2)
     monkeypatch.setattr(api_letters, "_PATIENCE_S", 0)
     first = read(ann, "?search=charge")
     assert (ids(first), first["searched_to"]) == (["0d3f2222-bbbb"], "2026-11-21T12:20:00+00:00")
@@ -59,7 +59,7 @@ def test_a_search_says_when_a_page_is_not_all_that_it_could_be(ann, three, monke
     assert (ids(last), last["next"], last["searched_to"]) == (["0d3f1111-aaaa"], None, None)
 
 
-def test_a_letter_whole_without_its_body(ann):
+def test_a_letter_in_full_without_its_body(ann):
     found = read(ann, "/letters/77")
     assert (found["task_id"], found["kwargs"]) == ("77e1", {"currency": "EUX"})
     assert "body" not in found
@@ -82,7 +82,7 @@ def test_groups_page_by_page(ann):
 
 
 class TestTriage:
-    def test_what_is_decided_is_kept_and_answered(self, ann, store):
+    def test_decisions_are_stored_and_returned(self, ann, store):
         sent = {"until": "2d", "rate": "100/h", "count": 7}
         status, told = send(ann, "/groups/9c1e/ignore", sent)
         assert (status, told["status"], told["status_by"]) == (200, "ignored", "ann (flower)")
@@ -94,7 +94,7 @@ class TestTriage:
         _, told = send(ann, "/groups/9c1e/resolve", {"release": "1.5"})
         assert (told["status"], told["resolved_in"]) == ("resolved", "1.5")
         assert send(ann, "/groups/9c1e/reopen")[1]["status"] == "open"
-        assert [row.act for row in store.audit().rows] == ["reopen", "resolve", "ignore"]
+        assert [row.act for row in store.audit.find().rows] == ["reopen", "resolve", "ignore"]
 
     def test_notes_and_owners(self, ann):
         send(ann, "/groups/9c1e/note", {"note": " see #17 "})
@@ -115,22 +115,22 @@ class TestTriage:
             ("/groups/9c1e/note", {"note": "x" * 4_001}, 400), ("/groups/9c1e/shut", {}, 404),
         ],
     )  # fmt: skip
-    def test_nonsense_decides_nothing(self, ann, store, path, body, status):
+    def test_an_invalid_request_decides_nothing(self, ann, store, path, body, status):
         answer = ann.ask(
             "POST", f"{API_ROOT}{path}", json.dumps(body), {"Content-Type": "application/json"}
         )
         assert answer.status == status, answer.body
-        assert store.audit().rows == ()
+        assert store.audit.find().rows == ()
 
-    def test_a_group_that_is_not_there(self, ann):
+    def test_an_unknown_group(self, ann):
         assert "No group has" in read(ann, "/groups/none", 404)["error"]["text"]
         assert read(ann, "/groups/9c1e?task=a", 400)
 
-    def test_who_may_only_look_decides_nothing(self, visit, three, store):
+    def test_read_only_users_decide_nothing(self, visit, three, store):
         visitor = visit(basic_auth=["ann:secret"], read_only=True)
         visitor.log_in("ann", "secret")
         assert send(visitor, "/groups/9c1e/ignore", {})[0] == 403
-        assert store.audit().rows == ()
+        assert store.audit.find().rows == ()
 
 
 def test_a_redrive_by_ids_is_made_and_can_be_followed(ann, store):
@@ -159,14 +159,16 @@ def test_a_flower_without_the_projects_code_leaves_a_redrive_to_any_worker(
 
 
 def test_operations_are_paused_resumed_and_cancelled(ann, store):
-    _, made = send(ann, "/redrive", {"id": "77e1"})
-    moves = [send(ann, f"/operations/{made['id']}/{act}") for act in ("pause", "resume", "cancel")]
+    _, made = send(ann, "/redrive", {"id": "77e1", "why": "deployed"})
+    reasons = {"pause": {"why": "lunch"}, "resume": {}, "cancel": {"why": "never"}}
+    moves = [send(ann, f"/operations/{made['id']}/{act}", why) for act, why in reasons.items()]
     assert [(status, one["state"]) for status, one in moves] == [
         (200, "paused"), (200, "running"), (200, "cancelled"),
     ]  # fmt: skip
     status, told = send(ann, f"/operations/{made['id']}/resume")
-    assert (status, told["error"]["title"]) == (409, "Not any more")
-    assert {row.who for row in store.audit().rows} == {"ann (flower)"}
+    assert (status, told["error"]["title"]) == (409, "No longer possible")
+    assert {row.who for row in store.audit.find().rows} == {"ann (flower)"}
+    assert [row.why for row in store.audit.find().rows] == ["never", "", "lunch", "deployed"]
 
 
 def test_a_filter_needs_the_number_of_its_letters(ann, store, three):
@@ -176,14 +178,14 @@ def test_a_filter_needs_the_number_of_its_letters(ann, store, three):
         status, told = send(ann, path, {"task": "charge", "number": 3, **more})
         assert (status, told["error"]["number"]) == (409, 2)
         assert send(ann, path, more)[0] == 409
-    assert store.operations() == []
-    assert {store.get(task_id).state for task_id in three} == {State.DEAD}
+    assert store.operations.find() == []
+    assert {store.letters.get(task_id).state for task_id in three} == {State.DEAD}
     assert send(ann, "/discard", {"task": "charge", "number": 2, "why": "x"}) == (
         200, {"discarded": 2},
     )  # fmt: skip
 
 
-def test_what_is_gone_is_told(ann):
+def test_an_act_without_letters_left_is_a_conflict(ann):
     assert send(ann, "/discard", {"id": "77e1", "why": "x"})[0] == 200
     status, told = send(ann, "/discard", {"id": "77e1", "why": "x"})
     assert (status, told["error"]["number"]) == (409, 0)
@@ -201,7 +203,7 @@ def test_what_is_gone_is_told(ann):
         ("/operations/none/pause", 405),
     ],
 )  # fmt: skip
-def test_nonsense_is_told(ann, path, status):
+def test_an_invalid_request_is_reported(ann, path, status):
     told = read(ann, path, status)["error"]
     assert told["status"] == status
     assert told["text"].endswith((".", "!", "?"))
@@ -218,36 +220,36 @@ def test_nonsense_is_told(ann, path, status):
         ("/redrive", {"id": ["x"] * 1_001 + [str(n) for n in range(1_001)]}, 400),
         ("/discard", {"id": "77e1"}, 400), ("/discard", {"id": "77e1", "why": " "}, 400),
         ("/discard", {"id": "77e1", "why": "x", "rate": "5/s"}, 400),
-        ("/operations/none/pause", {}, 404), ("/operations/none/cancel", {"why": "x"}, 400),
+        ("/operations/none/pause", {}, 404), ("/operations/none/cancel", {"because": "x"}, 400),
         ("/stats", {}, 405),
     ],
 )  # fmt: skip
-def test_nonsense_changes_nothing(ann, store, path, body, status):
+def test_an_invalid_request_changes_nothing(ann, store, path, body, status):
     found, told = send(ann, path, body)
     assert (found, told["error"]["status"]) == (status, status)
-    assert store.operations() == []
-    assert store.get("77e1").state is State.DEAD
+    assert store.operations.find() == []
+    assert store.letters.get("77e1").state is State.DEAD
 
 
-def test_a_body_that_is_no_json_is_told(ann, store):
+def test_an_invalid_json_body_is_refused(ann, store):
     for body in ("{", "\xff", "[" * 100_000, "{}" + " " * 2_000_000):
         answer = ann.ask("POST", f"{API_ROOT}/redrive", body, {"Content-Type": "application/json"})
         assert answer.status == 400, body[:10]
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = ann.ask("POST", f"{API_ROOT}/redrive", '{"id": "77e1"}', form)
     assert (answer.status, "Content-Type" in answer.body) == (400, True)
-    assert store.operations() == []
+    assert store.operations.find() == []
 
 
 class TestRules:
-    def test_without_authentication_it_answers_nobody(self, visit, three, store):
+    def test_without_authentication_it_refuses_everyone(self, visit, three, store):
         visitor = visit()
         told = read(visitor, "", 401)["error"]
         assert "--basic_auth" in told["text"]
         assert send(visitor, "/redrive", {"id": "77e1"})[0] == 401
-        assert store.operations() == []
+        assert store.operations.find() == []
 
-    def test_a_session_that_has_ended_is_told(self, visit, three):
+    def test_an_expired_session_is_reported(self, visit, three):
         visitor = visit(auth=".*@example.com")
         assert "Log in" in read(visitor, "", 401)["error"]["text"]
 
@@ -260,22 +262,22 @@ class TestRules:
         status, made = send(visitor, "/redrive", {"id": "77e1"}, **{"X-XSRFToken": token})
         assert (status, made["who"]) == (202, "bob@example.com")
 
-    def test_another_site_cannot_use_what_a_browser_keeps(self, ann, store):
+    def test_another_site_cannot_use_stored_credentials(self, ann, store):
         for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
             status, told = send(ann, "/redrive", {"id": "77e1"}, **headers)
             assert (status, "another site" in told["error"]["text"]) == (403, True)
-        assert store.operations() == []
+        assert store.operations.find() == []
 
-    def test_a_flower_that_only_shows_changes_nothing(self, visit, three, store):
+    def test_a_read_only_flower_makes_no_changes(self, visit, three, store):
         visitor = visit(basic_auth=["ann:secret"], read_only=True)
         visitor.log_in("ann", "secret")
         assert send(visitor, "/redrive", {"id": "77e1"})[0] == 403
         assert len(ids(read(visitor, ""))) == 3
-        assert store.operations() == []
+        assert store.operations.find() == []
 
 
 def properties(name):
-    """The names of a schema, those that it includes too."""
+    """The names in a schema, including those of included schemas."""
     schema = SCHEMAS[name]
     parts = schema.get("allOf", [schema])
     return {
@@ -288,7 +290,7 @@ def properties(name):
 
 
 def enums(node):
-    """All lists of words in the description, by the name they stand under."""
+    """All enumerations in the description, by name."""
     if isinstance(node, dict):
         for value in node.values():
             yield from enums(value)
@@ -332,10 +334,10 @@ class TestDescription:
         } == {frozenset(one) for one in known}
 
 
-def test_what_json_cannot_say_is_sent_as_text(ann, store):
+def test_values_outside_json_are_sent_as_text(ann, store):
     headers = {"nan": float("nan"), "bytes": b"\x00\xff", "deep": {"when": T0}}
     odd = envelope("odd", headers=headers, properties={"inf": float("inf")})
-    store.save([letter("odd", args=["\ud800\x00"], message="\u202e\ud800", envelope=odd)])
+    store.letters.save([letter("odd", args=["\ud800\x00"], message="\u202e\ud800", envelope=odd)])
     found = read(ann, "/letters/odd")
     assert found["args"] == ["\ud800\x00"]
     assert "NaN" not in ann.get(f"{API_ROOT}/letters/odd").body

@@ -1,4 +1,4 @@
-"""How the tab comes into Flower, and that it never takes Flower down."""
+"""Adding the tab to Flower; an error never stops Flower."""
 
 import importlib.metadata
 import re
@@ -11,8 +11,8 @@ from flower import urls
 from tornado.template import Template
 
 from celery_dlq.flower import attach as public_attach
-from celery_dlq.flower import templates
 from celery_dlq.flower.attach import SITE, install
+from celery_dlq.flower.html import loader
 from celery_dlq.flower.routes import API, PAGES
 from celery_dlq.worker.task import DLQTask
 
@@ -28,7 +28,7 @@ def test_importing_the_commands_installs_it(visit, three):
     assert flower_module.Flower.__init__ is before
 
 
-def test_a_module_of_that_name_that_is_not_flower_is_left_alone(monkeypatch):
+def test_another_module_named_flower_is_left_alone(monkeypatch):
     class Flower:
         def __init__(self, colour):
             self.colour = colour
@@ -58,7 +58,7 @@ def nothing():
 
 
 @pytest.mark.parametrize("how", ["task", "setting", "environment", "namespace"])
-def test_an_app_that_has_one_is_known(visit, monkeypatch, tmp_path, how):
+def test_an_app_with_a_dead_letter_queue_has_the_tab(visit, monkeypatch, tmp_path, how):
     app = Celery("some", broker="memory://", set_as_current=False)
     url = f"sqlite:///{tmp_path}/letters.sqlite3"
     if how == "environment":
@@ -84,11 +84,11 @@ def test_attaching_twice_is_attaching_once(visit, three):
     assert visitor.flower.settings[SITE] is site
 
 
-def test_flower_lives_when_the_tab_cannot_be_made(visit, three, monkeypatch, caplog):
+def test_flower_runs_even_if_the_tab_fails(visit, three, monkeypatch, caplog):
     def use_templates(_app):
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(templates, "use_templates", use_templates)
+    monkeypatch.setattr(loader, "use_templates", use_templates)
     visitor = visit()
     assert "Flower runs without the tab" in caplog.text
     assert visitor.get("/tasks").status == 200
@@ -113,7 +113,7 @@ def test_another_flower_in_the_process_has_no_tab(visit, three):
     ],
     ids=str,
 )
-def test_flowers_pages_are_told_how_tasks_are_listed(visit, app, three, settings, state):
+def test_flowers_pages_get_the_state_of_dead_letters(visit, app, three, settings, state):
     app.conf.update(settings)
     scripts = visit().get("/tasks").find("script")
     [found] = [one for one, _ in scripts if "flower_pages.js" in one.get("src", "")]
@@ -122,14 +122,14 @@ def test_flowers_pages_are_told_how_tasks_are_listed(visit, app, three, settings
 
 class TestNavigation:
     def test_the_entry_is_like_flowers_own(self):
-        patched = templates.with_tab(NAVBAR.read_text())
+        patched = loader.with_tab(NAVBAR.read_text())
         entries = re.findall(r"reverse_url\('(\w+)'\)", patched)
         assert entries.index("dlq") == entries.index("broker") + 1
         assert patched.count("Dead letters") == 1
         Template(patched)
 
-    def test_an_unknown_one_is_left_as_it_is(self, caplog):
-        assert templates.with_tab("<nav>something else</nav>") == "<nav>something else</nav>"
+    def test_an_unknown_navigation_is_left_unchanged(self, caplog):
+        assert loader.with_tab("<nav>something else</nav>") == "<nav>something else</nav>"
         assert "/dead-letters" in caplog.text
 
 
@@ -140,6 +140,6 @@ def test_every_address_is_matched_by_one_route_only():
         assert len(matching) == 1, matching
 
 
-def test_no_address_looks_like_one_of_flowers():
+def test_no_address_collides_with_flowers():
     # flower.js starts its own tables where an address begins so.
     assert [r.path for r in (*PAGES, *API) if r.path.startswith(("/tasks", "/workers"))] == []

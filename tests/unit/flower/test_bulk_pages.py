@@ -1,31 +1,31 @@
-"""Acts on many letters: what is asked before, and what is done after."""
+"""Acts on many letters: the confirmation, and the act."""
 
 import asyncio
 
 import pytest
-from factories import attempt, letter
+from support.factories import attempt, letter
 
-from celery_dlq.flower.calls import NotYet
-from celery_dlq.flower.site import Site
-from celery_dlq.states import State
+from celery_dlq.flower.http.calls import NotYet
+from celery_dlq.flower.http.site import Site
+from celery_dlq.model.states import State
 
 REDRIVE, DISCARD = "/dead-letters/redrive", "/dead-letters/discard"
 
 
 def agree(visitor, action, query, **more):
-    """Open the page that asks, and send its form."""
+    """Open the confirmation page, and send its form."""
     page = visitor.get(f"{action}?{query}")
     assert page.status == 200, page.text
     return visitor.post(action, filled(page, action, **more))
 
 
 def filled(page, action, **more):
-    """The form that leads to ``action``, with these values."""
+    """The form with this ``action``, filled with these values."""
     return [*(pair for pair in page.form(action) if pair[0] not in more), *more.items()]
 
 
 def states(store, ids):
-    return [store.get(task_id).state for task_id in ids]
+    return [store.letters.get(task_id).state for task_id in ids]
 
 
 def test_the_page_says_how_many_and_which(ann):
@@ -37,7 +37,7 @@ def test_the_page_says_how_many_and_which(ann):
 
 def test_a_redrive_of_all_that_match_becomes_an_operation(ann, store):
     answer = agree(ann, REDRIVE, "exception=ValueError", number="2", rate="50/s", limit="1")
-    [operation] = store.operations()
+    [operation] = store.operations.find()
     assert answer.headers["Location"] == f"/dead-letters/operations/{operation.id}"
     assert (operation.detached, operation.who) == (True, "ann (flower)")
     assert operation.wanted.exception == "ValueError"
@@ -48,11 +48,11 @@ def test_selected_letters_are_taken_by_their_ids(ann, store, three):
     query = f"selected=1&id={three[0]}&id=77e1"
     assert agree(ann, DISCARD, query, number="2", why="test data").status == 303
     assert states(store, three) == [State.DISCARDED, State.DEAD, State.DISCARDED]
-    [row] = store.audit().rows
+    [row] = store.audit.find().rows
     assert (row.act, row.who, row.count, row.why) == ("discard", "ann (flower)", 2, "test data")
 
 
-def test_nothing_selected_is_not_everything(ann):
+def test_an_empty_selection_is_refused(ann):
     answer = ann.get(f"{DISCARD}?selected=1")
     assert (answer.status, "No letter is selected" in answer.text) == (400, True)
 
@@ -63,54 +63,54 @@ def test_another_number_changes_nothing(ann, store, three, number):
         answer = agree(ann, action, "exception=ValueError", number=number, why="x")
         assert answer.status == 409
         assert answer.find("p", role="alert")
-    assert store.operations() == []
+    assert store.operations.find() == []
     assert states(store, three) == [State.DEAD] * 3
 
 
 def test_the_number_may_be_written_with_a_comma(ann, store):
-    store.save([letter(f"x{n}", attempt(minutes=-n)) for n in range(1_000)])
+    store.letters.save([letter(f"x{n}", attempt(minutes=-n)) for n in range(1_000)])
     assert agree(ann, DISCARD, "task=charge", number="1,002", why="x").status == 303
 
 
-def test_letters_that_fail_meanwhile_are_not_swept_in(ann, store, three):
+def test_letters_that_fail_later_are_not_included(ann, store, three):
     page = ann.get(f"{DISCARD}?task=charge")
-    store.save([letter("newer", attempt(minutes=70))])
+    store.letters.save([letter("newer", attempt(minutes=70))])
     form = filled(page, DISCARD, number="2", why="x")
     assert ann.post(DISCARD, form).status == 303
     assert states(store, ["newer"]) == [State.DEAD]
 
 
-def test_letters_that_are_gone_meanwhile_are_counted_again(ann, store, three):
+def test_letters_that_are_gone_change_the_number(ann, store, three):
     page = ann.get(f"{DISCARD}?task=charge")
     agree(ann, DISCARD, f"id={three[0]}", why="x")
     form = filled(page, DISCARD, number="2", why="x")
     answer = ann.post(DISCARD, form)
-    assert (answer.status, "These are 1 letters now" in answer.text) == (409, True)
+    assert (answer.status, "The number is 1 now" in answer.text) == (409, True)
 
 
-def test_a_form_is_carried_out_once(ann, store):
+def test_a_form_is_accepted_once(ann, store):
     page = ann.get(f"{REDRIVE}?task=charge")
     form = filled(page, REDRIVE, number="2")
     assert ann.post(REDRIVE, form).status == 303
     assert ann.post(REDRIVE, form).status == 409
-    assert len(store.operations()) == 1
+    assert len(store.operations.find()) == 1
 
 
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        ({"rate": "fast"}, "is no rate"),
+        ({"rate": "fast"}, "is not a rate"),
         ({"canary": "0"}, "above zero"),
         ({"canary": "-1"}, "above zero"),
         ({"limit": "9" * 30}, "above zero"),
-        ({"canary": "3"}, "more than the 2 letters"),
+        ({"canary": "3"}, "larger than the 2 letters"),
     ],
 )
-def test_orders_that_make_no_sense_change_nothing(ann, store, order, said):
+def test_invalid_orders_change_nothing(ann, store, order, said):
     answer = agree(ann, REDRIVE, "task=charge", number="2", **order)
     assert answer.status == 400
     assert said in answer.text
-    assert store.operations() == []
+    assert store.operations.find() == []
 
 
 @pytest.mark.parametrize(
@@ -121,19 +121,19 @@ def test_orders_that_make_no_sense_change_nothing(ann, store, order, said):
         ("id=", "An id is empty"),
     ],
 )
-def test_a_filter_that_makes_no_sense_finds_nothing(ann, query, said):
+def test_an_invalid_filter_finds_nothing(ann, query, said):
     for action in (REDRIVE, DISCARD):
         answer = ann.get(f"{action}?{query}")
         assert (answer.status, said in answer.text) == (400, True)
 
 
-def test_nothing_to_do_is_said(ann):
+def test_an_act_without_letters_offers_no_form(ann):
     page = ann.get(f"{DISCARD}?task=other")
     assert "Discard 0 letters" in page.text
     assert page.find("form") == []
 
 
-def test_a_discard_that_takes_long_goes_on(ann, store, three, monkeypatch):
+def test_a_slow_discard_continues(ann, store, three, monkeypatch):
     page = ann.get(f"{DISCARD}?task=charge")
 
     async def act(self, work):
@@ -142,4 +142,4 @@ def test_a_discard_that_takes_long_goes_on(ann, store, three, monkeypatch):
 
     monkeypatch.setattr(Site, "act", act)
     answer = ann.post(DISCARD, filled(page, DISCARD, number="2", why="x"))
-    assert (answer.status, "It goes on" in answer.text) == (202, True)
+    assert (answer.status, "It continues" in answer.text) == (202, True)

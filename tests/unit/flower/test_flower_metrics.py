@@ -16,14 +16,14 @@ def metrics_of(visitor) -> list[str]:
     return [line for line in answer.body.splitlines() if line.startswith("celery_dlq_")]
 
 
-def test_they_are_on_flowers_page(ann):
+def test_the_metrics_are_on_flowers_page(ann):
     collector._registered[collector.REGISTRY]._snapshots.look(SOON_S)
     found = metrics_of(ann)
     assert "celery_dlq_up 1.0" in found
     assert 'celery_dlq_depth{queue="mail",reason="terminal",task="shop.mail"} 1.0' in found
 
 
-def test_a_store_that_hangs_does_not_hold_flower_up(ann, site_of, monkeypatch):
+def test_a_hanging_store_does_not_block_flower(ann, site_of, monkeypatch):
     let = threading.Event()
     try:
         monkeypatch.setattr(site_of(ann), "queue", lambda: let.wait(SOON_S))
@@ -33,7 +33,7 @@ def test_a_store_that_hangs_does_not_hold_flower_up(ann, site_of, monkeypatch):
         let.set()
 
 
-def test_a_store_that_is_away_is_down(visit, app, tmp_path):
+def test_an_unreachable_store_is_down_in_the_metrics(visit, app, tmp_path):
     app.conf.dlq_store_url = f"sqlite:///{tmp_path}/no/such/directory/store.sqlite3"
     visitor = visit()
     collector._registered[collector.REGISTRY]._snapshots.look(SOON_S)

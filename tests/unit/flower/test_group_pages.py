@@ -1,14 +1,14 @@
-"""Groups in Flower: the list, one of them, and what is decided about it."""
+"""Groups in Flower: the list, the page of one, and decisions about it."""
 
 from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from factories import T0, attempt, letter
+from support.factories import T0, attempt, letter
 
 from celery_dlq.flower.pages import groups
-from celery_dlq.group import Annotate, Assign, GroupStatus, Ignore, Resolve
-from celery_dlq.states import State
+from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Resolve
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
 GROUPS = "/dead-letters/groups"
@@ -20,7 +20,7 @@ NOW = T0 + timedelta(hours=1)
 @pytest.fixture
 def charge(store):
     """Reads the group of the letters about ``charge``."""
-    return lambda: store.group(CHARGE, now=NOW)
+    return lambda: store.groups.get(CHARGE, now=NOW)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def decide(store):
     """Decides about the group of ``charge``, half an hour after its last letter."""
 
     def decide(act):
-        store.triage(CHARGE, act, who="bob", now=T0 + timedelta(minutes=50))
+        store.groups.triage(CHARGE, act, who="bob", now=T0 + timedelta(minutes=50))
 
     return decide
 
@@ -51,7 +51,7 @@ def listed(visitor, query=""):
 
 
 class TestList:
-    def test_what_fails_most_comes_first(self, ann):
+    def test_the_largest_group_comes_first(self, ann):
         page = ann.get(GROUPS)
         assert listed(ann) == [CHARGE, "aaaa000000000000"]
         assert "2 groups, most open letters first." in page.text
@@ -68,14 +68,14 @@ class TestList:
         assert "status=open&after=" in following["href"]
         second = ann.get(following["href"])
         assert listed(ann, following["href"].partition("?")[2]) == ["aaaa000000000000"]
-        assert "Further groups, most open letters first." in second.text
+        assert "More groups, most open letters first." in second.text
         assert second.find("a", rel="next") == []
         assert second.find("a", href=f"{GROUPS}?status=open")[0][1] == "First page"
 
-    def test_a_mark_that_is_none_is_told(self, ann):
+    def test_an_unknown_mark_is_refused(self, ann):
         page = ann.get(f"{GROUPS}?after=x")
         assert page.status == 400
-        assert "no page mark" in page.find("p", role="alert")[0][1]
+        assert "not a cursor" in page.find("p", role="alert")[0][1]
 
     def test_the_last_day_is_drawn(self, ann):
         charts = ann.get(GROUPS).find("svg", role="img")
@@ -89,7 +89,7 @@ class TestList:
         decide(Annotate(note="a comma\nsecond"))
         decide(Ignore(count=5))
         text = ann.get(f"{GROUPS}?status=ignored").text
-        for said in ("carol", "a comma", "ends after 5 letters more"):
+        for said in ("carol", "a comma", "ends after 5 more letters"):
             assert said in text
         assert "second" not in text
         decide(Resolve(release="1.5"))
@@ -115,7 +115,7 @@ class TestList:
     def test_filters(self, ann, query, expected):
         assert listed(ann, query) == expected
 
-    def test_what_is_ignored_is_left_out_unless_asked_for(self, ann, decide):
+    def test_ignored_groups_are_listed_on_request_only(self, ann, decide):
         decide(Ignore())
         assert listed(ann) == ["aaaa000000000000"]
         assert listed(ann, "status=ignored") == [CHARGE]
@@ -124,34 +124,34 @@ class TestList:
     @pytest.mark.parametrize(
         ("query", "said"),
         [
-            ("status=gone", "status is one of open, ignored, resolved"),
-            ("mark=old", "mark is one of new, regressed"),
+            ("status=gone", "status must be one of open, ignored, resolved"),
+            ("mark=old", "mark must be one of new, regressed"),
             ("queue=mail", "not kept by queue"),
             ("owner=a&owner=b", "more than once"),
-            ("since=never", "is no time"),
+            ("since=never", "is not a time"),
             ("stats=open", "did you mean 'status'"),
         ],
     )
-    def test_nonsense_is_said_in_its_place(self, ann, query, said):
+    def test_an_invalid_filter_is_reported_on_the_page(self, ann, query, said):
         page = ann.get(f"{GROUPS}?{query}")
         assert page.status == 400
         assert said in page.find("p", role="alert")[0][1]
 
     def test_none(self, visit, store):
         visitor = visit()
-        assert "No group has open letters" in visitor.get(GROUPS).text
+        assert "No groups with open letters" in visitor.get(GROUPS).text
         assert "No groups match." in visitor.get(f"{GROUPS}?task=x").text
 
 
 class TestPage:
-    def test_one_whole(self, ann, decide):
+    def test_one_in_full(self, ann, decide):
         decide(Annotate(note="a comma\nsecond line"))
         page = ann.get(PAGE)
         assert page.status == 200
         for said in (
             "ValueError in shop.charge",
             "new",
-            "2 open, 2 in all",
+            "2 open, 2 in total",
             "second line",
             "2 letters",
         ):
@@ -159,20 +159,20 @@ class TestPage:
         [(found, _)] = [
             item for item in page.find("svg") if "7 days" in item[0].get("aria-label", "")
         ]
-        assert "2 in all, at most 2 (21 Nov 12:00 UTC)" in found["aria-label"]
+        assert "2 in total, at most 2 (21 Nov 12:00 UTC)" in found["aria-label"]
         assert page.find("a", href="/dead-letters/letters/0d3f2222-bbbb")
 
-    def test_a_beginning_leads_to_the_whole(self, ann):
+    def test_a_prefix_redirects_to_the_full_id(self, ann):
         answer = ann.get(f"{GROUPS}/9c1e")
         assert (answer.status, answer.headers["Location"]) == (302, PAGE)
 
-    def test_a_beginning_of_several_does_not(self, ann, store):
-        store.save([letter("other", fingerprint="9c1f000000000000")])
+    def test_an_ambiguous_prefix_does_not(self, ann, store):
+        store.letters.save([letter("other", fingerprint="9c1f000000000000")])
         answer = ann.get(f"{GROUPS}/9c1")
         assert (answer.status, "give more characters" in answer.text) == (400, True)
 
     @pytest.mark.parametrize("name", ["77", "%00", "..%2F..", "x" * 3_000, "%F0%9F%92%A5"])
-    def test_one_that_is_not_there(self, ann, name):
+    def test_an_unknown_id(self, ann, name):
         answer = ann.get(f"{GROUPS}/{name}")
         assert answer.status == 404
         assert answer.find("section", role="alert")
@@ -186,18 +186,20 @@ class TestPage:
             assert asking.find("input", name="number")
 
     def test_a_group_without_open_letters_offers_none(self, ann, store):
-        store.discard(Filter(group=CHARGE), who="ann", why="", now=NOW)
+        store.closing.discard(Filter(group=CHARGE), who="ann", why="", now=NOW)
         page = ann.get(PAGE)
         assert page.find("a", id="dlq-redrive") == []
-        assert "None is open." in page.text
+        assert "There are no open letters." in page.text
 
     def test_hostile_groups_stay_text(self, ann, store):
         evil = '"><script>alert(1)</script>\u202e'
-        store.save(
+        store.letters.save(
             [letter("e", fingerprint="e<b>/ ?", task=evil, exception_type=evil, message=evil)]
         )
-        store.triage("e<b>/ ?", Annotate(note="</textarea><script>x</script>"), who="x", now=NOW)
-        store.triage("e<b>/ ?", Assign(owner='" onfocus="x'), who="x", now=NOW)
+        store.groups.triage(
+            "e<b>/ ?", Annotate(note="</textarea><script>x</script>"), who="x", now=NOW
+        )
+        store.groups.triage("e<b>/ ?", Assign(owner='" onfocus="x'), who="x", now=NOW)
         for path in (f"{GROUPS}/{quote('e<b>/ ?', safe='')}", GROUPS):
             page = ann.get(path)
             assert page.status == 200
@@ -217,19 +219,19 @@ class TestActs:
         assert (group.ignored_rate, group.ignored_total) == (100, 9)
         said = ann.get(f"{PAGE}?done=ignore").text
         assert "The group is ignored" in said
-        assert "or after 7 letters more" in said
+        assert "or after 7 more letters" in said
 
     def test_resolve_and_regress_and_reopen(self, ann, store, charge):
         assert act(ann, "resolve", release=" 1.5 ").status == 303
         assert (charge().status, charge().resolved_in) == (GroupStatus.RESOLVED, "1.5")
-        store.save([letter("back", attempt(minutes=70), release="1.6")])
+        store.letters.save([letter("back", attempt(minutes=70), release="1.6")])
         assert charge().status is GroupStatus.OPEN
         page = ann.get(PAGE)
         assert "regressed" in page.find("span", id="dlq-state")[0][1]
         assert act(ann, "reopen").status == 303
         assert charge().regressed_at is None
 
-    def test_reopen_is_not_offered_for_what_is_open(self, ann):
+    def test_reopen_is_not_offered_for_an_open_group(self, ann):
         assert ann.get(PAGE).find("button", id="dlq-reopen") == []
 
     def test_note_and_owner(self, ann, charge):
@@ -240,26 +242,24 @@ class TestActs:
         assert act(ann, "assign", owner="").status == 303
         assert (charge().note, charge().owner) == ("", "")
 
-    def test_each_is_audited_and_touches_no_letter(self, ann, store, three):
+    def test_each_act_is_audited_and_changes_no_letter(self, ann, store, three):
         act(ann, "resolve")
-        [row] = store.audit().rows
+        [row] = store.audit.find().rows
         assert (row.act, row.who, row.detail["group"]) == ("resolve", "ann (flower)", CHARGE)
-        assert {store.get(task_id).state for task_id in three} == {State.DEAD}
+        assert {store.letters.get(task_id).state for task_id in three} == {State.DEAD}
 
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({"until": "yesterday"}, "is no point in time"),
-            ({"until": "2020-01-01"}, "is over already"),
-            ({"rate": "many"}, "is no rate"),
+            ({"until": "yesterday"}, "is not a time"),
+            ({"until": "2020-01-01"}, "is in the past"),
+            ({"rate": "many"}, "is not a rate"),
             ({"count": "0"}, "ends nothing"),
             ({"count": "-3"}, "whole number above zero"),
             ({"count": "²"}, "whole number above zero"),
         ],
     )
-    def test_nonsense_changes_nothing_and_the_form_may_be_sent_again(
-        self, ann, charge, fields, said
-    ):
+    def test_an_invalid_form_changes_nothing_and_may_be_sent_again(self, ann, charge, fields, said):
         action = f"{PAGE}/ignore"
         form = [pair for pair in ann.get(PAGE).form(action) if pair[0] not in fields]
         answer = ann.post(action, [*form, *fields.items()])
@@ -272,20 +272,20 @@ class TestActs:
         assert (answer.status, "4,000 are kept" in answer.text) == (400, True)
         assert charge().note == ""
 
-    def test_a_form_is_carried_out_once_and_for_its_group_only(self, ann, store, charge):
+    def test_a_form_is_accepted_once_and_for_its_group_only(self, ann, store, charge):
         action = f"{PAGE}/resolve"
         form = ann.get(PAGE).form(action)
         assert ann.post(f"{GROUPS}/aaaa000000000000/resolve", form).status == 409
         assert ann.post(f"{PAGE}/ignore", form).status == 409
         assert ann.post(action, form).status == 303
         assert ann.post(action, form).status == 409
-        assert len(store.audit().rows) == 1
+        assert len(store.audit.find().rows) == 1
 
-    def test_an_act_that_there_is_none_of(self, ann):
+    def test_an_unknown_act(self, ann):
         form = ann.get(PAGE).form(f"{PAGE}/resolve")
         assert ann.post(f"{PAGE}/burn", form).status == 404
 
-    def test_a_group_that_went_away(self, ann, site_of):
+    def test_a_group_that_no_longer_exists(self, ann, site_of):
         mark = site_of(ann).forms.mark("resolve 77", "ann (flower)")
         form = [
             ("mark", mark),

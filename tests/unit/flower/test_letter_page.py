@@ -1,15 +1,16 @@
-"""The page of a letter, and what its buttons do."""
+"""The page of a letter, and its buttons."""
 
 import json
+import time
 
 import pytest
-from factories import T0, envelope, letter, parking
+from support.factories import T0, bomb, envelope, letter, parking
 
-from celery_dlq.group import Annotate
-from celery_dlq.letter import Explanation
-from celery_dlq.operation import OperationState
-from celery_dlq.queue import DeadLetterQueue
-from celery_dlq.states import Reason, State, Verdict
+from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.model.group import Annotate
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.operation import OperationState
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
 
 TRACEBACK = """Traceback (most recent call last):
@@ -38,14 +39,14 @@ def press(visitor, task_id, act, **more):
 
 
 def state_of(store, task_id):
-    return store.get(task_id).state
+    return store.letters.get(task_id).state
 
 
 def test_it_says_why_it_died(ann, store):
     why = Explanation(
         verdict=Verdict.TRANSIENT, rule="http.status", evidence="status=503", path="A <- B"
     )
-    store.save([letter("whole", explanation=why, reason=Reason.EXHAUSTED)])
+    store.letters.save([letter("whole", explanation=why, reason=Reason.EXHAUSTED)])
     text = page_of(ann, "whole").text
     for said in ("exhausted: its attempts or its retry window were used up", "transient",
                  "http.status", "status=503", "A <- B", "bad currency", "shop.charge"):  # fmt: skip
@@ -65,19 +66,34 @@ def test_attempts_are_a_timeline(ann):
 def test_arguments_are_redacted_copies_and_the_body_is_not_shown(ann, store):
     secret = envelope("s", body=b'[[], {"token": "s3cret"}, {}]',
                       headers={"argsrepr": "s3cret", "kwargsrepr": "s3cret", "task": "t"})  # fmt: skip
-    store.save([letter("s", args=[], kwargs={"token": "[redacted]"}, envelope=secret)])
+    store.letters.save([letter("s", args=[], kwargs={"token": "[redacted]"}, envelope=secret)])
     page = page_of(ann, "s")
     assert "s3cret" not in page.body
     assert "[redacted]" in page.body
 
 
-def test_a_body_that_nobody_could_read_is_shown(ann, store):
-    store.save([letter("s", args=None, kwargs=None, envelope=envelope("s", body=b"\x80\x04N."))])
+def test_an_unreadable_body_is_shown(ann, store):
+    store.letters.save(
+        [letter("s", args=None, kwargs=None, envelope=envelope("s", body=b"\x80\x04N."))]
+    )
     assert "80 04 4e 2e" in page_of(ann, "s").text
 
 
+def test_a_body_that_is_too_large_to_unpack_is_reported_as_unreadable(ann, store):
+    store.letters.save([bomb(300_000_000, "bomb")])
+    begun = time.perf_counter()
+    said = "its body unpacks to more than 8 MiB, so it was not opened"
+    assert said in page_of(ann, "bomb").text
+    record = json.loads(ann.get("/api/dead-letters/letters/bomb").body)
+    assert (record["errbacks"], record["body_unread"]) == ([], said)
+    edit = ann.get("/dead-letters/letters/bomb/edit")
+    assert edit.status >= 400
+    assert "unpacks to more than 8 MiB" in edit.text
+    assert time.perf_counter() - begun < 10.0
+
+
 def test_frames_of_the_users_own_code_are_marked(ann, store):
-    store.save([letter("s", traceback=TRACEBACK)])
+    store.letters.save([letter("s", traceback=TRACEBACK)])
     page = page_of(ann, "s")
     own = [text for _, text in page.find("span", class_="dlq-frame dlq-frame-app")]
     assert [text.split('"')[1] for text in own] == ["/srv/shop/tasks.py"]
@@ -86,13 +102,13 @@ def test_frames_of_the_users_own_code_are_marked(ann, store):
     assert page.find("span", class_="dlq-frame dlq-frame-text")[-1][1].endswith("second line of it")
 
 
-def test_the_beginning_of_an_id_leads_to_the_letter(ann):
+def test_a_prefix_of_an_id_redirects_to_the_letter(ann):
     assert ann.get("/dead-letters/letters/77").headers["Location"] == "/dead-letters/letters/77e1"
 
 
-def test_ids_that_mean_none_or_several_are_told(ann):
+def test_unknown_and_ambiguous_ids_are_reported(ann):
     unknown = ann.get("/dead-letters/letters/nowhere")
-    assert (unknown.status, "No dead letter has the id" in unknown.text) == (404, True)
+    assert (unknown.status, "No dead letter has an id" in unknown.text) == (404, True)
     several = ann.get("/dead-letters/letters/0d3f")
     assert (several.status, "0d3f1111-aaaa, 0d3f2222-bbbb" in several.text) == (400, True)
 
@@ -104,15 +120,17 @@ def test_flowers_own_page_is_linked_when_flower_knows_the_task(ann, three):
     assert page_of(ann, "77e1").find("a", **link)
 
 
-def test_flowers_page_of_a_task_is_told_of_its_letter(ann):
+def test_flowers_task_page_gets_its_letter(ann):
     known = json.loads(ann.get("/dead-letters/of-task/77e1").body)
     assert known == {"state": "dead", "address": "/dead-letters/letters/77e1"}
     assert json.loads(ann.get("/dead-letters/of-task/other").body) == {"state": None}
 
 
-def test_what_was_said_of_its_group_is_shown(ann, store):
-    fingerprint = store.get("77e1").fingerprint
-    store.triage(fingerprint, Annotate(note="look at <b>the gateway</b>\nfirst"), who="bob", now=T0)
+def test_decisions_about_its_group_are_shown(ann, store):
+    fingerprint = store.letters.get("77e1").fingerprint
+    store.groups.triage(
+        fingerprint, Annotate(note="look at <b>the gateway</b>\nfirst"), who="bob", now=T0
+    )
     [(_, text)] = page_of(ann, "77e1").find("dl", id="dlq-triage")
     assert "look at <b>the gateway</b>\nfirst" in text
 
@@ -120,27 +138,27 @@ def test_what_was_said_of_its_group_is_shown(ann, store):
 def test_redrive_leaves_an_operation_of_one_letter_to_a_worker(ann, store):
     answer = press(ann, "77e1", "redrive")
     assert answer.status == 303
-    [operation] = store.operations()
+    [operation] = store.operations.find()
     assert (operation.state, operation.detached) == (OperationState.PLANNED, True)
     assert (operation.who, operation.counts.planned) == ("ann (flower)", 1)
     assert operation.wanted.ids == ("77e1",)
     page = ann.get(answer.headers["Location"])
     assert page.find("a", href=f"/dead-letters/operations/{operation.id}")
-    [row] = store.audit().rows
+    [row] = store.audit.find().rows
     assert (row.act, row.who) == ("redrive", "ann (flower)")
 
 
-def test_a_letter_that_was_redriven_often_is_sent_only_when_that_is_said(ann, store):
-    store.save([letter("often", redrive_count=3)])
-    assert "though it was redriven 3 times" in page_of(ann, "often").text
+def test_a_letter_redriven_often_is_sent_only_with_again(ann, store):
+    store.letters.save([letter("often", redrive_count=3)])
+    assert "again, after 3 redrives" in page_of(ann, "often").text
     press(ann, "often", "redrive", again="1")
-    [operation] = store.operations()
+    [operation] = store.operations.find()
     assert operation.orders.checking.max_redrives is None
 
 
 def test_discard_and_undiscard_are_audited(ann, store):
     assert press(ann, "77e1", "discard", why="test data").status == 303
-    found = store.get("77e1")
+    found = store.letters.get("77e1")
     assert (found.state, found.closed_by, found.closed_reason) == (
         State.DISCARDED, "ann (flower)", "test data",
     )  # fmt: skip
@@ -149,7 +167,7 @@ def test_discard_and_undiscard_are_audited(ann, store):
     assert "test data" in history
     assert press(ann, "77e1", "undiscard").status == 303
     assert state_of(store, "77e1") is State.DEAD
-    assert [row.act for row in store.audit().rows] == ["undiscard", "discard"]
+    assert [row.act for row in store.audit.find().rows] == ["undiscard", "discard"]
 
 
 def test_the_history_names_each_act_once(ann, store):
@@ -162,8 +180,8 @@ def test_the_history_names_each_act_once(ann, store):
     assert history.count("changed by edit") == 1
 
 
-def test_a_letter_that_was_closed_among_others_says_so(ann, store):
-    store.discard(Filter(), who="bob", why="spring cleaning", now=T0)
+def test_a_bulk_discard_is_in_the_history_of_a_letter(ann, store):
+    store.closing.discard(Filter(), who="bob", why="spring cleaning", now=T0)
     [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
     assert history.count("spring cleaning") == 1
 
@@ -177,35 +195,35 @@ def test_a_discard_without_a_reason_changes_nothing(ann, store):
 
 def test_a_parked_retry_is_released(ann, app, store):
     place = DeadLetterQueue.of(app).hold.place
-    store.park([parking("later", 3600, place)], now=T0)
+    store.parked.park([parking("later", 3600, place)], now=T0)
     page = page_of(ann, "later")
-    assert "Why it waits" in page.text
+    assert "Why it is parked" in page.text
     assert press(ann, "later", "release").status == 303
-    assert store.next_due(place) <= 0
+    assert store.parked.next_due(place) <= 0
 
 
-def test_only_what_can_be_done_in_its_state_is_offered(ann, store, three):
-    store.discard(Filter(ids=("77e1",)), who="bob", why="x", now=T0)
+def test_only_acts_allowed_in_its_state_are_offered(ann, store, three):
+    store.closing.discard(Filter(ids=("77e1",)), who="bob", why="x", now=T0)
     offered = {found["action"].rpartition("/")[2] for found, _ in page_of(ann, "77e1").find("form")}
     assert offered == {"undiscard"}
 
 
-def test_what_is_no_longer_possible_is_refused(ann, store):
+def test_an_act_that_the_state_no_longer_allows_is_refused(ann, store):
     action = "/dead-letters/letters/77e1/discard"
     form = dict(page_of(ann, "77e1").form(action))
-    store.discard(Filter(ids=("77e1",)), who="bob", why="before", now=T0)
+    store.closing.discard(Filter(ids=("77e1",)), who="bob", why="before", now=T0)
     answer = ann.post(action, {**form, "why": "after"})
     assert answer.status == 409
-    assert store.get("77e1").closed_reason == "before"
+    assert store.letters.get("77e1").closed_reason == "before"
 
 
-def test_a_form_that_is_sent_twice_is_carried_out_once(ann, store):
+def test_a_form_that_is_sent_twice_is_accepted_once(ann, store):
     action = "/dead-letters/letters/77e1/redrive"
     form = page_of(ann, "77e1").form(action)
     assert ann.post(action, form).status == 303
     again = ann.post(action, form)
-    assert (again.status, "was sent before" in again.text) == (409, True)
-    assert len(store.operations()) == 1
+    assert (again.status, "was already sent" in again.text) == (409, True)
+    assert len(store.operations.find()) == 1
 
 
 @pytest.mark.parametrize(
@@ -217,17 +235,17 @@ def test_a_form_that_is_sent_twice_is_carried_out_once(ann, store):
         ("x", "no parts"),
     ],
 )
-def test_a_mark_that_was_not_made_here_is_refused(ann, store, mark, why):
+def test_a_forged_mark_is_refused(ann, store, mark, why):
     action = "/dead-letters/letters/77e1/redrive"
     form = {**dict(page_of(ann, "77e1").form(action)), "mark": mark}
     assert ann.post(action, form).status == 409
-    assert store.operations() == []
+    assert store.operations.find() == []
 
 
 def test_the_mark_of_another_letter_is_refused(ann, store, three):
     other = dict(page_of(ann, three[0]).form(f"/dead-letters/letters/{three[0]}/redrive"))
     assert ann.post("/dead-letters/letters/77e1/redrive", other).status == 409
-    assert store.operations() == []
+    assert store.operations.find() == []
 
 
 EDIT = "/dead-letters/letters/77e1/edit"
@@ -244,27 +262,27 @@ def edited(visitor, change):
 
 def test_edit_changes_the_message_and_keeps_what_it_was(ann, store):
     assert edited(ann, lambda contents: contents.update(args=[18])).status == 303
-    assert store.get("77e1").args == [18]
-    [change] = store.changes_of("77e1")
+    assert store.letters.get("77e1").args == [18]
+    [change] = store.edits.of_letter("77e1")
     assert (change.who, change.how) == ("ann (flower)", "edit")
     [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
     assert "18" in history
 
 
-def test_an_edit_that_makes_no_sense_can_be_mended(ann, store):
+def test_an_invalid_edit_can_be_corrected(ann, store):
     form = dict(ann.get(EDIT).form(EDIT))
     answer = ann.post(EDIT, {**form, "text": "{</textarea><script>"})
     assert answer.status == 400
-    assert "It is no JSON" in answer.text
+    assert "It is not JSON" in answer.text
     [(_, text)] = answer.find("textarea")
     assert text == "{</textarea><script>"
-    assert store.changes_of("77e1") == []
+    assert store.edits.of_letter("77e1") == []
     assert edited(ann, lambda contents: None).status == 400
 
 
-def test_what_is_invisible_is_written_out_in_the_editor(ann, store):
+def test_invisible_characters_are_escaped_in_the_editor(ann, store):
     body = json.dumps([["a\u202eb\x00c\ud800"], {}, {}]).encode()
-    store.save([letter("odd", envelope=envelope("odd", body=body))])
+    store.letters.save([letter("odd", envelope=envelope("odd", body=body))])
     [(_, text)] = ann.get("/dead-letters/letters/odd/edit").find("textarea")
     assert "\\u202e" in text
     assert "\\u0000" in text

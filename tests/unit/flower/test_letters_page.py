@@ -1,15 +1,15 @@
-"""The list of letters: filters, pages, what is wrong with them."""
+"""The list of letters: filters, pages and errors."""
 
 import threading
 
 import pytest
-from factories import attempt, letter
+from support.factories import attempt, letter
 
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.flower.pages import letters
-from celery_dlq.states import State
-from celery_dlq.store import search
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.letters import pages
 from celery_dlq.view import times
 
 LETTERS = "/dead-letters/letters"
@@ -69,18 +69,18 @@ def test_a_filter_stays_in_the_form_and_in_the_acts(ann):
         ("tsk=mail", "did you mean 'task'"),
         ("nonsense=1", "there are task, exception"),
         ("state=undead", "there are dead, claimed"),
-        ("reason=%F0%9F%90%B0", "is no reason"),
+        ("reason=%F0%9F%90%B0", "is not a reason"),
         ("since=yesterdayish", "write 90m"),
         ("since=1h&until=2h", "is not before"),
-        ("since=99999999999w", "is no time"),
-        ("after=nonsense", "is no page mark"),
-        ("after=1.2.3", "is no page mark"),
+        ("since=99999999999w", "is not a time"),
+        ("after=nonsense", "is not a cursor"),
+        ("after=1.2.3", "is not a cursor"),
         ("task=a&task=b", "more than once"),
         ("id=", "An id is empty"),
-        ("search=%FF", "no UTF-8"),
+        ("search=%FF", "not UTF-8"),
     ],
 )
-def test_nonsense_is_told_and_finds_nothing(ann, query, said):
+def test_an_invalid_filter_is_reported_and_finds_nothing(ann, query, said):
     page = ann.get(f"{LETTERS}?{query}")
     assert page.status == 400
     [(_, text)] = page.find("p", role="alert")
@@ -89,7 +89,7 @@ def test_nonsense_is_told_and_finds_nothing(ann, query, said):
 
 
 def test_pages_follow_each_other_by_key(ann, store):
-    store.save([letter(f"more-{n:03}", attempt(minutes=-n)) for n in range(60)])
+    store.letters.save([letter(f"more-{n:03}", attempt(minutes=-n)) for n in range(60)])
     first = ann.get(f"{LETTERS}?exception=ValueError")
     assert len(shown(first)) == 50
     [(following, _)] = first.find("a", rel="next")
@@ -102,42 +102,44 @@ def test_pages_follow_each_other_by_key(ann, store):
 
 def test_a_store_without_letters_says_so(visit, store):
     page = visit().get(LETTERS)
-    assert "nothing waits for anybody" in page.text
+    assert "No open letters." in page.text
     assert "No letters match" in visit().get(f"{LETTERS}?task=charge").text
 
 
 @pytest.fixture
 def many(store):
-    """Letters of a task of their own, more than a page has."""
-    store.save([letter(f"more-{n:03}", attempt(minutes=-n), task="many") for n in range(60)])
+    """More letters of one task than fit on a page."""
+    store.letters.save(
+        [letter(f"more-{n:03}", attempt(minutes=-n), task="many") for n in range(60)]
+    )
 
 
-def test_letters_of_one_page_are_counted_by_looking(ann, three, store, monkeypatch):
+def test_letters_of_one_page_need_no_count_query(ann, three, store, monkeypatch):
     def count(wanted):
         raise AssertionError
 
-    monkeypatch.setattr(store, "count", count)
+    monkeypatch.setattr(store.counts, "letters", count)
     assert "3 letters open" in ann.get(LETTERS).text
     assert "1 letter matches" in ann.get(f"{LETTERS}?task=mail").text
 
 
-def test_what_cannot_be_counted_is_listed_all_the_same(ann, many, store, monkeypatch):
+def test_letters_are_listed_even_if_counting_fails(ann, many, store, monkeypatch):
     def count(wanted):
         raise StoreUnavailable
 
-    monkeypatch.setattr(store, "count", count)
+    monkeypatch.setattr(store.counts, "letters", count)
     page = ann.get(f"{LETTERS}?task=many")
     assert len(shown(page)) == 50
     assert "More than 50 letters match, newest" in page.text
     assert "More than 50 letters open" in ann.get(LETTERS).text
     [(following, _)] = page.find("a", rel="next")
-    assert "10 letters found here" in ann.get(following["href"]).text
+    assert "10 letters on this page" in ann.get(following["href"]).text
 
 
-def test_counting_is_waited_for_a_short_time_only(ann, many, store, monkeypatch):
+def test_the_wait_for_a_count_is_short(ann, many, store, monkeypatch):
     counted = threading.Event()
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 0.05)
-    monkeypatch.setattr(store, "count", lambda wanted: counted.wait(60) and 63)
+    monkeypatch.setattr(store.counts, "letters", lambda wanted: counted.wait(60) and 63)
     assert "More than 50" in ann.get(LETTERS).text
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     counted.set()
@@ -148,20 +150,20 @@ class TestSearch:
     @pytest.fixture(autouse=True)
     def short_steps(self, monkeypatch):
         monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 0)
-        monkeypatch.setattr(search, "STEP", 2)
+        monkeypatch.setattr(pages, "STEP", 2)
 
-    def test_a_page_says_how_far_it_looked_and_leads_on(self, ann, three):
+    def test_a_page_says_how_far_it_searched_and_links_on(self, ann, three):
         page = ann.get(f"{LETTERS}?search=slow")
         assert shown(page) == ["77e1"]
-        assert "1 letter found here" in page.text
+        assert "1 letter on this page" in page.text
         [(note, said)] = page.find("p", id="dlq-searched")
-        assert "Searched back to 2026-11-21 12:20:00 UTC; older letters may match" in said
+        assert "Searched back to 2026-11-21 12:20:00 UTC; older letters may also match" in said
         assert note["role"] == "status"
         [(following, text)] = page.find("a", rel="next")
-        assert text == "Search further"
+        assert text == "Continue the search"
         assert "search=slow" in following["href"]
         rest = ann.get(following["href"])
-        assert "No further letters match." in rest.text
+        assert "No more letters match." in rest.text
         assert rest.find("p", id="dlq-searched") == []
         assert rest.find("a", rel="next") == []
 
@@ -169,7 +171,7 @@ class TestSearch:
         page = ann.get(f"{LETTERS}?search=nothing+like+it")
         assert shown(page) == []
         assert "No letters match" not in page.text
-        assert "No letter that matches was found so far." in page.text
+        assert "No matching letters found so far." in page.text
         [(results, _)] = page.find("div", id="dlq-results")
         assert "data-searching" in results
         [(following, _)] = page.find("a", rel="next")
@@ -177,7 +179,7 @@ class TestSearch:
             "data-searching" not in ann.get(following["href"]).find("div", id="dlq-results")[0][0]
         )
 
-    def test_a_search_that_is_over_counts_what_it_found(self, ann, three, monkeypatch):
+    def test_a_finished_search_shows_its_count(self, ann, three, monkeypatch):
         monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
         page = ann.get(f"{LETTERS}?search=slow")
         assert "1 letter matches, newest failure first" in page.text
@@ -185,7 +187,7 @@ class TestSearch:
 
     def test_many_are_not_counted_one_by_one(self, ann, many, store, monkeypatch):
         monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
-        monkeypatch.setattr(store, "count", lambda wanted: pytest.fail("counted"))
+        monkeypatch.setattr(store.counts, "letters", lambda wanted: pytest.fail("counted"))
         assert "More than 50 letters match" in ann.get(f"{LETTERS}?search=many").text
 
     def test_a_worker_is_searched_for_too(self, ann, three):
@@ -194,6 +196,6 @@ class TestSearch:
 
 def test_a_closed_letter_is_shown_when_it_is_asked_for(ann, store, three):
     wanted = Filter(ids=("77e1",), states=frozenset({State.DEAD}))
-    store.discard(wanted, who="bob", why="test", now=times.utc_now())
+    store.closing.discard(wanted, who="bob", why="test", now=times.utc_now())
     assert "77e1" not in shown(ann.get(LETTERS))
     assert shown(ann.get(f"{LETTERS}?state=discarded")) == ["77e1"]

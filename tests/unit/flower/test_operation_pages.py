@@ -1,12 +1,12 @@
-"""Redrives in Flower: the list, one of them, and how it is stopped and goes on."""
+"""Redrives in Flower: the list, the page of one, and its buttons."""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from factories import T0
+from support.factories import T0
 
-from celery_dlq.operation import OperationState, Orders, Pacing
+from celery_dlq.model.operation import OperationState, Orders, Pacing
 
 OPERATIONS = "/dead-letters/operations"
 ID = "0a1b2c3d4e5f"
@@ -15,29 +15,29 @@ PAGE = f"{OPERATIONS}/{ID}"
 
 @pytest.fixture
 def planned(store, operation, three):
-    """A redrive of three letters that nobody has begun with."""
+    """A planned redrive of three letters."""
     orders = Orders(pacing=Pacing(rate=50.0, canary=2))
-    store.create_operation(operation(detached=True, orders=orders))
+    store.operations.create(operation(detached=True, orders=orders))
     return ID
 
 
 @pytest.fixture
 def running(store, planned):
-    """The same with one letter sent, one skipped, and one that came back."""
-    begun = store.move_operation(planned, OperationState.RUNNING, who="ann", now=T0)
+    """The same redrive with one letter sent, one skipped, and one failed again."""
+    begun = store.operations.move(planned, OperationState.RUNNING, who="ann", now=T0)
     until = T0 + timedelta(days=9)
-    held = store.claim_for(begun, token="t", lease_until=until, limit=3, now=T0)
+    held = store.claims.take(begun, token="t", lease_until=until, limit=3, now=T0)
     first, second, third = (item.task_id for item in held.letters)
-    store.confirm_sendings(planned, "t", {first: "", second: ""}, now=T0)
-    store.skip_sendings(planned, "t", {third: "no <b>queue</b>"}, now=T0)
-    back = store.get(second)
+    store.claims.confirm(planned, "t", {first: "", second: ""}, now=T0)
+    store.claims.skip(planned, "t", {third: "no <b>queue</b>"}, now=T0)
+    back = store.letters.get(second)
     run = replace(back.attempts[-1], redrive=1, failed_at=T0 + timedelta(minutes=59))
-    store.save([back.with_(attempts=(run,), last_failed_at=run.failed_at, redrive_count=1)])
+    store.letters.save([back.with_(attempts=(run,), last_failed_at=run.failed_at, redrive_count=1)])
     return {"sent": first, "failed": second, "skipped": third}
 
 
 def state(store):
-    return store.operation(ID).state
+    return store.operations.get(ID).state
 
 
 def act(visitor, name):
@@ -46,7 +46,7 @@ def act(visitor, name):
 
 
 class TestList:
-    def test_how_far_each_is(self, ann, running, store):
+    def test_the_progress_of_each_is_shown(self, ann, running, store):
         page = ann.get(OPERATIONS)
         for said in (
             ID,
@@ -64,26 +64,26 @@ class TestList:
         assert ID not in page.text
         assert "No operations match." in page.text
 
-    def test_what_runs_is_kept_up_to_date_and_what_ended_is_not(self, ann, planned, store, site_of):
+    def test_running_operations_refresh_and_ended_ones_do_not(self, ann, planned, store, site_of):
         [(live, _)] = ann.get(OPERATIONS).find("div", id="dlq-live")
         assert live["data-refresh"] == "3"
-        store.move_operation(ID, OperationState.CANCELLED, who="ann", now=T0)
+        store.operations.move(ID, OperationState.CANCELLED, who="ann", now=T0)
         site_of(ann).snapshots.forget()
         [(live, _)] = ann.get(OPERATIONS).find("div", id="dlq-live")
         assert "data-refresh" not in live
 
     @pytest.mark.parametrize("query", ["state=gone", "task=x"])
-    def test_nonsense(self, ann, query):
+    def test_an_invalid_filter(self, ann, query):
         answer = ann.get(f"{OPERATIONS}?{query}")
         assert answer.status == 400
-        assert "there " in answer.text
+        assert "; use " in answer.text
 
     def test_none(self, ann):
-        assert "Nothing was redriven yet." in ann.get(OPERATIONS).text
+        assert "There are no operations yet." in ann.get(OPERATIONS).text
 
 
 class TestPage:
-    def test_one_whole(self, ann, running):
+    def test_one_in_full(self, ann, running):
         page = ann.get(PAGE)
         for said in (
             "Redrive of 3 letters", "2 of 3 sent", "failed again 1", "awaited 1", "skipped 1",
@@ -108,21 +108,21 @@ class TestPage:
         shown += [bool(second.find("a", href=f"/dead-letters/letters/{running['failed']}"))]
         assert sorted(shown) == [False, True]
 
-    def test_a_beginning_leads_to_the_whole(self, ann, planned):
+    def test_a_prefix_redirects_to_the_full_id(self, ann, planned):
         assert ann.get(f"{OPERATIONS}/0a1b").headers["Location"] == PAGE
 
-    def test_a_beginning_of_several_does_not(self, ann, planned, store, operation):
-        store.create_operation(operation("0a1b99999999"))
+    def test_an_ambiguous_prefix_does_not(self, ann, planned, store, operation):
+        store.operations.create(operation("0a1b99999999"))
         assert ann.get(f"{OPERATIONS}/0a1b").status == 400
 
     @pytest.mark.parametrize("name", ["77", "%00", "x" * 3_000])
-    def test_one_that_is_not_there(self, ann, planned, name):
+    def test_an_unknown_id(self, ann, planned, name):
         assert ann.get(f"{OPERATIONS}/{name}").status == 404
 
-    def test_why_it_stopped_is_said(self, ann, planned, store):
-        store.move_operation(planned, OperationState.RUNNING, who="ann", now=T0)
+    def test_the_cause_of_a_stop_is_shown(self, ann, planned, store):
+        store.operations.move(planned, OperationState.RUNNING, who="ann", now=T0)
         cause = "<i>10</i> letters in a row came back"
-        store.move_operation(planned, OperationState.ABORTED, who="ann", cause=cause, now=T0)
+        store.operations.move(planned, OperationState.ABORTED, who="ann", cause=cause, now=T0)
         page = ann.get(PAGE)
         assert cause in page.find("p", id="dlq-cause")[0][1]
         assert page.find("button", id="dlq-pause") == []
@@ -130,35 +130,37 @@ class TestPage:
 
 class TestActs:
     def test_pause_resume_cancel(self, ann, planned, store):
-        assert act(ann, "pause").headers["Location"] == f"{PAGE}?done=pause"
+        form = {**dict(ann.get(PAGE).form(f"{PAGE}/pause")), "why": "lunch"}
+        assert ann.post(f"{PAGE}/pause", form).headers["Location"] == f"{PAGE}?done=pause"
+        assert store.audit.find().rows[0].why == "lunch"
         assert state(store) is OperationState.PAUSED
         page = ann.get(f"{PAGE}?done=pause")
-        assert "stops after the batch" in page.text
+        assert "stops after the current batch" in page.text
         assert page.find("button", id="dlq-pause") == []
         assert act(ann, "resume").status == 303
         assert state(store) is OperationState.RUNNING
-        assert store.operation(ID).detached
+        assert store.operations.get(ID).detached
         assert act(ann, "cancel").status == 303
         assert state(store) is OperationState.CANCELLED
-        assert [row.who for row in store.audit().rows][:3] == ["ann (flower)"] * 3
-        assert ann.get(PAGE).find("section", **{"aria-label": "What can be done"}) == []
+        assert [row.who for row in store.audit.find().rows][:3] == ["ann (flower)"] * 3
+        assert ann.get(PAGE).find("section", **{"aria-label": "Actions"}) == []
 
-    def test_what_has_ended_meanwhile_is_said(self, ann, planned, store):
+    def test_an_operation_that_ended_first_is_a_conflict(self, ann, planned, store):
         form = ann.get(PAGE).form(f"{PAGE}/pause")
-        store.move_operation(planned, OperationState.CANCELLED, who="bob", now=T0)
+        store.operations.move(planned, OperationState.CANCELLED, who="bob", now=T0)
         answer = ann.post(f"{PAGE}/pause", form)
         assert answer.status == 409
         assert state(store) is OperationState.CANCELLED
 
-    def test_a_form_is_carried_out_once(self, ann, planned, store):
+    def test_a_form_is_accepted_once(self, ann, planned, store):
         form = ann.get(PAGE).form(f"{PAGE}/pause")
         assert ann.post(f"{PAGE}/pause", form).status == 303
-        store.move_operation(planned, OperationState.RUNNING, who="bob", now=T0)
+        store.operations.move(planned, OperationState.RUNNING, who="bob", now=T0)
         assert ann.post(f"{PAGE}/pause", form).status == 409
         assert ann.post(f"{PAGE}/cancel", form).status == 409
         assert state(store) is OperationState.RUNNING
 
-    def test_an_act_that_there_is_none_of(self, ann, planned):
+    def test_an_unknown_act(self, ann, planned):
         form = ann.get(PAGE).form(f"{PAGE}/pause")
         assert ann.post(f"{PAGE}/burn", form).status == 404
 

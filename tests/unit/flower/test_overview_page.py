@@ -1,33 +1,33 @@
-"""The first page of the tab: what it says of a store."""
+"""The overview, the first page of the tab."""
 
 from datetime import timedelta
 
 import pytest
-from factories import T0, attempt, letter
+from support.factories import T0, attempt, letter
 
-from celery_dlq.group import Resolve
-from celery_dlq.operation import OperationState
-from celery_dlq.states import State
+from celery_dlq.model.group import Resolve
+from celery_dlq.model.operation import OperationState
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
 OVERVIEW = "/dead-letters"
 
 
-def test_the_numbers_of_a_store(ann):
+def test_the_overview_shows_the_numbers(ann):
     page = ann.get(OVERVIEW)
     assert page.status == 200
     [(_, depth)] = page.find("section", id="dlq-depth")
     assert depth.split()[:3] == ["Open", "letters", "3"]
     assert "The oldest failed 50m ago" in " ".join(depth.split())
     [(_, arrivals)] = page.find("section", id="dlq-arrivals")
-    assert "3 letters, at most 3 an hour" in arrivals
+    assert "3 letters, at most 3 per hour" in arrivals
     assert ("Overview", OVERVIEW) in [
         (name, found["href"]) for found, name in page.find("a", **{"aria-current": "page"})
     ]
 
 
-def test_bars_lead_to_their_letters(ann, store):
-    store.save([letter("old", attempt(minutes=-20_000))])
+def test_bars_link_to_their_letters(ann, store):
+    store.letters.save([letter("old", attempt(minutes=-20_000))])
     page = ann.get(OVERVIEW)
     for address, name in (
         ("/dead-letters/letters?reason=terminal", "terminal"),
@@ -41,7 +41,7 @@ def test_bars_lead_to_their_letters(ann, store):
         assert ann.get(address).status == 200
 
 
-def test_an_age_finds_just_the_letters_that_it_counts(ann):
+def test_an_age_links_to_the_letters_that_it_counts(ann):
     [(found, _)] = [
         item
         for item in ann.get(OVERVIEW).find("a")
@@ -50,44 +50,43 @@ def test_an_age_finds_just_the_letters_that_it_counts(ann):
     assert "3 letters match" in ann.get(found["href"]).text
 
 
-def test_only_ages_that_letters_have_take_up_space(ann):
+def test_only_ages_with_letters_are_shown(ann):
     [(_, ages)] = ann.get(OVERVIEW).find("section", id="dlq-ages")
     assert [name for name in ("1m", "1h", "1d", "7d") if name in ages] == ["1h"]
 
 
-def test_charts_are_images_with_names_and_nothing_is_loaded_for_them(ann):
+def test_charts_are_inline_images_with_names(ann):
     page = ann.get(OVERVIEW)
     names = [found["aria-label"] for found, _ in page.find("svg", role="img")]
     assert "Open letters by state: dead 3" in names
-    assert any(name.startswith("Arrivals in the last 24 hours: 3 in all") for name in names)
+    assert any(name.startswith("Arrivals in the last 24 hours: 3 in total") for name in names)
     assert any("12:00 to 13:00 UTC: 3" in text for _, text in page.find("title"))
 
 
-def test_groups_that_are_new_or_have_regressed_are_named(ann, store):
-    store.triage("9c1e0000deadbeef", Resolve(), who="ann", now=T0 + timedelta(minutes=40))
-    store.triage("aaaa000000000000", Resolve(), who="ann", now=T0 + timedelta(minutes=40))
-    store.save([letter("back", attempt(minutes=45))])
+def test_new_and_regressed_groups_are_listed(ann, store):
+    store.groups.triage("9c1e0000deadbeef", Resolve(), who="ann", now=T0 + timedelta(minutes=40))
+    store.groups.triage("aaaa000000000000", Resolve(), who="ann", now=T0 + timedelta(minutes=40))
+    store.letters.save([letter("back", attempt(minutes=45))])
     [(_, marked)] = ann.get(OVERVIEW).find("section", id="dlq-marked")
     assert "regressed" in marked
     assert "ValueError in charge" in marked
     assert "Timeout" not in marked
 
 
-def test_what_was_asked_is_asked_once_in_a_while_and_anew_after_an_act(ann, store, site_of):
+def test_answers_are_cached_until_the_next_act(ann, store, site_of):
     assert "charge" in ann.get(OVERVIEW).text
-    store.discard(Filter(), who="bob", why="", now=T0)
+    store.closing.discard(Filter(), who="bob", why="", now=T0)
     assert "The oldest failed" in ann.get(OVERVIEW).text
     site_of(ann).snapshots.forget()
     page = ann.get(OVERVIEW)
-    assert "Nothing waits for anybody." in page.text
-    assert "None is open." in page.text
+    assert page.text.count("There are no open letters.") == 2
     assert page.find("section", id="dlq-running") == []
 
 
 def test_redrives_under_way_are_shown(ann, store, operation):
-    store.create_operation(operation())
-    store.create_operation(operation("ended"))
-    store.move_operation("ended", OperationState.CANCELLED, who="ann", now=T0)
+    store.operations.create(operation())
+    store.operations.create(operation("ended"))
+    store.operations.move("ended", OperationState.CANCELLED, who="ann", now=T0)
     [(_, running)] = ann.get(OVERVIEW).find("section", id="dlq-running")
     assert "0a1b2c3d4e5f" in running
     assert "ended" not in running
@@ -107,14 +106,16 @@ def test_the_latest_letters(ann):
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.DISCARDED])
-def test_states_lead_to_their_letters(ann, store, state):
-    store.discard(Filter(ids=("77e1",)), who="ann", why="", now=T0)
+def test_states_link_to_their_letters(ann, store, state):
+    store.closing.discard(Filter(ids=("77e1",)), who="ann", why="", now=T0)
     assert ann.get(OVERVIEW).find("a", href=f"/dead-letters/letters?state={state.value}")
 
 
 def test_hostile_letters_stay_text(ann, store):
     evil = "<script>alert(1)</script>\u202e\x00"
-    store.save([letter("evil", exception_type=evil, task=evil, message=evil, fingerprint="ee")])
+    store.letters.save(
+        [letter("evil", exception_type=evil, task=evil, message=evil, fingerprint="ee")]
+    )
     page = ann.get(OVERVIEW)
     assert "<script>alert" not in page.body
     assert "\u202e" not in page.body

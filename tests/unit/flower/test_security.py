@@ -1,11 +1,11 @@
-"""Who may do what. The same on each version of Flower is in tests/integration/test_flower_versions.py."""
+"""Permissions. tests/integration/test_flower_versions.py tests them on each version of Flower."""
 
 import pytest
-from factories import T0
+from support.factories import T0
 
-from celery_dlq.flower import permission
-from celery_dlq.flower.forms import VALID_S, Forms
-from celery_dlq.states import State
+from celery_dlq.flower.http import permission
+from celery_dlq.flower.http.forms import VALID_S, Forms
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
 LETTER = "/dead-letters/letters/77e1"
@@ -17,10 +17,10 @@ def form(visitor, action=DISCARD):
 
 
 def is_open(store):
-    return store.get("77e1").state is State.DEAD
+    return store.letters.get("77e1").state is State.DEAD
 
 
-def test_without_authentication_it_can_be_read_and_says_why_no_more(visit, three, store):
+def test_without_authentication_it_can_be_read_and_explains_why_not_changed(visit, three, store):
     visitor = visit()
     page = visitor.get(LETTER)
     assert page.status == 200
@@ -34,14 +34,14 @@ def test_without_authentication_it_can_be_read_and_says_why_no_more(visit, three
     assert is_open(store)
 
 
-def test_who_opens_it_to_everybody_is_taken_at_their_word(visit, three, store, monkeypatch):
+def test_an_explicitly_opened_flower_makes_changes(visit, three, store, monkeypatch):
     monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
     visitor = visit()
     assert visitor.post(DISCARD, form(visitor)).status == 303
-    assert store.get("77e1").closed_by == "anonymous at 127.0.0.1 (flower)"
+    assert store.letters.get("77e1").closed_by == "anonymous at 127.0.0.1 (flower)"
 
 
-def test_a_flower_that_only_shows_changes_nothing(visit, three, store):
+def test_a_read_only_flower_makes_no_changes(visit, three, store):
     visitor = visit(basic_auth=["ann:secret"], read_only=True)
     visitor.log_in("ann", "secret")
     [(_, note)] = visitor.get(LETTER).find("p", id="dlq-locked")
@@ -62,7 +62,7 @@ def test_basic_authentication_is_asked_for(visit, three, store):
     assert is_open(store)
 
 
-def test_a_page_that_nobody_is_logged_in_for_leads_to_the_login_and_back(visit, three, store):
+def test_a_page_without_a_login_redirects_to_the_login_and_back(visit, three, store):
     visitor = visit(auth=".*@example.com", url_prefix="ops/flower")
     answer = visitor.get(f"/ops/flower{LETTER}?a=b")
     assert answer.status == 302
@@ -73,7 +73,7 @@ def test_a_page_that_nobody_is_logged_in_for_leads_to_the_login_and_back(visit, 
     assert visitor.get(f"/ops/flower{LETTER}").status == 302
 
 
-def test_under_a_prefix_all_addresses_have_it(visit, three, store):
+def test_all_addresses_have_the_url_prefix(visit, three, store):
     visitor = visit(auth=".*@example.com", url_prefix="/ops/flower/")
     visitor.log_in_as("bob@example.com")
     page = visitor.get(f"/ops/flower{LETTER}")
@@ -84,10 +84,10 @@ def test_under_a_prefix_all_addresses_have_it(visit, three, store):
     action = f"/ops/flower{DISCARD}"
     given = {**dict(page.form(action)), "why": "test"}
     assert visitor.post(action, given).headers["Location"] == f"/ops/flower{LETTER}?done=discarded"
-    assert store.get("77e1").closed_by == "bob@example.com"
+    assert store.letters.get("77e1").closed_by == "bob@example.com"
 
 
-def test_a_session_that_has_ended_is_told_and_nothing_is_changed(visit, three, store):
+def test_an_expired_session_is_reported_and_changes_nothing(visit, three, store):
     visitor = visit(auth=".*@example.com")
     visitor.log_in_as("bob@example.com")
     given = form(visitor)
@@ -120,7 +120,7 @@ def test_a_request_without_the_token_of_this_browser_changes_nothing(ann, store)
     token = given.pop("_xsrf")
     for attempt in ({}, {"_xsrf": ""}, {"_xsrf": "2|00000000|nonsense|1"}, {"_xsrf": token[::-1]}):
         answer = ann.post(DISCARD, {**given, **attempt})
-        assert (answer.status, "Load the page again" in answer.text) == (403, True)
+        assert (answer.status, "Reload the page" in answer.text) == (403, True)
     ann.cookies["_xsrf"] = "another"
     assert ann.post(DISCARD, {**given, "_xsrf": token}).status == 403
     del ann.cookies["_xsrf"]
@@ -128,7 +128,7 @@ def test_a_request_without_the_token_of_this_browser_changes_nothing(ann, store)
     assert is_open(store)
 
 
-def test_the_form_of_somebody_else_is_refused(visit, three, store):
+def test_another_users_form_is_refused(visit, three, store):
     visitor = visit(basic_auth=["ann:secret", "bob:secret"])
     visitor.log_in("ann", "secret")
     given = form(visitor)
@@ -164,13 +164,13 @@ def test_pages_load_nothing_from_elsewhere_and_nothing_inline(ann, path):
 
 
 class TestForms:
-    def test_a_mark_is_taken_once(self):
+    def test_a_mark_is_accepted_once(self):
         forms = Forms()
         mark = forms.mark("discard", "ann")
         assert forms.take(mark, "discard", "ann")
         assert not forms.take(mark, "discard", "ann")
 
-    def test_it_is_for_one_act_of_one_actor_in_one_flower(self):
+    def test_a_mark_is_for_one_act_of_one_actor_in_one_flower(self):
         forms = Forms()
         mark = forms.mark("discard", "ann")
         assert not forms.take(mark, "redrive", "ann")
@@ -178,7 +178,7 @@ class TestForms:
         assert not Forms().take(mark, "discard", "ann")
         assert forms.take(mark, "discard", "ann")
 
-    def test_it_gets_old(self):
+    def test_a_mark_expires(self):
         now = [1_000_000.0]
         forms = Forms(lambda: now[0])
         old, used = forms.mark("discard", "ann"), forms.mark("discard", "ann")
@@ -193,12 +193,12 @@ class Options:
 
 
 @pytest.mark.parametrize("header", ["", "Basic", "Basic ???", "Basic /w==", "Basic Og=="])
-def test_an_actor_whose_name_cannot_be_read_is_unknown(header):
+def test_an_actor_with_an_unreadable_name_is_unknown(header):
     actor = permission.actor_of(True, {"Authorization": header}, "::1", Options())
     assert actor == "unknown (flower)"
 
 
 def test_the_audit_is_written_by_the_act_itself(ann, store):
-    store.discard(Filter(ids=("0d3f1111-aaaa",)), who="cli", why="x", now=T0)
+    store.closing.discard(Filter(ids=("0d3f1111-aaaa",)), who="cli", why="x", now=T0)
     ann.post(DISCARD, form(ann))
-    assert [row.who for row in store.audit().rows] == ["ann (flower)", "cli"]
+    assert [row.who for row in store.audit.find().rows] == ["ann (flower)", "cli"]

@@ -1,13 +1,13 @@
-"""A store that is slow, away, or wrong: pages say so, and Flower itself does not wait."""
+"""A store that is slow, unreachable or wrong: pages report it, and Flower itself does not wait."""
 
 import asyncio
 import threading
 
 import pytest
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
-from celery_dlq.flower.calls import THREADS, Calls, NotYet, Snapshots
-from celery_dlq.queue import DeadLetterQueue
+from celery_dlq.flower.http.calls import THREADS, Calls, NotYet, Snapshots
 
 LETTERS = "/dead-letters/letters"
 
@@ -20,12 +20,17 @@ def never():
     ended.set()
 
 
+def threads_of_flower():
+    """Those of other tests may be among them, and end at any time."""
+    return {thread for thread in threading.enumerate() if thread.name == "dlq-flower"}
+
+
 @pytest.mark.parametrize("error", [StoreUnavailable, SchemaError, RecordRefused])
-def test_a_store_that_fails_is_a_page_that_says_what_to_do(ann, store, monkeypatch, error):
+def test_a_store_error_is_a_page_with_the_next_step(ann, store, monkeypatch, error):
     def find(*_args, **_kwargs):
         raise error
 
-    monkeypatch.setattr(store, "find", find)
+    monkeypatch.setattr(store.letters, "find", find)
     page = ann.get(LETTERS)
     assert page.status == 503
     assert page.headers["Retry-After"]
@@ -36,7 +41,7 @@ def test_a_store_that_fails_is_a_page_that_says_what_to_do(ann, store, monkeypat
     assert ann.get("/tasks").status == 200
 
 
-def test_a_store_that_cannot_be_reached_is_asked_again(visit, app, tmp_path, empty_store):
+def test_an_unreachable_store_is_tried_again(visit, app, tmp_path, empty_store):
     app.conf.dlq_store_url = f"sqlite:///{tmp_path}/missing/letters.sqlite3"
     visitor = visit()
     page = visitor.get(LETTERS)
@@ -45,18 +50,19 @@ def test_a_store_that_cannot_be_reached_is_asked_again(visit, app, tmp_path, emp
     assert visitor.get(LETTERS).status == 200
 
 
-def test_a_setting_that_is_wrong_is_told_on_the_page(visit, app, monkeypatch):
+def test_a_wrong_setting_is_shown_on_the_page(visit, app, monkeypatch):
     monkeypatch.delitem(vars(app), "dead_letter_queue", raising=False)
     app.conf.dlq_store_timeout = "soon"
     page = visit().get(LETTERS)
     assert (page.status, "dlq_store_timeout" in page.text) == (503, True)
 
 
-def test_a_store_that_never_answers_holds_up_nothing_else(
+def test_a_store_that_never_answers_blocks_nothing_else(
     ann, store, monkeypatch, never, site_of, loop
 ):
-    monkeypatch.setattr(store, "find", lambda *_args, **_kwargs: never())
+    monkeypatch.setattr(store.letters, "find", lambda *_args, **_kwargs: never())
     site_of(ann).calls.patience_s = 0.05
+    before = threads_of_flower()
 
     async def ask_many():
         pages = [ann.answer("GET", LETTERS) for _ in range(3 * THREADS)]
@@ -67,30 +73,29 @@ def test_a_store_that_never_answers_holds_up_nothing_else(
     assert {answer.status for answer in answers[: 3 * THREADS]} == {503}
     assert "has not answered" in answers[0].text
     assert {answer.status for answer in answers[3 * THREADS :]} == {200}
-    names = [thread.name for thread in threading.enumerate()]
-    assert names.count("dlq-flower") <= THREADS
+    assert len(threads_of_flower() - before) <= THREADS
 
 
-def test_after_an_act_that_was_not_answered_the_form_is_not_sent_again(
+def test_after_an_unanswered_act_the_form_is_not_accepted_again(
     ann, store, monkeypatch, never, site_of
 ):
     action = "/dead-letters/letters/77e1/discard"
     form = {**dict(ann.get("/dead-letters/letters/77e1").form(action)), "why": "x"}
-    monkeypatch.setattr(store, "discard", lambda *_args, **_kwargs: never())
+    monkeypatch.setattr(store.closing, "discard", lambda *_args, **_kwargs: never())
     site_of(ann).calls.patience_s = 0.05
     assert ann.post(action, form).status == 503
     assert ann.post(action, form).status == 409
 
 
 class TestCalls:
-    def test_results_and_errors_are_the_works(self, loop):
+    def test_results_and_errors_are_those_of_the_work(self, loop):
         calls = Calls(60)
         assert loop.run_until_complete(calls.run(lambda: 7)) == 7
         with pytest.raises(KeyError):
             loop.run_until_complete(calls.run(lambda: {}["x"]))
 
-    def test_no_more_threads_than_agreed(self, loop, never):
-        calls = Calls(0.05, threads=2)
+    def test_the_number_of_threads_is_limited(self, loop, never):
+        calls, before = Calls(0.05, threads=2), threads_of_flower()
 
         async def ask():
             return await asyncio.gather(
@@ -98,9 +103,9 @@ class TestCalls:
             )
 
         assert [type(error) for error in loop.run_until_complete(ask())] == [NotYet] * 5
-        assert [thread.name for thread in threading.enumerate()].count("dlq-flower") == 2
+        assert len(threads_of_flower() - before) == 2
 
-    def test_a_thread_that_ends_late_is_free_again(self, loop):
+    def test_a_late_thread_becomes_free(self, loop):
         calls, ended = Calls(0.05, threads=1), threading.Event()
         with pytest.raises(NotYet):
             loop.run_until_complete(calls.run(ended.wait))
@@ -108,14 +113,14 @@ class TestCalls:
         ended.set()
         assert loop.run_until_complete(calls.run(lambda: 7)) == 7
 
-    def test_threads_do_not_keep_flower_from_ending(self, loop, never):
+    def test_threads_do_not_keep_flower_from_exiting(self, loop, never):
         with pytest.raises(NotYet):
             loop.run_until_complete(Calls(0.05).run(never))
-        assert all(thread.daemon for thread in threading.enumerate() if thread.name == "dlq-flower")
+        assert all(thread.daemon for thread in threads_of_flower())
 
 
 class TestSnapshots:
-    def test_all_who_ask_at_a_time_share_one_answer(self, loop):
+    def test_concurrent_requests_share_one_answer(self, loop):
         asked = []
         snapshots = Snapshots(Calls(60))
 
@@ -127,7 +132,7 @@ class TestSnapshots:
         assert loop.run_until_complete(ask()) == [7] * 5
         assert len(asked) == 1
 
-    def test_an_answer_is_kept_for_its_time(self, loop):
+    def test_an_answer_is_cached_for_its_lifetime(self, loop):
         now, asked = [100.0], []
         snapshots = Snapshots(Calls(60), lambda: now[0])
 
@@ -142,13 +147,13 @@ class TestSnapshots:
         snapshots.forget()
         assert get() == 4
 
-    def test_an_error_is_not_kept(self, loop):
+    def test_an_error_is_not_cached(self, loop):
         snapshots, answers = Snapshots(Calls(60)), [7]
         with pytest.raises(KeyError):
             loop.run_until_complete(snapshots.get("key", 10, lambda: {}["x"]))
         assert loop.run_until_complete(snapshots.get("key", 10, answers.pop)) == 7
 
-    def test_an_answer_that_comes_late_is_there_for_the_next(self, loop):
+    def test_a_late_answer_is_cached_for_the_next_request(self, loop):
         calls, ended = Calls(0.05), threading.Event()
         snapshots = Snapshots(calls)
         with pytest.raises(NotYet):
@@ -157,7 +162,7 @@ class TestSnapshots:
         ended.set()
         assert loop.run_until_complete(snapshots.get("key", 1_000, lambda: 8)) == 7
 
-    def test_they_do_not_grow_without_end(self, loop):
+    def test_the_cache_is_limited(self, loop):
         snapshots = Snapshots(Calls(60))
         for number in range(200):
             loop.run_until_complete(snapshots.get(number, 10, lambda: 1))

@@ -1,8 +1,8 @@
 import pytest
-from factories import T0, letter, operation
+from support.factories import T0, letter, operation
 
-from celery_dlq.group import Group
 from celery_dlq.hooks import Event, EventKind
+from celery_dlq.model.group import Group
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@ import logging
 from dataclasses import replace
 
 import pytest
-from factories import T0, letter, operation
+from support.factories import T0, letter, operation
 
 from celery_dlq.hooks import EventKind
 from celery_dlq.hooks.announcer import Announcer
 from celery_dlq.hooks.registry import Hooks
-from celery_dlq.operation import OperationState
+from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Saved
 
 
@@ -59,7 +59,7 @@ def test_letters_that_are_known_by_their_id_are_read_whole(side, method, kind):
     assert side.done() == [(kind, letter("a"))]
 
 
-def test_of_an_operations_moves_only_the_abort_is_told(side):
+def test_only_the_abort_of_an_operation_is_announced(side):
     side.listen(EventKind.OPERATION_ABORTED)
     for state in OperationState:
         side.announcer.moved(operation(state=state))
@@ -67,7 +67,7 @@ def test_of_an_operations_moves_only_the_abort_is_told(side):
     assert told.state is OperationState.ABORTED
 
 
-def test_nothing_is_read_for_nobody(side):
+def test_nothing_is_read_without_a_hook(side):
     side.announcer.resolved(["a"])
     side.announcer.redriven(["a"])
     side.announcer.saved(Saved(arrived=1, known=0, letters=(letter(),)))

@@ -4,7 +4,8 @@ import multiprocessing
 import threading
 
 import pytest
-from factories import T0, letter
+from support.clock import Clock
+from support.factories import T0, letter
 
 from celery_dlq.hooks import EventHook, EventKind
 from celery_dlq.hooks.caller import COMPLAIN_S, Caller, Waiting
@@ -27,14 +28,6 @@ class Gate:
         self.entered.set()
         assert self.opened.wait(PATIENCE_S)
         self.told.append(value)
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def finish(caller):
@@ -88,7 +81,7 @@ def test_a_hook_that_raises_is_logged_and_called_again(error, caplog):
 
 
 def test_failures_are_logged_once_a_minute_and_counted(caplog):
-    clock = Clock()
+    clock = Clock(100.0)
     caller = Caller(lambda _value: 1 / 0, monotonic=clock)
     for _ in range(3):
         caller.put(waiting("x"))
@@ -100,7 +93,7 @@ def test_failures_are_logged_once_a_minute_and_counted(caplog):
     assert [record.args[-1] for record in caplog.records] == [1, 4]
 
 
-def test_what_cannot_be_read_is_a_failure(caplog):
+def test_an_event_that_cannot_be_read_is_a_failure(caplog):
     def away():
         raise OSError("the store is away")
 
@@ -111,7 +104,7 @@ def test_what_cannot_be_read_is_a_failure(caplog):
     assert "the store is away" in caplog.text
 
 
-def test_what_is_gone_is_not_told():
+def test_an_event_whose_letter_is_gone_is_dropped():
     seen = []
     caller = told(seen.append, None)
     assert (seen, caller.failed) == ([], 0)
@@ -149,13 +142,13 @@ def test_bodies_that_wait_are_bounded_too():
 
 
 def test_a_hook_that_hangs_is_given_up_at_the_end_once(caplog):
-    gate, clock = Gate(), Clock()
+    gate, clock = Gate(), Clock(100.0)
     caller = Caller(gate, monotonic=clock)
     for _ in range(3):
         caller.put(waiting("x"))
     assert gate.entered.wait(PATIENCE_S)
     caller.finish(until=clock.now)
-    assert "3 events were not told" in caplog.text
+    assert "3 events were dropped" in caplog.text
     caller.finish(until=clock.now + PATIENCE_S)  # the clock stands still: it would wait for ever
     gate.opened.set()
 
@@ -183,3 +176,12 @@ def test_a_forked_process_calls_for_itself():
     process.join(PATIENCE_S)
     assert process.exitcode == 0
     assert [calls.get(), calls.get()] == ["parent", "child"]
+
+
+def test_its_thread_ends_with_its_process_or_worker_and_the_next_event_starts_another():
+    seen = []
+    caller = told(seen.append, "a")
+    assert f"dlq-hook-{caller.name}" not in [thread.name for thread in threading.enumerate()]
+    caller.put(waiting("b"))
+    finish(caller)
+    assert seen == ["a", "b"]

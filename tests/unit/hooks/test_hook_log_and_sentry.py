@@ -3,7 +3,7 @@ import sys
 
 import pytest
 import sentry_sdk
-from factories import T0, letter
+from support.factories import T0, letter
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks import EventKind, Log, Sentry

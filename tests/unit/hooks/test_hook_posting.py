@@ -91,7 +91,7 @@ def test_a_webhook_is_signed_as_the_standards_own_library_wants(receiver, webhoo
         standardwebhooks.Webhook(SECRET).verify(body + b" ", headers)
 
 
-def test_it_is_tried_again_with_full_jitter_and_signed_anew(receiver, poster, pauses, event):
+def test_each_retry_has_full_jitter_and_a_new_signature(receiver, poster, pauses, event):
     server, times = receiver((503, {}), (500, {}), (429, {})), iter([10.0, 20.0, 30.0, 40.0])
     Webhook(server.url, SECRET, make_poster=poster, clock=lambda: next(times))(event())
     assert pauses == [0.5, 1.0, 2.0]
@@ -124,7 +124,7 @@ def test_a_refusal_is_final(receiver, webhook, pauses, event, status):
 
 def test_a_redirect_is_not_followed(receiver, webhook, event):
     target = receiver()
-    with pytest.raises(HookError, match="wants another URL"):
+    with pytest.raises(HookError, match="redirects to another URL"):
         webhook(receiver((302, {"Location": target.url})).url)(event())
     assert target.got == []
 
@@ -147,13 +147,13 @@ def test_a_server_that_says_nothing_is_given_up(webhook, event):
 @pytest.mark.parametrize(
     "url", ["", "example.com/hook", "ftp://example.com", "file:///etc/passwd", "http://", "http://[", None]
 )  # fmt: skip
-def test_a_url_that_is_none_is_refused(url):
+def test_an_invalid_url_is_refused(url):
     with pytest.raises(SettingsError, match="https://"):
         Webhook(url, SECRET)
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "not base64!", None, "A" * 200])
-def test_a_secret_that_is_none_is_refused(secret):
+def test_an_invalid_secret_is_refused(secret):
     with pytest.raises(SettingsError, match="24 to 64 bytes in base64; make one"):
         Webhook("https://example.com", secret)
 
@@ -164,7 +164,7 @@ def test_numbers_are_checked(wrong):
         Slack("https://hooks.slack.com/services/s3cret", **wrong)
 
 
-def test_what_they_are_called_tells_no_secret():
+def test_their_names_contain_no_secret():
     hooks = [
         Slack("https://hooks.slack.com/s3cret"),
         Webhook("https://a.example:8443/s3cret", SECRET),

@@ -3,7 +3,7 @@ import sys
 import types
 
 import pytest
-from factories import T0
+from support.factories import T0
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks import EventKind, Log
@@ -79,14 +79,14 @@ def test_the_settings_are_not_read_before_they_are_needed():
         ("shop_alters.page", "cannot be imported: ModuleNotFoundError"),
         ("shop alerts", "cannot be imported: ValueError"),
         ("shop_alerts.number", "'shop_alerts.number' cannot be called"),
-        ("shop_alerts.Pager", "is a class; give an object"),
+        ("shop_alerts.Pager", "is a class; give an instance"),
         (Log, "celery_dlq.hooks.log.Log is a class"),
         ("shop_alerts.later", "is a coroutine function"),
         (asyncio.sleep, "asyncio.tasks.sleep is a coroutine function"),
         (17, "builtins.int cannot be called"),
     ],
 )
-def test_what_cannot_be_a_hook_is_refused(alerts, given, why):
+def test_an_invalid_hook_is_refused(alerts, given, why):
     with pytest.raises(SettingsError, match="dlq_on_regression: .*" + why):
         hooks_of(regression=[given], resolved=[print]).check()
 
@@ -97,12 +97,12 @@ def test_every_wrong_hook_is_named(alerts):
         hooks.check()
 
 
-def test_what_cannot_be_a_hook_is_not_registered():
+def test_an_invalid_hook_is_not_registered():
     with pytest.raises(SettingsError, match="is a class"):
         hooks_of().register(EventKind.RESOLVED, Log)
 
 
-def test_where_nobody_checked_a_wrong_hook_is_logged_and_the_others_are_told(alerts, caplog):
+def test_an_unchecked_wrong_hook_is_logged_and_the_others_are_called(alerts, caplog):
     hooks = hooks_of(regression=["shop_alerts.no", "shop_alerts.page"])
     tell(hooks, EventKind.REGRESSION, 1)
     tell(hooks, EventKind.REGRESSION, 2)

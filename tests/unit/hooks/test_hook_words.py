@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from factories import letter
+from support.factories import letter
 
 from celery_dlq.hooks import EventKind
 from celery_dlq.hooks.words import DATA_LIMIT, LINE_LIMIT, data, line

@@ -5,15 +5,14 @@ from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
-from factories import T0, envelope
 from hypothesis import given
 from hypothesis import strategies as st
+from support.factories import T0, envelope
 
 from celery_dlq.ingest.letters import RULE, LetterMaker, recall_times
 from celery_dlq.ingest.taken import Taken, body_alone
+from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import Redactor
-from celery_dlq.states import Reason, Verdict
-from celery_dlq.store.sql import SQLStore
 
 DIED = datetime(2026, 11, 21, 11, 0, tzinfo=timezone.utc)
 DEATH = {
@@ -85,7 +84,7 @@ def test_x_death_says_more_than_the_option():
     assert made.letter.queue == "orders"
 
 
-def test_attempts_and_redrives_that_the_message_tells_of_are_counted():
+def test_attempts_and_redrives_in_the_message_are_counted():
     letter = maker().make(taken(task_headers(retries=2, **{"x-dlq-redrive": 3})), T0).letter
     assert [(a.number, a.redrive) for a in letter.attempts] == [(3, 3)]
 
@@ -152,14 +151,12 @@ def test_a_body_alone_is_a_letter_too():
 
 class TestRecalledTimes:
     @pytest.fixture
-    def store(self, tmp_path):
-        store = SQLStore(f"sqlite:///{tmp_path}/letters.sqlite3")
-        yield store
-        store.close()
+    def store(self, own_store):
+        return own_store
 
     def ingest(self, store, message, at):
         (letter,) = recall_times(store, [maker(to="orders").make(message, at)])
-        return letter, store.save([letter])
+        return letter, store.letters.save([letter])
 
     def test_a_delivery_that_comes_again_is_known(self, store):
         first, _ = self.ingest(store, taken(tag="t1"), T0)
@@ -169,25 +166,25 @@ class TestRecalledTimes:
 
     def test_so_it_is_when_its_letter_was_closed_meanwhile(self, store):
         self.ingest(store, taken(tag="t1"), T0)
-        store.discard(all_letters(), who="tester", why="", now=T0 + timedelta(minutes=1))
+        store.closing.discard(all_letters(), who="tester", why="", now=T0 + timedelta(minutes=1))
         _, saved = self.ingest(store, taken(tag="t1"), T0 + timedelta(hours=1))
         assert saved.known == 1
-        assert store.count(all_letters()) == 0
+        assert store.counts.letters(all_letters()) == 0
 
     def test_another_delivery_of_a_closed_letter_opens_it(self, store):
         self.ingest(store, taken(tag="t1"), T0)
-        store.discard(all_letters(), who="tester", why="", now=T0 + timedelta(minutes=1))
+        store.closing.discard(all_letters(), who="tester", why="", now=T0 + timedelta(minutes=1))
         _, saved = self.ingest(store, taken(tag="t2"), T0 + timedelta(hours=1))
         assert saved.arrived == 1
-        assert store.count(all_letters()) == 1
+        assert store.counts.letters(all_letters()) == 1
 
-    def test_what_the_broker_dated_keeps_its_date(self, store):
+    def test_a_date_from_the_broker_is_kept(self, store):
         message = taken(task_headers(**{"x-death": [DEATH]}))
         for at in (T0, T0 + timedelta(hours=1)):
             letter, saved = self.ingest(store, message, at)
             assert letter.last_failed_at == DIED
         assert saved.known == 1
-        assert [a.rule for a in store.get("0d3f").attempts] == [RULE]
+        assert [a.rule for a in store.letters.get("0d3f").attempts] == [RULE]
 
 
 def all_letters():

@@ -27,7 +27,7 @@ def test_the_first_entry_is_the_latest_death():
     )  # fmt: skip
 
 
-def test_the_hops_of_a_delayed_task_are_no_deaths():
+def test_the_hops_of_a_delayed_task_are_not_deaths():
     hop = death(queue="celery_delayed_3")
     assert origin_of({"x-death": [hop, death()]}).queue == "orders"
     assert origin_of({"x-death": [hop], "x-first-death-queue": "celery_delayed_3"}) is None
@@ -54,7 +54,7 @@ def test_without_the_table_the_short_marks_tell():
     "deaths",
     ["old", None, 7, [], ["text"], [{}], [death(queue="")], [death(queue=7)], {"queue": 1}],
 )
-def test_what_no_broker_wrote_tells_nothing(deaths):
+def test_headers_that_no_broker_wrote_are_ignored(deaths):
     assert origin_of({"x-death": deaths}) is None
 
 

@@ -52,7 +52,7 @@ def test_messages_are_taken_oldest_first_and_go_when_they_are_removed(app):
     assert size(app, "dead") == 0
 
 
-def test_what_is_not_removed_goes_back_to_the_dead_letter_queue_and_not_to_its_task(app):
+def test_messages_that_are_not_removed_go_back_to_the_dead_letter_queue(app):
     bury(app, "a")
     bury(app, "b")
     with open_source(app, "dead") as source:
@@ -144,7 +144,7 @@ class TestSQS:
         ((url, queue, message),) = channel.deleted
         assert (url, queue, message["MessageId"]) == ("https://sqs/dead", "dead", "id-1")
 
-    def test_what_is_left_is_not_sent_again_but_comes_back_by_itself(self, app, channel):
+    def test_messages_that_are_left_are_not_sent_again_but_come_back(self, app, channel):
         PolledQueue(app, channel, "dead").take(2)
         channel.close()
         assert (channel.sent, channel.deleted) == ([], [])

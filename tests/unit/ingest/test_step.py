@@ -57,7 +57,7 @@ def test_it_looks_again_and_again_on_one_connection(caplog):
     dlq = Dlq(IngestReport(total=3, arrived=2, known=1), IngestReport(total=0))
     work_off(dlq)
     assert dlq.opened == [("dead", "celery@host", False)]
-    assert "ingested 3 messages of queue dead, 1 of them known already" in caplog.text
+    assert "ingested 3 messages of queue dead, 1 of them already known" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def worker(dlq, *consumed):
     return SimpleNamespace(app=app, hostname="celery@host", steps=[])
 
 
-def test_without_the_setting_there_is_no_step():
+def test_without_the_setting_the_step_is_off():
     assert not IngestStep(worker(Dlq())).include_if(worker(Dlq(queues=())))
     assert IngestStep(worker(Dlq())).include_if(worker(Dlq()))
 

@@ -5,19 +5,18 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from factories import T0
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.factories import T0
 
-from celery_dlq.circuit import CircuitState
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import register
 from celery_dlq.metrics.labels import MOST_SETS
-from celery_dlq.metrics.reading import Reading
-from celery_dlq.metrics.snapshot import Snapshots
-from celery_dlq.operation import OperationState
-from celery_dlq.states import Reason, State
+from celery_dlq.metrics.snapshot import Reading, Snapshots
+from celery_dlq.model.circuit import CircuitState
+from celery_dlq.model.operation import OperationState
+from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Cell, Measures
 
 SOON_S = 60
@@ -91,7 +90,7 @@ def test_every_number_of_the_store_is_there():
     }
 
 
-def test_what_is_exposed_is_what_is_described():
+def test_exposed_metrics_are_as_described():
     registry = CollectorRegistry()
     register(Snapshots(lambda: Reading(MEASURES, 0), patience_s=5), registry, wait_s=SOON_S)
     exposed = {
@@ -104,13 +103,18 @@ def test_what_is_exposed_is_what_is_described():
     }
 
 
-def test_what_there_is_none_of_is_left_out_and_no_letter_has_no_age():
+def test_empty_metrics_are_left_out_and_the_age_without_letters_is_zero():
     found = scrape(
         lambda: Reading(replace(MEASURES, aborted_at=None, oldest_open_at=None), spool=None)
     )
     assert found["celery_dlq_oldest_age_seconds"] == 0
     assert "celery_dlq_operation_aborted_timestamp_seconds" not in found
     assert "celery_dlq_spool_bytes" not in found
+
+
+def test_an_age_goes_by_the_clock_of_the_store():
+    found = scrape(lambda: Reading(MEASURES, 0, ahead_s=60.0))
+    assert found["celery_dlq_oldest_age_seconds"] == 660
 
 
 def test_a_worker_whose_clock_is_ahead_makes_no_negative_age():

@@ -47,7 +47,7 @@ def test_a_port_that_is_taken_is_named(snapshots):
             pass
 
 
-def test_an_address_that_is_none_is_named(snapshots):
+def test_an_invalid_address_is_named(snapshots):
     with (
         pytest.raises(ExporterError, match=r"Cannot listen on no\.such\.invalid.*--address"),
         exporting(snapshots, address="no.such.invalid", port=0),

@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from factories import T0
+from support.factories import T0
 
 from celery_dlq.metrics.labels import Sample, by_age, by_size
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from factories import letter, parking
 from prometheus_client import CollectorRegistry
+from support.factories import letter, parking
 
+from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
 from celery_dlq.metrics import extra, families
-from celery_dlq.metrics.api import MetricsAPI
 from celery_dlq.metrics.labels import MOST_SETS
 from celery_dlq.metrics.worker import WorkerMeter, meter_on
 from celery_dlq.settings import Settings
@@ -50,7 +50,7 @@ def test_a_letter_is_counted_at_once_and_its_capture_when_it_is_safe(meter, regi
     assert registry.get_sample_value("celery_dlq_worker_capture_seconds_sum") == 0.3
 
 
-def test_a_parked_retry_is_no_dead_letter(meter, registry):
+def test_a_parked_retry_is_not_a_dead_letter(meter, registry):
     def safe(): ...
 
     assert meter.dead_lettered(parking("p", 60), safe) is safe
@@ -77,13 +77,13 @@ def test_writes_are_measured_and_everything_else_goes_through(meter, registry):
     def refuse(outcomes):
         raise StoreUnavailable
 
-    store = meter.timed(
-        SimpleNamespace(save=lambda letters: "saved", record_outcomes=refuse, count=lambda f: 7)
-    )
-    assert store.save([]) == "saved"
+    letters = SimpleNamespace(save=lambda letters: "saved", record_outcomes=refuse)
+    counts = SimpleNamespace(letters=lambda wanted: 7)
+    store = meter.timed(SimpleNamespace(letters=letters, counts=counts))
+    assert store.letters.save([]) == "saved"
     with pytest.raises(StoreUnavailable):
-        store.record_outcomes([])
-    assert store.count(None) == 7
+        store.letters.record_outcomes([])
+    assert store.counts.letters(None) == 7
     name = "celery_dlq_worker_store_seconds_count"
     calls = {call: registry.get_sample_value(name, {"call": call}) for call in ("save", "park")}
     assert calls == {"save": 1, "park": None}
@@ -110,7 +110,7 @@ def test_a_spool_that_cannot_be_read_has_no_size(registry):
     assert registry.get_sample_value("celery_dlq_worker_spool_bytes") is None
 
 
-def test_what_is_exposed_is_what_is_documented(meter, registry):
+def test_exposed_metrics_are_as_documented(meter, registry):
     meter.retried("t", "r")
     meter.dead_lettered(letter(), lambda: None)
     meter.timed(SimpleNamespace(save=lambda letters: None)).save([])
@@ -133,7 +133,7 @@ class Queue(MetricsAPI):
     settings = Settings(worker_metrics=True)
 
 
-def test_nobody_counts_unless_it_is_asked_for():
+def test_nothing_is_counted_by_default():
     class Silent(MetricsAPI):
         settings = Settings()
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from datetime import timedelta
+from time import sleep
 
 import pytest
 from celery import Celery
-from factories import T0, attempt, letter
+from support.factories import T0, attempt, letter
 
 from celery_dlq import Filter, Settings
-from celery_dlq.letter import Outcome
-from celery_dlq.operation import Orders, Pacing
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.operation import Orders, Pacing
+from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive import engine
-from celery_dlq.redrive.means import Clock, Means
+from celery_dlq.redrive.context import Clock, RedriveContext
 from celery_dlq.redrive.operations import Operations
-from celery_dlq.redrive.sent import Sent
-from celery_dlq.states import State
-from celery_dlq.store.sql import SQLStore
+from celery_dlq.redrive.publish.result import Sent
 
 EVERYTHING = Filter()
 
@@ -50,9 +51,9 @@ class FakePublisher:
     def __init__(self, confirms_later):
         self.confirms_later = confirms_later
         self.batches, self.answers = [], {}
-        #: Batches that were written, and those of which the outcome was asked for.
+        #: Batches that were written, and batches whose outcome was asked for.
         self.steps = []
-        #: Whether the connection is, on which the next batch would be written.
+        #: Whether the connection is lost on which the next batch would be written.
         self.is_lost = False
         self.before = lambda letters: None
 
@@ -83,7 +84,7 @@ class FakePublisher:
 
 
 class Worker:
-    """Ends what was sent and has not ended yet, as the test says."""
+    """Ends the messages that were sent, as the test says."""
 
     def __init__(self, store, publisher, time):
         self._store, self._publisher, self._time = store, publisher, time
@@ -97,12 +98,14 @@ class Worker:
             redrive = 1
             if fails(task_id):
                 moment = (self._time.now - T0).total_seconds() / 60
-                self._store.save([letter(task_id, attempt(redrive=redrive, minutes=moment))])
+                self._store.letters.save(
+                    [letter(task_id, attempt(redrive=redrive, minutes=moment))]
+                )
             else:
                 done = Outcome(
                     task_id=task_id, redrive=redrive, succeeded_at=self._time.now, worker="w"
                 )
-                self._store.record_outcomes([done])
+                self._store.letters.record_outcomes([done])
 
 
 @pytest.fixture
@@ -122,10 +125,8 @@ def time():
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path}/store.sqlite3")
-    yield store
-    store.close()
+def store(own_store):
+    return own_store
 
 
 @pytest.fixture(params=[False, True], ids=["confirms at once", "confirms later"])
@@ -148,18 +149,18 @@ def worker(store, publisher, time):
 
 @pytest.fixture
 def silent():
-    """Names of tasks of which no outcome is reported."""
+    """Names of tasks that do not report outcomes."""
     return set()
 
 
 @pytest.fixture
 def operations(app, store, publisher, time, silent):
     """Operations with batches of two."""
-    means = Means(
+    context = RedriveContext(
         app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
         reports=lambda task: task not in silent, clock=time.clock,
     )  # fmt: skip
-    return Operations(means)
+    return Operations(context)
 
 
 @pytest.fixture
@@ -180,11 +181,33 @@ def redrive(operations):
 
 
 @pytest.fixture
+def make(operations):
+    """Make an operation."""
+
+    def make(wanted=EVERYTHING, *, detached=False, **pacing):
+        orders = Orders(pacing=Pacing(**pacing))
+        return operations.make(wanted, orders, who="tester", detached=detached)
+
+    return make
+
+
+@pytest.fixture
+def resume(operations):
+    """Go on here and now."""
+
+    def resume(operation, **options):
+        chosen = {"on_progress": lambda _: None, "should_stop": lambda: False, **options}
+        return operations.run(operation.id, who="tester", **chosen)
+
+    return resume
+
+
+@pytest.fixture
 def fill(store):
     """Save letters of these names."""
 
     def fill(*names, **changes):
-        store.save([letter(name, **changes) for name in names])
+        store.letters.save([letter(name, **changes) for name in names])
 
     return fill
 
@@ -194,7 +217,25 @@ def states(store):
     """The state of each letter."""
 
     def states():
-        page = store.find(Filter(states=frozenset(State)), limit=100)
+        page = store.letters.find(Filter(states=frozenset(State)), limit=100)
         return {made.task_id: made.state.value for made in page.letters}
 
     return states
+
+
+@pytest.fixture
+def once_claimed(publisher, states):
+    """A stop that comes, while a batch is sent, when so many letters are claimed."""
+
+    def once_claimed(count):
+        stopped = threading.Event()
+
+        def stop_once_more_is_claimed(letters):
+            while list(states().values()).count("claimed") < count:
+                sleep(0.01)
+            stopped.set()
+
+        publisher.before = stop_once_more_is_claimed
+        return stopped.is_set
+
+    return once_claimed

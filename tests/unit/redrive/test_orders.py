@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 
 from celery_dlq.errors import OrdersError
-from celery_dlq.operation import Checking, Guard, Orders, Pacing, Repair
+from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
 from celery_dlq.redrive.orders import check_orders
 
 
@@ -34,12 +34,12 @@ def test_the_defaults_make_sense():
         (Orders(repair=Repair(eta=datetime(2026, 11, 21))), "eta needs a time zone"),  # noqa: DTZ001
     ],
 )
-def test_what_makes_no_sense_is_refused(orders, says):
+def test_wrong_orders_are_refused(orders, says):
     with pytest.raises(OrdersError, match=says):
         check_orders(orders)
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_problems_are_named_at_once():
     with pytest.raises(OrdersError) as caught:
         check_orders(Orders(pacing=Pacing(rate=-1.0), guard=Guard(least=0)))
     assert "rate" in str(caught.value)

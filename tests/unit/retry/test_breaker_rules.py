@@ -5,20 +5,20 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from factories import T0
 from hypothesis import given
 from hypothesis import strategies as st
+from support.factories import T0
 
-from celery_dlq.circuit import Circuit, CircuitState
+from celery_dlq.model.circuit import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import (
-    LONGEST,
+    MAX_RECOVERY_FACTOR,
     PROBE_S,
     failed,
     may_be_probed,
     probe_failed,
     probe_succeeded,
-    probe_told_nothing,
+    probe_was_inconclusive,
     probed,
     still_probed,
 )
@@ -48,6 +48,14 @@ def test_a_circuit_opens_at_the_limit():
     assert (open_.state, open_.failures) == (CircuitState.OPEN, 3)
     assert (open_.opened_at, open_.probe_at) == (at(2), at(12))
     assert open_.name == "charge[acme]"
+
+
+def test_it_opens_when_one_worker_has_itself_seen_the_limit():
+    """The failures that it told before may not have arrived."""
+    assert failed(CLOSED, T0, LIMITS, 1, seen=2).state is CircuitState.CLOSED
+    open_ = failed(CLOSED, T0, LIMITS, 1, seen=3)
+    assert (open_.state, open_.failures) == (CircuitState.OPEN, 3)
+    assert failed(open_, at(1), LIMITS, 1, seen=9) == open_
 
 
 def test_failures_older_than_the_window_do_not_count():
@@ -92,12 +100,19 @@ def test_a_probe_that_fails_doubles_the_time_up_to_a_bound():
         due = circuit.probe_at
         circuit = probe_failed(probed(circuit, due, "p"), due, "p", LIMITS)
         waits.append((circuit.probe_at - due).total_seconds())
-    assert waits == [20, 40, 80, 10 * LONGEST, 10 * LONGEST, 10 * LONGEST]
+    assert waits == [
+        20,
+        40,
+        80,
+        10 * MAX_RECOVERY_FACTOR,
+        10 * MAX_RECOVERY_FACTOR,
+        10 * MAX_RECOVERY_FACTOR,
+    ]
     assert circuit.probes == 6
 
 
 def test_a_probe_that_told_nothing_lets_another_one_run_at_once():
-    circuit = probe_told_nothing(half_open(), at(11), "p")
+    circuit = probe_was_inconclusive(half_open(), at(11), "p")
     assert (circuit.state, circuit.probes) == (CircuitState.OPEN, 0)
     assert may_be_probed(circuit, at(11))
 
@@ -106,13 +121,13 @@ def test_a_probe_that_told_nothing_lets_another_one_run_at_once():
     "end",
     [
         probe_succeeded,
-        probe_told_nothing,
+        probe_was_inconclusive,
         still_probed,
         partial(probe_failed, limits=LIMITS),
     ],
 )
 @pytest.mark.parametrize("circuit", [CLOSED, opened(), half_open(probe="q")])
-def test_what_another_message_says_is_not_heard(end, circuit):
+def test_reports_of_other_messages_are_ignored(end, circuit):
     assert end(circuit, at(99), probe="p") == circuit
 
 
@@ -127,7 +142,7 @@ happenings = st.one_of(
     tokens.map(lambda token: partial(probed, probe=token)),
     tokens.map(lambda token: partial(still_probed, probe=token)),
     tokens.map(lambda token: partial(probe_succeeded, probe=token)),
-    tokens.map(lambda token: partial(probe_told_nothing, probe=token)),
+    tokens.map(lambda token: partial(probe_was_inconclusive, probe=token)),
     tokens.map(lambda token: partial(probe_failed, probe=token, limits=LIMITS)),
 )
 lives = st.lists(st.tuples(st.floats(0, 100), happenings), max_size=40)
@@ -140,7 +155,7 @@ def test_whatever_happens_it_can_always_close_again(life):
         now += timedelta(seconds=seconds)
         circuit = happens(circuit, now)
         assert_whole(circuit)
-    later = now + timedelta(seconds=LIMITS.recovery_s * LONGEST + PROBE_S)
+    later = now + timedelta(seconds=LIMITS.recovery_s * MAX_RECOVERY_FACTOR + PROBE_S)
     if circuit.state is not CircuitState.CLOSED:
         circuit = probe_succeeded(probed(circuit, later, "z"), later, "z")
     assert circuit.state is CircuitState.CLOSED
@@ -168,7 +183,7 @@ def test_only_one_probe_is_believed_to_run_at_a_time(life):
 
 
 @given(st.lists(st.floats(0, 200), max_size=60))
-def test_it_opens_only_when_so_many_failed_within_the_window(times):
+def test_it_opens_only_when_enough_failed_within_the_window(times):
     circuit, seen = CLOSED, []
     for seconds in sorted(times):
         seen.append(seconds)

@@ -4,21 +4,15 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import Clock
 
-from celery_dlq.retry import OverBudget, RetryBudget
+from celery_dlq.retry import Exhausted, RetryBudget
 from celery_dlq.retry.budget import WINDOW_S
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1_000.0)
 
 
 def run(budget, times):
@@ -59,12 +53,12 @@ def test_the_refusal_gives_the_figures(clock):
     budget = RetryBudget(0.2, 1, clock)
     run(budget, 10)
     assert granted(budget, 2) == 2
-    assert budget.spend() == OverBudget(
-        "over the retry budget: 2 retries of 10 first runs in 10 s; 20% may be, and 1 in any case"
+    assert budget.spend() == Exhausted(
+        "over the retry budget: 2 retries for 10 first runs in 10 s; 20% are allowed, or 1 if that is more"
     )
 
 
-def test_what_was_spent_comes_back_with_time_and_not_before(clock):
+def test_spent_retries_come_back_only_with_time(clock):
     budget = RetryBudget(0.2, 3, clock)
     assert granted(budget, 9) == 3
     clock.now += WINDOW_S - 1
@@ -103,7 +97,7 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.floats(0.0, 1.0), st.integers(0, 8))
 def test_no_more_is_granted_than_share_and_floor_allow(events, share, floor):
-    clock = Clock()
+    clock = Clock(1_000.0)
     budget = RetryBudget(share, floor, clock)
     runs, grants = {}, {}
     for kind, amount in events:
@@ -126,7 +120,7 @@ def test_no_more_is_granted_than_share_and_floor_allow(events, share, floor):
 
 @given(st.integers(0, 500), st.floats(0.0, 1.0), st.integers(0, 8))
 def test_all_that_share_and_floor_allow_is_granted(runs, share, floor):
-    budget = RetryBudget(share, floor, Clock())
+    budget = RetryBudget(share, floor, Clock(1_000.0))
     run(budget, runs)
     assert granted(budget, 600) == int(max(floor, share * runs))
 

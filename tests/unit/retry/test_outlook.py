@@ -23,7 +23,7 @@ def test_without_jitter_they_are_the_bounds():
     assert fixed[-1] == Planned(4, Span(5, 5), Span(15, 15))
 
 
-def test_what_cannot_start_within_the_window_is_not_listed():
+def test_attempts_that_cannot_start_within_the_window_are_not_listed():
     assert [item.number for item in outlook(replace(POLICY, fixed_delay=25.0))] == [1, 2, 3]
 
 

@@ -57,11 +57,11 @@ def test_a_fixed_delay_replaces_the_backoff():
     assert after(4, replace(POLICY, fixed_delay=3.0)) == Wait(3.0)
 
 
-def test_a_throttled_wait_uses_up_no_attempt_but_the_window_ends_it():
-    again = after(5, retry_after=7.0, throttled=True)
+def test_a_wait_that_was_asked_for_uses_up_no_attempt_but_the_window_ends_it():
+    again = after(5, retry_after=7.0, uncounted=True)
     assert (again.free, round(again.delay_s, 6)) == (True, 10.2)
-    assert after(90, replace(POLICY, cap=1.0), retry_after=7.0, throttled=True).free
-    end = after(90, elapsed=54, retry_after=7.0, throttled=True)
+    assert after(90, replace(POLICY, cap=1.0), retry_after=7.0, uncounted=True).free
+    end = after(90, elapsed=54, retry_after=7.0, uncounted=True)
     assert end == Exhausted("the retry window of 60 s is used up")
 
 

@@ -11,17 +11,17 @@ import warnings
 from pathlib import Path
 
 import pytest
-from factories import T0, envelope, letter
+from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.letter import FORMAT, Outcome
+from celery_dlq.model.letter import FORMAT, Outcome
 from celery_dlq.spool import Spool, directory, encode, find_record, segment
 
 LETTERS = [letter("a"), letter("b")]
 OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")
 
 APPEND = (
-    "import sys; sys.path.insert(0, sys.argv[2]); from factories import letter\n"
+    "import sys; sys.path.insert(0, sys.argv[2]); from support.factories import letter\n"
     "from celery_dlq.spool import Spool\n"
     "spool = Spool(sys.argv[1]); spool.append([letter('theirs')])\n"
     "print('spooled', flush=True); sys.stdin.read()"
@@ -132,7 +132,7 @@ def test_beyond_its_size_the_spool_takes_nothing_more(tmp_path):
     assert drained(spool) == LETTERS[1:]
 
 
-def test_what_was_set_aside_counts_too(tmp_path):
+def test_files_that_were_set_aside_count_too(tmp_path):
     (tmp_path / "1.torn").write_bytes(b"x" * 1000)
     with pytest.raises(OSError, match="dlq_spool_max_size"):
         Spool(tmp_path, max_size=1000).append(LETTERS)
@@ -266,7 +266,7 @@ def test_a_file_that_is_moved_away_is_not_written_to_any_more(spool, tmp_path, c
     assert "removed" not in caplog.text
 
 
-def test_a_new_file_that_somebody_drains_before_it_is_locked_is_begun_again(spool, monkeypatch):
+def test_a_new_file_that_is_drained_before_it_is_locked_is_begun_again(spool, monkeypatch):
     real, removed = segment.fcntl.flock, []
 
     def removing(file, how):
@@ -282,7 +282,7 @@ def test_a_new_file_that_somebody_drains_before_it_is_locked_is_begun_again(spoo
     assert drained(spool) == LETTERS
 
 
-def test_a_new_file_that_somebody_locks_first_is_left_to_him(spool, monkeypatch):
+def test_a_new_file_that_another_process_locks_first_is_left_alone(spool, monkeypatch):
     real, refused = segment.fcntl.flock, []
 
     def busy(file, how):
@@ -303,7 +303,7 @@ def newer(line):
     return line.replace(b'"format": %d' % FORMAT, b'"format": 9')
 
 
-def test_a_newer_releases_file_stays_is_told_once_and_holds_up_no_other(spool, caplog):
+def test_a_newer_releases_file_stays_is_logged_once_and_delays_no_other(spool, caplog):
     spool.append(LETTERS[:1])
     spool.close()
     [path] = spool.files()
@@ -325,7 +325,7 @@ def test_a_newer_releases_file_stays_is_told_once_and_holds_up_no_other(spool, c
     assert drained(Spool(spool.directory)) == LETTERS[:1]
 
 
-def test_what_can_be_read_of_a_newer_releases_file_is_stored_and_the_file_stays(spool):
+def test_readable_lines_of_a_newer_releases_file_are_stored_and_the_file_stays(spool):
     spool.append(LETTERS)
     spool.close()
     [path] = spool.files()

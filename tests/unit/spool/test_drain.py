@@ -3,10 +3,10 @@ import fcntl
 import tracemalloc
 
 import pytest
-from factories import T0, envelope, letter
+from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import RecordRefused, SettingsError, StoreUnavailable
-from celery_dlq.letter import Outcome
+from celery_dlq.model.letter import Outcome
 from celery_dlq.spool import Drained, Spool, drain, encode, hand_over, segment
 
 LETTERS = [letter("a"), letter("b"), letter("c")]
@@ -104,7 +104,7 @@ def test_while_the_store_is_away_nothing_is_taken_for_bad(spool, store):
 
 
 @pytest.mark.parametrize("error", [SettingsError, OSError, MemoryError])
-def test_what_no_record_has_brought_about_sets_none_aside(spool, error):
+def test_errors_that_do_not_depend_on_records_set_none_aside(spool, error):
     path = file_of(spool, *map(encode, LETTERS))
 
     def fail(records):
@@ -139,7 +139,7 @@ def test_one_file_that_fails_leaves_the_others_be(spool, store, monkeypatch, cap
     file_of(spool, encode(LETTERS[1]))
     assert drained(spool, store) == Drained(stored=1, failed=(bad.name,))
     assert bad.exists()
-    assert "cannot be drained, and stays" in caplog.text
+    assert "cannot be drained and stays" in caplog.text
 
 
 def test_a_file_that_another_process_drains_is_handed_over_once(spool, store):

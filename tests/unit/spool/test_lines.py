@@ -2,13 +2,13 @@ import json
 from datetime import timedelta, timezone
 
 import pytest
-from factories import T0, attempt, envelope, letter
 from hypothesis import given
 from hypothesis import strategies as st
+from support.factories import T0, attempt, envelope, letter
 
-from celery_dlq.letter import FORMAT, Explanation, Outcome
+from celery_dlq.model.letter import FORMAT, Explanation, Outcome
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.spool import NewerRecord, decode, encode, find_record
-from celery_dlq.states import Reason, State, Verdict
 
 LETTER = letter("a")
 OUTCOME = Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")
@@ -115,7 +115,7 @@ def test_a_record_of_a_newer_release_is_known_for_one(change):
     [b"", b"{}", b"[]", b"null", b"3", b'{"kind": "x"}', b"\xff", b'{"kind": "letter"}',
      encode(LETTER)[:-40], encode(LETTER)[5:], b"\x00" * 100],
 )  # fmt: skip
-def test_what_is_no_whole_record_is_torn(line):
+def test_an_incomplete_record_is_torn(line):
     with pytest.raises(ValueError) as caught:
         decode(line)
     assert not isinstance(caught.value, NewerRecord)

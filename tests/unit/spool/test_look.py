@@ -2,9 +2,9 @@ import os
 from datetime import datetime, timezone
 
 import pytest
-from factories import letter
+from support.factories import letter
 
-from celery_dlq.letter import FORMAT
+from celery_dlq.model.letter import FORMAT
 from celery_dlq.spool import FileState, Spool, encode, look
 
 

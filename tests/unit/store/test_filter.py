@@ -5,10 +5,10 @@ from dataclasses import fields
 from datetime import timedelta
 
 import pytest
-from factories import T0
+from support.factories import T0
 
 from celery_dlq.errors import FilterError
-from celery_dlq.states import OPEN_STATES, Reason, State
+from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.store.base import Filter
 
 NARROWING = {

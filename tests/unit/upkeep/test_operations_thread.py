@@ -1,16 +1,17 @@
 import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-from factories import T0
+from support.factories import T0
 
 from celery_dlq import Filter, Operation, Orders
 from celery_dlq.errors import OperationError, StoreUnavailable
-from celery_dlq.operation import Counts, OperationState
-from celery_dlq.redrive.engine import Run
-from celery_dlq.upkeep import operations as module
+from celery_dlq.model.operation import Counts, OperationState
+from celery_dlq.redrive.engine import RunResult
 from celery_dlq.upkeep.operations import OperationsThread
+from celery_dlq.worker.recording.store_health import StoreHealth
 
 PATIENCE_S = 60
 
@@ -44,65 +45,77 @@ class Redrives:
         return answer
 
 
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch):
-    monkeypatch.setattr(module, "LOOK_S", 0.001)
+def queue(redrives):
+    return SimpleNamespace(redrives=redrives, store_health=StoreHealth(Path("spool")))
 
 
 def work_off(*answers):
     redrives = Redrives(*answers)
-    thread = OperationsThread(SimpleNamespace(redrives=redrives))
+    wake_until_done(redrives)
+    return redrives
+
+
+def wake_until_done(redrives):
+    thread = OperationsThread(queue(redrives))
     thread.start()
-    assert redrives.done.wait(PATIENCE_S)
-    thread.stopping.set()
+    deadline = time.monotonic() + PATIENCE_S
+    while not redrives.done.wait(0.001):
+        assert time.monotonic() < deadline
+        thread.wake()
+    thread.stop()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    return redrives
+
+
+def test_it_looks_for_nothing_until_it_is_woken():
+    redrives = Redrives()
+    thread = OperationsThread(queue(redrives))
+    thread.start()
+    thread.stop()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert not redrives.done.is_set()
 
 
 def test_it_runs_what_is_left_and_says_how_it_ended(caplog):
     caplog.set_level("INFO")
-    redrives = work_off(Run(operation("op1")))
+    redrives = work_off(RunResult(operation("op1")))
     assert redrives.ran == ["op1"]
     assert "operation op1 is done: 3 of 3 sent" in caplog.text
 
 
-def test_what_somebody_else_runs_is_left_alone(caplog):
+def test_operations_of_other_processes_are_left_alone(caplog):
     caplog.set_level("INFO")
     work_off(None)
     assert caplog.text == ""
 
 
-def test_trouble_is_told_once_and_again_when_it_is_over(caplog):
+def test_trouble_is_logged_once_and_so_is_its_end(caplog):
     caplog.set_level("INFO")
-    reset = Run(operation("op", OperationState.RUNNING), "ConnectionError: reset")
+    reset = RunResult(operation("op", OperationState.RUNNING), "ConnectionError: reset")
     away = StoreUnavailable("The dead-letter store does not answer")
-    work_off(reset, away, away, Run(operation("op")), RuntimeError("a bug"))
-    assert "redrives do not go on: operation op5: ConnectionError: reset" in caplog.text
+    work_off(reset, away, away, RunResult(operation("op")), RuntimeError("a bug"))
+    assert "redrives do not continue: operation op5: ConnectionError: reset" in caplog.text
     assert caplog.text.count("The dead-letter store does not answer") == 2
-    assert caplog.text.count("redrives go on again") == 1
+    assert caplog.text.count("redrives continue") == 1
     assert "failed unexpectedly" in caplog.text
 
 
-def test_one_that_was_given_up_is_told_with_its_cause(caplog):
+def test_an_abandoned_operation_is_logged_with_its_cause(caplog):
     cause = "RepairError: --transform onlyhere:good cannot be imported"
     paused = replace(operation("op1", OperationState.PAUSED), cause=cause)
     caplog.set_level("INFO")
-    work_off(Run(paused, cause, lasts=True))
+    work_off(RunResult(paused, cause, lasts=True))
     [said] = caplog.records
     assert (said.levelname, said.getMessage()) == (
         "ERROR", f"operation op1 is paused: 3 of 3 sent ({cause})",
     )  # fmt: skip
 
 
-def test_one_that_this_worker_cannot_run_is_in_nobodys_way(monkeypatch):
+def test_an_operation_that_this_worker_cannot_run_does_not_block_others(monkeypatch):
     """Both are left in one round."""
-    redrives = Redrives(OperationError(), Run(operation("op2")))
+    redrives = Redrives(OperationError(), RunResult(operation("op2")))
     rounds = iter([[operation("op1"), operation("op2")]])
     monkeypatch.setattr(redrives, "left", lambda: next(rounds, None) or redrives.done.set() or [])
-    thread = OperationsThread(SimpleNamespace(redrives=redrives))
-    thread.start()
-    assert redrives.done.wait(PATIENCE_S)
-    thread.stopping.set()
-    thread.join(PATIENCE_S)
+    wake_until_done(redrives)
     assert redrives.ran == ["op1", "op2"]

@@ -3,15 +3,14 @@
 from datetime import datetime, timezone
 
 import pytest
-from factories import envelope, parking
+from support.factories import envelope, parking
 
-from celery_dlq.headers import RELEASE_HEADER
+from celery_dlq.model.headers import RELEASE_HEADER
+from celery_dlq.model.states import State
 from celery_dlq.redrive.lease import Tenure
-from celery_dlq.redrive.message import headers_to_send
-from celery_dlq.redrive.sent import Sent
-from celery_dlq.states import State
+from celery_dlq.redrive.publish.message import headers_to_send
+from celery_dlq.redrive.publish.result import Sent
 from celery_dlq.store.base import Filter
-from celery_dlq.store.sql import SQLStore
 from celery_dlq.upkeep import parked as module
 from celery_dlq.upkeep.parked import Releaser
 
@@ -39,15 +38,8 @@ class FakePublisher:
 
 
 @pytest.fixture
-def store(sqlite_store):
-    return sqlite_store
-
-
-@pytest.fixture
-def sqlite_store(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
-    yield store
-    store.close()
+def store(own_store):
+    return own_store
 
 
 @pytest.fixture
@@ -70,7 +62,7 @@ def release(store, tenure):
 
 
 def park(store, *letters):
-    store.park(letters, now=datetime.now(timezone.utc))
+    store.parked.park(letters, now=datetime.now(timezone.utc))
 
 
 def test_nothing_to_do_connects_to_nothing(release, store, monkeypatch):
@@ -86,7 +78,7 @@ def test_all_that_is_due_is_sent_batch_by_batch_and_marked(release, store, publi
     assert release() > 60
 
     assert sorted(one.task_id for one in publisher.sent) == [f"here.{name}" for name in "abcde"]
-    assert [one.task_id for one in store.find(PARKED).letters] == ["later"]
+    assert [one.task_id for one in store.letters.find(PARKED).letters] == ["later"]
 
 
 def test_the_message_is_sent_as_it_was_kept_and_marked_as_this_copy(release, store, publisher):
@@ -99,21 +91,19 @@ def test_the_message_is_sent_as_it_was_kept_and_marked_as_this_copy(release, sto
     assert sent.envelope.body == kept.body
 
 
-def test_what_the_broker_did_not_answer_about_is_held_and_repeated(
-    release, store, publisher, monkeypatch
-):
+def test_unconfirmed_retries_are_held_and_repeated(release, store, publisher, monkeypatch):
     monkeypatch.setattr(module, "HOLD_S", 0.0)
     park(store, parking("a", -1))
     publisher.answer = Sent(uncertain=["here.a"], error="ConnectionResetError: gone")
     release()
-    assert store.count(PARKED) == 1
+    assert store.counts.letters(PARKED) == 1
 
     publisher.answer = None
     release()
     assert [one.envelope.headers[RELEASE_HEADER] for one in publisher.sent] == [
         "here.a/1", "here.a/2",
     ]  # fmt: skip
-    assert store.count(PARKED) == 0
+    assert store.counts.letters(PARKED) == 0
 
 
 @pytest.mark.parametrize(
@@ -123,14 +113,14 @@ def test_what_the_broker_did_not_answer_about_is_held_and_repeated(
         (Sent(refused={"here.a": "no queue takes it any more"}), module.REFUSED_S),
     ],
 )
-def test_what_could_not_be_sent_stays_and_is_tried_later(
+def test_retries_that_could_not_be_sent_stay_and_are_tried_later(
     release, store, publisher, caplog, answer, seconds
 ):
     park(store, parking("a", -1))
     publisher.answer = answer
 
     assert seconds - 5 < release() <= seconds
-    assert store.count(PARKED) == 1
+    assert store.counts.letters(PARKED) == 1
     assert "gone" in caplog.text or "a cannot be released: no queue" in caplog.text
 
 
@@ -145,7 +135,7 @@ def test_who_has_lost_the_lease_sends_no_further_batch(release, store, publisher
 
     publisher.send = lose_it
     release()
-    assert store.count(PARKED) == 2
+    assert store.counts.letters(PARKED) == 2
 
 
 def test_a_tenure_that_ends_lets_the_next_one_begin(store, tenure):

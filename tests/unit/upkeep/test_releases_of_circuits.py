@@ -1,22 +1,22 @@
 """Which of the releases that are due go while circuits are open."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
-from factories import T0, envelope, parking
+from support.factories import T0, envelope, parking
 
-from celery_dlq.circuit import Circuit, Circuits, CircuitState
-from celery_dlq.headers import CIRCUIT_HEADER
+from celery_dlq.model.circuit import Circuit, Circuits, CircuitState
+from celery_dlq.model.headers import CIRCUIT_HEADER
 from celery_dlq.store.base import Release
 from celery_dlq.upkeep.circuits import keep_back
 
 
 class FakeStore:
     def __init__(self, *circuits):
-        self.circuits, self.put = circuits, {}
-
-    def open_circuits(self):
-        return Circuits(now=T0, circuits=self.circuits)
+        found = Circuits(now=T0, circuits=circuits)
+        self.circuits, self.put = SimpleNamespace(read_open=lambda: found), {}
+        self.parked = self
 
     def put_off(self, releases, *, delay_s):
         self.put |= {release.parking: delay_s for release in releases}
@@ -42,7 +42,7 @@ def going(store, *taken):
     return [item.parking for item in keep_back(store, taken, draw=lambda _low, high: high)]
 
 
-def test_what_no_breaker_parked_goes_without_a_question():
+def test_retries_that_no_breaker_parked_are_released_directly():
     assert going(None, release("a", None), release("b", None)) == ["a", "b"]
 
 
@@ -72,7 +72,7 @@ def test_while_a_probe_runs_the_others_wait_for_its_end():
         circuit(state=CircuitState.HALF_OPEN, probe="p", probe_until=-61),
     ],
 )
-def test_a_circuit_that_nobody_probes_keeps_nothing_back(lapsed):
+def test_a_circuit_without_a_probe_keeps_nothing_back(lapsed):
     taken = [release(str(number)) for number in range(3)]
     assert going(FakeStore(lapsed), *taken) == ["0", "1", "2"]
 

@@ -1,13 +1,15 @@
 import threading
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.errors import StoreUnavailable
-from celery_dlq.store.base import Lease
+from celery_dlq.errors import RedriveError, StoreUnavailable
+from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.upkeep import step
 from celery_dlq.upkeep.step import UpkeepStep, UpkeepThread
+from celery_dlq.worker.recording.store_health import StoreHealth
 
 PATIENCE_S = 60
 
@@ -15,12 +17,37 @@ PATIENCE_S = 60
 class Store:
     """Answers each request for the lease in turn; has nothing parked."""
 
+    #: What there is to do at each look, in turn; the last one stays.
+    looks = (ToDo(lease_free_in_s=0.0, operations=False),)
+
     def __init__(self, *answers):
         self.answers, self.given_up, self.pruned = list(answers), [], 0
         self.expired = []
         #: How many rows there are to be forgotten, in each transaction.
-        self.history, self.forgotten = [], []
+        self.old_rows, self.forgotten = [], []
+        # Its roles.
+        self.leases = SimpleNamespace(
+            to_do=self.to_do, take=self.take_lease, give_up=self.give_up_lease
+        )
+        self.sendings = SimpleNamespace(expire=self.expire_sendings)
+        self.parked = SimpleNamespace(next_due=lambda place: None, prune=self.prune_releases)
+        self.circuits = SimpleNamespace(prune=self.prune_circuits)
+        self.history = SimpleNamespace(prune=self.prune_history)
         self.done = threading.Event()
+        self.left = list(self.looks)
+        self.names = []
+        #: How far the database's clock is ahead.
+        self.ahead = timedelta()
+
+    def to_do(self, name):
+        self.names.append(name)
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def clock_ahead(self):
+        return self.ahead
+
+    def now(self):
+        return datetime.now(timezone.utc) + self.ahead
 
     def take_lease(self, name, *, holder, seconds):
         answer = self.answers.pop(0) if self.answers else None
@@ -32,9 +59,6 @@ class Store:
 
     def give_up_lease(self, lease):
         self.given_up.append(lease)
-
-    def next_due(self, place):
-        return None
 
     def expire_sendings(self, *, sent_before, now):
         self.expired.append(now - sent_before)
@@ -48,13 +72,16 @@ class Store:
     def prune_history(self, before, *, limit):
         assert 0 < limit <= 1_000
         self.forgotten.append(before)
-        return self.history.pop() if self.history else 0
+        return self.old_rows.pop() if self.old_rows else 0
 
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch):
     for name in ("LOOK_S", "RETRY_S", "TRY_S", "PRUNE_PAUSE_S"):
         monkeypatch.setattr(step, name, 0.001)
+
+
+HELD = Lease(name="parked.here", token=3)
 
 
 def queue(store, history_retention=86_400.0):
@@ -66,11 +93,12 @@ def queue(store, history_retention=86_400.0):
             batch_size=10, outcome_timeout=3_600.0, history_retention=history_retention
         ),
         redrives=SimpleNamespace(left=list),
+        store_health=StoreHealth(Path("spool")),
     )
 
 
 def work_off(store, **settings):
-    thread = UpkeepThread(queue(store, **settings), "me")
+    thread = UpkeepThread(queue(store, **settings), "me", wake=lambda: None)
     thread.start()
     assert store.done.wait(PATIENCE_S)
     thread.stopping.set()
@@ -87,13 +115,28 @@ def test_it_waits_for_its_turn_and_ends_it_with_the_worker():
     assert store.expired == [timedelta(hours=1)]
 
 
-def test_a_store_that_is_away_is_told_once_and_again_when_it_is_back(caplog):
+def test_a_store_that_is_away_is_logged_once_and_so_is_its_return(caplog):
     caplog.set_level("INFO")
     away = StoreUnavailable("The dead-letter store does not answer")
     work_off(Store(away, away, away, None, RuntimeError("a bug"), None))
-    assert caplog.text.count("parked retries are not released: The dead-letter store") == 1
-    assert caplog.text.count("parked retries are released again") == 1
+    assert caplog.text.count("and parked retries wait: The dead-letter store") == 1
+    assert caplog.text.count("dead letters go to the store again") == 1
     assert "failed unexpectedly" in caplog.text
+
+
+def test_a_broker_that_is_away_is_logged_separately(caplog):
+    caplog.set_level("INFO")
+    away = RedriveError("The broker does not answer")
+    work_off(Store(away, away, away, None, None))
+    assert caplog.text.count("parked retries are not released: The broker does not") == 1
+    assert caplog.text.count("parked retries are released again") == 1
+
+
+def test_a_wrong_clock_is_logged_once(caplog):
+    store = Store(StoreUnavailable("away"), *[HELD] * 3)
+    store.ahead = timedelta(minutes=10)
+    work_off(store)
+    assert caplog.text.count("the clock of this machine is 600 seconds behind the database's") == 1
 
 
 def test_the_step_starts_its_threads_and_stops_them():
@@ -110,12 +153,9 @@ def test_the_step_starts_its_threads_and_stops_them():
     assert names.isdisjoint({"dlq-upkeep", "dlq-operations"})
 
 
-HELD = Lease(name="parked.here", token=3)
-
-
 def test_history_is_forgotten_in_steps_until_nothing_old_is_left():
     store = Store(*[HELD] * 9)
-    store.history = [500, 500, 7]
+    store.old_rows = [500, 500, 7]
     work_off(store)
     assert len(store.forgotten) == 4
     (before,) = set(store.forgotten)
@@ -125,7 +165,7 @@ def test_history_is_forgotten_in_steps_until_nothing_old_is_left():
 
 def test_without_its_lease_it_forgets_no_more():
     store = Store(HELD, HELD, None)
-    store.history = [500] * 5
+    store.old_rows = [500] * 5
     work_off(store)
     assert 1 <= len(store.forgotten) < 5
 
@@ -134,3 +174,56 @@ def test_history_may_be_kept_for_ever():
     store = Store(*[HELD] * 9)
     work_off(store, history_retention=None)
     assert (store.forgotten, store.pruned) == ([], 1)
+
+
+def test_one_without_the_lease_looks_rarely_until_it_may_be_free():
+    """Between looks it asks for nothing, and the look does not touch the lease."""
+    thread = UpkeepThread(queue(Store()), "me", wake=lambda: None, draw=lambda low, high: high)
+
+    def wait_after(lease_free_in_s, operations=False):
+        store = thread._dlq.store = Store()
+        store.left = [ToDo(lease_free_in_s=lease_free_in_s, operations=operations)]
+        waits = thread._work()
+        assert (store.names, store.done.is_set()) == (["parked.here"], False)
+        return waits
+
+    assert wait_after(19.0) == step.IDLE_S + step.TRY_S
+    assert wait_after(4.0) == 4.0 + step.TRY_S
+    assert wait_after(19.0, operations=True) == step.TRY_S
+
+
+def test_operations_that_are_left_wake_those_who_run_them():
+    woken = []
+    store = Store(HELD)
+    store.left = [
+        ToDo(lease_free_in_s=9.0, operations=False), ToDo(lease_free_in_s=9.0, operations=True),
+        ToDo(lease_free_in_s=0.0, operations=True), ToDo(lease_free_in_s=0.0, operations=False),
+    ]  # fmt: skip
+    thread = UpkeepThread(queue(store), "me", wake=lambda: woken.append(len(store.left)))
+    for _ in range(4):
+        thread._work()
+    assert woken == [2, 1]
+
+
+def test_while_nothing_is_parked_one_look_goes_with_each_prolonging(monkeypatch):
+    monkeypatch.setattr(step, "TRY_S", 0.05)
+    store, looks = Store(HELD), []
+    monkeypatch.setattr(store.parked, "next_due", lambda place: looks.append(place))
+    UpkeepThread(queue(store), "me", wake=lambda: None)._work()
+    assert looks == ["here"]
+
+
+def test_while_something_is_parked_it_is_looked_at_again_and_again(monkeypatch):
+    monkeypatch.setattr(step, "TRY_S", PATIENCE_S)
+    store, looks = Store(HELD), []
+    thread = UpkeepThread(queue(store), "me", wake=lambda: None)
+
+    def look(place):
+        looks.append(place)
+        if len(looks) > 3:
+            thread.stopping.set()
+        return 3600.0
+
+    monkeypatch.setattr(store.parked, "next_due", look)
+    thread._work()
+    assert len(looks) > 3

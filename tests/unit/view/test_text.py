@@ -21,7 +21,7 @@ from celery_dlq.view import text
         ("[bold]markup[/bold] ünïcode 漢字 🎉", "[bold]markup[/bold] ünïcode 漢字 🎉"),
     ],
 )
-def test_what_a_terminal_would_act_on_is_written_out(hostile, shown):
+def test_control_characters_are_escaped(hostile, shown):
     assert text.visible(hostile) == shown
 
 
@@ -35,7 +35,7 @@ def test_lines_stay_lines_and_are_made_safe_one_by_one():
     assert text.visible_lines("a\r\n\tb\n\x1b[2Jc") == ["a", "    b", "\\x1b[2Jc"]
 
 
-def test_short_ids_are_eight_characters_or_as_many_as_tell_them_apart():
+def test_short_ids_have_eight_characters_or_as_many_as_needed():
     ids = ["0d3f1111-aaaa-1", "0d3f1111-aaaa-2", "77e10000-1111", "abc"]
     assert text.short_ids(ids) == ["0d3f1111-aaaa-1", "0d3f1111-aaaa-2", "77e10000", "abc"]
 
@@ -48,7 +48,7 @@ def test_short_ids_begin_the_whole_ones_and_name_one_each(ids):
         assert beginning == whole or sum(item.startswith(beginning) for item in ids) == 1
 
 
-def test_sparklines_draw_none_as_lowest_and_one_as_more_than_none():
+def test_sparklines_draw_zero_lowest_and_one_above_it():
     assert text.sparkline([0, 1, 500, 1000]) == "▁▂▅█"
     assert text.sparkline([0, 0]) == "▁▁"
     assert text.sparkline([]) == ""
@@ -60,7 +60,7 @@ def test_bars():
     assert text.bar(0, 0, 5) == ""
 
 
-def test_small_words():
+def test_words_for_templates():
     assert text.counted(1, "dead letter") == "1 dead letter"
     assert text.counted(1234, "dead letter") == "1,234 dead letters"
     assert text.last_part("shop.tasks.charge") == "charge"

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.headers import LETTER_HEADER
+from celery_dlq.model.headers import LETTER_HEADER
 from celery_dlq.worker.identity import letter_id, name_of
 
 

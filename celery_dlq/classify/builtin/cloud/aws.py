@@ -15,7 +15,7 @@ from celery_dlq.classify.table import (
     within,
     wrapper,
 )
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 
 def _codes(names: str) -> frozenset[str]:

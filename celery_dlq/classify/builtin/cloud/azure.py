@@ -7,7 +7,7 @@ import re
 from celery_dlq.classify.builtin.http import http_status, in_turn, otherwise, status_verdict
 from celery_dlq.classify.evidence import message
 from celery_dlq.classify.table import Finding, network, probed, terminal, transient, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # azure/core/pipeline/policies/_retry.py: 500 is retried like 502 to 504.
 # 449: "retry with", learn.microsoft.com, "HTTP status codes for Azure Cosmos DB".
@@ -45,7 +45,7 @@ _MSREST = (
     # which is inner_exception and the context.
     wrapper(
         "azure.wrapped",
-        "inner_exception or what it came from",
+        "inner_exception or its cause",
         *within("msrest.exceptions", "ClientException ClientRequestError AuthenticationError"),
     ),
     probed(
@@ -94,7 +94,7 @@ _AZURE = (
         "azure.polling",
         *within("azure.core.polling.base_polling", "BadResponse BadStatus OperationFailed"),
     ),
-    wrapper("azure.wrapped", "inner_exception or the cause", "azure.core.exceptions.AzureError"),
+    wrapper("azure.wrapped", "inner_exception or its cause", "azure.core.exceptions.AzureError"),
     # azure/identity/_exceptions.py: nothing on this machine can log in.
     terminal("azure.credentials", "azure.identity._exceptions.CredentialUnavailableError"),
     # azure/servicebus/exceptions.py, azure/eventhub/exceptions.py. Their own _retryable says

@@ -17,7 +17,7 @@ from celery_dlq.classify.table import (
     within,
     wrapper,
 )
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # google/api_core/retry/retry_base.py, if_transient_error(): 500 and INTERNAL are retried.
 _NAMES = TRANSIENT_NAMES | {"INTERNAL"}
@@ -109,7 +109,7 @@ ROWS = (
     probed(
         "google.auth",
         retryable,
-        "retryable, else what it came from",
+        "retryable, else its cause",
         "google.auth.exceptions.RefreshError",
         "google.auth.exceptions.GoogleAuthError",
     ),

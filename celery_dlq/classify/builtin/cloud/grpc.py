@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery_dlq.classify.evidence import call, number, read, text_of
 from celery_dlq.classify.table import Finding, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # AIP-194 calls only UNAVAILABLE safe for a client to repeat by itself, and sends ABORTED "to a
 # higher level", which is what a task is. grpc.io/docs/guides/status-codes: a deadline that has

@@ -6,7 +6,7 @@ from celery_dlq.classify.builtin.databases.orm import driver_error
 from celery_dlq.classify.builtin.http import http_status
 from celery_dlq.classify.evidence import number, read
 from celery_dlq.classify.table import Finding, Row, probed, terminal, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 _status = http_status(("status_code",))
 
@@ -58,7 +58,7 @@ _OWN = (
     # What they were raised from counts: a command may fail for any reason.
     wrapper(
         "django.wrapper",
-        "what it was raised from",
+        "its cause",
         "django.core.management.base.CommandError",
         "django.core.serializers.base.DeserializationError",
         *within("django_redis.exceptions", "ConnectionInterrupted"),

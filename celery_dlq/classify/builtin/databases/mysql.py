@@ -12,7 +12,7 @@ import re
 from celery_dlq.classify.builtin.behind import unless_lasting
 from celery_dlq.classify.evidence import arguments, message, vendor_code
 from celery_dlq.classify.table import Finding, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # MySQL reference, "Client Error Message Reference": a connection that was never made, or is lost.
 # A certificate or an unknown host behind it is no passing trouble.

@@ -7,7 +7,7 @@ import re
 from celery_dlq.classify.builtin.behind import unless_lasting
 from celery_dlq.classify.evidence import arguments, number, read, text_of
 from celery_dlq.classify.table import Finding, probed
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # Oracle Database Error Messages. The second half are those of the network layer (TNS).
 TRANSIENT_NUMBERS = frozenset(

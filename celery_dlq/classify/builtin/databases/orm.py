@@ -9,7 +9,7 @@ from celery_dlq.classify.builtin.databases.sqlite import BUSY_TEXTS
 from celery_dlq.classify.chain import causes
 from celery_dlq.classify.evidence import arguments, message
 from celery_dlq.classify.table import Finding, Row, probed, terminal, transient, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 
 def driver_error(exc: BaseException) -> Finding | None:

@@ -24,7 +24,7 @@ from celery_dlq.classify.evidence import (
     text_of,
 )
 from celery_dlq.classify.table import Finding, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # PostgreSQL documentation 13.5 (40001, 40P01) and Npgsql's PostgresException.IsTransient, without
 # what needs an operator. 25P03, 25P04 and 57P05 are the server's limits on idle or long transactions.

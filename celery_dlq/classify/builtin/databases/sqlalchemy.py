@@ -1,14 +1,14 @@
-"""SQLAlchemy, which wraps what a driver raised."""
+"""SQLAlchemy. It wraps the exceptions of the drivers."""
 
 from __future__ import annotations
 
 from celery_dlq.classify.evidence import read
 from celery_dlq.classify.table import Finding, Row, probed, terminal, transient, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 
 def disconnected(exc: BaseException) -> Finding | None:
-    """``connection_invalidated`` is the answer of the dialect's ``is_disconnect``."""
+    """SQLAlchemy sets ``connection_invalidated`` to the result of the dialect's ``is_disconnect()``."""
     if read(exc, "connection_invalidated") is not True:
         return None
     return Finding(Verdict.TRANSIENT, "sqlalchemy.disconnect", "connection_invalidated=True")
@@ -24,7 +24,7 @@ ROWS: tuple[Row, ...] = (
     ),
     wrapper("sqlalchemy.orig", "the exception in orig", "sqlalchemy.exc.StatementError"),
     transient("sqlalchemy.pool", *within("sqlalchemy.exc", "TimeoutError DisconnectionError")),
-    # Another transaction changed the row first; the next attempt reads it anew.
+    # Another transaction changed the row first; the next attempt reads it again.
     transient("sqlalchemy.stale", "sqlalchemy.orm.exc.StaleDataError"),
     terminal(
         "sqlalchemy.usage",

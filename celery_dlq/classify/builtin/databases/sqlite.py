@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery_dlq.classify.evidence import message, number, read
 from celery_dlq.classify.table import Finding, Row, probed, terminal
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # sqlite.org/rescode.html: the low byte of an extended code is the primary one.
 _BUSY_CODES = {5: "SQLITE_BUSY", 6: "SQLITE_LOCKED"}
@@ -13,7 +13,7 @@ BUSY_TEXTS = ("database is locked", "database table is locked", "database schema
 
 
 def sqlite_error(exc: BaseException) -> Finding:
-    """The primary result code; before Python 3.11 the text."""
+    """Decides by the primary result code; before Python 3.11, by the text."""
     code = number(read(exc, "sqlite_errorcode"))
     if code is not None:
         name = _BUSY_CODES.get(code & 0xFF)

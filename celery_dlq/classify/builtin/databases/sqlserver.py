@@ -7,7 +7,7 @@ import re
 from celery_dlq.classify.builtin.behind import lasting_text
 from celery_dlq.classify.evidence import arguments, message, number, read, text_of
 from celery_dlq.classify.table import Finding, probed
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # EF Core's SqlServerTransientExceptionDetector: deadlock, limits of Azure SQL, in-memory conflicts,
 # lost connections. Then a lock timeout, a snapshot conflict, and waits for memory.

@@ -8,7 +8,7 @@ from celery_dlq.classify.builtin.behind import unless_lasting
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import bases, dotted_name, message, read, text_of, vendor_code
 from celery_dlq.classify.table import Finding, Row, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # snowflake/connector/errorcode.py: closed, no answer, timed out, an answer to try again, a chunk or a
 # file that did not come. Then the server's: 625 a lock that is held, 630 a statement timeout.
@@ -80,7 +80,7 @@ _SNOWFLAKE = (
     probed(
         "snowflake.errno",
         snowflake_error,
-        "errno, else what it came from",
+        "errno, else its cause",
         "snowflake.connector.errors.Error",
     ),
 )

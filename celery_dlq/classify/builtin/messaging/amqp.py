@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from celery_dlq.classify.evidence import arguments, number, read
 from celery_dlq.classify.table import Finding, Row, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
-# AMQP 0-9-1, "Reply codes": an operator closes the connection, a resource is locked or short.
+# AMQP 0-9-1, "Reply codes": an operator closed the connection; a resource is locked; the server
+# lacks resources.
 _TRANSIENT_REPLIES = frozenset({320, 405, 506})
 
-# amqp/exceptions.py says which of its errors a new connection or channel heals. The class decides,
-# never the number: 503 is "command invalid" here.
+# amqp/exceptions.py says from which of its errors a new connection or channel recovers. The class decides,
+# never the reply code: 503 means "command invalid" here.
 _PY_AMQP = (
     transient(
         "amqp.recoverable",
@@ -34,7 +35,7 @@ def reply_code(exc: BaseException) -> Finding | None:
 
 
 _PIKA = (
-    # pika/exceptions.py. The two "Probable" errors are AMQPConnectionErrors by class.
+    # pika/exceptions.py. The two "Probable" errors derive from AMQPConnectionError, which is transient.
     terminal(
         "amqp.auth",
         *within(
@@ -65,7 +66,7 @@ _PIKA = (
 )
 
 _AIORMQ = (
-    # aiormq/exceptions.py. AMQPConnectionError is a ConnectionError of Python's as well.
+    # aiormq/exceptions.py. AMQPConnectionError also derives from Python's ConnectionError.
     terminal(
         "amqp.auth", *within("aiormq.exceptions", "AuthenticationError ProbableAuthenticationError")
     ),

@@ -7,7 +7,7 @@ from types import BuiltinMethodType
 from celery_dlq.classify.builtin.http import http_status
 from celery_dlq.classify.evidence import arguments, dotted_name, number, read
 from celery_dlq.classify.table import Finding, Row, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # kafka.apache.org/protocol, "Error Codes", those that are retriable.
 _PROTOCOL_CODES = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery_dlq.classify.builtin.http import header_says, http_status, in_turn, word
 from celery_dlq.classify.evidence import read, text_of
 from celery_dlq.classify.table import Finding, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # docs.anthropic.com/en/api/errors. An event stream begins with status 200; what goes wrong later
 # stands in its body.

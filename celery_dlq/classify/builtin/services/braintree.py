@@ -36,7 +36,7 @@ ROWS = (
     probed(
         "http.status",
         unexpected,
-        "the status in the message, else what it wraps",
+        "the status in the message, else its cause",
         "braintree.exceptions.unexpected_error.UnexpectedError",
     ),
     terminal(

@@ -2,7 +2,7 @@
 
 from celery_dlq.classify.builtin.http import http_status, in_turn, otherwise
 from celery_dlq.classify.table import probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 ROWS = (
     # github/Requester.py reads the text of a 403 to make this one.

@@ -7,7 +7,7 @@ ROWS = (
     probed(
         "http.status",
         http_status(("response_code",)),
-        "response_code, else what it came from",
+        "response_code, else its cause",
         "gitlab.exceptions.GitlabError",
     ),
     network("gitlab.network", "gitlab.exceptions.GitlabConnectionError"),

@@ -1,12 +1,12 @@
-"""googlemaps: googlemaps/exceptions.py. ``status`` is a word of the service, not of HTTP."""
+"""googlemaps: googlemaps/exceptions.py. ``status`` is a word of the service, not an HTTP status."""
 
 from celery_dlq.classify.builtin.http import http_status, in_turn, otherwise, word
 from celery_dlq.classify.table import network, probed, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 ROWS = (
     # developers.google.com/maps/documentation/geocoding: UNKNOWN_ERROR "may succeed if you try
-    # again"; OVER_QUERY_LIMIT is a rate, OVER_DAILY_LIMIT is not.
+    # again"; OVER_QUERY_LIMIT is about a rate, OVER_DAILY_LIMIT is not.
     probed(
         "googlemaps.status",
         in_turn(

@@ -1,12 +1,13 @@
-"""OpenAI: openai/_exceptions.py, which rewrites ``__module__``; before version 1 openai/error.py."""
+"""OpenAI: openai/_exceptions.py; before version 1, openai/error.py. The package sets ``__module__`` of the
+exceptions to ``openai``."""
 
 from celery_dlq.classify.builtin.http import header_says, http_status, in_turn, otherwise, word
 from celery_dlq.classify.evidence import read, text_of
 from celery_dlq.classify.table import Finding, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
-# platform.openai.com/docs/guides/error-codes: 429 is also the answer to an empty wallet, where
-# another attempt fails as the last one.
+# platform.openai.com/docs/guides/error-codes: 429 is also the answer when the account has no credit left;
+# then another attempt fails in the same way.
 _lasting = word(
     "openai.code",
     ("code",),
@@ -21,19 +22,19 @@ _lasting = word(
     },
 )
 
-# Of an organization, a project, a user.
+# The codes for the limit of an organization, a project or a user end with this.
 _SPENT = "_spend_limit_exceeded"
 
 
 def spent(exc: BaseException) -> Finding | None:
-    """One of the limits of spending."""
+    """The finding for a spending limit that has been reached."""
     code = text_of(read(exc, "code")) or ""
     return (
         Finding(Verdict.TERMINAL, "openai.code", f"code={code}") if code.endswith(_SPENT) else None
     )
 
 
-# They stand in the body of an event stream as well, which began with status 200.
+# These codes may also come in an event stream, whose status was already 200.
 _passing = word(
     "openai.code",
     ("code",),

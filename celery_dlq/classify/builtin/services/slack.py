@@ -7,9 +7,9 @@ from typing import cast
 from celery_dlq.classify.builtin.http import http_status
 from celery_dlq.classify.evidence import read, text_of
 from celery_dlq.classify.table import Finding, Row, probed, terminal, transient, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
-# api.slack.com/methods: the errors that every method may answer. The status is 200 for most.
+# api.slack.com/methods: the errors that every method may return. The status is 200 for most.
 _PASSING_ERRORS = frozenset(
     {
         "ratelimited",
@@ -22,12 +22,12 @@ _PASSING_ERRORS = frozenset(
     }
 )
 
-# aiohttp's own response, where the answer was no JSON.
+# aiohttp's own response, if the answer was not JSON.
 _status = http_status(("response", "status_code"), ("response", "status"))
 
 
 def slack_answer(exc: BaseException) -> Finding | None:
-    """The word in ``error`` of the answer, then the status."""
+    """Decides by the word in the answer's ``error``, then by the status."""
     word = _error(read(exc, "response"))
     if word in _PASSING_ERRORS:
         return Finding(Verdict.TRANSIENT, "slack.error", f"error={word}")
@@ -58,7 +58,7 @@ def _slack(module: str) -> tuple[Row, ...]:
         probed(
             "slack.error",
             slack_answer,
-            "error of the answer, else its status",
+            "error in the answer, else its status",
             f"{module}.SlackApiError",
         ),
         transient("slack.closed", f"{module}.SlackClientNotConnectedError"),
@@ -66,13 +66,18 @@ def _slack(module: str) -> tuple[Row, ...]:
             "slack.usage",
             *within(module, "BotUserAccessError SlackRequestError SlackObjectFormationError"),
         ),
-        wrapper("slack.wrapped", "what it came from", f"{module}.SlackClientError"),
+        wrapper("slack.wrapped", "its cause", f"{module}.SlackClientError"),
     )
 
 
 ROWS = (
     *_slack("slack_sdk.errors"),
-    probed("slack.error", rotation, "the error within", "slack_sdk.errors.SlackTokenRotationError"),
+    probed(
+        "slack.error",
+        rotation,
+        "the error in api_error",
+        "slack_sdk.errors.SlackTokenRotationError",
+    ),
     terminal("slack.usage", "slack_sdk.errors.SlackClientConfigurationError"),
     *_slack("slack.errors"),
 )

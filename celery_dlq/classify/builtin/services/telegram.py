@@ -7,7 +7,7 @@ import re
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import message
 from celery_dlq.classify.table import Finding, network, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # telegram/request/_baserequest.py: "<phrase> (<status>)" for statuses without a class, unless the
 # answer describes itself, as Telegram's 413 does.

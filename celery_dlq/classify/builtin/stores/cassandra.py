@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery_dlq.classify.builtin.behind import lasting_cause, refusal
 from celery_dlq.classify.evidence import read
 from celery_dlq.classify.table import Finding, Row, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 _HOST_LIMIT = 1_000
 

@@ -8,7 +8,7 @@ from celery_dlq.classify.builtin.behind import lasting_text, unless_lasting
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import message, number, read
 from celery_dlq.classify.table import Finding, Row, probed
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # ClickHouse src/Common/ErrorCodes.cpp: end of stream, timeout, limits of queries, connections and
 # parts, network, Keeper, replicas, memory, S3.
@@ -69,7 +69,7 @@ ROWS: tuple[Row, ...] = (
     probed(
         "clickhouse.code",
         clickhouse,
-        "the number in code or in the text, else what it was raised from",
+        "the number in code or in the text, else its cause",
         "clickhouse_driver.errors.Error",
         "clickhouse_driver.dbapi.errors.Error",
         "clickhouse_connect.driver.exceptions.ClickHouseError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery_dlq.classify.builtin.http import http_status
 from celery_dlq.classify.evidence import message
 from celery_dlq.classify.table import Finding, Row, probed, terminal, transient
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # duckdb: src/storage/single_file_block_manager.cpp and the file lock of another process.
 _DUCKDB_LOCK = "Could not set lock on file"

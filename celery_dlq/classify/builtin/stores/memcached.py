@@ -6,7 +6,7 @@ import re
 
 from celery_dlq.classify.evidence import message
 from celery_dlq.classify.table import Finding, Row, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # pymemcache/exceptions.py, client/hash.py; memcached's memory shortage and its limit of one item.
 _MEMCACHED_WILL_PASS = re.compile(

@@ -14,7 +14,7 @@ from celery_dlq.classify.table import (
     within,
     wrapper,
 )
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # pymongo/helpers_shared.py: not primary, recovering, shutting down; the retryable-writes
 # specification. Then src/mongo/base/error_codes.yml: a lock or write conflict, time limits, a lost

@@ -13,7 +13,7 @@ from celery_dlq.classify.table import (
     transient,
     within,
 )
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 
 def retryable(exc: BaseException) -> Finding | None:
@@ -50,7 +50,7 @@ ROWS: tuple[Row, ...] = (
     probed(
         "neo4j.driver",
         retryable,
-        "is_retryable(), else what it was raised from",
+        "is_retryable(), else its cause",
         "neo4j.exceptions.DriverError",
     ),
     terminal(

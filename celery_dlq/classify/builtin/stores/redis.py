@@ -17,7 +17,7 @@ from celery_dlq.classify.table import (
     within,
     wrapper,
 )
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # Prefixes that the client may leave as a plain ResponseError (redis src/server.c,
 # createSharedObjects(); src/sentinel.c, src/cluster.c): a script is running, replicas are away, memory
@@ -108,7 +108,7 @@ def _rows(module: str, cluster_error: str) -> tuple[Row, ...]:
         probed(
             "redis.cluster",
             cluster,
-            "the message, and what is behind it",
+            "the message, and the errors behind it",
             f"{module}.{cluster_error}",
         ),
         terminal(
@@ -140,7 +140,7 @@ _REDIS_ONLY = (
     # redis/auth/err.py: over what the identity provider raised.
     wrapper(
         "redis.token",
-        "what it was raised from",
+        "its cause",
         *within("redis.auth.err", "RequestTokenErr TokenRenewalErr"),
     ),
     terminal("redis.auth", "redis.auth.err.InvalidTokenSchemaErr"),

@@ -6,7 +6,7 @@ from celery_dlq.classify.builtin.behind import lasting_cause, lasting_text
 from celery_dlq.classify.builtin.http import http_status, status_verdict
 from celery_dlq.classify.evidence import mapping_item, number, read
 from celery_dlq.classify.table import Finding, Row, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 _meta_status = http_status(("meta", "status"), ("status_code",))
 _status_code = http_status(("status_code",))

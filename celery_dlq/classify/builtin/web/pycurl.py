@@ -7,7 +7,7 @@ import re
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import arguments, number, text_of
 from celery_dlq.classify.table import Finding, probed
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # curl.se/libcurl/c/libcurl-errors.html. 7 could not connect, 12 FTP accept timeout, 16 HTTP/2
 # framing, 18 partial file, 28 timeout, 45 interface, 52 empty answer, 55 and 56 send and receive,

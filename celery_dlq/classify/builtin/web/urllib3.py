@@ -8,7 +8,7 @@ from celery_dlq.classify.builtin.behind import lasting_copy
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import message
 from celery_dlq.classify.table import Finding, Row, network, probed, terminal, transient, within
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # urllib3/util/retry.py: ResponseError.SPECIFIC_ERROR and TOO_MANY_REDIRECTS, which has no number.
 _TOO_MANY_ANSWERS = re.compile(r"too many ([0-9]{3}) error responses")

@@ -7,7 +7,7 @@ import re
 from celery_dlq.classify.builtin.http import http_status, in_turn, otherwise, status_verdict
 from celery_dlq.classify.evidence import message, number, read
 from celery_dlq.classify.table import Finding, probed, terminal, transient, within, wrapper
-from celery_dlq.states import Verdict
+from celery_dlq.model.states import Verdict
 
 # RFC 6455, 7.4.1, and IANA's registry. 1001 going away, 1005 and 1006 closed without a reason,
 # 1011 internal error, 1012 restart, 1013 try again later, 1014 bad gateway. Never on the wire, and
@@ -72,7 +72,7 @@ _WEBSOCKET_CLIENT = (
     probed(
         "http.proxy",
         proxy_answer,
-        "the proxy's answer in the message, else what it came from",
+        "the proxy's answer in the message, else its cause",
         "websocket._exceptions.WebSocketProxyException",
     ),
     terminal(
@@ -81,7 +81,7 @@ _WEBSOCKET_CLIENT = (
     ),
     wrapper(
         "websocket.wrapped",
-        "the error in args[0], or what it came from",
+        "the error in args[0], or its cause",
         *within("websocket._exceptions", "WebSocketAddressException WebSocketException"),
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from celery_dlq.store.columns import BIG_ID, BYTES, LONG_TEXT, Moment, name
+from celery_dlq.store.database.columns import BIG_ID, BYTES, LONG_TEXT, Moment, name
 
 revision = "0001"
 down_revision = None

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from celery_dlq.store.columns import name
+from celery_dlq.store.database.columns import name
 
 revision = "0003"
 down_revision = "0002"

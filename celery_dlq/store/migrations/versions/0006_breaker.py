@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from celery_dlq.store.columns import LONG_TEXT, Moment, name
+from celery_dlq.store.database.columns import LONG_TEXT, Moment, name
 
 revision = "0006"
 down_revision = "0005"

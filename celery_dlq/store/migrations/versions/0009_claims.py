@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from celery_dlq.store.columns import Moment, name
+from celery_dlq.store.database.columns import Moment, name
 
 revision = "0009"
 down_revision = "0008"

@@ -1,22 +1,16 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import Clock
 
 from celery_dlq.worker.admission.brake import Brake, Braked, Limits, Released
 
 LIMITS = Limits(failures=3, window_s=10, pause_s=5, pause_max_s=15)
 
 
-class Clock:
-    now = 1_000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1_000.0)
 
 
 @pytest.fixture
@@ -136,7 +130,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_whatever_happens_the_brake_keeps_its_rules(steps):
     """Against the whole history, which the brake does not keep."""
-    clock, history = Clock(), []
+    clock, history = Clock(1_000.0), []
     brake = Brake(LIMITS, lambda _: None, clock)
     paused_at, probing = None, False
     for step in steps:

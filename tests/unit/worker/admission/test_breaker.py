@@ -4,40 +4,27 @@ it is given."""
 import logging
 
 import pytest
-from breaker_side import FAILURES, RECOVERY_S, Worker, World, breaking_app
 from celery.exceptions import TimeLimitExceeded
 from celery.worker import state
-from factories import attempt
-from parent_side import einfo
+from support.factories import attempt
+from support.worker_with_breaker import FAILURES, RECOVERY_S, Worker
 
 from celery_dlq import Reason, State
-from celery_dlq.circuit import Circuit, CircuitState
-from celery_dlq.headers import ATTEMPTS_HEADER, CIRCUIT_HEADER, REDRIVE_HEADER, RELEASE_HEADER
+from celery_dlq.model.circuit import Circuit, CircuitState
+from celery_dlq.model.headers import (
+    ATTEMPTS_HEADER,
+    CIRCUIT_HEADER,
+    FREE_HEADER,
+    REDRIVE_HEADER,
+    RELEASE_HEADER,
+)
+from celery_dlq.model.states import Verdict
 from celery_dlq.retry import BreakerLimits
-from celery_dlq.states import Verdict
+from celery_dlq.worker.admission.breaker import IDLE_TICKS, QUIET_TICKS
 from celery_dlq.worker.admission.circuits import AT_ONCE, CircuitBoard
-from celery_dlq.worker.body.failure import write_attempts
-
-
-@pytest.fixture
-def world():
-    return World()
-
-
-@pytest.fixture
-def app(tmp_path):
-    app = breaking_app(str(tmp_path / "spool"))
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def worker(app, world):
-    return Worker(app, world)
-
-
-def parked(worker):
-    return [letter.task_id for letter in worker.recorder.records]
+from celery_dlq.worker.failure import write_attempts
+from celery_dlq.worker.request.breaker_watch import report_to_breaker
+from celery_dlq.worker.run_end import UNREPORTED
 
 
 def test_without_a_breaker_nothing_stands_before_the_pool(app, world):
@@ -55,6 +42,31 @@ def test_closed_circuits_ask_for_nothing_but_once_a_second(worker, world):
     assert (len(worker.ran), world.asked) == (50, 1)
     worker.tick()
     assert world.asked == 2
+
+
+def test_a_worker_without_messages_asks_less_often(worker, world):
+    for _ in range(QUIET_TICKS):
+        worker.tick()
+    asked = world.asked
+    for _ in range(5 * IDLE_TICKS):
+        worker.tick()
+    assert world.asked == asked + 5
+
+
+def test_the_first_message_after_a_quiet_time_makes_it_ask_at_once(app, world, worker):
+    for _ in range(QUIET_TICKS + 2):
+        worker.tick()
+    Worker(app, world).open()
+    worker.deliver(1)
+    assert worker.parked == ["m1"]
+
+
+def test_a_worker_that_knows_of_an_open_circuit_asks_in_each_tick(worker, world):
+    worker.open()
+    asked = world.asked
+    for _ in range(3 * QUIET_TICKS):
+        worker.tick()
+    assert world.asked == asked + 3 * QUIET_TICKS
 
 
 def test_at_the_limit_messages_are_parked_as_they_came_and_acknowledged_afterwards(worker, world):
@@ -94,6 +106,15 @@ def test_a_retry_keeps_its_attempts(worker):
     assert letter.envelope.headers[ATTEMPTS_HEADER] == history
 
 
+@pytest.mark.parametrize(("retries", "free"), [(0, None), (4, 4), (-1, None)])
+def test_the_attempts_of_a_parked_message_begin_again(worker, retries, free):
+    worker.open()
+    worker.deliver(1, retries=retries)
+    [letter] = worker.recorder.records
+    assert letter.envelope.headers["retries"] == retries, "the runs so far stay counted"
+    assert letter.envelope.headers.get(FREE_HEADER) == free
+
+
 def test_other_tasks_and_other_keys_run(worker):
     worker.open("keyed", order=1)
     worker.deliver(1, "keyed", order=1)
@@ -102,7 +123,7 @@ def test_other_tasks_and_other_keys_run(worker):
     worker.deliver(4, "mail")
     worker.deliver(5, "plain")
     assert worker.ran == ["m2", "m3", "m4", "m5"]
-    assert parked(worker) == ["m1"]
+    assert worker.parked == ["m1"]
 
 
 @pytest.mark.parametrize(("how", "opens"), [
@@ -114,16 +135,16 @@ def test_only_transient_failures_count(worker, how, opens):
         worker.fail(worker.deliver(number), how)
     worker.tick()
     worker.deliver(9)
-    assert ("m9" in parked(worker)) == opens
+    assert ("m9" in worker.parked) == opens
 
 
 def test_a_hard_time_limit_counts_once_by_its_rule(app, worker, world):
-    app.dead_letter_queue.__dict__["breaker"] = worker.breaker
+    app.dead_letter_queue.capture.__dict__["breaker"] = worker.breaker
     verdict = app.dead_letter_queue.classifier.decide(TimeLimitExceeded(3)).verdict
     for number in range(FAILURES):
         request = worker.deliver(number)
-        request._tell_breaker(einfo(TimeLimitExceeded(3)), TimeLimitExceeded(3))
-        request._tell_breaker(None, TimeLimitExceeded(3))
+        report_to_breaker(request, UNREPORTED, TimeLimitExceeded(3))
+        report_to_breaker(request, UNREPORTED, TimeLimitExceeded(3))
     worker.tick()
     counted = sum(c for _, c in world.circuits.get(("charge", ""), Circuit(task="")).recent)
     is_open = bool(world.open_circuits().circuits)
@@ -136,7 +157,7 @@ def test_another_worker_finds_the_circuit_open(app, world, worker):
     worker.open()
     other.tick()
     other.deliver(1)
-    assert (other.ran, parked(other)) == ([], ["m1"])
+    assert (other.ran, other.parked) == ([], ["m1"])
 
 
 def test_failures_of_all_workers_count_together(app, world, worker):
@@ -146,7 +167,7 @@ def test_failures_of_all_workers_count_together(app, world, worker):
         other.fail(other.deliver(number))
     worker.tick(), other.tick()
     other.deliver(9)
-    assert parked(other) == ["m9"]
+    assert other.parked == ["m9"]
 
 
 def test_after_the_recovery_time_one_message_of_all_workers_is_the_probe(app, world, worker):
@@ -156,7 +177,7 @@ def test_after_the_recovery_time_one_message_of_all_workers_is_the_probe(app, wo
     world.seconds += RECOVERY_S
     worker.deliver(1), other.deliver(2), worker.deliver(3), other.deliver(4)
     assert (worker.ran, other.ran) == (["m1"], [])
-    assert [*parked(worker), *parked(other)] == ["m3", "m2", "m4"]
+    assert [*worker.parked, *other.parked] == ["m3", "m2", "m4"]
 
 
 def test_a_probe_that_succeeds_closes_the_circuit_for_all(app, world, worker):
@@ -199,7 +220,7 @@ def test_a_probe_that_tells_nothing_is_followed_by_another_one(worker, world, ho
     world.seconds += RECOVERY_S
     worker.fail(worker.deliver(1), how)
     worker.deliver(2), worker.deliver(3)
-    assert (worker.ran, parked(worker)) == (["m1", "m2"], ["m3"])
+    assert (worker.ran, worker.parked) == (["m1", "m2"], ["m3"])
 
 
 def test_so_is_one_that_ended_without_a_word(worker, world):
@@ -234,6 +255,7 @@ def test_a_long_probe_stays_the_only_one(worker, world):
 
 
 def test_while_the_store_is_away_all_circuits_count_as_closed(worker, world, caplog):
+    caplog.set_level(logging.DEBUG)
     worker.open()
     world.is_away = True
     worker.tick(), worker.tick()
@@ -243,7 +265,7 @@ def test_while_the_store_is_away_all_circuits_count_as_closed(worker, world, cap
     world.is_away = False
     worker.tick()
     worker.deliver(2)
-    assert parked(worker) == ["m2"]
+    assert worker.parked == ["m2"]
 
 
 def test_a_probe_that_the_store_does_not_answer_about_runs(worker, world):
@@ -314,7 +336,7 @@ def test_with_the_connection_lost_nothing_runs_that_waited_for_an_answer(worker,
     worker.open()
     world.seconds += RECOVERY_S
     waiting = []
-    worker.recorder.ask = lambda question, then: waiting.append(lambda: then(question(world)))
+    worker.recorder.ask = lambda question, then: waiting.append(lambda: then(question(world.store)))
     worker.deliver(1)
     worker.breaker.stop()
     waiting.pop()()

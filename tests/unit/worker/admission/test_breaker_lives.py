@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from breaker_side import FAILURES, Worker, World, breaking_app
 from celery.worker import state
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.worker_with_breaker import FAILURES, Worker, World, breaking_app
 
 workers = st.integers(0, 1)
 

@@ -1,12 +1,15 @@
 """Of several copies of a message, the one that the store accepts first runs."""
 
+from types import SimpleNamespace
+
 import pytest
 from celery.worker import state
-from parent_side import charging_app, held_recorder, request_maker
+from support.parent_requests import charging_app, held_recorder, request_maker
 
-from celery_dlq.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
+from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
 from celery_dlq.worker.admission import copies as module
 from celery_dlq.worker.admission.copies import Copies
+from celery_dlq.worker.admission.pipeline import Admission
 
 
 class Store:
@@ -14,6 +17,8 @@ class Store:
 
     def __init__(self):
         self.accepted, self.asked = {}, []
+        self.parked = SimpleNamespace(accept=self.accept_releases)
+        self.sendings = SimpleNamespace(accept=self.accept_sendings)
 
     def accept_releases(self, keys):
         self.asked.append(list(keys))
@@ -64,7 +69,7 @@ def consumer():
 @pytest.fixture
 def copies(recorder, consumer):
     copies = Copies(recorder)
-    copies.join(consumer)
+    Admission([copies]).join(consumer, consumer.on_task_request)
     return copies
 
 

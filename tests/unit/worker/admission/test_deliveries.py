@@ -1,23 +1,21 @@
 """What may become of a message that came back, and how it is counted."""
 
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from factories import T0, delivery
 from hypothesis import given
 from hypothesis import strategies as st
+from support.factories import T0, delivery
 
-from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker import process
 from celery_dlq.worker.admission.deliveries import (
     HOPELESS,
-    Admission,
     Deliveries,
-    admission,
+    Fate,
     begin,
-    brokers_count,
-    came_back,
+    fate_after,
     next_number,
     note_deaths,
 )
@@ -29,30 +27,6 @@ def message(headers=None, **info):
     return SimpleNamespace(delivery_info=info, headers=headers)
 
 
-def sqs(count):
-    return message(sqs_message={"Attributes": {"ApproximateReceiveCount": count}})
-
-
-@pytest.mark.parametrize(
-    ("delivered", "back", "count"),
-    [
-        (message(), False, None),
-        (message(redelivered=False), False, None),
-        (message(redelivered=True), True, None),
-        (message({"x-delivery-count": 2}, redelivered=True), True, 3),
-        (message({"x-delivery-count": 2}, redelivered=False), False, None),
-        (message({"x-delivery-count": "many"}, redelivered=True), True, None),
-        (sqs("1"), False, 1),
-        (sqs("4"), True, 4),
-        (message(sqs_message="?"), False, None),
-        (message(sqs_message={"Attributes": None}), False, None),
-        (SimpleNamespace(delivery_info=None, headers=None), False, None),
-    ],
-)
-def test_what_the_broker_says_of_earlier_deliveries(delivered, back, count):
-    assert (came_back(delivered), brokers_count(delivered)) == (back, count)
-
-
 def test_the_first_delivery_counts_though_it_is_not_on_record():
     assert next_number([]) == 2
     assert next_number([delivery(number=1)]) == 2
@@ -62,26 +36,26 @@ def test_the_first_delivery_counts_though_it_is_not_on_record():
 @pytest.mark.parametrize(
     ("numbers", "own", "expected"),
     [
-        ([], False, Admission.RUN),
-        ([2], False, Admission.RUN_ALONE),
-        ([2, 3], False, Admission.RUN_ALONE),
-        ([1], True, Admission.RUN),
-        ([1, 2], True, Admission.RUN),
-        ([2, 3], True, Admission.POISON),
-        ([1, 2, 3], True, Admission.POISON),
+        ([], False, Fate.RUN),
+        ([2], False, Fate.RUN_ALONE),
+        ([2, 3], False, Fate.RUN_ALONE),
+        ([1], True, Fate.RUN),
+        ([1, 2], True, Fate.RUN),
+        ([2, 3], True, Fate.POISON),
+        ([1, 2, 3], True, Fate.POISON),
     ],
 )
 def test_a_last_run_is_alone_unless_guilt_is_proven(numbers, own, expected):
     earlier = [delivery(number=number) for number in numbers]
     if own:
         earlier[0] = delivery(number=numbers[0], death="signal 11")
-    assert admission(earlier, LIMIT) is expected
+    assert fate_after(earlier, LIMIT) is expected
 
 
 def test_without_proof_three_times_the_limit_ends_it():
     deaths = [delivery(number=number) for number in range(2, HOPELESS * LIMIT + 1)]
-    assert admission(deaths[:-1], LIMIT) is Admission.RUN_ALONE
-    assert admission(deaths, LIMIT) is Admission.POISON
+    assert fate_after(deaths[:-1], LIMIT) is Fate.RUN_ALONE
+    assert fate_after(deaths, LIMIT) is Fate.POISON
 
 
 @given(
@@ -92,9 +66,9 @@ def test_only_who_died_by_itself_or_beyond_hope_is_condemned(limit, runs):
     """Any history of one message: an end is forgotten, a death is kept."""
     known = []
     for number, how in enumerate(runs):
-        verdict = admission(known, limit)
-        if verdict is Admission.POISON:
-            own = any(item.is_its_own for item in known)
+        verdict = fate_after(known, limit)
+        if verdict is Fate.POISON:
+            own = any(item.is_to_blame for item in known)
             assert next_number(known) > (limit if own else HOPELESS * limit)
             return
         if how == "ends":
@@ -104,7 +78,7 @@ def test_only_who_died_by_itself_or_beyond_hope_is_condemned(limit, runs):
             delivery(
                 number=next_number(known),
                 minutes=number,
-                alone=verdict is Admission.RUN_ALONE and how != "dies in company",
+                alone=verdict is Fate.RUN_ALONE and how != "dies in company",
                 death="signal 9" if how == "dies in sight" else "",
             )
         )
@@ -126,11 +100,11 @@ def test_beside_killers_the_innocent_survive_and_the_killers_are_stopped(
         order = data.draw(st.permutations(sorted(waiting)))
         company = []
         for number in order:
-            verdict = admission(known[number], limit) if turns > 1 else Admission.RUN
-            if verdict is Admission.POISON:
+            verdict = fate_after(known[number], limit) if turns > 1 else Fate.RUN
+            if verdict is Fate.POISON:
                 condemned.add(number)
                 waiting.discard(number)
-            elif verdict is Admission.RUN_ALONE:
+            elif verdict is Fate.RUN_ALONE:
                 alone = delivery(number=next_number(known[number]), minutes=turns, alone=True)
                 if number in poison:
                     known[number] = [*known[number], alone]
@@ -147,37 +121,35 @@ def test_beside_killers_the_innocent_survive_and_the_killers_are_stopped(
 
 
 @pytest.fixture
-def store(tmp_path):
-    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
-    yield store
-    store.close()
+def store(own_store):
+    return own_store
 
 
 def test_a_delivery_is_written_down_before_it_starts(store):
     begun = begin(store, delivery(number=0), LIMIT, patient=True)
     assert begun.started == delivery(number=2)
-    assert store.deliveries("0d3f", "shop.charge") == (begun.started,)
+    assert store.deliveries.find("0d3f", "shop.charge") == (begun.started,)
 
 
 def test_what_must_be_alone_is_not_written_down_before_it_is(store):
-    store.put_delivery(delivery(number=2))
+    store.deliveries.put(delivery(number=2))
     wanted = delivery(number=0, minutes=1)
     waits = begin(store, wanted, LIMIT, patient=True)
-    assert (waits.admission, waits.started) == (Admission.RUN_ALONE, None)
-    assert len(store.deliveries("0d3f", "shop.charge")) == 1
+    assert (waits.fate, waits.started) == (Fate.RUN_ALONE, None)
+    assert len(store.deliveries.find("0d3f", "shop.charge")) == 1
     begun = begin(store, delivery(number=0, minutes=1, alone=True), LIMIT, patient=False)
     assert (begun.started.number, begun.started.alone) == (3, True)
 
 
 def test_a_redrive_and_a_retry_start_to_count_anew(store):
     for number, changes in enumerate(({"redrive": 0}, {"attempt": 1}, {"redrive": 1})):
-        store.put_delivery(delivery(number=9, minutes=number, alone=True, **changes))
+        store.deliveries.put(delivery(number=9, minutes=number, alone=True, **changes))
     for wanted in (delivery(redrive=2), delivery(attempt=2), delivery(redrive=1, attempt=2)):
         assert begin(store, wanted, LIMIT, patient=True).earlier == ()
 
 
 def test_another_apps_task_of_the_same_id_is_another_message(store):
-    store.put_delivery(delivery(number=3, alone=True, task="stock.count"))
+    store.deliveries.put(delivery(number=3, alone=True, task="stock.count"))
     assert begin(store, delivery(minutes=1), LIMIT, patient=True).earlier == ()
 
 
@@ -187,7 +159,7 @@ def test_a_copy_that_still_runs_did_not_die(store):
         begun = begin(
             store, delivery(minutes=minute, process=process.identity()), LIMIT, patient=True
         )
-        assert begun.admission is Admission.RUN
+        assert begun.fate is Fate.RUN
     seen = delivery(minutes=9, process=process.identity(), death="signal 9")
     assert len(note_deaths(store, [seen])) == 1
 
@@ -200,7 +172,7 @@ def test_a_death_in_sight_of_the_parent_counts_though_the_parent_lives(store):
 
 
 def test_a_death_that_was_not_counted_at_its_start_gets_its_number(store):
-    store.put_delivery(delivery(number=2))
+    store.deliveries.put(delivery(number=2))
     *_, last = note_deaths(store, [delivery(number=0, minutes=1, death="signal 9")])
     assert last.number == 3
 
@@ -241,7 +213,7 @@ class Suspect:
         self.became.append(("condemned", len(known)))
 
 
-class Solitude:
+class Isolation:
     """Lets one in at once; notes what is done to slots."""
 
     def __init__(self):
@@ -270,24 +242,24 @@ def recorder(store):
 
 
 @pytest.fixture
-def solitude():
-    return Solitude()
+def isolation():
+    return Isolation()
 
 
 @pytest.fixture
-def deliveries(recorder, solitude):
-    return Deliveries(recorder, LIMIT, solitude=solitude, now=lambda: T0)
+def deliveries(recorder, isolation):
+    return Deliveries(recorder, LIMIT, isolation=isolation, now=lambda: T0)
 
 
-def test_a_message_that_kills_its_worker_runs_three_times_and_no_more(deliveries, solitude, store):
+def test_a_message_that_kills_its_worker_runs_three_times_and_no_more(deliveries, isolation, store):
     fates = []
     for minute in range(3):
         suspect = Suspect(minutes=minute)
         deliveries.admit(suspect)
         fates += suspect.became
     assert fates == [("runs", 1), ("runs", 2), ("condemned", 2)]
-    assert [item.alone for item in store.deliveries("0d3f", "shop.charge")] == [False, True]
-    assert solitude.slots_given_back == 1
+    assert [item.alone for item in store.deliveries.find("0d3f", "shop.charge")] == [False, True]
+    assert isolation.slots_given_back == 1
 
 
 def test_a_store_that_is_away_lets_it_run_with_a_word_in_the_log(deliveries, recorder, caplog):
@@ -316,7 +288,7 @@ def test_what_a_worker_counted_itself_is_written_down_when_the_store_is_back(
     second = delivery(number=0, minutes=1, death="signal 9")
     deliveries.count_death(Suspect(), second, counted.append)
     assert [item.number for item in counted[-1]] == [1, 2]
-    assert [item.number for item in store.deliveries("0d3f", "shop.charge")] == [1, 2]
+    assert [item.number for item in store.deliveries.find("0d3f", "shop.charge")] == [1, 2]
     assert deliveries._unwritten == {}
 
 
@@ -339,37 +311,47 @@ def test_what_was_asked_over_a_lost_connection_does_not_run_and_is_not_counted(
     deliveries.stop()
     recorder.answer()
     assert suspect.became == []
-    assert store.deliveries("0d3f", "shop.charge") == ()
+    assert store.deliveries.find("0d3f", "shop.charge") == ()
 
 
 def test_what_runs_when_the_worker_is_shut_down_is_not_counted_any_more(deliveries, store):
     running = Suspect()
     deliveries.admit(running)
-    assert len(store.deliveries("0d3f", "shop.charge")) == 1
+    assert len(store.deliveries.find("0d3f", "shop.charge")) == 1
     deliveries.stop()
-    assert store.deliveries("0d3f", "shop.charge") == ()
+    assert store.deliveries.find("0d3f", "shop.charge") == ()
 
 
 def test_what_was_seen_to_die_before_the_shutdown_stays_counted(deliveries, store):
     suspect = Suspect()
     deliveries.admit(suspect)
-    [started] = store.deliveries("0d3f", "shop.charge")
+    [started] = store.deliveries.find("0d3f", "shop.charge")
     deliveries.count_death(suspect, replace(started, death="signal 9"), lambda known: None)
     deliveries.stop()
-    assert [item.death for item in store.deliveries("0d3f", "shop.charge")] == ["signal 9"]
+    assert [item.death for item in store.deliveries.find("0d3f", "shop.charge")] == ["signal 9"]
 
 
-def test_a_run_that_others_join_is_no_proof(deliveries, solitude, store):
-    store.put_delivery(delivery(number=2))
+def test_deaths_of_runs_that_were_not_counted_before_are_numbered_by_the_store(deliveries, store):
+    numbers = []
+    for hour in range(3):
+        suspect = Suspect()
+        died = replace(suspect.as_delivery("", death="signal 9"), number=int(hour == 0))
+        died = replace(died, started_at=T0 + timedelta(hours=hour))
+        deliveries.count_death(suspect, died, lambda known: numbers.append(known[-1].number))
+    assert numbers == [1, 2, 3]
+
+
+def test_a_run_that_others_join_is_no_proof(deliveries, isolation, store):
+    store.deliveries.put(delivery(number=2))
     suspect, let_in = Suspect(minutes=1), []
     deliveries.admit(suspect)
-    assert store.deliveries("0d3f", "shop.charge")[1].alone
-    solitude.joined(lambda: let_in.append(store.deliveries("0d3f", "shop.charge")[1].alone))
+    assert store.deliveries.find("0d3f", "shop.charge")[1].alone
+    isolation.joined(lambda: let_in.append(store.deliveries.find("0d3f", "shop.charge")[1].alone))
     assert let_in == [False], "written down before anybody is let in"
 
 
-def test_what_is_kept_out_is_neither_asked_about_nor_run(deliveries, solitude, recorder):
-    solitude.keeps, recorder.holds = True, True
+def test_what_is_kept_out_is_neither_asked_about_nor_run(deliveries, isolation, recorder):
+    isolation.keeps, recorder.holds = True, True
     suspect = Suspect()
     deliveries.admit(suspect)
     assert (recorder.waiting, suspect.became) == ([], [])
@@ -384,8 +366,8 @@ def test_an_error_of_ours_lets_it_run(deliveries, recorder, caplog):
 
 
 def test_old_deliveries_are_pruned_by_the_way(deliveries, store):
-    store.put_delivery(delivery("old", minutes=-8 * 24 * 60))
-    store.put_delivery(delivery("young", minutes=-6 * 24 * 60))
+    store.deliveries.put(delivery("old", minutes=-8 * 24 * 60))
+    store.deliveries.put(delivery("young", minutes=-6 * 24 * 60))
     deliveries.admit(Suspect())
-    assert store.deliveries("old", "shop.charge") == ()
-    assert len(store.deliveries("young", "shop.charge")) == 1
+    assert store.deliveries.find("old", "shop.charge") == ()
+    assert len(store.deliveries.find("young", "shop.charge")) == 1

@@ -9,24 +9,20 @@ from celery import Celery, Task
 from celery.exceptions import Ignore, Retry
 from celery.worker import state
 from celery.worker.request import Request, create_request_cls
-from factories import T0, letter
 from kombu.common import QoS
+from support.clock import Clock
+from support.factories import T0, letter
 
 from celery_dlq import DLQTask, Reason
-from celery_dlq.letter import Outcome
+from celery_dlq.model.letter import Outcome
 from celery_dlq.worker.admission.brake import Brake, Limits
-from celery_dlq.worker.admission.gate import HELD_BYTES, Gate, announce
-from celery_dlq.worker.request import DLQRequest
+from celery_dlq.worker.admission.gate import HELD_BYTES, OF_A_RUN, Gate, announce
+from celery_dlq.worker.admission.pipeline import Admission
+from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.run_end import RunEnd, report
 
 LIMITS = Limits(failures=2, window_s=60, pause_s=30, pause_max_s=120)
 PREFETCH = 4
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 class Timer:
@@ -81,7 +77,7 @@ def gate(consumer, clock, full):
     gate = Gate(
         Brake(LIMITS, announce, clock), full.is_set, spare=3, hold_s=600, monotonic=clock
     )  # fmt: skip
-    gate.join(consumer)
+    Admission([gate]).join(consumer, consumer.on_task_request)
     gate.start()
     yield gate
     gate.stop()
@@ -198,7 +194,7 @@ def ended(*, for_error):
         raise Retry("retried")
     except Retry:
         einfo = ExceptionInfo()
-    einfo.dlq_retried, einfo.dlq_for_error = True, for_error
+    report(einfo, RunEnd(retried=True, for_error=for_error))
     return True, einfo, 0.1
 
 
@@ -342,7 +338,8 @@ def test_nothing_starts_while_the_writer_is_full(gate, deliver, consumer, full):
 
 
 def test_without_a_brake_successes_are_not_watched(consumer, deliver):
-    Gate(None, lambda: False, spare=3, hold_s=600).join(consumer)
+    gate = Gate(None, lambda: False, spare=3, hold_s=600)
+    Admission([gate]).join(consumer, consumer.on_task_request)
     assert "on_success" not in vars(deliver(1))
 
 
@@ -377,3 +374,10 @@ def test_the_log_says_when_it_engages_and_releases(gate, deliver, clock, caplog)
         ("WARNING", "brake still on for charge: probe 1 failed, the next is in 60 s"),
         ("INFO", "brake released for charge: it has succeeded, after 30 s (failed runs: 3, probes: 1)"),
     ]  # fmt: skip
+
+
+def test_each_reason_counts_as_a_failed_run_or_is_known_not_to():
+    of_no_run = {
+        Reason.CANCELLED, Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGESTED, Reason.PARKED
+    }  # fmt: skip
+    assert set(Reason) - OF_A_RUN == of_no_run

@@ -3,25 +3,19 @@
 import pytest
 from celery.app.trace import build_tracer
 from celery.exceptions import MaxRetriesExceededError
-from tracing import Run
+from support.clock import Clock
+from support.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason, Verdict
 from celery_dlq.errors import SettingsError
 from celery_dlq.worker.body import budgeting
-from celery_dlq.worker.body.ending import guarded
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self):
-        return self.now
+from celery_dlq.worker.body.tracing import reporting
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """Time stands still: a test's runs all count."""
-    clock = Clock()
+    clock = Clock(1_000.0)
     whole = budgeting.RetryBudget
     monkeypatch.setattr(budgeting, "RetryBudget", lambda share, floor: whole(share, floor, clock))
     return clock
@@ -63,7 +57,7 @@ def test_over_its_budget_a_transient_failure_is_a_letter(app):
     assert (run.failure.reason, run.failure.explanation.verdict) == (
         Reason.BUDGET, Verdict.TRANSIENT,
     )  # fmt: skip
-    assert "2 retries of 11 first runs" in run.failure.explanation.evidence
+    assert "2 retries for 11 first runs" in run.failure.explanation.evidence
     assert (run.message, run.failure.attempts[-1].delay_s) == (None, None)
 
 
@@ -193,7 +187,7 @@ def test_without_a_budget_the_tracer_is_not_touched(app):
     def tracer(uuid, args, kwargs, request): ...
 
     assert budgeting.counted(tracer, None) is tracer
-    assert guarded(budgeting.counted(tracer, None)).__code__ is guarded(tracer).__code__
+    assert reporting(budgeting.counted(tracer, None)).__code__ is reporting(tracer).__code__
 
 
 def test_celerys_own_tasks_have_no_budget(app):
@@ -220,7 +214,8 @@ def test_an_option_that_is_not_allowed_names_the_task(app, option):
     fails(app, name="shop.charge", **option)
     [name] = option
     with pytest.raises(
-        SettingsError, match=rf"^Task shop\.charge: {name} = .* is not a .*See docs"
+        SettingsError,
+        match=rf"^Task shop\.charge: {name} = .* is not a .*See `celery dlq help settings`",
     ):
         app.finalize()
 

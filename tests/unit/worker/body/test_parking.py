@@ -7,17 +7,17 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from celery import signature
 from celery.exceptions import Retry
-from parent_side import charging_app, held_recorder, request_maker
-from tracing import Run
+from support.parent_requests import charging_app, held_recorder, request_maker
+from support.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason
-from celery_dlq.headers import ATTEMPTS_HEADER, COMPRESSED_HEADER, RELEASE_HEADER
-from celery_dlq.states import State, Verdict
-from celery_dlq.worker.body.failure import read_attempts, unwrap
+from celery_dlq.model.headers import ATTEMPTS_HEADER, COMPRESSED_HEADER, RELEASE_HEADER
+from celery_dlq.model.states import State, Verdict
+from celery_dlq.worker.failure import read_attempts, unwrap
 
 
 def parking_of(run):
-    return getattr(run.einfo, "dlq_parking", None)
+    return run.end.parking
 
 
 def seconds_from_now(moment) -> float:

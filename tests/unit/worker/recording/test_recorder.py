@@ -2,11 +2,11 @@ import select
 import threading
 
 import pytest
-from factories import letter
+from support.factories import letter
 
 from celery_dlq.worker.recording import recorder as module
+from celery_dlq.worker.recording.inbox import HELD_QUIET_S, QUIET_S
 from celery_dlq.worker.recording.recorder import Recorder
-from celery_dlq.worker.recording.writer import HELD_QUIET_S, QUIET_S
 
 
 class HeldWriter:

@@ -1,0 +1,105 @@
+"""The part of the Python API for groups."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from celery_dlq.api.parts import AppParts
+from celery_dlq.errors import UnknownGroup
+from celery_dlq.model.group import (
+    NOT_IGNORED,
+    Annotate,
+    Assign,
+    Group,
+    GroupAct,
+    GroupFilter,
+    Ignore,
+    Reopen,
+    Resolve,
+)
+from celery_dlq.store.filter import Filter
+
+_ALL = Filter()
+
+
+class GroupAPI(AppParts):
+    """The methods of a dead-letter queue for groups. A group is named by its whole fingerprint. The audit
+    records each act under ``who``.
+
+    All of them raise :class:`~celery_dlq.errors.StoreError` if the store fails.
+    """
+
+    def groups(
+        self, wanted: Filter = _ALL, *, which: GroupFilter = NOT_IGNORED, limit: int = 50
+    ) -> list[Group]:
+        """Groups of letters, those with the most open letters first; without ignored ones, unless
+        ``which`` asks for them.
+
+        :raises FilterError: ``wanted`` filters by a field that groups do not have.
+        """
+        return self.store.groups.find(wanted, now=self.store.now(), limit=limit, which=which)
+
+    def group(self, fingerprint: str) -> Group:
+        """The group with this fingerprint.
+
+        :raises UnknownGroup: no group has it.
+        """
+        found = self.store.groups.get(fingerprint, now=self.store.now())
+        if found is None:
+            raise UnknownGroup
+        return found
+
+    def ignore_group(
+        self,
+        fingerprint: str,
+        *,
+        who: str,
+        until: datetime | None = None,
+        rate: int | None = None,
+        count: int | None = None,
+    ) -> Group:
+        """Leave a group out of lists until one of these conditions is met; without any condition, until the
+        next decision. Its letters are still kept and counted.
+
+        :param until: the first failure from then on opens it again.
+        :param rate: this many letters within an hour open it again.
+        :param count: this many further letters open it again.
+        :raises UnknownGroup: no group has this fingerprint.
+        :raises TriageError: ``rate`` or ``count`` is less than 1.
+        """
+        return self._triage(fingerprint, Ignore(until=until, rate=rate, count=count), who)
+
+    def resolve_group(self, fingerprint: str, *, who: str, release: str = "") -> Group:
+        """Mark the cause of a group as fixed. Its letters do not change; the next failure opens the
+        group again and marks it as regressed.
+
+        :param release: the ``dlq_release`` that has the fix; then a failure in a release that had
+            failed before is not a regression.
+        :raises UnknownGroup: no group has this fingerprint.
+        """
+        return self._triage(fingerprint, Resolve(release=release), who)
+
+    def reopen_group(self, fingerprint: str, *, who: str) -> Group:
+        """Reopen an ignored or resolved group, or clear its regressed mark.
+
+        :raises UnknownGroup: no group has this fingerprint.
+        """
+        return self._triage(fingerprint, Reopen(), who)
+
+    def note_group(self, fingerprint: str, note: str, *, who: str) -> Group:
+        """Set the note of a group, which replaces the previous one.
+
+        :raises UnknownGroup: no group has this fingerprint.
+        :raises TriageError: the note is too long.
+        """
+        return self._triage(fingerprint, Annotate(note=note), who)
+
+    def assign_group(self, fingerprint: str, owner: str, *, who: str) -> Group:
+        """Set the owner of a group; an empty one removes it.
+
+        :raises UnknownGroup: no group has this fingerprint.
+        """
+        return self._triage(fingerprint, Assign(owner=owner), who)
+
+    def _triage(self, fingerprint: str, act: GroupAct, who: str) -> Group:
+        return self.store.groups.triage(fingerprint, act, who=who, now=self.store.now())

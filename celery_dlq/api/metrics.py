@@ -1,0 +1,68 @@
+"""The part of the Python API for metrics."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from celery_dlq.api.parts import AppParts
+from celery_dlq.metrics.extra import need_prometheus
+from celery_dlq.spool import Spool
+
+if TYPE_CHECKING:
+    from celery_dlq.metrics.collector import Registry
+    from celery_dlq.metrics.snapshot import Reading, Snapshots
+    from celery_dlq.metrics.worker import WorkerMeter
+
+
+class MetricsAPI(AppParts):
+    """The methods of a dead-letter queue for metrics."""
+
+    @cached_property
+    def snapshots(self) -> Snapshots[Reading]:
+        """A recent snapshot of the store's numbers."""
+        from celery_dlq.metrics.snapshot import Snapshots
+
+        return Snapshots(self.measure, patience_s=2 * self.settings.store_timeout)
+
+    def measure(self) -> Reading:
+        """The numbers of the store, and of the spool on this machine.
+
+        :raises StoreError: the store failed.
+        """
+        from celery_dlq.metrics.snapshot import Reading
+
+        measures, ahead = self.store.monitoring.measures(), self.store.clock_ahead()
+        return Reading(measures, self._spool_size(), ahead.total_seconds())
+
+    def register_metrics(self, registry: Registry | None = None) -> None:
+        """Show the store's numbers on a registry of ``prometheus_client``, the default one unless
+        another is given. Call it once in each process that is scraped. A separate thread asks the
+        store, so a scrape never waits long for it.
+
+        :raises MissingExtra: ``prometheus_client`` is not installed.
+        """
+        need_prometheus()
+        from celery_dlq.metrics.collector import register
+
+        register(self.snapshots, registry)
+
+    @cached_property
+    def meter(self) -> WorkerMeter | None:
+        """The recorder of this worker's metrics; None if worker metrics are off.
+
+        :raises MissingExtra: ``prometheus_client`` is not installed.
+        """
+        if not self.settings.worker_metrics:
+            return None
+        need_prometheus()
+        from celery_dlq.metrics.worker import meter_on
+
+        return meter_on(self._spool_size)
+
+    def _spool_size(self) -> int | None:
+        try:
+            # Not the writer's spool, which only one thread at a time may use.
+            return Spool(self.settings.spool_dir).size()
+        except OSError:
+            return None

@@ -1,0 +1,103 @@
+"""The settings of an app, and the parts that are made from them, which the rest of the Python API uses."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.classify import Classifier, misnamed
+from celery_dlq.errors import SettingsError
+from celery_dlq.redact import Redactor
+from celery_dlq.settings import ReadSettings, Settings, read_settings
+from celery_dlq.worker.body.judge import own_rules
+from celery_dlq.worker.task import DLQTask
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+logger = logging.getLogger("celery_dlq")
+
+
+class AppParts:
+    """The parts of an app that every subject of the API uses."""
+
+    app: Any
+    _has_reported = False
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, its schema checked. The queue opens it."""
+        raise NotImplementedError
+
+    @cached_property
+    def _read_settings(self) -> ReadSettings:
+        return read_settings(self.app)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The validated settings.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        return self._read_settings.valid()
+
+    @property
+    def task_settings(self) -> Settings:
+        """The settings for the options of tasks, with the default in place of each invalid value. A process
+        that only sends messages may run with invalid settings."""
+        return self._read_settings.settings
+
+    def check_settings(self) -> None:
+        """Check all settings, as each worker and command does when it starts.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        self.classifier  # noqa: B018 - made of the settings
+
+    def report_settings(self) -> None:
+        """Log the errors in the settings, once. Called before a message is sent, which an invalid
+        setting must not prevent."""
+        if self._has_reported:
+            return
+        self._has_reported = True
+        try:
+            self.check_settings()
+        except SettingsError as error:
+            logger.error(  # noqa: TRY400 - the message names the cause
+                "celery_dlq is misconfigured: %s Messages are still sent. Workers and dlq "
+                "commands refuse to start until this is fixed; check with: celery -A <app> dlq doctor",
+                error,
+            )
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The classifier with the app's rules and the built-in ones."""
+        return Classifier.from_settings(self.settings)
+
+    def check_rules(self) -> None:
+        """Check that every exception named in the rules of the app and its tasks exists. It imports the named
+        modules, which judging a failure never does.
+
+        :raises SettingsError: a name cannot be imported, so its rule could never match.
+        """
+        problems = [*misnamed(self.classifier.rules)]
+        for name, task in sorted(self.app.tasks.items()):
+            if isinstance(task, DLQTask):
+                problems += (f"task {name}: {problem}" for problem in misnamed(own_rules(task)))
+        if problems:
+            raise SettingsError(f"Rules that can never match: {' '.join(problems)}")
+
+    def check_store_url(self) -> None:
+        """Check that the store's URL names a supported database. Does not connect.
+
+        :raises SettingsError: the database is not supported.
+        """
+        from celery_dlq.store.database.supported import parse_url
+
+        parse_url(self.settings.store_url)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Hides secrets in everything that is shown."""
+        return Redactor(self.settings.redact)

@@ -1,0 +1,303 @@
+"""The composition root and Python API: builds an app's parts, each on first use."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from celery_dlq.api.groups import GroupAPI
+from celery_dlq.api.hooks import HooksAPI
+from celery_dlq.api.metrics import MetricsAPI
+from celery_dlq.api.redrives import RedriveAPI
+from celery_dlq.classify import Rejudged, rejudge
+from celery_dlq.hooks.event import EventKind
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.store.database.client import Client, Role
+from celery_dlq.store.noted_act import NotedAct
+from celery_dlq.worker.body.judge import classifier_of
+from celery_dlq.worker.task import DLQTask
+
+if TYPE_CHECKING:
+    from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
+    from celery_dlq.store import Store
+    from celery_dlq.store.base import Filter
+    from celery_dlq.store.listener import Notes
+    from celery_dlq.worker.admission.breaker import Breaker
+    from celery_dlq.worker.broker_limits import Hold
+    from celery_dlq.worker.capture import Capture
+    from celery_dlq.worker.recording.saver_process import SaverProcess
+    from celery_dlq.worker.recording.store_health import StoreHealth
+    from celery_dlq.worker.recording.writer import Writer
+
+
+#: The number of letters whose tracebacks are read together. Each traceback may have some ten kilobytes.
+_REJUDGED_TOGETHER = 200
+
+
+class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
+    """The dead-letter queue of a Celery app.
+
+    ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app
+    has one queue: :meth:`of` returns it.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        #: The identity of this process on its connections to the store.
+        self.client = Client()
+        app.dead_letter_queue = self
+        #: The workers that run in this process.
+        self._workers: WeakSet[Any] = WeakSet()
+        #: The captures of their consumers. Read without a lock, because a forked process might inherit
+        #: a taken one.
+        self._captures: tuple[Capture, ...] = ()
+        self._counting = threading.Lock()
+        app.steps["worker"].add("celery_dlq.worker.step:LastStep")
+        app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
+        app.steps["worker"].add("celery_dlq.ingest.step:IngestStep")
+        app.steps["worker"].add("celery_dlq.upkeep.step:UpkeepStep")
+
+    @classmethod
+    def of(cls, app: Any) -> DeadLetterQueue:
+        """The dead-letter queue of ``app``, made on first use. Invalid settings do not raise here, but
+        in :meth:`check_settings` and wherever they are needed."""
+        return app.__dict__.get("dead_letter_queue") or cls(app)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, its schema checked.
+
+        :raises StoreError: the URL is wrong, the database does not answer, or the schema does not fit.
+        """
+        # Producers import tasks, and should not have to load SQLAlchemy.
+        from celery_dlq.store.sql import SQLStore
+
+        store = SQLStore.from_settings(self.settings, self.announcer(), self.client)
+        store.check_schema()
+        return store
+
+    @cached_property
+    def spool(self) -> Spool:
+        """The spool for letters that the store does not accept."""
+        return self._new_spool()
+
+    def _new_spool(self) -> Spool:
+        return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
+
+    @cached_property
+    def store_health(self) -> StoreHealth:
+        """Logs in the worker whether the store works."""
+        from celery_dlq.worker.recording.store_health import StoreHealth
+
+        return StoreHealth(self.spool.directory)
+
+    def _new_writer(self) -> Writer:
+        from celery_dlq.worker.recording.writer import Writer
+
+        return Writer(
+            self._store_to_write,
+            # Only one thread at a time may use a spool.
+            self._new_spool(),
+            size=self.settings.queue_size,
+            batch_size=self.settings.batch_size,
+            # Longer than the database's own timeouts, because their errors say more.
+            timeout=2 * self.settings.store_timeout,
+            health=self.store_health,
+        )
+
+    def _store_to_write(self) -> Store:
+        return self.store if self.meter is None else self.meter.timed(self.store)
+
+    def _new_saver_process(self) -> SaverProcess:
+        from celery_dlq.worker.recording.saver_process import SaverProcess
+
+        url, timeout = self.settings.store_url, self.settings.store_timeout
+        announcer = self.announcer()
+        process = SaverProcess(
+            partial(_open_saver, url, timeout, Client(Role.SCRIBE, self.client.node)),
+            lambda notes: notes.notify(announcer),
+            wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
+            timeout=2 * timeout,
+        )
+        return process if self.meter is None else self.meter.timed(process)
+
+    @cached_property
+    def hold(self) -> Hold:
+        """How long the broker may hold a retry."""
+        from celery_dlq.worker.broker_limits import hold_of
+
+        return hold_of(self.app, self.settings.park_after)
+
+    @cached_property
+    def capture(self) -> Capture:
+        """The capture for requests that no consumer's strategy has made."""
+        return self.new_capture()
+
+    def new_capture(self) -> Capture:
+        """A new capture for one consumer."""
+        from celery_dlq.worker.capture import Capture
+
+        capture = Capture(self, self._new_writer, self._new_saver_process, self._spool_apart)
+        with self._counting:
+            self._captures = (*self._captures, capture)
+        return capture
+
+    @property
+    def breakers(self) -> Sequence[Breaker]:
+        """The breakers of all consumers in this process; in a pool process, those of its parent."""
+        return [capture.breaker for capture in self._captures]
+
+    def worker_starts(self, worker: Any) -> None:
+        """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`."""
+        with self._counting:
+            self._workers.add(worker)
+
+    def worker_ends(self, worker: Any) -> None:
+        """Note that ``worker`` has ended. If it was the last worker of this app in this process, end the
+        threads of its hooks, after the waiting events, and the connections to the database. Later uses start
+        them again."""
+        with self._counting:
+            self._workers.discard(worker)
+            ended = worker.consumer.dlq
+            self._captures = tuple(one for one in self._captures if one is not ended)
+            if self._workers:
+                return
+        self.hooks.finish()
+        if "store" in vars(self):
+            self.store.close()
+
+    def drain_spool(self) -> Iterator[Drained]:
+        """Move spooled letters into the store; yields the result of each step. Files of living workers
+        are left alone.
+
+        :raises StoreError: the store failed; the remaining letters stay in the spool.
+        """
+        yield from self.spool.drain(self._save)
+
+    def store_records(self, records: Sequence[Record]) -> list[int]:
+        """Store letters and outcomes, which may already be stored; returns the indexes of those that
+        the store refuses.
+
+        :raises StoreError: the store failed.
+        """
+        return hand_over(records, self._save)
+
+    def _save(self, records: Sequence[Record]) -> None:
+        from celery_dlq.worker.recording.saving import save
+
+        save(self.store, records)
+
+    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
+        from celery_dlq.worker.recording.saving import keep_in_spool
+
+        # A new spool, because the writer may be in the middle of a line in its own.
+        with contextlib.closing(self._new_spool()) as spool:
+            keep_in_spool(spool, [what])
+
+    def release(self, wanted: Filter, *, who: str) -> int:
+        """Make the parked retries of ``wanted`` due now, on the broker of this app; returns their
+        number. A worker sends them. The states in ``wanted`` are ignored.
+
+        :raises StoreError: the store failed; nothing was changed.
+        """
+        return self.store.parked.make_due(
+            wanted, place=self.hold.place, who=who, now=self.store.now()
+        )
+
+    def rejudge(self, wanted: Filter) -> Iterator[Rejudged]:
+        """The verdicts of today's rules on the letters of ``wanted``; the rules of each letter's task come
+        first. The letters have neither attempts nor messages. Nothing is changed."""
+        self.app.loader.import_default_modules()
+        after = None
+        while True:
+            page = self.store.letters.find(wanted, limit=_REJUDGED_TOGETHER, after=after)
+            # Lists leave out the tracebacks, which a verdict needs. Reading them one by one took most of the
+            # time.
+            tracebacks = self.store.letters.read_tracebacks([item.task_id for item in page.letters])
+            for item in page.letters:
+                yield self._rejudge(item.with_(traceback=tracebacks.get(item.task_id, "")))
+            after = page.next
+            if after is None:
+                return
+
+    def _rejudge(self, letter: DeadLetter) -> Rejudged:
+        task = self.app.tasks.get(letter.task)
+        if not isinstance(task, DLQTask):
+            return rejudge(letter, self.classifier)
+        if type(task).classify is not DLQTask.classify:
+            return Rejudged(letter, untold=f"{task.name}.classify() judges the exception itself")
+        return rejudge(letter, classifier_of(task))
+
+    def ingest(
+        self,
+        queue: str,
+        *,
+        who: str,
+        to: str = "",
+        limit: int | None = None,
+        on_progress: OnIngested = lambda _report: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> IngestReport:
+        """Bring the messages of a broker's dead-letter queue into the store, and remove them from the broker.
+
+        :param who: the name in the audit.
+        :param to: queue to which a redrive sends messages that do not say where they came from.
+        :param limit: at most this many messages.
+        :raises IngestError: the broker failed, has no such queue, or a message needs ``to``.
+        :raises StoreError: the store failed. Messages that were already ingested stay ingested.
+        """
+        act = NotedAct(self.store, who=who, act="ingest", detail={"queue": queue, "to": to})
+
+        def note(report: IngestReport) -> None:
+            act.reached(report.removed)
+            on_progress(report)
+
+        with self.open_ingestion(queue, to=to) as ingestion:
+            return ingestion.run(limit=limit, on_progress=note, should_stop=should_stop)
+
+    @contextlib.contextmanager
+    def open_ingestion(
+        self, queue: str, *, to: str = "", worker: str = "", need_place: bool = True
+    ) -> Iterator[Ingestion]:
+        """An ingestion of ``queue`` on a connection of its own, which can run repeatedly.
+
+        :param worker: name of the worker that it runs in.
+        :param need_place: whether a message that does not say where it came from is an error.
+        """
+        from celery_dlq.ingest.engine import Ingestion
+        from celery_dlq.ingest.letters import LetterMaker
+        from celery_dlq.ingest.source import open_source
+        from celery_dlq.unpack import bound_decoders
+
+        bound_decoders(self.settings.unpacked_max_size)
+        maker = LetterMaker(queue=queue, to=to, worker=worker, wiring=self)
+        with open_source(self.app, queue) as source:
+            yield Ingestion(
+                source, self.store, maker,
+                batch_size=self.settings.batch_size, need_place=need_place,
+            )  # fmt: skip
+
+
+def _open_saver(
+    url: str, timeout: float, client: Client
+) -> Callable[[Sequence[Record], bool], Notes]:
+    """The function that saves in the saver process; it returns the notes for the worker's hooks."""
+    from celery_dlq.store.listener import Notes
+    from celery_dlq.store.sql import SQLStore
+    from celery_dlq.worker.recording.saving import save
+
+    def save_and_note(records: Sequence[Record], letters: bool) -> Notes:
+        save(store, records)
+        return notes.take(letters=letters)
+
+    notes = Notes()
+    store = SQLStore(url, timeout=timeout, listener=notes, client=client)
+    return save_and_note
+
+
+DLQTask.wire = DeadLetterQueue.of

@@ -1,0 +1,182 @@
+"""``dlq spool``: lists the files of the spool, and brings their letters into the store by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+import click
+
+from celery_dlq.cli.exits import PARTLY, NamingGroup
+from celery_dlq.cli.options import format_option
+from celery_dlq.cli.screens.render import Column, Field, table_of
+from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.errors import CeleryDLQError, StoreError
+from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
+from celery_dlq.store.noted_act import NotedAct
+from celery_dlq.view.records import spool_file_record
+from celery_dlq.view.text import byte_size, counted, visible
+
+_FIELDS: Sequence[Field] = (
+    (Column("FILE", fold=True), lambda file: file.name),
+    (Column("STATE", rigid=True), lambda file: file.state.value),
+    (Column("RECORDS", right=True, rigid=True), lambda file: file.records),
+    (Column("SIZE", right=True, rigid=True), lambda file: byte_size(file.size)),
+    (Column("WRITTEN", rigid=True), lambda file: file.written_at),
+)
+
+#: Records of an imported file per write.
+_BATCH = 500
+
+#: Names that a remark lists.
+_NAMED = 10
+
+
+@click.group("spool", cls=NamingGroup)
+def spool() -> None:
+    """List, drain and import letters that wait outside the store."""
+
+
+@spool.command("list")
+@format_option
+@pass_session
+def list_files(session: Session, form: str) -> None:
+    """List the files of the spool in dlq_spool_dir on this machine.
+
+    States: in use (its worker is alive), waiting (ready to be drained), newer (written by a newer release),
+    torn (incomplete lines), refused (letters that the store does not accept).
+    """
+    directory = session.queue.spool.directory.absolute()
+    found = _files_in(directory)
+    rows = [spool_file_record(file) for file in found]
+    empty = f"The spool {directory} is empty."
+    session.screen.emit(form, rows, table_of(_FIELDS, found, str(directory)) if found else empty)
+
+
+@spool.command("drain")
+@click.pass_context
+def drain(ctx: click.Context) -> None:
+    """Move the letters of the spool into the store.
+
+    Drained files are removed; a file that a live worker writes to is left to that worker. Exits with 0 if the
+    spool is empty afterwards, and with 4 if files remain: in use, refused, torn, or newer.
+    """
+    session, total = Session(ctx.obj), Drained()
+    directory = session.queue.spool.directory.absolute()
+    _files_in(directory)  # a drain takes an unreadable directory for an empty one
+    try:
+        for step in session.queue.drain_spool():
+            total += step
+    except StoreError:
+        drained = counted(total.stored, "record")
+        session.say(f"{drained} drained before the store failed; the rest stays in the spool.")
+        raise
+    session.done(f"{counted(total.stored, 'record')} drained from {directory} into the store.")
+    remarks = list(_what_stays(_files_in(directory), session))
+    for remark in remarks:
+        session.cli.error(visible(remark))
+    if remarks:
+        ctx.exit(PARTLY)
+
+
+def _files_in(directory: Path) -> list[SpoolFile]:
+    """:raises CeleryDLQError: the directory cannot be read."""
+    try:
+        return list(look(directory))
+    except OSError as error:
+        raise CeleryDLQError(
+            f"The spool {directory} cannot be read ({error.strerror or error}); check dlq_spool_dir, and run "
+            "this as the workers' user."
+        ) from error
+
+
+def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
+    """A remark for each state of the files that a drain has left."""
+    again = session.command("spool", "import", "FILE")
+    steps = {
+        FileState.IN_USE: "Left to the workers that use them: {}",
+        FileState.WAITING: "Could not be read or removed, and left: {}; see the log above.",
+        FileState.NEWER: "Written by a newer release, and left: {}; "
+        "run: pip install --upgrade celery-dlq",
+        FileState.TORN: "Incomplete lines, set aside: {}; read them and keep a copy elsewhere.",
+        FileState.REFUSED: f"Refused by the store, set aside: {{}}; fix the cause, then run: {again}",
+    }
+    for state, remark in steps.items():
+        names = [file.name for file in files if file.state is state and _holds_something(file)]
+        if names:
+            yield remark.format(_shortened("file", names))
+
+
+def _holds_something(file: SpoolFile) -> bool:
+    # A live worker has a file open before it writes its first letter.
+    return file.state is not FileState.IN_USE or file.records > 0
+
+
+@spool.command("import")
+@click.argument(
+    "file", metavar="FILE", type=click.File("r", encoding="utf-8", errors="backslashreplace")
+)
+@click.pass_context
+def import_records(ctx: click.Context, file: IO[str]) -> None:
+    """Store the letters in a log or in a file that was set aside.
+
+    FILE is a worker's log, plain or in JSON, with critical lines "dead letter neither stored nor spooled"; or
+    a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
+    """
+    session, found = Session(ctx.obj), _Found()
+    stored, refused = 0, list[str]()
+    try:
+        named = {"file": getattr(file, "name", "<stdin>")}
+        act = NotedAct(session.store, who=operator(), act="import", detail=named)
+        for batch in _batches(found.read(file)):
+            places = session.queue.store_records(batch)
+            refused += [batch[place].task_id for place in places]
+            stored += len(batch) - len(places)
+            act.reached(stored)
+    except StoreError:
+        session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
+        raise
+    session.done(f"{counted(stored, 'record')} stored.")
+    if found.unreadable:
+        session.say(
+            f"Cut off, or written by a newer release: {_shortened('line', found.unreadable)}"
+        )
+    if refused:
+        session.say(f"Refused by the store: {_shortened('record', refused)}")
+    if found.unreadable or refused:
+        ctx.exit(PARTLY)
+
+
+@dataclass
+class _Found:
+    """Reads a file line by line."""
+
+    #: Numbers of the lines whose record cannot be read.
+    unreadable: list[str] = field(default_factory=list)
+
+    def read(self, lines: Iterable[str]) -> Iterator[Record]:
+        """The records of ``lines``; unreadable ones are noted in ``unreadable``."""
+        for number, line in enumerate(lines, start=1):
+            record = self._record_in(line, number)
+            if record is not None:
+                yield record
+
+    def _record_in(self, line: str, number: int) -> Record | None:
+        try:
+            return find_record(line)
+        except (ValueError, RecursionError):
+            self.unreadable.append(str(number))
+            return None
+
+
+def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+    while batch := list(islice(records, _BATCH)):
+        yield batch
+
+
+def _shortened(one: str, names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{one if len(names) == 1 else one + 's'} {', '.join(names[:_NAMED])}{more}"

@@ -1,0 +1,87 @@
+"""``dlq audit``: the record of operators' acts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from celery_dlq.cli.options import Word, format_option, limit_option, read_moment
+from celery_dlq.cli.screens.render import Block, Column, Field, Part, table_of
+from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.store.base import ACTS, AuditRow
+from celery_dlq.view import times
+from celery_dlq.view.operations import named_values
+from celery_dlq.view.records import audit_record
+
+
+@click.command("audit")
+@click.option(
+    "--act", type=Word("an act in the audit", ACTS), metavar="ACT",
+    help="Only this kind of act.",
+)  # fmt: skip
+@click.option("--who", metavar="NAME", help="Only this operator.")
+@click.option(
+    "--letter",
+    "task_id",
+    metavar="ID",
+    help="Only acts on this letter, or on an operation with it.",
+)
+@click.option(
+    "--since", metavar="TIME",
+    callback=read_moment(times.parse_moment),
+    help="Only acts at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601.",
+)  # fmt: skip
+@limit_option("Acts per page.", default=50)
+@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@format_option
+@pass_session
+def audit(
+    session: Session,
+    act: str | None,
+    who: str | None,
+    task_id: str | None,
+    since: datetime | None,
+    limit: int,
+    after: str | None,
+    form: str,
+) -> None:
+    """List the acts of operators, newest first.
+
+    Shows who did it, when, from which machine, and to which letters.
+    """
+    letter = None if task_id is None else session.full_id(task_id)
+    page = session.store.audit.find(
+        limit=limit, after=after, act=act, who=who, since=since, letter=letter
+    )
+    table = table_of(_FIELDS, page.rows) if page.rows else "No acts match."
+    changes = [] if letter is None else _changes(page.rows)
+    session.screen.emit(form, [*map(audit_record, page.rows)], table, *changes)
+    if page.next:
+        session.say(f"For the next page, add: --after {page.next}")
+
+
+def _on(row: AuditRow) -> str:
+    # A diff has many lines, so it is shown below the table, for a single letter.
+    return named_values({name: value for name, value in row.detail.items() if name != "changed"})
+
+
+_FIELDS: Sequence[Field] = (
+    (Column("WHEN", rigid=True), lambda row: row.at),
+    (Column("WHO", rigid=True), lambda row: row.who),
+    (Column("FROM", from_width=100), lambda row: row.host),
+    (Column("ACT", rigid=True), lambda row: row.act),
+    (Column("LETTERS", right=True, rigid=True), lambda row: row.count),
+    (Column("WHY", fold=True), lambda row: row.why),
+    (Column("ON", fold=True), _on),
+)
+
+
+def _changes(found: Sequence[AuditRow]) -> list[Part]:
+    """The changes of the letter, as diffs."""
+    return [
+        Block(f"Changed by {row.act}, {times.iso(row.at)}", row.detail["changed"])
+        for row in found
+        if "changed" in row.detail
+    ]

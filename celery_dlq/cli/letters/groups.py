@@ -1,0 +1,230 @@
+"""``dlq groups``: lists failures by cause, and records decisions about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import click
+from click.core import ParameterSource
+
+from celery_dlq.cli.exits import NamingGroup
+from celery_dlq.cli.options import (
+    MAYBE_EMPTY,
+    MOST,
+    choice,
+    filters,
+    format_option,
+    limit_option,
+    read_moment,
+    read_with,
+    whole_number,
+)
+from celery_dlq.cli.screens.group import group_parts, group_table
+from celery_dlq.cli.selection import check_names
+from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.model.group import (
+    Annotate,
+    Assign,
+    Group,
+    GroupAct,
+    GroupStatus,
+    Ignore,
+    Mark,
+    Reopen,
+    Resolve,
+)
+from celery_dlq.store.base import Filter
+from celery_dlq.view import records, times
+from celery_dlq.view.groups import GROUP_FILTERS, ends_of, groups_with
+from celery_dlq.view.text import counted
+
+_named = click.argument("fingerprint", metavar="GROUP")
+
+
+def _per_hour(text: str) -> int:
+    """Letters per hour at this rate, rounded up.
+
+    :raises ValueError: the text is not a rate, or the rate is too high to be counted.
+    """
+    in_hour = math.ceil(times.parse_rate(text) * 3_600 - 1e-6)
+    if in_hour > MOST:
+        raise ValueError(f"{text!r} is more than {MOST:,} letters per hour; write 100/h or 5/m.")
+    return in_hour
+
+
+@click.group("groups", cls=NamingGroup, invoke_without_command=True)
+@filters(only=GROUP_FILTERS)
+@click.option(
+    "--status", "statuses", type=choice("a status of groups", GroupStatus), multiple=True,
+    help="Status of the groups; repeatable. Includes ignored and resolved groups without open letters. "
+    "Default: open and resolved groups with open letters.",
+)  # fmt: skip
+@click.option(
+    "--mark", "marks", type=choice("a mark of groups", Mark), multiple=True,
+    help="Open groups that are new (first letter in the last 24 hours) or regressed.",
+)  # fmt: skip
+@click.option("--owner", metavar="NAME", help="Only groups assigned to NAME.")
+@limit_option("Show at most this many groups.", default=50)
+@format_option
+@click.pass_context
+def groups(
+    ctx: click.Context,
+    wanted: Filter,
+    statuses: Sequence[str],
+    marks: Sequence[str],
+    owner: str | None,
+    limit: int,
+    form: str,
+) -> None:
+    """List failures by cause.
+
+    A group counts the open letters with the same task, exception and place in the code. The largest group
+    comes first. Ignored groups are left out.
+    """
+    if ctx.invoked_subcommand:
+        _refuse_options(ctx)
+        return
+    session = Session(ctx.obj)
+    screen = session.screen
+    which = groups_with(map(GroupStatus, statuses), map(Mark, marks), owner or "")
+    check_names(session, wanted)
+    found = session.store.groups.find(wanted, now=screen.now, limit=limit, which=which)
+    rows = [records.group_record(group, screen.now) for group in found]
+    names = [group.fingerprint for group in found] if screen.drawn else []
+    trends = session.store.groups.trends(names, now=screen.now)
+    screen.emit(form, rows, group_table(found, trends, screen.now))
+
+
+def _refuse_options(ctx: click.Context) -> None:
+    given = [
+        name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"The options of the list cannot be used with {ctx.invoked_subcommand!r}; put its own options "
+            "after it."
+        )
+
+
+@groups.command("show")
+@_named
+@format_option
+@pass_session
+def show(session: Session, fingerprint: str, form: str) -> None:
+    """Show one group, with its note and decisions.
+
+    GROUP is a fingerprint, or a prefix of it that no other group has.
+    """
+    screen = session.screen
+    found = session.group(fingerprint)
+    trend = session.store.groups.trends([found.fingerprint], now=screen.now)[found.fingerprint]
+    record = {**records.group_record(found, screen.now), "arrivals_per_hour": list(trend)}
+    parts = group_parts(found, trend, screen.now, drawn=screen.drawn, command=session.command)
+    screen.emit(form, record, *parts)
+
+
+@groups.command("ignore")
+@_named
+@click.option(
+    "--until", metavar="TIME",
+    callback=read_moment(times.parse_ahead),
+    help="Ignore for this long (90m, 2h, 3d, 1w), or until this time in ISO 8601.",
+)  # fmt: skip
+@click.option(
+    "--until-rate", "in_hour", metavar="RATE", callback=read_with(_per_hour),
+    help="Ignore until letters arrive at this rate, measured over an hour: 100/h, 5/m.",
+)  # fmt: skip
+@click.option(
+    "--until-count", "count", type=whole_number(), metavar="N",
+    help="Ignore until N more letters have arrived.",
+)  # fmt: skip
+@pass_session
+def ignore(
+    session: Session,
+    fingerprint: str,
+    until: datetime | None,
+    in_hour: int | None,
+    count: int | None,
+) -> None:
+    """Hide a group from the list.
+
+    It stays hidden until the first of the given limits is reached, or until `reopen` if none is given. Its
+    letters are still kept and counted.
+    """
+    _act(
+        session, fingerprint, Ignore(until=until, rate=in_hour, count=count),
+        lambda group: f"Ignored group {group.fingerprint}. This ends {ends_of(group)}.",
+    )  # fmt: skip
+
+
+@groups.command("resolve")
+@_named
+@click.option(
+    "--release", metavar="RELEASE",
+    help="The dlq_release with the fix. Failures in releases where the group failed before are not "
+    "regressions.",
+)  # fmt: skip
+@pass_session
+def resolve(session: Session, fingerprint: str, release: str | None) -> None:
+    """Mark a group as fixed.
+
+    Its letters stay open. The next failure reopens the group and marks it as regressed.
+    """
+    _act(
+        session, fingerprint, Resolve(release=release or ""),
+        lambda group: f"Resolved group {group.fingerprint}; {_waiting(group)}.",
+    )  # fmt: skip
+
+
+@groups.command("reopen")
+@_named
+@pass_session
+def reopen(session: Session, fingerprint: str) -> None:
+    """Reopen an ignored or resolved group.
+
+    Clears the mark of a regressed group.
+    """
+    _act(session, fingerprint, Reopen(), lambda group: f"Group {group.fingerprint} is open.")
+
+
+@groups.command("note")
+@_named
+@click.argument("text", metavar="TEXT", type=MAYBE_EMPTY)
+@pass_session
+def note(session: Session, fingerprint: str, text: str) -> None:
+    """Set the note of a group.
+
+    TEXT replaces the previous note; '' removes it.
+    """
+    _act(
+        session, fingerprint, Annotate(note=text.strip()),
+        lambda group: f"{'Set' if group.note else 'Removed'} the note of group {group.fingerprint}.",
+    )  # fmt: skip
+
+
+@groups.command("assign")
+@_named
+@click.argument("owner", metavar="OWNER", type=MAYBE_EMPTY)
+@pass_session
+def assign(session: Session, fingerprint: str, owner: str) -> None:
+    """Assign a group to an owner; '' removes the owner."""
+    _act(
+        session, fingerprint, Assign(owner=owner.strip()),
+        lambda group: f"Group {group.fingerprint} {_owned(group)}.",
+    )  # fmt: skip
+
+
+def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Group], str]) -> None:
+    found = session.group(fingerprint)
+    done = session.store.groups.triage(found.fingerprint, act, who=operator(), now=times.utc_now())
+    session.done(said(done))
+
+
+def _owned(group: Group) -> str:
+    return f"is assigned to {group.owner}" if group.owner else "has no owner"
+
+
+def _waiting(group: Group) -> str:
+    return f"it still has {counted(group.open_count, 'open letter')} to redrive or discard"

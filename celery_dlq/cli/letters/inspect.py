@@ -1,0 +1,107 @@
+"""``dlq list``, ``show``, ``stats`` and ``explain``: read-only commands."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import click
+
+from celery_dlq.cli.letters.explain import (
+    explain_letter,
+    explain_traceback,
+    explain_type,
+    names_type,
+    read_traceback,
+)
+from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
+from celery_dlq.cli.screens.letter import letter_parts, letter_table
+from celery_dlq.cli.screens.stats import stats_parts
+from celery_dlq.cli.selection import check_names, of_operation
+from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.store.base import Filter
+from celery_dlq.view import records
+
+
+@click.command("list")
+@filters()
+@operation_option
+@limit_option("Letters per page.", default=50)
+@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@format_option
+@pass_session
+def list_letters(
+    session: Session,
+    wanted: Filter,
+    operation_id: str | None,
+    limit: int,
+    after: str | None,
+    form: str,
+) -> None:
+    """List dead letters, newest failure first."""
+    wanted = of_operation(session, wanted, operation_id)
+    check_names(session, wanted)
+    page = session.store.letters.find(wanted, limit=limit, after=after)
+    rows = [records.letter_record(letter) for letter in page.letters]
+    session.screen.emit(form, rows, letter_table(page.letters))
+    if page.next:
+        session.say(f"For the next page, add: --after {page.next}")
+
+
+@click.command("show")
+@click.argument("task_id", metavar="ID")
+@format_option
+@pass_session
+def show(session: Session, task_id: str, form: str) -> None:
+    """Show one letter in full.
+
+    Starts with the reason why it died; includes its redrives and changes of its message. ID is a task id, or
+    a prefix of it that no other letter has.
+    """
+    letter = session.letter(task_id)
+    redrives = session.store.sendings.of_letter(letter.task_id)
+    changes = session.store.edits.of_letter(letter.task_id)
+    session.screen.emit(
+        form,
+        records.whole_letter_record(letter, redrives, changes),
+        *letter_parts(letter, redrives, changes, session.command),
+    )
+
+
+@click.command("stats")
+@format_option
+@pass_session
+def stats(session: Session, form: str) -> None:
+    """Show the number of open letters, arrivals and ages."""
+    found = session.store.monitoring.stats(session.screen.now)
+    record = records.stats_rows(found) if form == "csv" else records.stats_record(found)
+    session.screen.emit(form, record, *stats_parts(found, drawn=session.screen.drawn))
+
+
+@click.command("explain")
+@click.argument("what", metavar="ID|EXCEPTION|FILE")
+@format_option
+@pass_session
+def explain(session: Session, what: str, form: str) -> None:
+    """Show which rule gave a verdict, and why.
+
+    The argument is the ID of a letter; an exception type, such as ValueError or requests.ConnectionError; or
+    a FILE with a traceback, with - for standard input. The last traceback of the file is judged by type,
+    message and chain. The output lists the evidence that a text cannot show.
+    """
+    if what == "-" or _is_file(what):
+        written = read_traceback(what)
+        session.load_tasks()  # this imports most of the classes that a traceback names
+        record, parts = explain_traceback(written, session.queue.classifier)
+    elif names_type(what):
+        record, parts = explain_type(what, session.queue.classifier)
+    else:
+        record, parts = explain_letter(session.letter(what), session.queue.classifier)
+    session.screen.emit(form, record, *parts)
+
+
+def _is_file(name: str) -> bool:
+    # A name that is too long for a file raises.
+    with contextlib.suppress(OSError, ValueError):
+        return Path(name).is_file()
+    return False

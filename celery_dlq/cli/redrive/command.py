@@ -1,0 +1,182 @@
+"""``dlq redrive``: sends letters back to their queues."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, one_line
+from celery_dlq.cli.options import (
+    TAKEABLE,
+    filters,
+    operation_option,
+    read_with,
+    selection_options,
+)
+from celery_dlq.cli.redrive.dry_run import run_dry
+from celery_dlq.cli.redrive.options import orders_options
+from celery_dlq.cli.redrive.running import await_outcomes, end, run_shown
+from celery_dlq.cli.screens.plan import plan_parts, to_send
+from celery_dlq.cli.selection import confirm, left_alone, of_operation, select
+from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.errors import RepairError
+from celery_dlq.known import unknown_name
+from celery_dlq.model.operation import OperationState, Orders
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Filter, Operation
+from celery_dlq.view import times
+from celery_dlq.view.text import counted, visible
+
+if TYPE_CHECKING:
+    from celery_dlq.redrive.plan import Plan
+
+#: The default of ``--wait``.
+_PATIENCE = "10m"
+
+
+@click.command("redrive")
+@filters(states=TAKEABLE)
+@operation_option
+@orders_options
+@click.option(
+    "--wait", "wait_s", metavar="[DURATION]", is_flag=False, flag_value=_PATIENCE,
+    callback=read_with(times.parse_span),
+    help=f"Wait for the outcomes, at most this long: 30s, 1h. Without a value: {_PATIENCE}.",
+)  # fmt: skip
+@click.option("--detach", is_flag=True, help="Let a worker send the letters.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and send nothing.")
+@selection_options
+@pass_session
+def redrive(
+    session: Session,
+    ids: Sequence[str],
+    everything: bool,
+    yes: bool,
+    wanted: Filter,
+    operation_id: str | None,
+    orders: Orders,
+    wait_s: float | None,
+    detach: bool,
+    dry_run: bool,
+) -> None:
+    """Send the original messages back to their queues.
+
+    Takes dead letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
+    plan shows how many of them may still run. Ctrl-C pauses the redrive after the current batch, a second
+    Ctrl-C stops it at once; `operations resume` continues it. A guard stops it when its letters fail again,
+    unless you give --no-guard.
+    """
+    if detach and wait_s:
+        raise click.UsageError("--wait contradicts --detach; use only one of them.")
+    wanted = of_operation(session, wanted, operation_id)
+    wanted = select(session, ids, wanted, everything=everything)
+    session.load_tasks()
+    _check_target(session, orders.repair.to_task)
+    others = left_alone(session, wanted, wanted.states or {State.DEAD}) > 0
+    if dry_run:
+        _show_dry(session, wanted, orders)
+        return
+    plan = _planned(session, wanted, orders)
+    if not plan.sendable:
+        _end_without_sending(session, plan, failed=others or bool(wanted.ids or plan.skipped))
+    confirm(session, f"Redrive {to_send(plan)}?", count=plan.sendable, yes=yes)
+    if detach:
+        _leave(session, wanted, orders, plan, left_alone=others)
+    _send(session, wanted, orders, plan, wait_s, left_alone=others)
+
+
+@contextlib.contextmanager
+def _refusing_repairs() -> Iterator[None]:
+    try:
+        yield
+    except RepairError as error:
+        raise click.UsageError(one_line(str(error))) from error
+
+
+def _show_dry(session: Session, wanted: Filter, orders: Orders) -> None:
+    with _refusing_repairs():
+        found = run_dry(session, wanted, orders)
+        plan = session.queue.plan(wanted, orders, trial=found.trial)
+    parts = plan_parts(plan, orders, with_skipped=False)
+    session.screen.show(*parts, *found.parts())
+    if plan.in_flight:
+        _name_others(session)
+
+
+def _planned(session: Session, wanted: Filter, orders: Orders) -> Plan:
+    with _refusing_repairs():
+        plan = session.queue.plan(wanted, orders)
+    if plan.matched > 1 and not session.cli.quiet:
+        session.screen.show(*plan_parts(plan, orders))
+    elif plan.awaited:
+        from celery_dlq.redrive.plan import why_twice
+
+        session.say(f"Note: {why_twice(plan.awaited)}")
+    if plan.in_flight:
+        _name_others(session)
+    return plan
+
+
+def _send(
+    session: Session,
+    wanted: Filter,
+    orders: Orders,
+    plan: Plan,
+    wait_s: float | None,
+    *,
+    left_alone: bool,
+) -> NoReturn:
+    def act(**shown: Any) -> Operation:
+        return session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, **shown)
+
+    operation = run_shown(session, act)
+    if wait_s:
+        operation = await_outcomes(session, operation, wait_s)
+    end(
+        session,
+        operation,
+        left_alone=left_alone,
+        waited=bool(wait_s),
+        promised=plan.sendable,
+    )
+
+
+def _check_target(session: Session, name: str | None) -> None:
+    tasks = session.cli.app.tasks
+    if name is None or name in tasks:
+        return
+    said = unknown_name("a task of this app", name, sorted(session.task_names()))
+    raise click.BadParameter(visible(said), param_hint="'--to-task'")
+
+
+def _leave(
+    session: Session, wanted: Filter, orders: Orders, plan: Plan, *, left_alone: bool
+) -> NoReturn:
+    operation = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
+    see = session.command("operations", "show", operation.id)
+    letters = counted(operation.counts.planned, "dead letter")
+    session.done(f"A worker will send operation {operation.id} with {letters}. See: {see}")
+    click.get_current_context().exit(PARTLY if left_alone else DONE)
+
+
+def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoReturn:
+    for item in plan.skipped:
+        session.cli.error(visible(f"Not sent: {item.task_id}: {item.why}"))
+    if plan.matched:
+        session.cli.error(" ".join(("Nothing was sent.", *plan.notes)))
+    elif failed:
+        session.cli.error("Nothing was sent: no dead letter matches these ids and filters.")
+    else:
+        session.screen.show("No dead letters match.")
+    click.get_current_context().exit(FAILED if failed else DONE)
+
+
+def _name_others(session: Session) -> None:
+    """Name other running operations, which may hold the letters."""
+    running = session.store.operations.find(states=frozenset({OperationState.RUNNING}), limit=5)
+    for one in running:
+        see = session.command("operations", "show", one.id)
+        session.say(visible(f"Operation {one.id} of {one.who} is running. See: {see}"))

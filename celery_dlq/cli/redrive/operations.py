@@ -1,0 +1,121 @@
+"""``dlq operations``: inspect, pause, cancel and resume redrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from celery_dlq.cli.exits import NamingGroup
+from celery_dlq.cli.options import choice, format_option, limit_option, why_option
+from celery_dlq.cli.redrive.running import end, run_shown
+from celery_dlq.cli.screens.operation import next_step, operation_parts, operation_table
+from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.model.operation import OperationState, SendingState
+from celery_dlq.view import records
+from celery_dlq.view.operations import TROUBLED
+from celery_dlq.view.text import counted
+
+
+@click.group("operations", cls=NamingGroup)
+def operations() -> None:
+    """Inspect, pause, cancel and resume redrives."""
+
+
+@operations.command("list")
+@click.option(
+    "--state", "states", type=choice("a state of operations", OperationState), multiple=True,
+    help="State of the operations; repeatable. Default: all.",
+)  # fmt: skip
+@limit_option("Show at most this many operations.", default=20)
+@format_option
+@pass_session
+def list_operations(session: Session, states: Sequence[str], limit: int, form: str) -> None:
+    """List operations, newest first."""
+    wanted = frozenset(map(OperationState, states))
+    found = session.store.operations.find(states=wanted, limit=limit)
+    session.screen.emit(form, [*map(records.operation_record, found)], operation_table(found))
+
+
+@operations.command("show")
+@click.argument("operation_id", metavar="ID")
+@click.option(
+    "--state", "states", type=choice("a state of an operation's letters", SendingState), multiple=True,
+    help="State of the letters to show; repeatable. Default: failed, unknown, skipped.",
+)  # fmt: skip
+@limit_option("Letters per page.", default=20)
+@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@format_option
+@pass_session
+def show(
+    session: Session,
+    operation_id: str,
+    states: Sequence[str],
+    limit: int,
+    after: str | None,
+    form: str,
+) -> None:
+    """Show one operation and the outcomes of its letters.
+
+    ID is an operation's id, or a prefix of it that no other operation has.
+    """
+    operation = session.operation(operation_id)
+    wanted = frozenset(map(SendingState, states)) or TROUBLED
+    page = session.store.sendings.of_operation(
+        operation.id, states=wanted, limit=limit, after=after
+    )
+    session.screen.emit(
+        form,
+        records.whole_operation_record(operation, page.rows),
+        *operation_parts(operation, page.rows, session.command),
+    )
+    if page.next:
+        session.say(f"For the next page, add: --after {page.next}")
+
+
+@operations.command("pause")
+@click.argument("operation_id", metavar="ID")
+@why_option
+@pass_session
+def pause(session: Session, operation_id: str, why: str) -> None:
+    """Stop an operation; it can be resumed.
+
+    The process that runs it stops after the current batch. Messages that were sent stay sent.
+    """
+    paused = session.queue.pause(session.operation(operation_id).id, who=operator(), why=why)
+    session.done(f"Paused operation {paused.id}. Next: {next_step(paused, session.command)}")
+
+
+@operations.command("cancel")
+@click.argument("operation_id", metavar="ID")
+@why_option
+@pass_session
+def cancel(session: Session, operation_id: str, why: str) -> None:
+    """End an operation for good.
+
+    Letters that were not sent are unchanged. Messages that were sent stay sent.
+    """
+    ended = session.queue.cancel(session.operation(operation_id).id, who=operator(), why=why)
+    left = f"{counted(ended.counts.left, 'letter')} not sent and left unchanged"
+    session.done(f"Cancelled operation {ended.id}; {left}.")
+
+
+@operations.command("resume")
+@click.argument("operation_id", metavar="ID")
+@click.option("--detach", is_flag=True, help="Let a worker run it.")
+@why_option
+@pass_session
+def resume(session: Session, operation_id: str, detach: bool, why: str) -> None:
+    """Continue an operation that was paused or whose process was killed."""
+    session.load_tasks()
+    operation = session.operation(operation_id)
+    who = operator()
+    if detach:
+        left = session.queue.resume(operation.id, who=who, why=why, detach=True)
+        see = session.command("operations", "show", left.id)
+        session.done(f"A worker will run operation {left.id}. See: {see}")
+        return
+    done = run_shown(
+        session, lambda **shown: session.queue.resume(operation.id, who=who, why=why, **shown)
+    )
+    end(session, done, left_alone=False, waited=False)

@@ -1,0 +1,213 @@
+"""Run an operation in the foreground: show its progress, pause it on Ctrl-C, and summarize it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app
+from celery_dlq.cli.screens.operation import eta_text, next_step
+from celery_dlq.cli.screens.progress import Speed, Step, shown_progress, stopping_on_interrupt
+from celery_dlq.cli.session import Session
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.model.operation import ENDED, Counts, OperationState, SendingState
+from celery_dlq.store.base import Operation
+from celery_dlq.view.operations import outcome_text, summary
+from celery_dlq.view.text import counted, visible
+from celery_dlq.view.times import rate
+
+if TYPE_CHECKING:
+    from celery_dlq.redrive.plan import Progress
+
+#: Runs the operation; called with ``on_progress`` and ``should_stop``.
+Act = Callable[..., Operation]
+
+#: Letters that the summary lists one by one.
+_NAMED = 5
+
+#: Seconds between two reads of the outcomes.
+_LOOK_S = 0.5
+
+#: Seconds for which a thread may continue while another one waits. Python's default is ten times as long.
+#: While one thread encodes a batch, the one that claims needs a turn after every answer of the database.
+TURN_S = 0.0005
+
+#: Allocations between two garbage collections. At Python's default of some hundreds, collecting takes a sixth
+#: of a redrive's time and frees nothing.
+OBJECTS = 100_000
+
+_TROUBLE = {SendingState.SKIPPED: "Not sent", SendingState.FAILED: "Failed again"}
+
+
+def run_shown(session: Session, act: Act) -> Operation:
+    """Run an operation and show its progress. The first Ctrl-C pauses it after the current batch, the second
+    one at once."""
+    reached: list[Progress] = []
+    speed = Speed(time.monotonic)
+    with (
+        redrive_tuning(),
+        shown_progress(session.cli, "Redriving") as show,
+        stopping_on_interrupt() as should_stop,
+    ):
+
+        def on_progress(progress: Progress) -> None:
+            reached[:] = [progress]
+            speed.note(progress.counts.out)
+            show(_step(progress, speed))
+
+        try:
+            operation = act(on_progress=on_progress, should_stop=should_stop)
+        except (CeleryDLQError, KeyboardInterrupt):
+            for last in reached:
+                _tell_cut_off(session, last)
+            raise
+        stopped = should_stop()
+    if stopped and operation.state not in ENDED:
+        _end_interrupted(session, operation)
+    return operation
+
+
+@contextlib.contextmanager
+def redrive_tuning() -> Iterator[None]:
+    """Let the threads of this process take turns more often, and collect garbage less often, until the end of
+    the block. Not for a worker's process, because tasks run in it, too."""
+    turn_s, (youngest, older, oldest) = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(min(TURN_S, turn_s))
+    if youngest:  # 0: the process never collects
+        gc.set_threshold(max(OBJECTS, youngest), older, oldest)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(turn_s)
+        gc.set_threshold(youngest, older, oldest)
+
+
+def _end_interrupted(session: Session, operation: Operation) -> NoReturn:
+    session.cli.error("Interrupted.")
+    _tell_unfinished(session, operation)
+    click.get_current_context().exit(INTERRUPTED)
+
+
+def _step(progress: Progress, speed: Speed) -> Step:
+    counts = progress.counts
+    outcomes = f"{counts.succeeded:,} succeeded, {counts.failed:,} failed again"
+    pace = rate(speed.per_second)
+    left = eta_text(speed.left_s(counts.left))
+    said = [f"{counts.out:,} sent", outcomes, f"{counts.skipped:,} skipped", pace, left]
+    return Step(
+        total=counts.planned,
+        done=counts.out + counts.skipped,
+        short=f"{outcomes}, {pace}",
+        long=", ".join(filter(None, said)),
+        waits_for=progress.waits_for,
+    )
+
+
+def _tell_cut_off(session: Session, last: Progress) -> None:
+    """Report an operation that an error or the second Ctrl-C has stopped."""
+    try:
+        operation = session.operation(last.operation)
+    except CeleryDLQError:
+        # The store, which has the exact counts, does not answer; report the last progress instead.
+        for sentence in summary(last.counts):
+            session.cli.error(sentence)
+    else:
+        _tell_unfinished(session, operation)
+
+
+def _tell_unfinished(session: Session, operation: Operation) -> None:
+    state = f"Operation {operation.id} is {operation.state.value}."
+    following = f"Next: {next_step(operation, session.command)}"
+    for sentence in (*summary(operation.counts), state, following):
+        session.cli.error(sentence)
+
+
+def await_outcomes(
+    session: Session,
+    operation: Operation,
+    seconds: float,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Operation:
+    """Wait until every sent message has an outcome, for at most ``seconds``; Ctrl-C ends the command."""
+    deadline = monotonic() + seconds
+    with shown_progress(session.cli, "Waiting") as show, stopping_on_interrupt() as should_stop:
+        while operation.counts.sent and monotonic() < deadline and not should_stop():
+            sleep(_LOOK_S)
+            operation = session.store.operations.get(operation.id) or operation
+            show(_waiting_step(operation.counts))
+        stopped = should_stop()
+    if stopped:
+        _end_interrupted(session, operation)
+    return operation
+
+
+def _waiting_step(counts: Counts) -> Step:
+    text = outcome_text(counts)
+    return Step(total=counts.out, done=counts.out - counts.sent, short=text, long=text)
+
+
+def end(
+    session: Session, operation: Operation, *, left_alone: bool, waited: bool, promised: int = 0
+) -> NoReturn:
+    """Summarize the operation and end the command with its status.
+
+    :param promised: how many letters the plan said would be sent.
+    """
+    gone = max(0, promised - operation.counts.planned)
+    status = _status(operation, left_alone=left_alone or gone > 0, waited=waited)
+    tell = session.done if status == DONE else session.cli.error
+    for line in _troubles(session, operation):
+        tell(line)
+    for sentence in summary(operation.counts):
+        tell(sentence)
+    if gone:
+        tell(
+            f"The plan had {counted(promised, 'dead letter')}, but {gone:,} could no longer be taken when "
+            "the redrive began: another redrive has claimed or sent them, or they were closed. "
+            f"See their state: {session.command('list')}"
+        )
+    unsent = operation.counts.left - operation.counts.sending
+    if unsent > 0 and operation.state is OperationState.DONE:
+        tell(
+            f"{counted(unsent, 'letter')} not sent, because another process took or closed them first."
+        )
+    elif unsent > 0 and operation.state in ENDED:
+        tell(f"{counted(unsent, 'letter')} not sent and left unchanged.")
+    if operation.state is not OperationState.DONE:
+        cause = (
+            f": {for_app(session.queue.redactor.text(operation.cause))}" if operation.cause else ""
+        )
+        tell(visible(f"Operation {operation.id} is {operation.state.value}{cause}"))
+    if operation.counts.succeeded < operation.counts.planned:
+        tell(f"Next: {next_step(operation, session.command)}")
+    click.get_current_context().exit(status)
+
+
+def _status(operation: Operation, *, left_alone: bool, waited: bool) -> int:
+    counts = operation.counts
+    # Without waiting, the outcomes so far are a matter of chance.
+    missing = counts.skipped or counts.left or (waited and counts.succeeded < counts.out)
+    if operation.state is OperationState.DONE and not missing and not left_alone:
+        return DONE
+    return PARTLY if counts.out else FAILED
+
+
+def _troubles(session: Session, operation: Operation) -> list[str]:
+    counts = operation.counts
+    if not counts.skipped and not counts.failed:
+        return []
+    found = session.store.sendings.of_operation(
+        operation.id, states=frozenset(_TROUBLE), limit=_NAMED
+    )
+    lines = [visible(f"{_TROUBLE[one.state]}: {one.task_id}: {one.why}") for one in found.rows]
+    if found.next:
+        lines.append(f"… and more: {session.command('operations', 'show', operation.id)}")
+    return lines

@@ -1,0 +1,201 @@
+"""The screens of letters: a table of them, and one letter, where the reason comes first and the next step
+last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from celery_dlq.cli.screens.operation import Command
+from celery_dlq.cli.screens.render import (
+    Block,
+    Column,
+    Facts,
+    Field,
+    Part,
+    Short,
+    last_name,
+    table_of,
+)
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import Sending
+from celery_dlq.model.states import State
+from celery_dlq.redrive.payload import linked_to
+from celery_dlq.store.base import Change
+from celery_dlq.view.raw_body import has_unread_body, shown_body
+from celery_dlq.view.reasons import MEANINGS, first_step
+from celery_dlq.view.records import attempts_of
+from celery_dlq.view.text import counted, first_line
+from celery_dlq.view.times import duration, iso
+
+#: Celery's headers with the options of a task.
+_HEADERS = ("eta", "expires", "retries", "timelimit", "origin", "ignore_result", "stamps")
+
+_FIELDS: Sequence[Field] = (
+    (Column("ID", rigid=True, ids=True), lambda letter: letter.task_id),
+    (Column("TASK"), lambda letter: last_name(letter.task)),
+    (Column("EXCEPTION"), lambda letter: last_name(letter.exception_type)),
+    (Column("MESSAGE"), lambda letter: Short(first_line(letter.message), letter.message)),
+    (Column("REASON", rigid=True), lambda letter: letter.reason.value),
+    (Column("STATE", rigid=True, from_width=80), lambda letter: letter.state.value),
+    (Column("ATTEMPTS", right=True, from_width=100), attempts_of),
+    (Column("QUEUE", from_width=120), lambda letter: letter.queue),
+    (Column("LAST FAILED", rigid=True), lambda letter: letter.last_failed_at),
+)
+
+_ATTEMPT_FIELDS: Sequence[Field] = (
+    (Column("#", right=True, rigid=True), lambda attempt: attempt.number),
+    (Column("REDRIVE", right=True, from_width=100), lambda attempt: attempt.redrive),
+    (Column("FAILED", rigid=True), lambda attempt: attempt.failed_at),
+    (Column("EXCEPTION"), lambda attempt: attempt.exception_type),
+    (Column("MESSAGE"), lambda attempt: attempt.message),
+    (Column("VERDICT", rigid=True), lambda attempt: attempt.verdict.value),
+    (Column("RULE", from_width=80), lambda attempt: attempt.rule),
+    (Column("WORKER", from_width=120), lambda attempt: attempt.worker),
+    (
+        Column("THEN WAITED", right=True, rigid=True),
+        lambda attempt: "" if attempt.delay_s is None else duration(attempt.delay_s),
+    ),
+)
+
+_REDRIVE_FIELDS: Sequence[Field] = (
+    (Column("#", right=True, rigid=True), lambda sending: sending.redrive),
+    (Column("OPERATION", rigid=True), lambda sending: sending.operation),
+    (Column("STATE", rigid=True), lambda sending: sending.state.value),
+    (Column("WHY", fold=True), lambda sending: sending.why),
+    (Column("SENT", rigid=True), lambda sending: sending.sent_at),
+    (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
+)
+
+
+def letter_table(letters: Sequence[DeadLetter]) -> Part:
+    """A table of ``letters``, or a sentence if there are none."""
+    return table_of(_FIELDS, letters) if letters else "No dead letters match."
+
+
+def letter_parts(
+    letter: DeadLetter,
+    redrives: Sequence[Sending],
+    changes: Sequence[Change],
+    command: Command,
+) -> list[Part]:
+    """The parts of a letter's screen.
+
+    :param command: makes command lines such as ``celery -A shop dlq list``.
+    """
+    parts: list[Part] = [_why(letter), Block("Error", _error(letter))]
+    if letter.attempts:
+        parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
+    if redrives:
+        parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
+    parts += _changed(redrives, changes)
+    parts += [*_contents(letter), _message(letter)]
+    if letter.traceback:
+        parts.append(Block("Traceback", letter.traceback.rstrip()))
+    return [*parts, _history(letter), f"Next: {_next_step(letter, command)}"]
+
+
+def _why(letter: DeadLetter) -> Facts:
+    return Facts(
+        "Why it is parked" if letter.state is State.PARKED else "Why it died",
+        [
+            ("Task", letter.task),
+            ("Id", letter.task_id),
+            ("State", letter.state.value),
+            ("Reason", f"{letter.reason.value}: {MEANINGS[letter.reason]}"),
+            ("Verdict", letter.verdict.value),
+            ("Rule", letter.rule),
+            ("Evidence", letter.explanation.evidence),
+            ("Path", letter.explanation.path),
+            ("Last failed", letter.last_failed_at),
+            ("Next attempt", letter.due_at),
+        ],
+    )
+
+
+def _error(letter: DeadLetter) -> str:
+    return f"{letter.exception_type}: {letter.message}" if letter.message else letter.exception_type
+
+
+def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
+    for change in changes:
+        yield Block(f"Changed by {change.who} on {iso(change.at)} ({change.how})", change.diff)
+    for sending in redrives:
+        if sending.change:
+            title = f"Changed in redrive {sending.redrive} only (operation {sending.operation})"
+            yield Block(title, sending.change)
+
+
+def _contents(letter: DeadLetter) -> list[Part]:
+    if has_unread_body(letter):
+        return [Block("Body", shown_body(letter.envelope.body))]
+    known = letter.args is not None or letter.kwargs is not None
+    return [_arguments(letter)] if known else []
+
+
+def _arguments(letter: DeadLetter) -> Facts:
+    return Facts(
+        "Arguments", [("args", _as_json(letter.args)), ("kwargs", _as_json(letter.kwargs))]
+    )
+
+
+def _message(letter: DeadLetter) -> Facts:
+    envelope, linked = letter.envelope, linked_to(letter.envelope)
+    known = [(name, envelope.headers.get(name)) for name in _HEADERS]
+    return Facts(
+        "Message",
+        [
+            ("Queue", letter.queue),
+            ("Exchange", envelope.exchange),
+            ("Routing key", envelope.routing_key),
+            ("Priority", _as_json(envelope.properties.get("priority"))),
+            ("Content", f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"),
+            ("Part of", letter.canvas),
+            ("Unreadable", linked.unread),
+            ("Ran when it died", ", ".join(linked.tasks)),
+            ("Root", letter.root_id),
+            ("Parent", letter.parent_id),
+            ("Group", letter.group_id),
+            *((name, _as_json(value)) for name, value in known if value not in (None, [], {}, 0)),
+        ],
+    )
+
+
+def _history(letter: DeadLetter) -> Facts:
+    return Facts(
+        "History",
+        [
+            ("First failed", letter.first_failed_at),
+            ("Redriven", counted(letter.redrive_count, "time")),
+            ("Worker", letter.worker),
+            ("Release", letter.release),
+            ("Tags", ", ".join(letter.tags)),
+            ("Failure group", letter.fingerprint),
+            ("Claimed until", letter.lease_expires_at),
+            ("Closed", letter.closed_at),
+            ("Closed by", letter.closed_by),
+            ("Closed because", letter.closed_reason),
+        ],
+    )
+
+
+def _next_step(letter: DeadLetter, command: Command) -> str:
+    redrive = command("redrive", letter.task_id)
+    if letter.state is State.DEAD:
+        return f"{first_step(letter.reason)}{redrive}"
+    if letter.state is State.CLAIMED:
+        return f"a redrive holds it; check again: {command('show', letter.task_id)}"
+    if letter.state is State.REDRIVEN:
+        return f"wait for its outcome; if none arrives: {redrive} --state redriven"
+    if letter.state is State.PARKED:
+        return (
+            f"nothing, it runs when it is due; to run it now: {command('release', letter.task_id)}"
+        )
+    if letter.state is State.DISCARDED:
+        return f"nothing, it is discarded; to reopen it: {command('undiscard', letter.task_id)}"
+    return f"nothing, it succeeded; see the others: {command('list')}"
+
+
+def _as_json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,126 @@
+"""The screens of operations: state, outcomes of the letters, and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, last_name, table_of
+from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending
+from celery_dlq.store.base import Operation
+from celery_dlq.view.operations import given_orders, named_values
+from celery_dlq.view.times import duration
+
+#: Turns words into a command line for this app.
+Command = Callable[..., str]
+
+_FIELDS: Sequence[Field] = (
+    (Column("OPERATION", rigid=True), lambda one: one.id),
+    (Column("STATE", rigid=True), lambda one: one.state.value),
+    (Column("PLANNED", right=True, rigid=True), lambda one: one.counts.planned),
+    (Column("SENT", right=True, rigid=True), lambda one: one.counts.out),
+    (Column("SUCCEEDED", right=True, from_width=80), lambda one: one.counts.succeeded),
+    (Column("FAILED AGAIN", right=True, rigid=True), lambda one: one.counts.failed),
+    (Column("SKIPPED", right=True, from_width=100), lambda one: one.counts.skipped),
+    (Column("BY", from_width=80), lambda one: one.who),
+    (Column("CREATED", rigid=True), lambda one: one.created_at),
+    (Column("CAUSE"), lambda one: one.cause),
+)
+
+_SENDING_FIELDS: Sequence[Field] = (
+    (Column("ID", rigid=True, ids=True), lambda sending: sending.task_id),
+    (Column("TASK"), lambda sending: last_name(sending.task)),
+    (Column("STATE", rigid=True), lambda sending: sending.state.value),
+    (Column("WHY", fold=True), lambda sending: sending.why),
+    (Column("SENT", from_width=100), lambda sending: sending.sent_at),
+    (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
+)
+
+
+def operation_table(operations: Sequence[Operation]) -> Part:
+    """A table of ``operations``, or a sentence if there are none."""
+    return table_of(_FIELDS, operations) if operations else "No operations match."
+
+
+def operation_parts(
+    operation: Operation, sendings: Sequence[Sending], command: Command
+) -> list[Part]:
+    """The parts of an operation's screen.
+
+    :param command: makes command lines such as ``celery -A shop dlq list``.
+    """
+    parts: list[Part] = [_facts(operation), _letters(operation.counts)]
+    parts.append(Facts("Orders", given_orders(operation.orders)))
+    if sendings:
+        parts.append(table_of(_SENDING_FIELDS, sendings))
+        parts += _changes(sendings)
+    return [part for part in parts if not isinstance(part, Facts) or part.given] + [
+        f"Next: {next_step(operation, command)}"
+    ]
+
+
+def _facts(operation: Operation) -> Facts:
+    return Facts(
+        "Operation",
+        [
+            ("Id", operation.id),
+            ("State", operation.state.value),
+            ("Cause", operation.cause),
+            ("Filter", named_values(operation.wanted.to_dict())),
+            ("By", f"{operation.who} on {operation.host}"),
+            ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
+            ("Run by", "a worker" if operation.detached else None),
+            ("Created", operation.created_at),
+            ("Started", operation.started_at),
+            ("Ended", operation.ended_at),
+        ],
+    )
+
+
+def _letters(counts: Counts) -> Facts:
+    return Facts(
+        "Letters",
+        [
+            ("Planned", counts.planned),
+            ("Sent", counts.out),
+            ("Succeeded", counts.succeeded),
+            ("Failed again", counts.failed),
+            ("Awaited", counts.sent),
+            ("Unknown", counts.unknown or None),
+            ("Skipped", counts.skipped),
+            ("Left", counts.left),
+            ("In hand", counts.sending or None),
+        ],
+    )
+
+
+def _changes(sendings: Sequence[Sending]) -> Iterator[Block]:
+    for sending in sendings:
+        if sending.change:
+            yield Block(f"Changed in {sending.task_id}", sending.change)
+
+
+def next_step(operation: Operation, command: Command) -> str:
+    """The next step for the operator."""
+    this, state, counts = operation.id, operation.state, operation.counts
+    if state is OperationState.PAUSED:
+        cancel = command("operations", "cancel", this)
+        return f"to continue: {command('operations', 'resume', this)}; to end it: {cancel}"
+    if state not in ENDED:
+        pause = command("operations", "pause", this)
+        return f"check again: {command('operations', 'show', this)}; to stop it: {pause}"
+    if counts.sent:
+        return f"wait for outcomes; check again: {command('operations', 'show', this)}"
+    if counts.unknown:
+        again = command("redrive", "--state", "redriven", "--operation", this)
+        return f"unless the others still wait in their queue, send those without an outcome again: {again}"
+    if counts.failed or (counts.left and state is not OperationState.DONE):
+        return f"fix the cause, then redrive the dead letters: {command('groups')}"
+    if counts.skipped:
+        why = command("operations", "show", this, "--state", "skipped")
+        return f"see why letters were skipped, fix the cause, and redrive them: {why}"
+    return f"nothing; see the others: {command('operations', 'list')}"
+
+
+def eta_text(left_s: float | None) -> str:
+    """The remaining time; empty if it is unknown."""
+    return "" if left_s is None else f"{duration(left_s)} left"

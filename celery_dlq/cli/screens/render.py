@@ -1,0 +1,329 @@
+"""The parts of a screen, and their output: drawn on a terminal, plain in a pipe, or as data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from celery_dlq.codec import dump_json
+from celery_dlq.model.states import Reason
+from celery_dlq.view import times
+from celery_dlq.view.text import last_part, short_ids, visible, visible_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console, JustifyMethod, RenderableType
+    from rich.text import Text
+
+#: The widest line of a page of text.
+_READABLE = 100
+
+#: The widest cell that is padded in a pipe; enough for ids, times, and names of tasks.
+_PADDED = 50
+
+#: Terminals of this width or more show full times and ages; narrower ones show ages only.
+WIDE = 120
+
+_STYLES = {
+    **{reason.value: "red" for reason in Reason if reason is not Reason.PARKED},
+    "transient": "yellow", "dead": "red", "claimed": "yellow", "redriven": "yellow",
+    "waiting": "yellow", "newer": "red", "torn": "red", "refused": "red",
+    "running": "yellow", "paused": "yellow", "aborted": "red", "failed": "red", "unknown": "yellow",
+    "done": "green", "succeeded": "green", "skipped": "dim",
+    "new": "yellow", "regressed": "red", "ignored": "dim",
+    "resolved": "green", "discarded": "dim", "ok": "green", "warning": "yellow", "error": "red",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Short:
+    """A value that is shortened on a terminal and complete everywhere else."""
+
+    shown: str
+    whole: str
+
+
+#: The value of a cell or a fact. None and '' are shown as nothing.
+Value = str | int | datetime | Short | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    right: bool = False
+    #: Never cut on a terminal.
+    rigid: bool = False
+    #: Wrapped onto more lines instead of being cut.
+    fold: bool = False
+    #: Narrower terminals omit the column.
+    from_width: int = 0
+    #: Holds ids: a terminal shows of each the beginning that no other row has.
+    ids: bool = False
+
+
+#: A column, and what it shows of an item.
+Field = tuple[Column, Callable[[Any], Value]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Value]]
+    title: str = ""
+
+
+def table_of(fields: Sequence[Field], items: Sequence[Any], title: str = "") -> Table:
+    """A table with a row for each of ``items``."""
+    rows = [[read(item) for _, read in fields] for item in items]
+    return Table([column for column, _ in fields], rows, title)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Named values; empty ones are omitted."""
+
+    title: str
+    pairs: Sequence[tuple[str, Value]]
+
+    @property
+    def given(self) -> list[tuple[str, Value]]:
+        return [(name, value) for name, value in self.pairs if value not in (None, "")]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A text of several lines, such as a traceback."""
+
+    title: str
+    text: str
+
+
+#: A part of a screen; a string is a sentence.
+Part = Table | Facts | Block | str
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The destination of output. Everything goes through Celery's ``echo``, which obeys ``--no-color``."""
+
+    cli: Any
+    #: Whether boxes and colours may be drawn.
+    drawn: bool
+    width: int
+    #: Called late, because the clock is right only after the store is open.
+    clock: Callable[[], datetime] = lambda: times.utc_now()
+
+    @classmethod
+    def of(cls, cli: Any) -> Screen:
+        """The screen on stdout."""
+        width = shutil.get_terminal_size().columns
+        return cls(cli, drawn=is_terminal(sys.stdout) and _speaks_unicode(), width=width)
+
+    @property
+    def now(self) -> datetime:
+        """The current time."""
+        return self.clock()
+
+    def show(self, *parts: Part) -> None:
+        """Print ``parts``, with an empty line between them."""
+        if self.drawn:
+            self._write(self.draw(*parts))
+        else:
+            self._write("\n\n".join("\n".join(_plain(part)) for part in parts))
+
+    def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
+        """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
+        if form == "table":
+            self.show(*parts)
+        elif form == "json":
+            # dump_json handles NaN and foreign objects.
+            self._write(json.dumps(json.loads(dump_json(records)), indent=2))
+        else:
+            rows = [records] if isinstance(records, Mapping) else records
+            lines = map(dump_json, rows) if form == "jsonl" else _csv_lines(rows)
+            for line in lines:
+                self._write(line)
+
+    def _write(self, text: str) -> None:
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        self.cli.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+
+    def draw(self, *parts: Part) -> str:
+        """``parts`` for a terminal, with an empty line between them."""
+
+        def draw_all(console: Console) -> None:
+            for position, part in enumerate(parts):
+                if position:
+                    console.print()
+                self._draw_part(console, part)
+
+        return self._drawn_by(draw_all, self.width)
+
+    def draw_page(self, page: RenderableType) -> str:
+        """A page of our documentation for a terminal, in lines of a readable length."""
+        return self._drawn_by(lambda console: console.print(page), min(self.width, _READABLE))
+
+    def _drawn_by(self, act: Callable[[Console], None], width: int) -> str:
+        from rich.console import Console
+
+        paper = io.StringIO()
+        console = Console(
+            file=paper, force_terminal=True, width=width, no_color=self.cli.no_color,
+            highlight=False, markup=False, emoji=False,
+        )  # fmt: skip
+        act(console)
+        return "\n".join(line.rstrip() for line in paper.getvalue().splitlines())
+
+    def _draw_part(self, console: Console, part: Part) -> None:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        if isinstance(part, str):
+            console.print(Text(visible(part)))
+            return
+        if part.title:
+            console.print(Text(visible(part.title), style="bold"))
+        if isinstance(part, Block):
+            text = Text("\n".join(visible_lines(part.text)), overflow="fold")
+            console.print(Padding(text, (0, 0, 0, 2)))
+        elif isinstance(part, Facts):
+            console.print(Padding(self._facts_grid(part), (0, 0, 0, 2)))
+        else:
+            console.print(self._table_grid(part))
+
+    def _facts_grid(self, facts: Facts) -> RenderableType:
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, style="dim")
+        grid.add_column(overflow="fold")
+        for name, value in facts.given:
+            grid.add_row(Text(name), self._drawn_value(value, whole=True))
+        return grid
+
+    def _table_grid(self, table: Table) -> RenderableType:
+        from rich import box
+        from rich.table import Table as Grid
+
+        grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+        drawn = []
+        for place, column in enumerate(table.columns):
+            if column.from_width <= self.width:
+                side: JustifyMethod = "right" if column.right else "left"
+                grid.add_column(column.title, justify=side, no_wrap=column.rigid)
+                drawn.append(self._drawn_cells(column, [row[place] for row in table.rows]))
+        for row in zip(*drawn, strict=True):
+            grid.add_row(*row)
+        return grid
+
+    def _drawn_cells(self, column: Column, values: Sequence[Value]) -> list[Text]:
+        if column.ids:
+            wholes = list(map(str, values))
+            values = list(map(Short, short_ids(wholes), wholes))
+        cells = [self._drawn_value(value) for value in values]
+        if not column.fold:
+            # A grid that is too wide shrinks the columns that may wrap, so cells are cut instead of wrapped.
+            for cell in cells:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+        return cells
+
+    def _drawn_value(self, value: Value, *, whole: bool = False) -> Text:
+        from rich.text import Text
+
+        if isinstance(value, datetime):
+            ago = times.age(value, self.now)
+            full = whole or self.width >= WIDE
+            return Text(f"{times.local(value)} ({ago})" if full else ago)
+        if isinstance(value, Short) and not whole:
+            return Text(visible(value.shown))
+        text = visible(_as_text(value))
+        return Text(text, style=_STYLES.get(text, ""))
+
+
+def last_name(dotted: str) -> Short:
+    """A dotted name, of which a terminal shows the last part."""
+    return Short(last_part(dotted), dotted)
+
+
+def is_terminal(stream: IO[Any]) -> bool:
+    """Whether ``stream`` is a terminal."""
+    return stream.isatty()
+
+
+def _speaks_unicode() -> bool:
+    return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+
+
+def _as_text(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return times.iso(value)
+    return value.whole if isinstance(value, Short) else str(value)
+
+
+def _plain(part: Part) -> list[str]:
+    if isinstance(part, str):
+        return [visible(part)]
+    title = [visible(part.title)] if part.title else []
+    if isinstance(part, Block):
+        return title + ["  " + line for line in visible_lines(part.text)]
+    if isinstance(part, Facts):
+        pairs = [(name, visible(_as_text(value))) for name, value in part.given]
+        return title + ["  " + line for line in _aligned(pairs, ())]
+    rows = [[visible(_as_text(value)) for value in row] for row in part.rows]
+    right = [place for place, column in enumerate(part.columns) if column.right]
+    return title + _aligned([[column.title for column in part.columns], *rows], right)
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
+    from rich.cells import cell_len
+
+    widths = [_width(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for place, (text, width) in enumerate(zip(row, widths, strict=True)):
+            blank = " " * (width - cell_len(text))
+            cells.append(blank + text if place in right else text + blank)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _width(lengths: Iterable[int]) -> int:
+    """The width of a column in a pipe: that of its longest cell with at most ``_PADDED`` characters.
+
+    Cells are never cut, so that grep works. A longer cell shifts the rest of its own row only.
+    """
+    return max((length for length in lengths if length <= _PADDED), default=0)
+
+
+def _csv_lines(rows: Sequence[Record]) -> list[str]:
+    paper = io.StringIO()
+    writer = csv.writer(paper, lineterminator="\n")
+    if rows:
+        writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow(_csv_cell(value) for value in row.values())
+    return paper.getvalue().splitlines()
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float)):
+        return value
+    text = visible(value) if isinstance(value, str) else dump_json(value)
+    # A spreadsheet would evaluate a text that starts like a formula (OWASP: CSV injection).
+    return "'" + text if text.startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,130 @@
+"""Charts as inline SVG, drawn by the server: they load nothing and need no script.
+
+A chart has shapes only. Its text is HTML beside it, which keeps its size on a phone while the shapes stretch
+to the width of their card. The style sheet sets the colours, for both themes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from celery_dlq.view.text import visible
+
+#: The height of a chart and the length of a bar, in SVG units.
+HEIGHT, LENGTH = 100.0, 1000.0
+
+#: The width of a column with its gap, and the gap.
+_STEP, _GAP = 10.0, 2.0
+
+#: The smallest share that is drawn for a count above zero.
+_LEAST = 0.02
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One column: its label and its count."""
+
+    label: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a stacked bar.
+
+    :param kind: the end of its CSS class, ``dlq-part-<kind>``; never user input.
+    """
+
+    label: str
+    count: int
+    kind: str
+
+
+def columns(bins: Sequence[Bin], label: str) -> str:
+    """Columns from left to right; the highest one fills the height of the chart."""
+    top = max((item.count for item in bins), default=0)
+    shapes = [_column(place, item, top) for place, item in enumerate(bins)]
+    return _svg("columns", max(1, len(bins)) * _STEP - _GAP, HEIGHT, _summed(label, bins), shapes)
+
+
+def sparkline(counts: Sequence[int], label: str) -> str:
+    """Columns without labels, for a row of a table."""
+    top = max(counts, default=0)
+    shapes = [_column(place, Bin("", count), top) for place, count in enumerate(counts) if count]
+    return _svg("spark", max(1, len(counts)) * _STEP - _GAP, HEIGHT, label, shapes)
+
+
+def bar(count: int, top: int, label: str) -> str:
+    """One horizontal bar, as long as the chart if ``count`` is ``top``."""
+    length = LENGTH * _share(count, top)
+    shape = f'<rect class="dlq-fill" width="{_number(length)}" height="10"></rect>'
+    return _svg("bar", LENGTH, 10.0, label, [shape] if count else [])
+
+
+def stack(parts: Sequence[Part], label: str) -> str:
+    """A bar of ``parts``; together they fill its length."""
+    whole = sum(part.count for part in parts)
+    lengths = _lengths([part.count for part in parts])
+    shapes, start = [], 0.0
+    for part, length in zip(parts, lengths, strict=True):
+        if part.count:
+            shapes.append(_piece(part, start, length))
+        start += length
+    shown = [f"{part.label} {part.count:,}" for part in parts if part.count]
+    return _svg("stack", LENGTH, 10.0, f"{label}: {', '.join(shown) or whole}", shapes)
+
+
+def _column(place: int, item: Bin, top: int) -> str:
+    height = HEIGHT * _share(item.count, top)
+    told = f"<title>{_text(item.label)}: {item.count:,}</title>" if item.label else ""
+    # The full height reacts to the pointer, so that an empty column has a tooltip, too.
+    sense = f'<rect class="dlq-sense" x="{_number(place * _STEP)}" width="{_number(_STEP)}" height="100">'
+    shape = (
+        f'<rect class="dlq-fill" x="{_number(place * _STEP)}" y="{_number(HEIGHT - height)}" '
+        f'width="{_number(_STEP - _GAP)}" height="{_number(height)}"></rect>'
+    )
+    return f"<g>{told}{sense}</rect>{shape if item.count else ''}</g>" if told else shape
+
+
+def _piece(part: Part, start: float, length: float) -> str:
+    return (
+        f'<rect class="dlq-part-{part.kind}" x="{_number(start)}" width="{_number(length)}" height="10">'
+        f"<title>{_text(part.label)}: {part.count:,}</title></rect>"
+    )
+
+
+def _share(count: int, top: int) -> float:
+    return max(_LEAST, count / top) if count > 0 else 0.0
+
+
+def _lengths(counts: Sequence[int]) -> list[float]:
+    """Lengths that fill the bar; small ones stay visible at the cost of large ones."""
+    whole = sum(counts)
+    shares = [_share(count, whole) for count in counts]
+    return [LENGTH * share / (sum(shares) or 1.0) for share in shares]
+
+
+def _svg(kind: str, width: float, height: float, label: str, shapes: Sequence[str]) -> str:
+    return (
+        f'<svg class="dlq-chart dlq-chart-{kind}" viewBox="0 0 {_number(width)} {_number(height)}" '
+        f'preserveAspectRatio="none" role="img" aria-label="{_text(label)}" focusable="false">'
+        f"{''.join(shapes)}</svg>"
+    )
+
+
+def _summed(label: str, bins: Sequence[Bin]) -> str:
+    total = sum(item.count for item in bins)
+    if not total:
+        return f"{label}: none"
+    most = max(bins, key=lambda item: item.count)
+    return f"{label}: {total:,} in total, at most {most.count:,} ({most.label})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))

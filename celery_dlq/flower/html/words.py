@@ -1,0 +1,62 @@
+"""Functions that templates use to format values. They return plain text; the templates escape it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from celery_dlq.codec import dump_json
+from celery_dlq.redact import clip
+from celery_dlq.view import times
+from celery_dlq.view.text import counted, first_line, last_part, visible, visible_lines
+
+__all__ = [
+    "ago", "counted", "duration", "last_part", "line", "lines", "moment", "query", "rate", "said", "value",
+]  # fmt: skip
+
+#: Characters of a line in a table, and of a block.
+LINE_LIMIT, BLOCK_LIMIT = 200, 16_384
+
+duration, rate = times.duration, times.rate
+
+
+def ago(when: datetime | None) -> str:
+    """How long ago a moment was; empty for None."""
+    return "" if when is None else times.age(when, times.utc_now())
+
+
+def moment(when: datetime | None) -> str:
+    """A moment in UTC; empty for None."""
+    return "" if when is None else times.iso(when)[:19].replace("T", " ") + " UTC"
+
+
+def said(name: str, value: str) -> str:
+    """The value of the filter ``name``."""
+    if name in ("since", "until"):
+        with contextlib.suppress(ValueError):
+            return moment(datetime.fromisoformat(value))
+    return line(value)
+
+
+def line(text: str, limit: int = LINE_LIMIT) -> str:
+    """The first line of a text, with hostile characters escaped."""
+    return visible(clip(first_line(text), limit))
+
+
+def lines(text: str, limit: int = BLOCK_LIMIT) -> str:
+    """A text of several lines, with hostile characters escaped."""
+    return "\n".join(visible_lines(clip(text, limit)))
+
+
+def value(found: Any, limit: int = BLOCK_LIMIT) -> str:
+    """A value as JSON."""
+    text = json.dumps(json.loads(dump_json(found)), ensure_ascii=False, indent=2)
+    return "\n".join(visible_lines(clip(text, limit)))
+
+
+def query(**pairs: str) -> str:
+    """The query string of an address."""
+    return urlencode(pairs)

@@ -1,0 +1,138 @@
+"""Run database work in a few threads of its own, so that Flower's event loop is not blocked, with a limit on
+the waiting time."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from celery_dlq.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+#: Concurrent calls.
+THREADS = 4
+
+#: Cached aggregates at most.
+_KEPT = 64
+
+
+class NotYet(StoreUnavailable):
+    """The dead-letter store has not answered in time; check that the database is up, or ask for less."""
+
+
+class Calls:
+    """Runs blocking work in threads.
+
+    :param patience_s: seconds after which the caller gets an error. The work continues, and occupies its
+        thread until it ends.
+    """
+
+    def __init__(self, patience_s: float, threads: int = THREADS) -> None:
+        self.patience_s = patience_s
+        self._slots = asyncio.Semaphore(threads)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of ``work``, or its exception.
+
+        :raises NotYet: it took too long, or all threads are busy.
+        """
+        return await self.wait(self.start(work))
+
+    async def wait(self, started: asyncio.Future[T]) -> T:
+        """The result of ``started``, which continues after this stops waiting.
+
+        :raises NotYet: it took too long.
+        """
+        try:
+            return await asyncio.wait_for(asyncio.shield(started), self.patience_s)
+        except asyncio.TimeoutError:
+            started.add_done_callback(look_at)
+            raise NotYet(
+                f"The dead-letter store has not answered for {self.patience_s:g} seconds; "
+                "check that the database is up, or ask for less."
+            ) from None
+
+    def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Start ``work`` as soon as a thread is free."""
+        return asyncio.ensure_future(self._run(work))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        await self._slots.acquire()
+        loop = asyncio.get_running_loop()
+        job: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def free(_job: object) -> None:
+            with contextlib.suppress(RuntimeError):  # Flower has ended in the meantime
+                loop.call_soon_threadsafe(self._slots.release)
+
+        job.add_done_callback(free)
+        # A thread of an executor would keep Flower from exiting while the database does not answer.
+        threading.Thread(
+            target=_carry_out, args=(job, work), name="dlq-flower", daemon=True
+        ).start()
+        return await asyncio.wrap_future(job)
+
+
+def _carry_out(job: concurrent.futures.Future[T], work: Callable[[], T]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - the caller gets it
+        job.set_exception(error)
+    else:
+        job.set_result(result)
+
+
+def look_at(future: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of an abandoned future; otherwise asyncio logs that it was never retrieved."""
+    if not future.cancelled():
+        future.exception()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    value: Any
+    until: float
+
+
+class Snapshots:
+    """A cache of aggregates that may be a few seconds old. Concurrent requests share one call."""
+
+    def __init__(self, calls: Calls, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._calls, self._monotonic = calls, monotonic
+        self._kept: dict[Hashable, _Kept] = {}
+        self._running: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def get(self, key: Hashable, ttl_s: float, work: Callable[[], T]) -> T:
+        """The result of ``work`` from at most ``ttl_s`` seconds ago, or a new one.
+
+        :raises NotYet: it took too long. The result is cached for the next request.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and kept.until > self._monotonic():
+            value: T = kept.value
+            return value
+        if key not in self._running:
+            started = self._calls.start(work)
+            self._running[key] = started
+            started.add_done_callback(lambda done: self._keep(key, ttl_s, done))
+        return await self._calls.wait(self._running[key])
+
+    def forget(self) -> None:
+        """Clear the cache, after a change in the store."""
+        self._kept.clear()
+
+    def _keep(self, key: Hashable, ttl_s: float, done: asyncio.Future[Any]) -> None:
+        del self._running[key]
+        if done.cancelled() or done.exception() is not None:
+            return
+        self._kept.pop(key, None)
+        self._kept[key] = _Kept(done.result(), self._monotonic() + ttl_s)
+        while len(self._kept) > _KEPT:
+            del self._kept[next(iter(self._kept))]

@@ -1,0 +1,106 @@
+"""The state that all pages of one Flower share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.errors import SettingsError
+from celery_dlq.flower.html.links import Links
+from celery_dlq.flower.http.calls import Calls, Snapshots
+from celery_dlq.flower.http.forms import Forms
+from celery_dlq.settings import Settings
+from celery_dlq.store.database.client import Client, Role
+from celery_dlq.view import times
+from celery_dlq.view.discreet import discreet
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+T = TypeVar("T")
+
+#: Seconds for which an aggregate is cached.
+FRESH_S = 10.0
+
+
+class Site:
+    """The pages' access to the dead-letter queue of a Flower's app.
+
+    :param flower_app: a ``flower.app.Flower``.
+    """
+
+    def __init__(self, flower_app: Any) -> None:
+        self._flower_app = flower_app
+        self.app, self.options = flower_app.capp, flower_app.options
+        self.links = Links(self.options.url_prefix)
+        self.forms = Forms()
+        # Longer than the database's own timeouts, whose errors are more precise.
+        self.calls = Calls(2 * _store_timeout(self.app))
+        self.snapshots = Snapshots(self.calls)
+        self._making = threading.Lock()
+
+    @cached_property
+    def dead_state(self) -> str:
+        """The state of dead-lettered tasks in Flower's list; empty if Flower does not show them."""
+        try:
+            settings = Settings.from_app(self.app)
+        except SettingsError:
+            return ""
+        return (settings.events and settings.event_state) or ""
+
+    def flower_knows(self, task_id: str) -> bool:
+        """Whether Flower has a page for a task."""
+        return task_id in self._flower_app.events.state.tasks
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The store's answer, with secrets hidden.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        :raises StoreError: the store does not answer, or not in time.
+        """
+        return await self.calls.run(lambda: question(self._shown()))
+
+    async def act(self, work: Callable[[DeadLetterQueue], T]) -> T:
+        """Make a change.
+
+        :raises CeleryDLQError: it is not possible, or the store does not answer in time. In the second case
+            the change may still happen.
+        """
+        try:
+            return await self.calls.run(lambda: work(self.queue()))
+        finally:
+            self.snapshots.forget()
+
+    async def recall(
+        self, key: Hashable, question: Callable[[Store], T], fresh_s: float = FRESH_S
+    ) -> T:
+        """The store's answer; a cached one for the same ``key`` may be up to ``fresh_s`` seconds old."""
+        return await self.snapshots.get(key, fresh_s, lambda: question(self._shown()))
+
+    def _shown(self) -> Store:
+        queue = self.queue()
+        return discreet(queue.store, queue.redactor)
+
+    def queue(self) -> DeadLetterQueue:
+        """The dead-letter queue, with its store opened. Blocks until the store is open.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        :raises StoreError: the database does not answer, or its schema does not fit.
+        """
+        with self._making:
+            queue = DeadLetterQueue.of(self.app)
+            queue.client = Client(Role.FLOWER)
+            # One thread opens the store. The pages use its clock.
+            times.CLOCK.set_ahead(queue.store.clock_ahead())
+            return queue
+
+
+def _store_timeout(app: Any) -> float:
+    try:
+        return Settings.from_app(app).store_timeout
+    except SettingsError:
+        # Each page shows this error.
+        return Settings().store_timeout

@@ -1,0 +1,89 @@
+"""Hides secrets in stored values before they are shown. The body of a message is not changed; screens that
+show it say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from celery_dlq.model.group import Group
+from celery_dlq.model.headers import ATTEMPTS_HEADER
+from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
+from celery_dlq.model.operation import Sending
+from celery_dlq.redact import REDACTED, Redactor
+from celery_dlq.store.base import AuditRow, Change, Operation
+
+#: Headers that repeat, as one text, values that are shown elsewhere: Celery's copies of the arguments, and
+#: the errors of earlier attempts.
+_COPIES = ("argsrepr", "kwargsrepr", ATTEMPTS_HEADER)
+
+_Judged = TypeVar("_Judged", Attempt, Explanation)
+
+
+def hide_letter(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
+    """``letter`` without secrets, except in its body. The redactor's current list also applies to letters
+    that an earlier version stored."""
+    return letter.with_(
+        message=redactor.text(letter.message),
+        traceback=redactor.traceback(letter.traceback),
+        explanation=_hide_evidence(letter.explanation, redactor),
+        attempts=tuple(
+            replace(_hide_evidence(attempt, redactor), message=redactor.text(attempt.message))
+            for attempt in letter.attempts
+        ),
+        args=redactor.hidden(letter.args),
+        kwargs=redactor.hidden(letter.kwargs),
+        envelope=_hide_envelope(letter.envelope, redactor),
+        closed_reason=redactor.text(letter.closed_reason),
+    )
+
+
+def hide_group(group: Group, redactor: Redactor) -> Group:
+    """``group`` without secrets in its example of a message."""
+    return replace(group, message=redactor.text(group.message))
+
+
+def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
+    """``operation`` without secrets in its cause and its changes to messages."""
+    orders = operation.orders
+    assignments = tuple(map(redactor.text, orders.repair.assignments))
+    return replace(
+        operation,
+        cause=redactor.text(operation.cause),
+        orders=replace(orders, repair=replace(orders.repair, assignments=assignments)),
+    )
+
+
+def hide_sending(sending: Sending, redactor: Redactor) -> Sending:
+    """``sending`` without secrets in the reason why it was skipped, and in its change."""
+    return replace(sending, why=redactor.text(sending.why), change=redactor.text(sending.change))
+
+
+def hide_change(change: Change, redactor: Redactor) -> Change:
+    """``change`` without secrets."""
+    return replace(
+        change,
+        diff=redactor.text(change.diff),
+        before=_hide_envelope(change.before, redactor),
+    )
+
+
+def hide_act(act: AuditRow, redactor: Redactor) -> AuditRow:
+    """An act of an operator, without secrets."""
+    return replace(act, why=redactor.text(act.why), detail=redactor.hidden(act.detail))
+
+
+def _hide_evidence(judged: _Judged, redactor: Redactor) -> _Judged:
+    if not judged.evidence:
+        return judged
+    return replace(judged, evidence=redactor.text(judged.evidence))
+
+
+def _hide_envelope(envelope: Envelope, redactor: Redactor) -> Envelope:
+    headers = redactor.hidden(dict(envelope.headers))
+    copies = {name: REDACTED for name in _COPIES if headers.get(name)}
+    return replace(
+        envelope,
+        headers={**headers, **copies},
+        properties=redactor.hidden(dict(envelope.properties)),
+    )

@@ -1,0 +1,6 @@
+"""The values that travel between the rooms: a letter, a group, an operation, a delivery, a circuit, and the
+states they may have.
+
+Everything here is frozen, typed and free of frameworks. Nothing in this room reads a store, a broker or a
+clock.
+"""

@@ -1,0 +1,112 @@
+"""Assignments such as ``kwargs.order.lines[2].sku="A-1"``: a place in a message, and its new value."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from celery_dlq.errors import RepairError
+
+#: The parts of a message that an assignment can change.
+ROOTS = ("args", "kwargs", "headers")
+
+_STEP = re.compile(
+    r"""\.(?P<name>[^.\[\]="']+)            # .name
+      | \[(?P<index>\d+)\]                  # [0]
+      | \[(?P<key>"(?:[^"\\]|\\.)*")\]      # ["any key"]
+    """,
+    re.VERBOSE,
+)
+
+Step = str | int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A value, and the place in a message where it belongs."""
+
+    #: As it was written.
+    text: str
+    root: str
+    steps: tuple[Step, ...]
+    value: Any
+
+    @property
+    def place(self) -> str:
+        """The place of the value, as text."""
+        return functools.reduce(_joined, self.steps, self.root)
+
+    def apply(self, parts: dict[str, Any]) -> None:
+        """Put the value in its place in ``parts``: args, kwargs and headers.
+
+        :raises RepairError: the message has no such place.
+        """
+        place, so_far = parts[self.root], self.root
+        for step in self.steps[:-1]:
+            place = self._within(place, step, so_far)
+            so_far = _joined(so_far, step)
+        self._put(place, self.steps[-1], so_far)
+
+    def _within(self, place: Any, step: Step, so_far: str) -> Any:
+        try:
+            return place[_key(place, step)]
+        except (LookupError, TypeError):
+            raise self._no_place(_joined(so_far, step)) from None
+
+    def _put(self, place: Any, step: Step, so_far: str) -> None:
+        key = _key(place, step)
+        fits = isinstance(place, list) and isinstance(key, int) and key < len(place)
+        if not fits and not (isinstance(place, dict) and isinstance(step, str)):
+            raise self._no_place(_joined(so_far, step))
+        place[key] = self.value
+
+    def _no_place(self, place: str) -> RepairError:
+        return RepairError(f"it has no {place} that --set {self.text} could change")
+
+
+def parse_assignment(text: str) -> Assignment:
+    """Parse ``text`` as an assignment. The value is read as JSON; if it is not JSON, it is the text itself.
+
+    :raises RepairError: it is not an assignment.
+    """
+    root = next((root for root in ROOTS if re.match(rf"{root}[.\[]", text)), None)
+    if root is None:
+        raise RepairError(f"--set {text}: begin with {', '.join(ROOTS)}, as in kwargs.currency=USD")
+    steps: list[Step] = []
+    position = len(root)
+    while found := _STEP.match(text, position):
+        steps.append(_step(found))
+        position = found.end()
+    if not steps or text[position : position + 1] != "=":
+        raise RepairError(f'--set {text}: write it like kwargs.lines[2].sku=A-1 or kwargs["a.b"]=5')
+    return Assignment(text, root, tuple(steps), parse_value(text[position + 1 :]))
+
+
+def parse_value(text: str) -> Any:
+    """``text`` decoded as JSON; unchanged if it is not JSON."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _step(found: re.Match[str]) -> Step:
+    if found["index"] is not None:
+        return int(found["index"])
+    return str(json.loads(found["key"])) if found["key"] is not None else found["name"]
+
+
+def _key(place: Any, step: Step) -> Step:
+    # args.0 means the same as args[0].
+    return int(step) if isinstance(place, list) and str(step).isdecimal() else step
+
+
+def _joined(so_far: str, step: Step) -> str:
+    return f"{so_far}[{step}]" if isinstance(step, int) else f"{so_far}.{step}"

@@ -1,0 +1,85 @@
+"""The allowed values of a setting, and the words for them in an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_WORD = re.compile("[A-Z][A-Z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The condition on a value, and the words for it in an error."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def number(low: float, high: float, unit: str) -> Allowed:
+    """A number of ``unit``, the bounds included."""
+    return Allowed(
+        f"a number of {unit} from {low:.15g} to {high:.15g}",
+        lambda value: _is_number(value) and low <= value <= high,
+    )
+
+
+def whole(low: int, high: int) -> Allowed:
+    """A whole number, the bounds included."""
+    return Allowed(
+        f"a whole number from {low} to {high}",
+        lambda value: type(value) is int and low <= value <= high,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+SHARE = Allowed(
+    "a number from 0 to 1, or None",
+    lambda value: value is None or (_is_number(value) and 0.0 <= value <= 1.0),
+)
+TEXT = Allowed("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
+MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))
+STATE = Allowed(
+    "a word in capitals, digits, - or _, or None",
+    lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
+)
+HISTORY = Allowed(
+    "a number of seconds from 86400 to 3153600000, or None",
+    lambda value: value is None or (_is_number(value) and 86_400 <= value <= 3_153_600_000),
+)
+BOOLEAN = Allowed("True or False", lambda value: isinstance(value, bool))
+NAMES = Allowed(
+    "a list of strings",
+    lambda value: _is_list(value) and all(isinstance(item, str) and item for item in value),
+)
+EXCEPTIONS = Allowed(
+    "a list of exception classes or their dotted names",
+    lambda value: _is_list(value) and all(_names_exception(item) for item in value),
+)
+HOOKS = Allowed(
+    "a list of callables or their dotted names",
+    lambda value: _is_list(value) and all(map(_names_callable, value)),
+)
+RULES = Allowed(
+    "a list of celery_dlq.Rule objects",
+    lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
+)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _names_exception(item: object) -> bool:
+    if isinstance(item, type):
+        return issubclass(item, BaseException)
+    return isinstance(item, str) and bool(item)
+
+
+def _names_callable(item: object) -> bool:
+    return callable(item) or (isinstance(item, str) and bool(item))

@@ -1,0 +1,368 @@
+"""Every ``dlq_*`` setting: its default, its allowed values and its description."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.settings.allowed import (
+    BOOLEAN,
+    EXCEPTIONS,
+    HISTORY,
+    HOOKS,
+    MAYBE_TEXT,
+    NAMES,
+    RULES,
+    SHARE,
+    STATE,
+    TEXT,
+    Allowed,
+    number,
+    whole,
+)
+from celery_dlq.settings.validation import (
+    PREFIX,
+    STORE_URL_VARIABLE,
+    allowed_values,
+    given_settings,
+    problem_of,
+    read_values,
+    unknown_setting,
+)
+
+
+def _setting(default: Any, allowed: Allowed, text: str) -> Any:
+    return field(default=default, metadata={"allowed": allowed, "text": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The validated ``dlq_*`` settings of one app. Durations are in seconds."""
+
+    store_url: str = _setting(
+        "sqlite:///celery_dlq.sqlite3",
+        TEXT,
+        "SQLAlchemy URL of the dead-letter store: SQLite, PostgreSQL or MySQL/MariaDB. "
+        f"The environment variable {STORE_URL_VARIABLE} overrides it.",
+    )
+    store_timeout: float = _setting(
+        5.0,
+        number(0.1, 300, "seconds"),
+        "Time limit for a connection to the store, for a lock and for one statement; on "
+        "PostgreSQL, a statement that reads large bodies has one more second per MiB. If a letter "
+        "is not written after twice this time, it goes to the spool.",
+    )
+    spool_dir: str = _setting(
+        "celery_dlq_spool",
+        TEXT,
+        "Directory for letters that the store did not accept; a later worker drains it.",
+    )
+    spool_max_size: int = _setting(
+        1_073_741_824,
+        whole(1_048_576, 2**50),
+        "Maximum size of all files in dlq_spool_dir, in bytes; beyond it, whole letters go to the "
+        "log.",
+    )
+    queue_size: int = _setting(
+        10_000,
+        whole(1, 1_000_000),
+        "Letters that may wait in a worker for the store; beyond it, the worker starts no more "
+        "tasks on DLQTask until some are written.",
+    )
+    batch_size: int = _setting(500, whole(1, 5_000), "Letters written in one transaction.")
+    ingest_queues: Sequence[str] = _setting(
+        (),
+        NAMES,
+        "The broker's dead-letter queues that each worker brings into the store; dlq ingest does "
+        "it once.",
+    )
+    max_attempts: int = _setting(
+        5,
+        whole(1, 10_000),
+        "Number of runs of a task, the first included; a task's max_retries overrides it.",
+    )
+    retry_base: float = _setting(
+        0.2,
+        number(0.0, 86_400, "seconds"),
+        "Upper bound of the first wait; it doubles with each attempt. A task's retry_backoff "
+        "overrides it.",
+    )
+    retry_cap: float = _setting(
+        30.0,
+        number(0.0, 86_400, "seconds"),
+        "Upper bound of every wait; a task's retry_backoff_max overrides it.",
+    )
+    retry_window: float = _setting(
+        86_400.0,
+        number(1.0, 31_536_000, "seconds"),
+        "No attempt starts later than this after the first failure; a task's dlq_retry_window "
+        "overrides it.",
+    )
+    retry_after_max: float = _setting(
+        300.0,
+        number(0.0, 86_400, "seconds"),
+        "The longest Retry-After that is obeyed; a longer one exhausts the task at once.",
+    )
+    restart_on_new_error: bool = _setting(
+        False,
+        BOOLEAN,
+        "Whether the schedule starts over when a transient failure has another type than the "
+        "previous one: attempts and waits count from 1 again. The retry window does not start "
+        "over.",
+    )
+    retry_budget: float | None = _setting(
+        None,
+        SHARE,
+        "Retries of a task that a process may make per first run, such as 0.2 for 20 %; beyond it, "
+        "a transient failure becomes a letter at once. None for no limit; a task's "
+        "dlq_retry_budget overrides it.",
+    )
+    retry_budget_floor: int = _setting(
+        3,
+        whole(0, 1_000_000),
+        "Retries of a task within ten seconds that a process may always make; a task's "
+        "dlq_retry_budget_floor overrides it.",
+    )
+    park_after: float = _setting(
+        60.0,
+        number(1.0, 86_400, "seconds"),
+        "A retry with a longer wait than this is parked in the store; Celery would keep it in the "
+        "memory of a worker. At most half of the broker's visibility timeout, and "
+        "15 minutes on RabbitMQ.",
+    )
+    brake_failures: int = _setting(
+        0,
+        whole(0, 1_000_000),
+        "Failed runs of a task within dlq_brake_window after which a worker stops running the task; "
+        "retried runs count, and a success starts the count again. 0 for never.",
+    )
+    brake_window: float = _setting(
+        60.0,
+        number(0.1, 86_400, "seconds"),
+        "Time window in which dlq_brake_failures are counted.",
+    )
+    brake_pause: float = _setting(
+        30.0,
+        number(0.1, 86_400, "seconds"),
+        "How long a braked task pauses before one message is tried; it doubles with each failed "
+        "try.",
+    )
+    brake_pause_max: float = _setting(
+        600.0, number(0.1, 86_400, "seconds"), "Upper bound of that pause."
+    )
+    brake_hold: int = _setting(
+        1_000,
+        whole(0, 10_000),
+        "Messages of braked tasks that a worker holds beyond its prefetch limit, so that other "
+        "tasks in the same queue continue.",
+    )
+    brake_hold_time: float = _setting(
+        600.0,
+        number(1.0, 86_400, "seconds"),
+        "How long a worker holds a message before it goes back to the broker; at most half of the "
+        "broker's visibility timeout.",
+    )
+    breaker_failures: int = _setting(
+        0,
+        whole(0, 1_000_000),
+        "Transient failures of a task within dlq_breaker_window, counted over all workers, after "
+        "which its messages are parked instead of run; 0 for never. A task's dlq_breaker_failures "
+        "overrides it.",
+    )
+    breaker_window: float = _setting(
+        60.0,
+        number(0.1, 86_400, "seconds"),
+        "Time window in which dlq_breaker_failures are counted; a task's dlq_breaker_window "
+        "overrides it.",
+    )
+    breaker_recovery: float = _setting(
+        30.0,
+        number(0.1, 3_600, "seconds"),
+        "How long an open circuit waits before one message is tried; it doubles with each failed "
+        "try, up to ten times this value. A task's dlq_breaker_recovery overrides it.",
+    )
+    transient: Sequence[Any] = _setting(
+        (),
+        EXCEPTIONS,
+        "Exceptions that are transient; they come before the built-in rules.",
+    )
+    terminal: Sequence[Any] = _setting(
+        (),
+        EXCEPTIONS,
+        "Exceptions that are terminal; they come before the built-in rules.",
+    )
+    rules: Sequence[Any] = _setting(
+        (), RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
+    )
+    on_dead_letter: Sequence[Any] = _setting(
+        (),
+        HOOKS,
+        "Called with every letter that is stored, whether it died for the first time or again. "
+        "Hooks are called in the process that wrote to the store, in threads of their own.",
+    )
+    on_new_group: Sequence[Any] = _setting(
+        (), HOOKS, "Called with a group when its first letter is stored."
+    )
+    on_regression: Sequence[Any] = _setting(
+        (),
+        HOOKS,
+        "Called with a group that failed again after it was resolved or ignored.",
+    )
+    on_operation_aborted: Sequence[Any] = _setting(
+        (),
+        HOOKS,
+        "Called with an operation that its guard has aborted.",
+    )
+    on_redriven: Sequence[Any] = _setting(
+        (),
+        HOOKS,
+        "Called with every letter whose message was sent back to the broker.",
+    )
+    on_resolved: Sequence[Any] = _setting(
+        (), HOOKS, "Called with every letter whose message succeeded."
+    )
+    redact: Sequence[str] = _setting(
+        (),
+        NAMES,
+        "Additional parts of names whose values are hidden wherever letters are shown.",
+    )
+    unpacked_max_size: int = _setting(
+        134_217_728,
+        whole(1_048_576, 2**50),
+        "Maximum size of a decompressed message, in bytes. A larger message does not run: it "
+        "becomes a letter at once, and is kept as it came.",
+    )
+    max_deliveries: int = _setting(
+        3,
+        whole(1, 1_000),
+        "Runs of a message that may kill its worker process, the first included; after these, the "
+        "message becomes a letter. With 1 or 2, every message that is delivered again runs alone in its "
+        "worker.",
+    )
+    release: str = _setting(
+        "",
+        MAYBE_TEXT,
+        "Release of your code, stored with each letter.",
+    )
+    events: bool = _setting(
+        True,
+        BOOLEAN,
+        "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, "
+        "which Flower's list of tasks shows.",
+    )
+    event_state: str | None = _setting(
+        "DEAD-LETTERED",
+        STATE,
+        "State that monitors show for a dead letter; REDRIVEN follows when a worker has its "
+        "message again. None leaves both to Celery, which shows FAILURE.",
+    )
+    worker_metrics: bool = _setting(
+        False,
+        BOOLEAN,
+        "Whether a worker counts letters, retries and writes on the default registry of "
+        "prometheus_client, which you serve. Needs the extra prometheus.",
+    )
+    redrive_batch_size: int = _setting(
+        2_000,
+        whole(1, 5_000),
+        "The most letters that a redrive claims and sends in one step. The first steps are "
+        "smaller, and so are all steps if they would take more than a quarter of dlq_claim_lease.",
+    )
+    claim_lease: float = _setting(
+        120.0,
+        number(1.0, 86_400, "seconds"),
+        "How long a redrive holds a letter. After that, the redrive counts as dead and the letter "
+        "is free again.",
+    )
+    outcome_timeout: float = _setting(
+        86_400.0,
+        number(1.0, 31_536_000, "seconds"),
+        "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
+        "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
+    )
+    history_retention: float | None = _setting(
+        365 * 86_400.0,
+        HISTORY,
+        "How long workers keep the audit, ended operations, changes to the messages of closed "
+        "letters, and the counts of letters over time; None for ever.",
+    )
+
+    @classmethod
+    def from_app(cls, app: Any) -> Settings:
+        """The settings of a Celery app.
+
+        :raises SettingsError: an unknown key, or a value that is not allowed.
+        """
+        return read_settings(app).valid()
+
+    @classmethod
+    def from_values(
+        cls, values: Mapping[str, Any], environ: Mapping[str, str] | None = None
+    ) -> Settings:
+        """Settings from values by name, without the ``dlq_`` prefix; each missing one has its default.
+
+        :raises SettingsError: a value that is not allowed.
+        """
+        return ReadSettings(*read_values(cls, values, environ or {})).valid()
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """The settings of an app, valid or not."""
+
+    #: With the default in place of each invalid value.
+    settings: Settings
+    #: One text for each error. It ends with the next step.
+    problems: tuple[str, ...]
+
+    def valid(self) -> Settings:
+        """The settings, if there is no error in them.
+
+        :raises SettingsError: with all errors.
+        """
+        if self.problems:
+            raise SettingsError(" ".join(self.problems))
+        return self.settings
+
+
+def read_settings(app: Any) -> ReadSettings:
+    """The settings of a Celery app, as far as they are valid. Raises nothing."""
+    names = allowed_values(Settings)
+    given = given_settings(app.conf)
+    unknown = [
+        unknown_setting(name, key, names)
+        for name, key in sorted(given.items())
+        if name not in names
+    ]
+    values = {name: app.conf.get(PREFIX + name) for name in given if name in names}
+    settings, problems = read_values(Settings, values, os.environ)
+    return ReadSettings(settings, (*unknown, *problems))
+
+
+#: Allowed values of options that only a task has.
+_TASK_OPTIONS = {"tags": NAMES}
+
+
+def check_option(task: str, option: str, value: Any) -> None:
+    """Check the value of an option of ``task``: one that overrides a setting, or one that only a task
+    has. ``option`` is its full name.
+
+    :raises SettingsError: a value that is not allowed.
+    """
+    name = option.removeprefix(PREFIX)
+    problem = problem_of(name, value, (allowed_values(Settings) | _TASK_OPTIONS)[name])
+    if problem:
+        raise SettingsError(f"Task {task}: {problem}")
+
+
+def is_configured(app: Any) -> bool:
+    """Whether a Celery app was given a dead-letter queue: by a setting, by the environment, or by a task
+    on ``DLQTask``. Any other app has none, although all settings have defaults."""
+    return (
+        "dead_letter_queue" in vars(app)
+        or bool(os.environ.get(STORE_URL_VARIABLE))
+        or bool(given_settings(app.conf))
+    )

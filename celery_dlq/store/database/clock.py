@@ -1,0 +1,79 @@
+"""The database's clock, on which several machines agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from sqlalchemy.engine import Connection
+
+from celery_dlq.store.database.supported import dialect_of
+
+#: Seconds after which the database is asked again; until then, this machine adds the time that has passed to
+#: the last answer.
+ASK_S = 10.0
+
+
+def now(connection: Connection) -> datetime:
+    """The time by the database's clock."""
+    return dialect_of(connection).now(connection)
+
+
+def machine_now() -> datetime:
+    """The time by this machine's clock."""
+    return datetime.now(timezone.utc)
+
+
+def _counted_s() -> float:
+    # This clock also runs while the machine sleeps, and does not jump when the time is set.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    moment: datetime
+    #: This machine's count of seconds at that moment.
+    counted_s: float
+
+
+class DatabaseClock:
+    """The database's clock, without a query for each reading. Any thread may read it.
+
+    :param ask: asks the database.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], datetime],
+        *,
+        machine_now: Callable[[], datetime] = machine_now,
+        counted_s: Callable[[], float] = _counted_s,
+    ) -> None:
+        self._ask, self._machine_now, self._counted_s = ask, machine_now, counted_s
+        self._answer: _Answer | None = None
+
+    def now(self) -> datetime:
+        """The time. The quicker the database answers, the more exact it is.
+
+        :raises StoreError: the database failed.
+        """
+        answer, counted_s = self._answer, self._counted_s()
+        if answer is None or counted_s - answer.counted_s >= ASK_S:
+            answer = self._answer = self._asked()
+            counted_s = self._counted_s()
+        return answer.moment + timedelta(seconds=counted_s - answer.counted_s)
+
+    def ahead(self) -> timedelta:
+        """How far the database's clock is ahead of this machine's; below zero if it is behind.
+
+        :raises StoreError: the database failed.
+        """
+        return self.now() - self._machine_now()
+
+    def _asked(self) -> _Answer:
+        before = self._counted_s()
+        moment = self._ask()
+        # The answer was true when it was given, which is about half-way.
+        return _Answer(moment, (before + self._counted_s()) / 2)

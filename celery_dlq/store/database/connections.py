@@ -1,0 +1,125 @@
+"""One process's connections to a database server. Their number is bounded, and unused ones are closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import QueuePool, exc
+from sqlalchemy.engine import Engine
+
+#: A connection is closed when it has not been used for this many seconds, or for up to twice as many. Opening
+#: one costs milliseconds; an open one takes up a process of PostgreSQL, or one of a pooler's few connections.
+IDLE_S = 2.0
+
+
+class Connections:
+    """Lends ``engine`` to a bounded number of threads at a time, and closes connections that are not used.
+
+    :param most: threads that may use it at a time; None for any number, and to leave its connections open.
+    :param patience_s: seconds that one more thread waits; None for no limit.
+    """
+
+    def __init__(
+        self, engine: Engine, most: int | None, *, patience_s: float | None, idle_s: float = IDLE_S
+    ) -> None:
+        self.engine = engine
+        self._most, self._patience_s, self._idle_s = most, patience_s, idle_s
+        self._changed = threading.Condition()
+        #: Threads that use it now, and that used it at the same time since the watcher last looked.
+        self._users = self._peak = 0
+        self._has_unused = False
+        self._watcher: _Watcher | None = None
+
+    @contextmanager
+    def used(self) -> Iterator[Engine]:
+        """The engine, for one connection.
+
+        :raises sqlalchemy.exc.TimeoutError: too many threads use it for too long.
+        """
+        if self._most is None:
+            yield self.engine
+            return
+        self._enter()
+        try:
+            yield self.engine
+        finally:
+            self._leave()
+
+    @contextmanager
+    def extended(self, more: int) -> Iterator[None]:
+        """Let this many more threads use the engine until the ``with`` block ends."""
+        self._extend(more)
+        try:
+            yield
+        finally:
+            self._extend(-more)
+
+    def close(self) -> None:
+        """Close the open connections; the next use opens new ones."""
+        with self._changed:
+            if self._watcher is not None:
+                self._watcher.ended.set()
+                self._watcher = None
+            self.engine.dispose()
+
+    def close_unused(self) -> bool:
+        """Close the connections that no thread has needed since the last look; those in use are not affected.
+        Returns whether any connection may still be open."""
+        with self._changed:
+            self._has_unused = self._open() > self._peak
+            is_idle, self._peak = self._peak == 0, self._users
+            self._close_what_is_unused()
+            if is_idle:
+                self._watcher = None
+            return not is_idle
+
+    def _enter(self) -> None:
+        with self._changed:
+            if not self._changed.wait_for(self._has_room, self._patience_s):
+                raise exc.TimeoutError("all connections are in use")
+            self._users += 1
+            self._peak = max(self._peak, self._users)
+            if self._watcher is None:
+                self._watcher = _Watcher(self, self._idle_s)
+                self._watcher.start()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._users -= 1
+            self._close_what_is_unused()
+            self._changed.notify()
+
+    def _close_what_is_unused(self) -> None:
+        # The pool closes all its connections or none. Without users, no connection is in use, and none can be
+        # taken while the lock is held.
+        if self._has_unused and not self._users:
+            self._has_unused = False
+            self.engine.dispose()
+
+    def _open(self) -> int:
+        pool = self.engine.pool
+        return self._users + (pool.checkedin() if isinstance(pool, QueuePool) else 0)
+
+    def _has_room(self) -> bool:
+        return self._most is None or self._users < self._most
+
+    def _extend(self, more: int) -> None:
+        with self._changed:
+            if self._most is not None:
+                self._most += more
+            self._changed.notify_all()
+
+
+class _Watcher(threading.Thread):
+    """Looks for unused connections for as long as any is open."""
+
+    def __init__(self, connections: Connections, idle_s: float) -> None:
+        super().__init__(name="dlq-connections", daemon=True)
+        self._connections, self._idle_s = connections, idle_s
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(self._idle_s) and self._connections.close_unused():
+            pass

@@ -1,0 +1,200 @@
+"""The differences between databases. Each database has a class of its own; this is their base.
+
+The rest of the store calls these methods. A default here is right for most databases.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, TypeVar
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Column,
+    ColumnElement,
+    DateTime,
+    Insert,
+    LargeBinary,
+    Select,
+    String,
+    Table,
+    Text,
+    Update,
+    exc,
+    func,
+)
+from sqlalchemy.engine import URL, Connection, Engine, create_engine
+from sqlalchemy.types import TypeEngine
+
+from celery_dlq.errors import RecordRefused, StoreError
+from celery_dlq.store.database import faults
+from celery_dlq.store.database.client import Client
+
+#: Execution option of a connection whose transaction will write.
+WRITES = "celery_dlq_writes"
+
+#: Execution option of a query for many or large rows. Some drivers read these faster in another format.
+MUCH = "celery_dlq_much"
+
+#: Makes the new values of an existing row from the columns of the given row.
+Change = Callable[[Any], Mapping[str, Any]]
+
+W = TypeVar("W", Insert, Update)
+
+
+class Dialect(ABC):
+    """One kind of database."""
+
+    #: SQLAlchemy's name for it.
+    name: ClassVar[str]
+    #: The schemes that its URLs may have, and the one that they get, which names the driver.
+    schemes: ClassVar[frozenset[str]]
+    scheme: ClassVar[str]
+    #: The extra of this package that installs the driver; empty if Python has it.
+    extra: ClassVar[str] = ""
+
+    #: Whether it is a file. Then there is no server that limits connections or has a clock of its own, and no
+    #: administrator who creates the schema.
+    is_file: ClassVar[bool] = False
+    #: Whether only one process can write at a time.
+    has_one_writer: ClassVar[bool] = False
+    #: Whether changes of tables are undone when their transaction fails.
+    undoes_ddl: ClassVar[bool] = True
+
+    # -- Opening ----------------------------------------------------------------------------------
+
+    def why_unfit(self, url: URL) -> str:
+        """The reason why ``url`` cannot be used, as the end of a sentence; empty if it can."""
+        return ""
+
+    def open(self, url: URL, timeout: float | None, client: Client) -> Engine:
+        """An engine for ``url``; nothing is connected yet.
+
+        :param timeout: seconds that connecting, waiting for a lock, or one statement may take; None for
+            no limit except that of connecting.
+        :param client: names its connections on a server.
+        :raises StoreError: the driver is not installed, or the file's directory does not exist.
+        """
+        options = self._options(url, timeout, client)
+        try:
+            engine = create_engine(url, hide_parameters=True, **options)
+        except ImportError as error:
+            raise StoreError(
+                f"The driver {url.get_driver_name()} of dlq_store_url cannot be imported ({error}); "
+                f"run: pip install 'celery-dlq[{self.extra}]'"
+            ) from error
+        self._listen(engine, timeout)
+        return engine
+
+    @abstractmethod
+    def _options(self, url: URL, timeout: float | None, client: Client) -> dict[str, Any]:
+        """Arguments for ``create_engine()``."""
+
+    @abstractmethod
+    def _listen(self, engine: Engine, timeout: float | None) -> None:
+        """Set up each new connection, and begin each transaction if the driver does not do it."""
+
+    # -- Errors -----------------------------------------------------------------------------------
+
+    def is_repeatable(self, error: exc.DBAPIError) -> bool:
+        """Whether the same transaction may succeed when it is begun again at once, because another
+        writer was in the way."""
+        return isinstance(error, exc.IntegrityError)
+
+    def store_error(self, error: exc.SQLAlchemyError, url: URL) -> StoreError:
+        """The error to raise instead of ``error``."""
+        if not isinstance(error, exc.DBAPIError):
+            return faults.before_the_database(error, url)
+        if isinstance(error, exc.DataError | exc.IntegrityError):
+            return RecordRefused(faults.refusal(url, faults.said(error, url)))
+        return self._error(error, url)
+
+    @abstractmethod
+    def _error(self, error: exc.DBAPIError, url: URL) -> StoreError:
+        """The error to raise instead of ``error``, which does not depend on the record."""
+
+    # -- Schema -----------------------------------------------------------------------------------
+
+    #: The type of a point in time, and whether it keeps the time zone.
+    moment: ClassVar[TypeEngine[datetime]] = DateTime()
+    keeps_zones: ClassVar[bool] = False
+    #: Text of any length that is stored (:data:`~celery_dlq.store.rows.rows.TEXT_LIMIT`).
+    long_text: ClassVar[TypeEngine[str]] = Text()
+    #: The body of a message.
+    blob: ClassVar[TypeEngine[bytes]] = LargeBinary()
+    #: A key that the database counts up by itself.
+    big_id: ClassVar[TypeEngine[int]] = BigInteger()
+    #: Options of each table, as SQLAlchemy takes them.
+    table_options: ClassVar[Mapping[str, str]] = {}
+
+    def short_text(self, width: int) -> TypeEngine[str]:
+        """The type of a text of up to ``width`` characters that is compared byte by byte."""
+        return String(width)
+
+    @abstractmethod
+    def lock_schema(self, connection: Connection) -> None:
+        """Wait until no other process changes the schema, and keep others from changing it until the
+        transaction ends; or until the connection is closed, if the database does not undo changes of
+        tables."""
+
+    def check_encoding(self, connection: Connection) -> None:  # noqa: B027 - most hold any text
+        """Check that the database can hold any text.
+
+        :raises SchemaError: it cannot.
+        """
+
+    # -- Reading ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def now(self, connection: Connection) -> datetime:
+        """The time by the database's clock."""
+
+    def one_of(self, column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
+        """Whether ``column`` has one of many ``values``."""
+        return column.in_(values)
+
+    def ascii_lower(self, column: Column[str]) -> ColumnElement[str]:
+        """``column`` in lower case. It has only ASCII characters."""
+        return func.lower(column)
+
+    def read_first(self, query: CTE) -> CTE:
+        """``query``, which is read by itself, before the statement that contains it."""
+        return query
+
+    def give_time(self, connection: Connection, size: int) -> None:  # noqa: B027 - most need none
+        """Extend the time limit of this transaction's statements by the time that this many bytes take to
+        arrive."""
+
+    # -- Writing ----------------------------------------------------------------------------------
+
+    def upsert(self, table: Table, change: Change, found: Select[Any] | None = None) -> Any:
+        """An insert that changes the rows whose key exists already.
+
+        :param found: selects the rows, in columns that are named like those of ``table``; None if the rows
+            are given when the statement is executed.
+        """
+        insert = self._insert(table)
+        if found is not None:
+            insert = insert.from_select(found.selected_columns.keys(), found)
+        return self._or_change(insert, change)
+
+    @abstractmethod
+    def _insert(self, table: Table) -> Any:
+        """SQLAlchemy's insert of this database."""
+
+    def _or_change(self, insert: Any, change: Change) -> Any:
+        keys: list[Column[Any]] = list(insert.table.primary_key.columns)
+        return insert.on_conflict_do_update(index_elements=keys, set_=change(insert.excluded))
+
+    def in_bulk(self, statement: W) -> W:
+        """``statement``, which writes many rows. If it fails, the whole transaction is undone, so the
+        database need not be able to undo this statement alone."""
+        return statement
+
+    def why_too_large(self, connection: Connection, size: int) -> str:
+        """The limit of the server that a row with a value of this many bytes exceeds, and how to raise it;
+        empty if the row fits."""
+        return ""

@@ -1,0 +1,175 @@
+"""A database as the store uses it: one engine per process, and transactions that repeat themselves."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import exc
+from sqlalchemy.engine import URL, Connection, Engine, Transaction
+
+from celery_dlq.store.database.client import Client
+from celery_dlq.store.database.connections import Connections
+from celery_dlq.store.database.dialect import WRITES, Dialect
+from celery_dlq.store.database.supported import dialect_for, parse_url
+
+#: How often a transaction is begun before it is given up.
+MAX_TRIES = 6
+
+#: The first pause before a repetition takes at most this many seconds; the bound doubles.
+FIRST_PAUSE = 0.005
+
+#: Set in the ``info`` of a connection that has begun a transaction before.
+_USED = "celery_dlq_used"
+
+T = TypeVar("T")
+
+# The generator that ``random`` itself uses belongs to the application, which may have seeded it.
+_random = random.SystemRandom()
+
+
+class Database:
+    """One database and its transactions. Any thread may use it, and so may both processes after a fork.
+
+    :param url: a URL that :func:`~celery_dlq.store.database.supported.parse_url` accepts.
+    :param timeout: seconds that connecting, waiting for a lock, or one statement may take; None for no limit
+        except that of connecting.
+    :param client: the owner of the connections.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float | None = 5.0,
+        client: Client | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url: URL = parse_url(url)
+        self.dialect: Dialect = dialect_for(self.url)
+        self.timeout = timeout
+        self.client = client or Client()
+        self._sleep = sleep
+        self._connections: dict[int, Connections] = {}
+        # By process, too, because a fork may happen while another thread of the parent writes.
+        self._writing: dict[int, threading.Lock] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """This process's engine.
+
+        :raises StoreError: the driver is not installed, or an SQLite file has no directory.
+        """
+        return self._here().engine
+
+    @contextmanager
+    def extended(self, more: int) -> Iterator[None]:
+        """Let this many connections be open until the ``with`` block ends, in addition to the client's own.
+
+        :raises StoreError: the driver is not installed, or an SQLite file has no directory.
+        """
+        with self._here().extended(more):
+            yield
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """The result of ``work``, done in one transaction.
+
+        :raises StoreError: the database failed.
+        """
+        with self._translated(), self._begun(writes=False) as connection:
+            return work(connection)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """The result of ``work``, done in one transaction that is begun again, a bounded number of
+        times, when another writer was in the way.
+
+        :raises StoreError: the database failed, and nothing was written.
+        """
+        with self._translated():
+            for tries in range(1, MAX_TRIES):
+                try:
+                    return self._write_once(work)
+                except exc.DBAPIError as error:
+                    if not self.dialect.is_repeatable(error):
+                        raise
+                self._sleep(_pause(tries))
+            return self._write_once(work)
+
+    def close(self) -> None:
+        """Close this process's connections; the next use opens new ones."""
+        connections = self._connections.pop(os.getpid(), None)
+        if connections is not None:
+            connections.close()
+
+    def _write_once(self, work: Callable[[Connection], T]) -> T:
+        with self._turn(), self._begun(writes=True) as connection:
+            return work(connection)
+
+    @contextmanager
+    def _begun(self, *, writes: bool) -> Iterator[Connection]:
+        with self._here().used() as engine:
+            connection, transaction = _begin(engine, writes=writes)
+            with connection, transaction:
+                yield connection
+
+    def _here(self) -> Connections:
+        """This process's connections."""
+        connections = self._connections.get(os.getpid())
+        if connections is None:
+            # A parent's connections are kept, unused: if they were collected as garbage here, they would be
+            # closed for both processes.
+            connections = self._connections.setdefault(os.getpid(), self._open())
+        return connections
+
+    def _open(self) -> Connections:
+        engine = self.dialect.open(self.url, self.timeout, self.client)
+        most = None if self.dialect.is_file else self.client.most
+        return Connections(engine, most, patience_s=self.timeout)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Threads of this process write one after the other to a file that has one writer. With SQLite
+        itself, a second writer tries again after pauses that get longer, and misses its turn."""
+        if not self.dialect.has_one_writer:
+            yield
+            return
+        lock = self._writing.setdefault(os.getpid(), threading.Lock())
+        has_turn = lock.acquire(timeout=-1 if self.timeout is None else self.timeout)
+        try:
+            yield  # even without the lock; SQLite will report why
+        finally:
+            if has_turn:
+                lock.release()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except exc.SQLAlchemyError as error:
+            raise self.dialect.store_error(error, self.url) from error
+
+
+def _begin(engine: Engine, *, writes: bool) -> tuple[Connection, Transaction]:
+    """A connection, and a transaction on it. The server may have closed a connection that was kept. The
+    beginning of the transaction shows that, and then a new connection is opened."""
+    connection = engine.connect().execution_options(**{WRITES: writes})
+    is_kept = connection.info.get(_USED, False)
+    try:
+        transaction = connection.begin()
+    except exc.DBAPIError as error:
+        connection.close()
+        if is_kept and error.connection_invalidated:
+            return _begin(engine, writes=writes)
+        raise
+    connection.info[_USED] = True
+    return connection, transaction
+
+
+def _pause(tries: int) -> float:
+    bound = FIRST_PAUSE * float(2 ** (tries - 1))
+    return _random.uniform(0, bound)

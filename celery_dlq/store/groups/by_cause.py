@@ -1,0 +1,186 @@
+"""Groups of letters by cause: listed, read, and triaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.errors import FilterError, UnknownGroup
+from celery_dlq.model.group import (
+    ANY_GROUP,
+    NEW_FOR,
+    Group,
+    GroupAct,
+    GroupFilter,
+    GroupStatus,
+    Mark,
+    hour_of,
+)
+from celery_dlq.redact import safe_text
+from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.groups.triage import (
+    act_detail,
+    decided,
+    group_from,
+    is_group,
+    locked,
+)
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.group_mark import GroupMark
+from celery_dlq.store.rows.query import (
+    GROUP_FIELDS,
+    Conditions,
+    begins_with,
+    group_conditions,
+    one_of,
+)
+from celery_dlq.store.rows.rows import fit
+
+group, trend = tables.group, tables.trend
+
+
+class Groups(StoreRole):
+    """Groups of letters by the cause of their failure, and what people decide about them."""
+
+    @reads
+    def find(
+        self,
+        connection: Connection,
+        wanted: Filter,
+        *,
+        now: datetime,
+        limit: int = 50,
+        after: str | None = None,
+        which: GroupFilter = ANY_GROUP,
+    ) -> list[Group]:
+        """Groups with open letters, most open letters first. A group whose ignoring has ended by ``now`` is
+        open.
+
+        :param wanted: may narrow by task, exception, group, since and until (of the last failure in the
+            group).
+        :param after: the cursor of the :class:`~celery_dlq.store.rows.group_mark.GroupMark` of the last
+            group of the previous page.
+        :raises FilterError: ``wanted`` narrows by another field, or ``after`` is not a cursor.
+        """
+        _refuse_others(wanted)
+        found = [*group_conditions(connection, group, wanted), *_triage_conditions(which, now)]
+        if wanted.since:
+            found.append(group.c.last_seen_at >= wanted.since)
+        if wanted.until:
+            found.append(group.c.last_seen_at < wanted.until)
+        if after is not None:
+            found.append(_behind(GroupMark.read(after)))
+        largest = (
+            group.c.open_count.desc(), group.c.last_seen_at.desc(), *group.primary_key.columns
+        )  # fmt: skip
+        chosen = select(group).where(*found).order_by(*largest).limit(limit)
+        return [group_from(row, now) for row in connection.execute(chosen).mappings()]
+
+    @reads
+    def get(self, connection: Connection, fingerprint: str, *, now: datetime) -> Group | None:
+        """The group with this fingerprint, or None. If custom fingerprints collide, the largest group."""
+        stored = select(group).where(group.c.fingerprint == safe_text(fingerprint))
+        largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns).limit(1)
+        row = connection.execute(largest).mappings().one_or_none()
+        return None if row is None else group_from(row, now)
+
+    @reads
+    def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
+        """Up to ``limit`` fingerprints that begin with ``prefix``, in their order."""
+        matching = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
+        ordered = matching.distinct().order_by(group.c.fingerprint).limit(limit)
+        return list(connection.execute(ordered).scalars())
+
+    @reads
+    def trends(
+        self,
+        connection: Connection,
+        fingerprints: Sequence[str],
+        *,
+        now: datetime,
+        hours: int = 24,
+    ) -> Mapping[str, tuple[int, ...]]:
+        """Arrivals in each group by the hour, the oldest first; the last is the hour of ``now``."""
+        first = hour_of(now) - timedelta(hours=hours - 1)
+        counts = {fingerprint: [0] * hours for fingerprint in fingerprints}
+        counted = select(trend.c.fingerprint, trend.c.hour, trend.c.count).where(
+            one_of(connection, trend.c.fingerprint, sorted(counts)), trend.c.hour >= first
+        )
+        for fingerprint, hour, number in connection.execute(counted) if counts else ():
+            # Failures of a worker whose clock is ahead count for the current hour.
+            counts[fingerprint][min(hours - 1, (hour - first) // timedelta(hours=1))] += int(number)
+        return {fingerprint: tuple(found) for fingerprint, found in counts.items()}
+
+    @writes
+    def triage(
+        self, connection: Connection, fingerprint: str, act: GroupAct, *, who: str, now: datetime
+    ) -> Group:
+        """Do ``act`` with a group; audited.
+
+        :raises UnknownGroup: no group has this fingerprint.
+        """
+        rows = locked(connection, fingerprint)
+        if not rows:
+            raise UnknownGroup
+        for row in rows:
+            values = fit(group, decided(connection, row, act, who, now))
+            connection.execute(update(group).where(is_group(row)).values(values))
+        audit.write_audit(
+            connection, who=who, act=act.name, count=sum(row["open_count"] for row in rows),
+            detail={"group": fingerprint, **act_detail(act)}, at=now,
+        )  # fmt: skip
+        return group_from(locked(connection, fingerprint)[0])
+
+
+def _behind(mark: GroupMark) -> ColumnElement[bool]:
+    """The groups after ``mark`` in the order of the list."""
+    fewer, earlier = group.c.open_count < mark.open_count, group.c.last_seen_at < mark.last_seen_at
+    behind = group.c.exception_type > mark.exception_type
+    behind = or_(group.c.task > mark.task, and_(group.c.task == mark.task, behind))
+    named = group.c.fingerprint == mark.fingerprint
+    behind = or_(group.c.fingerprint > mark.fingerprint, and_(named, behind))
+    behind = or_(earlier, and_(group.c.last_seen_at == mark.last_seen_at, behind))
+    return or_(fewer, and_(group.c.open_count == mark.open_count, behind))
+
+
+def _triage_conditions(which: GroupFilter, now: datetime) -> Conditions:
+    shown = group.c.open_count > 0
+    if which.emptied:
+        shown = or_(shown, group.c.status != GroupStatus.OPEN.value)
+    found: Conditions = [shown]
+    if which.statuses:
+        found.append(or_(*(_has_status(status, now) for status in sorted(which.statuses))))
+    if which.marks:
+        found.append(_has_status(GroupStatus.OPEN, now))
+        found.append(or_(*(_bears(mark, now) for mark in sorted(which.marks))))
+    if which.owner:
+        found.append(group.c.owner == safe_text(which.owner))
+    return found
+
+
+def _has_status(status: GroupStatus, now: datetime) -> ColumnElement[bool]:
+    kept = group.c.status == status.value
+    over = and_(group.c.status == GroupStatus.IGNORED.value, group.c.ignored_until <= now)
+    if status is GroupStatus.OPEN:
+        return or_(kept, over)
+    return and_(kept, or_(group.c.ignored_until.is_(None), group.c.ignored_until > now))
+
+
+def _bears(mark: Mark, now: datetime) -> ColumnElement[bool]:
+    if mark is Mark.REGRESSED:
+        return group.c.regressed_at.is_not(None)
+    return and_(group.c.regressed_at.is_(None), group.c.first_seen_at > now - NEW_FOR)
+
+
+def _refuse_others(wanted: Filter) -> None:
+    others = sorted(wanted.given - GROUP_FIELDS - {"since", "until"})
+    if others:
+        raise FilterError(
+            f"Groups are not kept by {' or '.join(others)}; narrow them by task, exception, group, "
+            "since or until, or use: celery -A <app> dlq list"
+        )

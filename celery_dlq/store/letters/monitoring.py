@@ -1,0 +1,203 @@
+"""The store in numbers, for people and for monitoring. No query here scans all letters."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from sqlalchemy import Column, case, func, select
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.circuit import CircuitState
+from celery_dlq.model.group import hour_of
+from celery_dlq.model.operation import OperationState
+from celery_dlq.model.states import OPEN_STATES, Reason, State
+from celery_dlq.store.base import Cell, Measures, Stats
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, reads
+from celery_dlq.store.letters import parked
+from celery_dlq.store.rows.query import count_rows, in_states, is_parked, sum_of
+from celery_dlq.store.rows.rows import Row
+
+letter, group, arrival, trend = tables.letter, tables.group, tables.arrival, tables.trend
+count, operation = tables.count, tables.operation
+
+#: Seconds after which a parked retry that is not released counts as overdue. A worker looks for due ones
+#: every few seconds.
+OVERDUE_S = 300.0
+
+#: Upper bounds, in seconds, of the ages that open letters are counted by.
+AGE_BOUNDS: tuple[float, ...] = (60.0, 3_600.0, 86_400.0, 604_800.0, math.inf)
+
+HOURS = 24
+
+#: The columns of a group. Each letter is counted in one of them.
+COUNTS = ("open_count", "resolved_count", "discarded_count")
+
+
+class Monitoring(StoreRole):
+    """The store in numbers, from the rollups and from few other rows."""
+
+    @reads
+    def stats(self, connection: Connection, now: datetime) -> Stats:
+        """Depth, arrivals, ages."""
+        by_state = _count_states(connection)
+        return Stats(
+            depth=sum(by_state[state] for state in OPEN_STATES),
+            by_state=by_state,
+            by_task=_open_by(connection, group.c.task),
+            by_exception=_open_by(connection, group.c.exception_type),
+            by_reason=_by_reason(connection),
+            arrivals=_arrivals(connection, now),
+            oldest_open_at=_oldest_open(connection),
+            ages=_ages(connection, now),
+        )
+
+    @reads
+    def measures(self, connection: Connection) -> Measures:
+        """The numbers that the metrics of a store show."""
+        states = _count_states(connection)
+        return Measures(
+            cells=_cells(connection),
+            open={state: states[state] for state in State if state in OPEN_STATES},
+            oldest_open_at=_oldest_open(connection),
+            parked=states[State.PARKED],
+            overdue=parked.count_overdue(connection, OVERDUE_S),
+            operations=_operations(connection),
+            aborted_at=_aborted_at(connection),
+            deaths=count_rows(connection, tables.delivery, tables.delivery.c.death != ""),
+            circuits=_circuits(connection),
+        )
+
+
+def _count_states(connection: Connection) -> dict[State, int]:
+    """How many letters are in each state."""
+    sums = [func.coalesce(func.sum(group.c[name]), 0) for name in COUNTS]
+    opened, resolved, discarded = (
+        int(number) for number in connection.execute(select(*sums)).one()
+    )
+    # Few letters are on their way at a time, so these are counted. The many dead ones are the rest.
+    moving = count_rows(connection, letter, in_states([State.CLAIMED, State.REDRIVEN]))
+    claimed = min(moving, _held(connection))
+    return {
+        State.DEAD: opened - moving,
+        State.CLAIMED: claimed,
+        State.REDRIVEN: moving - claimed,
+        State.RESOLVED: resolved,
+        State.DISCARDED: discarded,
+        State.PARKED: count_rows(connection, tables.parked, is_parked()),
+    }
+
+
+def _held(connection: Connection) -> int:
+    """Letters in claims. It includes a few whose outcome came before their claim ended: to find these, all
+    redriven letters would have to be read."""
+    return sum_of(connection, tables.claim.c.letters)
+
+
+def _open_by(connection: Connection, column: Column[str]) -> dict[str, int]:
+    total = func.sum(group.c.open_count)
+    counted = select(column, total).where(group.c.open_count > 0).group_by(column)
+    rows = connection.execute(counted.order_by(total.desc(), column))
+    return {name: int(number) for name, number in rows}
+
+
+def _by_reason(connection: Connection) -> dict[Reason, int]:
+    total = func.sum(tables.count.c.open_count)
+    counted = select(tables.count.c.reason, total).group_by(tables.count.c.reason)
+    rows = connection.execute(counted.having(total > 0).order_by(total.desc()))
+    return {Reason(name): int(number) for name, number in rows}
+
+
+def _oldest_open(connection: Connection) -> datetime | None:
+    """The time of the oldest failure among the open letters."""
+    # A query for each stored state, because the index is in the order of time only within one state.
+    firsts = [
+        select(func.min(letter.c.last_failed_at)).where(letter.c.state == state.value)
+        for state in (State.DEAD, State.REDRIVEN)
+    ]
+    moments = [connection.execute(first).scalar_one() for first in firsts]
+    return min((at for at in moments if at is not None), default=None)
+
+
+def _ages(connection: Connection, now: datetime) -> dict[float, int]:
+    """Open letters by age. A rollup has the whole hours; letters are counted only in the hours that a
+    bound falls into."""
+    edges = [now - timedelta(seconds=bound) for bound in AGE_BOUNDS[:-1]]
+    opened = trend.c.open_count
+    before = [case((trend.c.hour < hour_of(edge), opened), else_=0) for edge in edges]
+    sums = [func.coalesce(func.sum(part), 0) for part in (opened, *before)]
+    total, *whole = (int(number) for number in connection.execute(select(*sums)).one())
+    older = [
+        hours + _failed_between(connection, hour_of(edge), edge)
+        for hours, edge in zip(whole, edges, strict=True)
+    ]
+    counts = [more - fewer for more, fewer in pairwise([total, *older, 0])]
+    return dict(zip(AGE_BOUNDS, counts, strict=True))
+
+
+def _failed_between(connection: Connection, first: datetime, last: datetime) -> int:
+    at = letter.c.last_failed_at
+    return count_rows(connection, letter, in_states(OPEN_STATES), at >= first, at <= last)
+
+
+def _arrivals(connection: Connection, now: datetime) -> tuple[int, ...]:
+    """Arrivals by hour, counted back from ``now``, oldest hour first."""
+    hours = [0] * HOURS
+    per_minute = (
+        select(arrival.c.minute, func.sum(arrival.c.count))
+        .where(arrival.c.minute > now - timedelta(hours=HOURS))
+        .group_by(arrival.c.minute)
+    )
+    for minute, number in connection.execute(per_minute):
+        # Failures of a worker whose clock is ahead count for the current hour.
+        ago = max(0, (now - minute) // timedelta(hours=1))
+        hours[HOURS - 1 - ago] += int(number)
+    return tuple(hours)
+
+
+def _cells(connection: Connection) -> tuple[Cell, ...]:
+    names = count.c.task, count.c.queue, count.c.exception_type, count.c.reason
+    added = select(
+        *names,
+        func.sum(count.c.open_count).label("open"),
+        func.sum(count.c.arrived_count).label("arrived"),
+        func.sum(count.c.succeeded_count).label("succeeded"),
+        func.sum(count.c.failed_count).label("failed"),
+        func.min(count.c.first_seen_at).label("first_seen_at"),
+    ).group_by(*names)
+    return tuple(_cell(row) for row in connection.execute(added).mappings())
+
+
+def _cell(row: Row) -> Cell:
+    # Sums are decimals on some databases.
+    numbers = {name: int(row[name]) for name in ("open", "arrived", "succeeded", "failed")}
+    return Cell(**{**row, **numbers, "reason": Reason(row["reason"])})
+
+
+def _operations(connection: Connection) -> dict[OperationState, int]:
+    counted = select(operation.c.state, func.count()).group_by(operation.c.state)
+    found = {state: int(number) for state, number in connection.execute(counted)}
+    return {state: found.get(state.value, 0) for state in OperationState}
+
+
+def _aborted_at(connection: Connection) -> datetime | None:
+    last = select(func.max(operation.c.ended_at)).where(
+        operation.c.state == OperationState.ABORTED.value
+    )
+    moment: datetime | None = connection.execute(last).scalar_one()
+    return moment
+
+
+def _circuits(connection: Connection) -> dict[tuple[str, CircuitState], int]:
+    breaker = tables.breaker
+    counted = (
+        select(breaker.c.task, breaker.c.state, func.count())
+        .where(breaker.c.state != CircuitState.CLOSED.value)
+        .group_by(breaker.c.task, breaker.c.state)
+    )
+    return {
+        (task, CircuitState(state)): int(number)
+        for task, state, number in connection.execute(counted)
+    }

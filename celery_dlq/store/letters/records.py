@@ -1,0 +1,292 @@
+"""The letters themselves: saved, resolved, read, found and reclassified."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import bindparam, func, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Filter, NewVerdict, Page, Saved
+from celery_dlq.store.coordination.deliveries import forget_messages
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
+from celery_dlq.store.letters.pages import Mark, end_of_step, newest, page_of
+from celery_dlq.store.letters.parked import waiting_retry
+from celery_dlq.store.letters.save import IS_LETTER, Stored, lock_stored, save_batch
+from celery_dlq.store.listener import StoreListener
+from celery_dlq.store.redrive import endings
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.bodies import (
+    SIZE,
+    body_of,
+    give_time_for_bodies,
+    read_bodies,
+    with_body,
+    within,
+)
+from celery_dlq.store.rows.merge import resolves
+from celery_dlq.store.rows.query import (
+    IS_CLAIMED,
+    OF_LETTER,
+    WHOLE,
+    begins_with,
+    is_parked,
+    one_of,
+    places,
+)
+from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id
+from celery_dlq.store.rows.tally import Tally
+
+letter, content, attempt, parked = tables.letter, tables.content, tables.attempt, tables.parked
+
+#: Letters that are reclassified in one transaction.
+CHUNK = 500
+
+# A letter with its message, without its attempts and traceback.
+_READ = select(
+    letter,
+    *(content.c[name] for name in ("headers", "properties", "args", "kwargs")),
+    SIZE,
+    IS_CLAIMED,
+).join(content, OF_LETTER)
+
+
+class Letters(StoreRole):
+    """The letters, and the parked retries that are shown with them.
+
+    :param listener: is called with the letters that were saved or resolved.
+    """
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        listener: StoreListener,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(transactions)
+        self._listener, self._monotonic = listener, monotonic
+
+    def save(self, letters: Sequence[DeadLetter]) -> Saved:
+        """Record failures, and forget the deliveries of their messages. Many writers may record the same
+        failures again, in any order, without further effect."""
+        if not letters:
+            return Saved(arrived=0, known=0)
+        saved = self._transactions.write(partial(save_batch, letters=letters))
+        self._listener.saved(saved)
+        return saved
+
+    def record_outcomes(self, outcomes: Sequence[Outcome]) -> int:
+        """Resolve the letters whose messages succeeded, and forget the messages' deliveries; returns how many
+        were open."""
+        if not outcomes:
+            return 0
+        resolved = self._resolve(outcomes)
+        self._listener.resolved(resolved)
+        return len(resolved)
+
+    @reads
+    def get(self, connection: Connection, task_id: str) -> DeadLetter | None:
+        """The letter with its attempts, or None. If a retry of it is parked, ``due_at`` is set. If it has not
+        died yet, the parked retry is the letter."""
+        key = stored_id(task_id)
+        row = connection.execute(WHOLE.where(letter.c.task_id == key)).mappings().one_or_none()
+        waiting = waiting_retry(connection, key)
+        if row is None:
+            return waiting
+        runs = (
+            select(attempt)
+            .where(attempt.c.task_id == key)
+            .order_by(attempt.c.redrive, attempt.c.failed_at, attempt.c.number)
+        )
+        found = letter_from(with_body(connection, row), connection.execute(runs).mappings())
+        return found.with_(due_at=waiting.due_at) if waiting else found
+
+    @reads
+    def read(self, connection: Connection, task_ids: Sequence[str]) -> tuple[list[DeadLetter], int]:
+        """The letters of the first of ``task_ids``, and how many ids those are: at least one, and no more
+        than have :data:`~celery_dlq.store.rows.bodies.TOGETHER` bytes of bodies. The letters are in the order
+        of the ids, with their messages, without attempts and tracebacks. Letters that are gone are left
+        out."""
+        keys = [stored_id(task_id) for task_id in task_ids]
+        give_time_for_bodies(connection, len(keys))
+        these = _READ.add_columns(body_of(len(keys)))
+        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
+        by_key = {row.task_id: row for row in rows}
+        found = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+        taken = found[: within(row.size for row in found)]
+        large = ((row.id, row.size) for row in taken if row.body is None)
+        bodies = read_bodies(connection, large)
+        letters = [
+            letter_from({**row._mapping, "body": bodies.get(row.id, row.body)}) for row in taken
+        ]
+        ids_read = len(keys) if len(taken) == len(found) else keys.index(found[len(taken)].task_id)
+        return letters, ids_read
+
+    @reads
+    def read_tracebacks(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
+        """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
+        out."""
+        keys = {stored_id(task_id): task_id for task_id in task_ids}
+        these = select(letter.c.task_id, content.c.traceback).join(content, OF_LETTER)
+        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
+        return {keys[row.task_id]: row.traceback for row in rows}
+
+    @reads
+    def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
+        """Up to ``limit`` task ids that begin with ``prefix``, in order."""
+        ids = set[str]()
+        for table, found in ((letter, []), (parked, [is_parked()])):
+            matching = select(table.c.task_id).where(begins_with(table.c.task_id, prefix), *found)
+            in_order = matching.order_by(table.c.task_id).limit(limit)
+            ids |= set(connection.execute(in_order).scalars())
+        return sorted(ids)[:limit]
+
+    @reads
+    def find(
+        self,
+        connection: Connection,
+        wanted: Filter,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        patience_s: float | None = None,
+    ) -> Page:
+        """A page of letters, newest failure first, without their attempts, tracebacks, bodies, headers and
+        properties. No index covers the texts and the worker, so a filter on them reads letter by letter.
+
+        :param after: the cursor from the previous page.
+        :param patience_s: after about this many seconds such a search stops, and the page says how far it
+            came; None for no limit.
+        :raises FilterError: ``after`` is not a cursor.
+        """
+        start = None if after is None else Mark.read(after)
+        if wanted == wanted.indexed:
+            marks = newest(connection, wanted, start, limit=limit + 1)
+            return page_of(connection, marks, limit)
+        until = math.inf if patience_s is None else self._monotonic() + patience_s
+        return self._search(connection, wanted, limit, start, until)
+
+    @reads
+    def oldest(self, connection: Connection, wanted: Filter) -> datetime | None:
+        """The last failure of the letter that has waited longest; None if ``wanted`` matches no letter."""
+        moments = []
+        for state in sorted(wanted.wanted_states):
+            # One state at a time: the index is in the order of time only within a state.
+            for table, found in places(connection, wanted.only(state)):
+                first = select(func.min(table.c.last_failed_at)).where(*found)
+                moments.append(connection.execute(first).scalar_one())
+        return min((at for at in moments if at is not None), default=None)
+
+    def reclassify(
+        self, changes: Sequence[NewVerdict], *, wanted: Filter, who: str, now: datetime
+    ) -> int:
+        """Store new verdicts of letters, and audit the act with ``wanted``, which selected them. No letter
+        changes its state or group, so no count changes. Returns how many letters were changed: those that
+        have failed again since are not."""
+        changed, audit_id = 0, None
+        for first in range(0, len(changes), CHUNK):
+            chunk = changes[first : first + CHUNK]
+            more, audit_id = self._reclassify(chunk, wanted, who, now, audit_id)
+            changed += more
+        return changed
+
+    @writes
+    def _resolve(self, connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
+        stored = lock_stored(connection, (stored_id(item.task_id) for item in outcomes))
+        tally = Tally()
+        resolved: dict[str, dict[str, Any]] = {}
+        # A batch may hold two successes of one letter: the later redrive is recorded.
+        for outcome in sorted(outcomes, key=lambda item: (-item.redrive, item.succeeded_at)):
+            key = stored_id(outcome.task_id)
+            found = stored.get(key)
+            if found is None or key in resolved or not resolves(found.facts, outcome):
+                continue
+            resolved[key] = _resolution(found, outcome)
+            tally.succeed(found.member, redriven=outcome.redrive > 0)
+        if resolved:
+            connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
+            tally.write(connection)
+        endings.record_successes(connection, outcomes)
+        forget_messages(connection, (stored_id(item.task_id) for item in outcomes))
+        return sorted(resolved)
+
+    def _search(
+        self, connection: Connection, wanted: Filter, limit: int, start: Mark | None, until: float
+    ) -> Page:
+        found: list[Mark] = []
+        while True:
+            end = end_of_step(connection, wanted, start)
+            left = limit + 1 - len(found)
+            found += newest(connection, wanted, start, down_to=end, limit=left)
+            if end is None or len(found) > limit:
+                return page_of(connection, found, limit)
+            if self._monotonic() >= until:
+                page = page_of(connection, found, limit)
+                return replace(page, next=end.cursor, searched_to=end.moment)
+            start = end
+
+    @writes
+    def _reclassify(
+        self,
+        connection: Connection,
+        chunk: Sequence[NewVerdict],
+        wanted: Filter,
+        who: str,
+        now: datetime,
+        audit_id: int | None,
+    ) -> tuple[int, int]:
+        """Change one chunk; returns how many letters were changed, and the id of the act's audit row."""
+        # In the order of the ids, so that two of these wait for each other and do not deadlock.
+        in_order = sorted(chunk, key=lambda change: stored_id(change.task_id))
+        done = sum(_set_verdict(connection, change) for change in in_order)
+        audit_id = audit.write_audit(
+            connection, who=who, act="reclassify", count=done,
+            detail=audit.by_filter(wanted), at=now, row=audit_id,
+        )  # fmt: skip
+        return done, audit_id
+
+
+_RESOLVE = (
+    update(letter)
+    .where(IS_LETTER)
+    .values(
+        state=State.RESOLVED.value,
+        redrive_count=bindparam("new_count"),
+        claim_token=None,
+        lease_expires_at=None,
+        closed_at=bindparam("at"),
+        closed_by=bindparam("by"),
+        closed_reason=bindparam("why"),
+    )
+)
+
+
+def _resolution(found: Stored, outcome: Outcome) -> dict[str, Any]:
+    redrive = outcome.redrive
+    why = f"redrive {redrive} succeeded" if redrive else "another copy of the message succeeded"
+    return {
+        "of_task_id": found.task_id,
+        "new_count": max(found.facts.redrive_count, redrive),
+        "at": outcome.succeeded_at,
+        "by": fit_text(letter.c.closed_by, f"worker {outcome.worker}"),
+        "why": why,
+    }
+
+
+def _set_verdict(connection: Connection, change: NewVerdict) -> int:
+    explanation = change.explanation
+    values = fit(letter, {**vars(explanation), "verdict": explanation.verdict.value})
+    changed = update(letter).where(
+        letter.c.task_id == stored_id(change.task_id), letter.c.last_failed_at == change.failed_at
+    )
+    return connection.execute(changed.values(values)).rowcount

@@ -1,0 +1,247 @@
+"""Saves a batch of failures: reads the stored letters, decides letter by letter, and writes the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import OPEN_STATES, State
+from celery_dlq.store.base import Saved
+from celery_dlq.store.coordination.deliveries import forget_messages
+from celery_dlq.store.database import tables
+from celery_dlq.store.groups import triage
+from celery_dlq.store.redrive import endings
+from celery_dlq.store.rows.bodies import check_sizes
+from celery_dlq.store.rows.id_conflicts import named_apart
+from celery_dlq.store.rows.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
+from celery_dlq.store.rows.query import one_of
+from celery_dlq.store.rows.rows import (
+    FAILURE_COLUMNS,
+    Row,
+    attempt_row,
+    letter_row,
+    part_of,
+    storable,
+)
+from celery_dlq.store.rows.tally import Member, Tally
+
+letter, content, attempt = tables.letter, tables.content, tables.attempt
+
+#: The columns that every newer failure writes, in addition to the failure's own.
+_STATE_COLUMNS = (
+    "state", "redrive_count", "last_redrive", "claim_token", "lease_expires_at",
+    "closed_at", "closed_by", "closed_reason",
+)  # fmt: skip
+
+_FACT_COLUMNS = (
+    letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
+    letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
+    letter.c.exception_type, letter.c.queue, letter.c.reason,
+)  # fmt: skip
+
+
+#: The letter to change, by its task id. Its ``id`` is also a part of other indexes, and before its first
+#: ANALYZE, PostgreSQL would read one of those from end to end.
+IS_LETTER = letter.c.task_id == bindparam("of_task_id")
+_IS_ITS_CONTENT = content.c.id == bindparam("of_id")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A letter as it is in the table."""
+
+    id: int
+    task_id: str
+    facts: Facts
+    member: Member
+
+
+@dataclass
+class _Draft:
+    """One letter while its failures in the batch are merged, one after another."""
+
+    stored: Stored | None
+    facts: Facts | None
+    member: Member | None
+    #: Columns to write; a whole row if the letter is not stored yet.
+    row: dict[str, Any] = field(default_factory=dict)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
+    """Save ``letters`` in the transaction of ``connection``.
+
+    Every step follows the order of the task ids, so that writers whose batches overlap wait for each
+    other instead of deadlocking.
+    """
+    check_sizes(connection, letters)
+    given = sorted(map(storable, letters), key=_in_order)
+    batch, stored = _lock_batch(connection, given)
+    tally = Tally()
+    drafts, arrived = [], list[DeadLetter]()
+    for task_id, failures in groupby(batch, key=attrgetter("task_id")):
+        draft = _draft(stored.get(task_id))
+        arrived += [failure for failure in failures if _merge_into(draft, failure, tally)]
+        drafts.append(draft)
+    _write(connection, drafts)
+    tally.write(connection)
+    endings.record_failures(connection, given)
+    forget_messages(connection, (item.task_id for item in given))
+    new, regressed = triage.review(connection, tally.arrivals)
+    return Saved(
+        arrived=len(arrived),
+        known=len(letters) - len(arrived),
+        letters=tuple(arrived),
+        new_groups=new,
+        regressed_groups=regressed,
+    )
+
+
+def _in_order(item: DeadLetter) -> tuple[str, int, datetime]:
+    return item.task_id, redrive_of(item), item.last_failed_at
+
+
+def _lock_batch(
+    connection: Connection, batch: Sequence[DeadLetter]
+) -> tuple[Sequence[DeadLetter], dict[str, Stored]]:
+    """``batch``, each letter with the id under which it is kept; and the letters stored under these ids."""
+    stored = lock_stored(connection, [item.task_id for item in batch], with_attempts=True)
+    owners = {
+        key: found.member.task for key, found in stored.items() if found.facts.state in OPEN_STATES
+    }
+    apart = named_apart(batch, owners)
+    others = {item.task_id for item in apart} - {item.task_id for item in batch}
+    if not others:
+        return batch, stored
+    stored |= lock_stored(connection, others, with_attempts=True)
+    return sorted(apart, key=_in_order), stored
+
+
+def lock_stored(
+    connection: Connection, task_ids: Iterable[str], *, with_attempts: bool = False
+) -> dict[str, Stored]:
+    """The letters that are stored under ``task_ids``, locked until the transaction ends."""
+    wanted = (
+        select(*_FACT_COLUMNS)
+        .where(one_of(connection, letter.c.task_id, sorted(set(task_ids))))
+        .order_by(letter.c.task_id)
+        .with_for_update()
+    )
+    rows = connection.execute(wanted).mappings().all()
+    known = _attempts_of(connection, [row["task_id"] for row in rows]) if with_attempts else {}
+    return {
+        row["task_id"]: Stored(
+            row["id"], row["task_id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
+        )
+        for row in rows
+    }
+
+
+def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[AttemptKey]]:
+    if not task_ids:
+        return {}
+    keys = select(attempt.c.task_id, attempt.c.redrive, attempt.c.number, attempt.c.failed_at)
+    known: dict[str, set[AttemptKey]] = {}
+    for task_id, *key in connection.execute(
+        keys.where(one_of(connection, attempt.c.task_id, task_ids))
+    ):
+        known.setdefault(task_id, set()).add((key[0], key[1], key[2]))
+    return known
+
+
+def _facts(row: Row, attempts: Iterable[AttemptKey]) -> Facts:
+    return Facts(
+        state=State(row["state"]),
+        redrive_count=row["redrive_count"],
+        last_redrive=row["last_redrive"],
+        last_failed_at=row["last_failed_at"],
+        closed_at=row["closed_at"],
+        attempts=frozenset(attempts),
+    )
+
+
+def _draft(stored: Stored | None) -> _Draft:
+    if stored is None:
+        return _Draft(None, None, None)
+    return _Draft(stored, stored.facts, stored.member)
+
+
+def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:
+    """Merge one failure; returns whether it counts as an arrival."""
+    change = merge(draft.facts, failure)
+    draft.facts = change.facts
+    if change.attempts:
+        draft.attempts += [attempt_row(failure.task_id, item) for item in change.attempts]
+        draft.row["attempt_count"] = len(change.facts.attempts)
+    if change.rewrites:
+        row = _row_after(change, failure)
+        columns = _columns_of(change.effect)
+        draft.row.update(row if columns is None else {key: row[key] for key in columns})
+        after = Member.of(row)
+        if columns is not None and draft.member is not None:
+            after = replace(after, queue=draft.member.queue)  # the stored message stays
+        if change.arrives:
+            tally.arrive(draft.member, after, redriven=redrive_of(failure) > 0)
+        elif draft.member is not None:
+            tally.change(draft.member, after)
+        draft.member = after
+    return change.arrives
+
+
+def _row_after(change: Change, failure: DeadLetter) -> dict[str, Any]:
+    return {
+        **letter_row(failure),
+        "redrive_count": change.facts.redrive_count,
+        "last_redrive": change.facts.last_redrive,
+        "attempt_count": len(change.facts.attempts),
+    }
+
+
+def _columns_of(effect: Effect) -> Iterable[str] | None:
+    """The columns to write; None for all."""
+    if effect in (Effect.ARRIVED, Effect.REUSED):
+        return None
+    return (*FAILURE_COLUMNS, *_STATE_COLUMNS)
+
+
+def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
+    new = [draft.row for draft in drafts if draft.stored is None]
+    if new:
+        _insert(connection, new)
+    for columns, rows in _by_shape(drafts).items():
+        for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
+            values = part_of(table, {name: bindparam(f"new_{name}") for name in columns})
+            if values:
+                connection.execute(update(table).where(is_it).values(values), rows)
+    attempts = [row for draft in drafts for row in draft.attempts]
+    if attempts:
+        connection.execute(insert(attempt), attempts)
+
+
+def _insert(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    connection.execute(insert(letter), [part_of(letter, row) for row in rows])
+    these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
+    numbered = select(letter.c.task_id, letter.c.id).where(these)
+    numbers = {row.task_id: row.id for row in connection.execute(numbered)}
+    contents = [{"id": numbers[row["task_id"]], **part_of(content, row)} for row in rows]
+    connection.execute(insert(content), sorted(contents, key=itemgetter("id")))
+
+
+def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """The changes to stored letters, by the columns that they set."""
+    shapes: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for draft in drafts:
+        if draft.stored is not None and draft.row:
+            values = {f"new_{name}": value for name, value in draft.row.items()}
+            rows = shapes.setdefault(tuple(sorted(draft.row)), [])
+            stored = draft.stored
+            rows.append({"of_task_id": stored.task_id, "of_id": stored.id, **values})
+    return shapes

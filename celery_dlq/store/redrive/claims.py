@@ -1,0 +1,191 @@
+"""Takes letters for a redrive, and gives them back.
+
+A claim is one row, which exists as long as the claim holds. Claiming a letter writes it as it will be once it
+has been sent: ``redriven``, its redrive counted, under the claim's token. While the claim exists, the letter
+counts as claimed. So a batch of any size is marked as sent by deleting one row. Only a letter that was not
+sent is written a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Row, Select, delete, func, insert, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Claim, Filter
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialect import MUCH
+from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.redrive.claim_rows import (
+    BODY,
+    BODY_SIZE,
+    CLAIM_TOKEN,
+    COLUMNS,
+    FAILED_AT,
+    ID,
+    claimed_letter,
+    read_contents,
+)
+from celery_dlq.store.rows.bodies import read_bodies, within
+from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
+from celery_dlq.store.rows.rows import stored_id
+
+letter, sending, claim = tables.letter, tables.sending, tables.claim
+
+#: Rows of :data:`~celery_dlq.store.redrive.claim_rows.COLUMNS`, each with the row of its contents.
+Rows = list[tuple[Row[Any], Row[Any]]]
+
+#: The letter's state before it was claimed; dead if its claim has no sending.
+_BEFORE = func.coalesce(
+    select(func.max(sending.c.was))
+    .where(sending.c.task_id == letter.c.task_id, sending.c.copy == letter.c.claim_token)
+    .correlate(letter)
+    .scalar_subquery(),
+    State.DEAD.value,
+)
+
+_UNCLAIMED: dict[str, Any] = {"claim_token": None, "lease_expires_at": None}
+
+# The state comes first, as it does in the table: MySQL assigns in order, and _BEFORE needs the token.
+_AS_BEFORE: dict[str, Any] = {
+    "state": _BEFORE, **_UNCLAIMED, "redrive_count": letter.c.redrive_count - 1,
+}  # fmt: skip
+
+
+def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], limit: int) -> Rows:
+    """Lock up to ``limit`` letters that may be claimed and for which ``also`` holds, oldest failure first.
+    Letters that another claim is taking are left out. If bodies are large, fewer letters are taken."""
+    found = [*conditions(connection, wanted), *also]
+    rows: list[Row[Any]] = []
+    for state in _sources(wanted):
+        oldest = _oldest(COLUMNS, state, found).limit(limit - len(rows))
+        locked = oldest.with_for_update(skip_locked=True).execution_options(**{MUCH: True})
+        rows += connection.execute(locked).all()
+    return _with_contents(connection, _without_claimed(connection, rows))
+
+
+def first_ids(connection: Connection, wanted: Filter, limit: int) -> list[str]:
+    """The task ids of the letters that :func:`lock` would take first, in its order."""
+    found, ids = conditions(connection, wanted), list[str]()
+    for state in _sources(wanted):
+        oldest = _oldest([letter.c.task_id], state, found).limit(limit - len(ids))
+        ids += connection.execute(oldest).scalars()
+    return ids
+
+
+def hold(
+    connection: Connection, rows: Rows, operation_id: str, token: str, lease_until: datetime
+) -> Claim:
+    """Claim the letters of ``rows``, which are locked."""
+    if rows:
+        taken = one_of(connection, letter.c.id, [row[ID] for row, _ in rows])
+        as_sent = {"state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
+        held = {"claim_token": token, "lease_expires_at": lease_until}
+        in_bulk = dialect_of(connection).in_bulk
+        connection.execute(in_bulk(update(letter)).where(taken).values(**as_sent, **held))
+        connection.execute(
+            insert(claim).values(
+                token=token, operation=operation_id, letters=len(rows), lease_expires_at=lease_until
+            )
+        )
+    rows.sort(key=lambda pair: (pair[0][FAILED_AT], pair[0][ID]))
+    large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
+    bodies = read_bodies(connection, large)
+    letters = tuple(
+        claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
+        for row, contents in rows
+    )
+    return Claim(token=token, letters=letters)
+
+
+def is_live(connection: Connection, token: str) -> bool:
+    """Whether the claim still exists. If so, it stays locked until the transaction ends."""
+    stored = select(claim.c.token).where(claim.c.token == token).with_for_update()
+    return connection.execute(stored).scalar_one_or_none() is not None
+
+
+def end(connection: Connection, token: str) -> bool:
+    """End a claim whose remaining letters were all sent: they are now ``REDRIVEN``. False if it was gone."""
+    return bool(connection.execute(delete(claim).where(claim.c.token == token)).rowcount)
+
+
+def confirm(connection: Connection, token: str, ids: Collection[str]) -> int:
+    """Make these letters of an existing claim ``REDRIVEN``; its other letters stay claimed."""
+    return connection.execute(_update_of(connection, token, ids).values(_UNCLAIMED)).rowcount
+
+
+def release(connection: Connection, token: str, ids: Collection[str]) -> int:
+    """Give these letters of an existing claim the state that they had before it."""
+    return connection.execute(_update_of(connection, token, ids).values(_AS_BEFORE)).rowcount
+
+
+def settled(connection: Connection, token: str, count: int) -> None:
+    """Subtract ``count`` letters from the number that the claim still has."""
+    fewer = update(claim).where(claim.c.token == token)
+    connection.execute(fewer.values(letters=claim.c.letters - count))
+
+
+def dissolve(connection: Connection, token: str, ids: Sequence[str]) -> int:
+    """Release the letters of ``ids``, and end the claim."""
+    freed = release(connection, token, ids)
+    end(connection, token)
+    return freed
+
+
+def expired(connection: Connection, now: datetime) -> list[tuple[str, str]]:
+    """Operation and token of the claims whose lease has ended. They are locked; those that another
+    transaction has locked are left out."""
+    return _found(connection, claim.c.lease_expires_at <= now)
+
+
+def of_operation(connection: Connection, operation_id: str) -> list[tuple[str, str]]:
+    """The same for the claims of one operation."""
+    return _found(connection, claim.c.operation == operation_id)
+
+
+def _found(connection: Connection, condition: ColumnElement[bool]) -> list[tuple[str, str]]:
+    stored = select(claim.c.operation, claim.c.token).where(condition)
+    in_order = stored.order_by(claim.c.token).with_for_update(skip_locked=True)
+    return [(operation_id, token) for operation_id, token in connection.execute(in_order)]
+
+
+def _sources(wanted: Filter) -> list[State]:
+    """The states from which letters may be taken. Each needs a query of its own, because the index is in the
+    order of time only within a state."""
+    states = wanted.states or {State.DEAD}
+    return [state for state in (State.DEAD, State.REDRIVEN) if state in states]
+
+
+def _oldest(columns: Sequence[Column[Any]], state: State, found: Conditions) -> Select[Any]:
+    in_order = letter.c.last_failed_at, letter.c.id
+    return select(*columns).where(in_states([state]), *found).order_by(*in_order)
+
+
+def _with_contents(connection: Connection, rows: list[Row[Any]]) -> Rows:
+    """The first of ``rows`` whose bodies are not too large together, each with its contents."""
+    contents = read_contents(connection, [row[ID] for row in rows])
+    pairs = [(row, contents[row[ID]]) for row in rows]
+    return pairs[: within(found[BODY_SIZE] for _, found in pairs)]
+
+
+def _without_claimed(connection: Connection, rows: list[Row[Any]]) -> list[Row[Any]]:
+    # A query that waited for another claim's lock does not see that claim, but a new query does.
+    tokens = sorted({row[CLAIM_TOKEN] for row in rows} - {None})
+    if not tokens:
+        return rows
+    live = select(claim.c.token).where(claim.c.token.in_(tokens))
+    held = set(connection.execute(live).scalars())
+    return [row for row in rows if row[CLAIM_TOKEN] not in held]
+
+
+def _update_of(connection: Connection, token: str, ids: Collection[str]) -> Any:
+    in_bulk = dialect_of(connection).in_bulk
+    return in_bulk(update(letter)).where(
+        one_of(connection, letter.c.task_id, [stored_id(item) for item in ids]),
+        letter.c.claim_token == token,
+        letter.c.state == State.REDRIVEN.value,
+    )

@@ -1,0 +1,91 @@
+"""Messages that people have changed, and their history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.codec import dump_json
+from celery_dlq.model.states import State
+from celery_dlq.redact import clip
+from celery_dlq.store.base import Change, Edit
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.bodies import check_sizes, with_body
+from celery_dlq.store.rows.query import WHOLE
+from celery_dlq.store.rows.rows import (
+    Row,
+    envelope_from,
+    envelope_values,
+    fit,
+    letter_from,
+    part_of,
+    stored_id,
+)
+from celery_dlq.store.rows.tally import Member, Tally
+
+letter, content, change = tables.letter, tables.content, tables.change
+
+#: Characters of a diff that the audit keeps; the letter's history has all of it.
+DIFF_LIMIT = 4_000
+
+#: The name of the act in the audit and in a letter's history.
+_ACT = "edit"
+
+
+class Edits(StoreRole):
+    """People's changes of messages."""
+
+    @writes
+    def save(self, connection: Connection, edit: Edit) -> bool:
+        """Replace the message of a ``DEAD`` letter and keep the old one in its history; audited. False when
+        the letter is not ``DEAD``, or its message is not the one that was edited."""
+        key = stored_id(edit.task_id)
+        stored = WHOLE.where(letter.c.task_id == key).with_for_update()
+        found = connection.execute(stored).mappings().one_or_none()
+        if found is None or found["state"] != State.DEAD.value:
+            return False
+        row = with_body(connection, found)
+        before, after = envelope_values(edit.before), envelope_values(edit.after)
+        if not _is(row, before):
+            return _is(row, after)  # saved already
+        check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
+        shown = {"args": dump_json(edit.args), "kwargs": dump_json(edit.kwargs)}
+        for table in (letter, content):
+            changed = part_of(table, {**after, **shown})
+            connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
+        _count(connection, row, after)
+        texts = fit(change, {"who": edit.who, "how": _ACT, "diff": edit.diff})
+        connection.execute(insert(change).values(task_id=key, at=edit.at, **texts, **before))
+        detail = {"letter": key, "changed": clip(edit.diff, DIFF_LIMIT)}
+        audit.write_audit(
+            connection, who=edit.who, act=_ACT, count=1, why=edit.why, detail=detail, at=edit.at
+        )
+        return True
+
+    @reads
+    def of_letter(self, connection: Connection, task_id: str) -> list[Change]:
+        """The history of a letter's message, oldest first."""
+        of_it = select(change).where(change.c.task_id == stored_id(task_id)).order_by(change.c.id)
+        return [_change_from(row) for row in connection.execute(of_it).mappings()]
+
+
+def _count(connection: Connection, row: Row, after: dict[str, Any]) -> None:
+    if row["queue"] != after["queue"]:
+        tally = Tally()
+        tally.change(Member.of(row), Member.of({**row, **after}))
+        tally.write(connection)
+
+
+def _is(row: Row, message: dict[str, Any]) -> bool:
+    return all(row[name] == value for name, value in message.items())
+
+
+def _change_from(row: Row) -> Change:
+    return Change(
+        **{name: row[name] for name in ("task_id", "at", "who", "how", "diff")},
+        before=envelope_from(row),
+    )

@@ -1,0 +1,271 @@
+"""Operations: written, read with their counts, and moved from state to state."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CompoundSelect, and_, func, insert, literal, or_, select, union_all, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.codec import dump_json
+from celery_dlq.errors import OperationError, UnknownOperation
+from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
+from celery_dlq.store.base import AppAndBroker, Filter, Operation
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
+from celery_dlq.store.listener import StoreListener
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.query import begins_with, one_of
+from celery_dlq.store.rows.rows import Row, fit
+
+operation, sending, claim = tables.operation, tables.sending, tables.claim
+
+_SENDING, _SENT = SendingState.SENDING.value, SendingState.SENT.value
+#: Takes the place of a state in the counts of letters that claims hold.
+_HELD = "held"
+
+#: The moves that the audit records, each with its name there.
+_ACTS: Mapping[OperationState, str] = {
+    OperationState.PAUSED: "pause",
+    OperationState.CANCELLED: "cancel",
+    OperationState.ABORTED: "abort",
+}
+
+_SAME_NAME = (
+    "id", "cause", "who", "host", "detached", "created_at", "started_at", "ended_at",
+)  # fmt: skip
+
+
+class Operations(StoreRole):
+    """The operations, with their counts.
+
+    :param listener: is notified of each move.
+    """
+
+    def __init__(self, transactions: Transactions, listener: StoreListener) -> None:
+        super().__init__(transactions)
+        self._listener = listener
+
+    @writes
+    def create(
+        self,
+        connection: Connection,
+        new: Operation,
+        *,
+        repair: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write a new operation; audited as ``redrive``.
+
+        :param repair: the changes that it makes in messages, without secrets, for the audit.
+        """
+        if _read(connection, new.id) is not None:
+            return
+        connection.execute(insert(operation).values(_values(new)))
+        audit.write_audit(
+            connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
+            detail={
+                "operation": new.id, "planned": new.counts.planned, **audit.by_filter(new.wanted),
+                **({"repair": repair} if repair else {}),
+            },
+            at=new.created_at,
+        )  # fmt: skip
+
+    @reads
+    def get(self, connection: Connection, operation_id: str) -> Operation | None:
+        """The operation with its counts, or None."""
+        return _read(connection, operation_id)
+
+    @reads
+    def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
+        """Up to ``limit`` ids of operations that begin with ``prefix``, in their order."""
+        matching = select(operation.c.id).where(begins_with(operation.c.id, prefix))
+        return list(connection.execute(matching.order_by(operation.c.id).limit(limit)).scalars())
+
+    @reads
+    def find(
+        self,
+        connection: Connection,
+        *,
+        states: frozenset[OperationState] = frozenset(),
+        limit: int = 50,
+    ) -> list[Operation]:
+        """Operations in one of ``states`` (empty: in any), newest first."""
+        newest = (
+            select(operation).order_by(operation.c.created_at.desc(), operation.c.id).limit(limit)
+        )
+        named = sorted(state.value for state in states)
+        if named:
+            newest = newest.where(operation.c.state.in_(named))
+        return _counted(connection, connection.execute(newest).mappings().all())
+
+    def move(
+        self,
+        operation_id: str,
+        to: OperationState,
+        *,
+        who: str,
+        cause: str = "",
+        why: str = "",
+        now: datetime,
+    ) -> Operation:
+        """Move it to another state (:data:`~celery_dlq.model.operation.MOVES`) and return it. Pausing,
+        resuming, cancelling and aborting are audited, with ``why``, or with the cause if ``why`` is empty. An
+        operation that is in that state already is not changed.
+
+        :raises UnknownOperation: no operation has this id.
+        :raises OperationError: the move is not allowed.
+        """
+        operation = self._move(operation_id, to, who=who, cause=cause, why=why, now=now)
+        self._listener.moved(operation)
+        return operation
+
+    @writes
+    def _move(
+        self,
+        connection: Connection,
+        operation_id: str,
+        to: OperationState,
+        *,
+        who: str,
+        cause: str,
+        why: str,
+        now: datetime,
+    ) -> Operation:
+        stored = select(operation.c.state).where(operation.c.id == operation_id).with_for_update()
+        state = connection.execute(stored).scalar_one_or_none()
+        if state is None:
+            raise UnknownOperation
+        source = OperationState(state)
+        if source is not to:
+            _check(operation_id, source, to)
+            values = _values_in(to, cause, now)
+            connection.execute(
+                update(operation).where(operation.c.id == operation_id).values(values)
+            )
+        found = _read(connection, operation_id)
+        assert found is not None, "its row is locked"  # noqa: S101
+        if source is not to:
+            _note(connection, found, source, who, why or cause, now)
+        return found
+
+
+def _read(connection: Connection, operation_id: str) -> Operation | None:
+    stored = select(operation).where(operation.c.id == operation_id)
+    row = connection.execute(stored).mappings().one_or_none()
+    return None if row is None else _counted(connection, [row])[0]
+
+
+def counts_of(connection: Connection, ids: Iterable[str]) -> dict[str, Counts]:
+    """The counts of the operations ``ids``, without those that are no longer stored."""
+    stored = select(operation).where(one_of(connection, operation.c.id, sorted(ids)))
+    rows = connection.execute(stored).mappings().all()
+    return {found.id: found.counts for found in _counted(connection, rows)}
+
+
+def any_left(connection: Connection) -> bool:
+    """Whether any operation runs, or waits for a worker."""
+    running = operation.c.state == OperationState.RUNNING.value
+    waits = and_(operation.c.state == OperationState.PLANNED.value, operation.c.detached)
+    left = select(operation.c.id).where(or_(running, waits)).limit(1)
+    return connection.execute(left).first() is not None
+
+
+def _check(operation_id: str, source: OperationState, to: OperationState) -> None:
+    if to not in MOVES[source]:
+        raise OperationError(
+            f"Operation {operation_id} is {source.value} and cannot become {to.value}; "
+            f"see: celery -A <app> dlq operations show {operation_id}"
+        )
+
+
+def _values_in(to: OperationState, cause: str, now: datetime) -> dict[str, Any]:
+    values: dict[str, Any] = {"state": to.value, **fit(operation, {"cause": cause})}
+    if to is OperationState.RUNNING:
+        values["started_at"] = func.coalesce(operation.c.started_at, literal(now, Moment()))
+    if to in ENDED:
+        values["ended_at"] = now
+    return values
+
+
+def _note(
+    connection: Connection,
+    moved: Operation,
+    source: OperationState,
+    who: str,
+    why: str,
+    now: datetime,
+) -> None:
+    resumed = source is OperationState.PAUSED and moved.state is OperationState.RUNNING
+    act = "resume" if resumed else _ACTS.get(moved.state)
+    if act is not None:
+        audit.write_audit(
+            connection, who=who, act=act, count=moved.counts.left, why=why,
+            detail={"operation": moved.id}, at=now,
+        )  # fmt: skip
+
+
+def _values(new: Operation) -> dict[str, Any]:
+    plain = {name: getattr(new, name) for name in _SAME_NAME}
+    return {
+        **fit(operation, {**plain, "app": new.home.app, "broker": new.home.broker}),
+        "state": new.state.value,
+        "planned": new.counts.planned,
+        "wanted": dump_json(new.wanted.to_dict()),
+        "orders": dump_json(new.orders.to_dict()),
+    }
+
+
+def _counted(connection: Connection, rows: Sequence[Row]) -> list[Operation]:
+    counts: dict[str, Counter[str]] = {row["id"]: Counter() for row in rows}
+    if rows:
+        for operation_id, state, number in connection.execute(_numbers(connection, sorted(counts))):
+            counts[operation_id][state] = int(number)
+    return [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
+
+
+def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:
+    """The numbers of the operations' sendings in each state, and of the letters that their claims hold. One
+    statement reads both, because a claim that is made between two statements would be subtracted from counts
+    that do not include it."""
+    by_state = (
+        select(sending.c.operation, sending.c.state, func.count())
+        .where(one_of(connection, sending.c.operation, ids))
+        # The index begins with the state.
+        .where(sending.c.state.in_([state.value for state in SendingState]))
+        .group_by(sending.c.operation, sending.c.state)
+    )
+    held = (
+        select(claim.c.operation, literal(_HELD), func.sum(claim.c.letters))
+        .where(one_of(connection, claim.c.operation, ids))
+        .group_by(claim.c.operation)
+    )
+    return union_all(by_state, held)
+
+
+def _without_held(numbers: Counter[str]) -> dict[str, int]:
+    """The counts of an operation. Held letters are written as sent, but are still being sent; those that
+    already have an outcome are neither."""
+    held = numbers.pop(_HELD, 0)
+    being_sent = min(held, numbers[_SENT])
+    return {
+        **numbers,
+        _SENDING: numbers[_SENDING] + being_sent,
+        _SENT: numbers[_SENT] - being_sent,
+        "unmarked": held - being_sent,
+    }
+
+
+def _operation_from(row: Row, counts: Mapping[str, int]) -> Operation:
+    return Operation(
+        **{name: row[name] for name in _SAME_NAME},
+        home=AppAndBroker(app=row["app"], broker=row["broker"]),
+        wanted=Filter.from_dict(json.loads(row["wanted"])),
+        orders=Orders.from_dict(json.loads(row["orders"])),
+        state=OperationState(row["state"]),
+        counts=Counts(planned=row["planned"], **counts),
+    )

@@ -1,0 +1,226 @@
+"""Sendings: the rows that say how the redrives of letters went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import and_, case, func, not_, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.operation import ENDED, Sending, SendingState
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Filter, Rows
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.redrive import send_log
+from celery_dlq.store.rows.query import (
+    Conditions,
+    conditions,
+    count_rows,
+    in_states,
+    is_parked,
+    one_of,
+)
+from celery_dlq.store.rows.rows import Row, fit_text, stored_id
+
+letter, sending, claim = tables.letter, tables.sending, tables.claim
+operation, parked = tables.operation, tables.parked
+
+_HAS_OUTCOME = frozenset({SendingState.SUCCEEDED.value, SendingState.FAILED.value})
+_OVER = frozenset(state.value for state in ENDED)
+
+_SAME_NAME = (
+    "operation", "task_id", "task", "redrive", "why", "fingerprint", "change", "ended_at",
+)  # fmt: skip
+
+# If a row says sent and its claim still exists, its letter is still being sent.
+_IS_HELD = and_(
+    sending.c.state == SendingState.SENT.value,
+    sending.c.sent_at.is_(None),
+    sending.c.copy.in_(select(claim.c.token)),
+)
+_STATE = case((_IS_HELD, SendingState.SENDING.value), else_=sending.c.state)
+_WAS_SENT = and_(
+    sending.c.state != SendingState.SENDING.value,
+    sending.c.state != SendingState.SKIPPED.value,
+    not_(_IS_HELD),
+)
+# A letter that was sent with its whole claim has the time of the claim.
+_SENT_AT = case((_WAS_SENT, func.coalesce(sending.c.sent_at, sending.c.claimed_at)))
+
+_READ = select(
+    *(sending.c[name] for name in _SAME_NAME), _STATE.label("state"), _SENT_AT.label("sent_at")
+)
+
+#: A redrive of a letter: task id and number.
+Redrive = tuple[str, int]
+
+
+class Sendings(StoreRole):
+    """The letters of operations, one row for each redrive of a letter."""
+
+    @reads
+    def of_operation(
+        self,
+        connection: Connection,
+        operation_id: str,
+        *,
+        states: frozenset[SendingState] = frozenset(),
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Rows[Sending]:
+        """The sendings of an operation in one of ``states`` (empty: in any), in the order of their task ids.
+
+        :param after: the cursor of the previous rows.
+        """
+        found: Conditions = [sending.c.operation == operation_id]
+        named = sorted(state.value for state in states)
+        if named:
+            found.append(_STATE.in_(named))
+        if after is not None:
+            found.append(sending.c.task_id > after)
+        first = _READ.where(*found).order_by(sending.c.task_id).limit(limit + 1)
+        rows = [_sending_from(row) for row in connection.execute(first).mappings()]
+        more = len(rows) > limit > 0
+        return Rows(rows=tuple(rows[:limit]), next=rows[limit - 1].task_id if more else None)
+
+    @reads
+    def of_letter(self, connection: Connection, task_id: str) -> list[Sending]:
+        """The redrives of a letter, oldest first."""
+        return sendings_of(connection, task_id)
+
+    @reads
+    def recent_endings(
+        self, connection: Connection, operation_id: str, limit: int
+    ) -> list[Sending]:
+        """The sendings that succeeded or failed last, newest end first."""
+        # Each state by itself, in the order of the index.
+        ended: list[Sending] = []
+        for state in (SendingState.SUCCEEDED, SendingState.FAILED):
+            latest = (
+                _READ.where(sending.c.operation == operation_id, sending.c.state == state.value)
+                .order_by(sending.c.ended_at.desc())
+                .limit(limit)
+            )
+            ended += map(_sending_from, connection.execute(latest).mappings())
+        ended.sort(key=lambda item: (item.ended_at, item.task_id), reverse=True)
+        return ended[:limit]
+
+    @reads
+    def count_awaited(self, connection: Connection, wanted: Filter) -> int:
+        """How many ``REDRIVEN`` letters of ``wanted`` may be waiting or running: they were, or may have been,
+        sent, and an outcome may still come."""
+        # Not by the state, or SQLite looks for each letter among all sendings that have it.
+        open_ones = sending.c.task_id == letter.c.task_id, sending.c.ended_at.is_(None)
+        is_awaited = select(sending.c.task_id).where(*open_ones).exists()
+        found = [in_states([State.REDRIVEN]), *conditions(connection, wanted), is_awaited]
+        return count_rows(connection, letter, *found)
+
+    def accept(self, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
+        """Which of ``keys`` (task id, redrive, copy) a worker may run. It may run the first copy of a redrive
+        that is asked about, and the same copy again, because a broker may deliver it twice. It may not run
+        another copy, a copy of a redrive that has succeeded or failed, or one after which the letter was
+        redriven again. It may run an unknown redrive."""
+        return self._accept(keys) if keys else []
+
+    @writes
+    def expire(self, connection: Connection, *, sent_before: datetime, now: datetime) -> int:
+        """Make sendings without an outcome ``unknown``: those that were sent before ``sent_before`` and whose
+        retry is not parked, and those left behind by an operation that has ended. Returns how many. Their
+        letters are not changed."""
+        send_log.rescue(connection, now)
+        parks = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
+        over = select(operation.c.id).where(operation.c.state.in_(sorted(_OVER)))
+        sent_at = func.coalesce(sending.c.sent_at, sending.c.claimed_at)
+        lost = and_(sending.c.state == SendingState.SENT.value, sent_at < sent_before, ~parks)
+        left = and_(
+            sending.c.state == SendingState.SENDING.value,
+            sending.c.claimed_at < sent_before,
+            sending.c.operation.in_(over),
+        )
+        unknown = {"state": SendingState.UNKNOWN.value, "why": "no outcome came", "ended_at": now}
+        return sum(
+            connection.execute(update(sending).where(given_up).values(unknown)).rowcount
+            for given_up in (lost, left)
+        )
+
+    @writes
+    def _accept(self, connection: Connection, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
+        asked = [
+            (stored_id(task_id), redrive, fit_text(sending.c.accepted, copy))
+            for task_id, redrive, copy in keys
+        ]
+        answers, accepted = judge(_lock(connection, {key[0] for key in asked}), asked)
+        # The messages of one claim are copies with the same token, so this is mostly one statement.
+        for (redrive, copy), task_ids in sorted(_by_copy(accepted).items()):
+            of_these = one_of(connection, sending.c.task_id, sorted(task_ids))
+            ran = update(sending).where(of_these, sending.c.redrive == redrive)
+            connection.execute(ran.values(accepted=copy))
+        return answers
+
+
+def sendings_of(connection: Connection, task_id: str) -> list[Sending]:
+    """The redrives of a letter, oldest first."""
+    of_it = _READ.where(sending.c.task_id == stored_id(task_id))
+    rows = connection.execute(of_it.order_by(sending.c.redrive, sending.c.claimed_at)).mappings()
+    return [_sending_from(row) for row in rows]
+
+
+def _lock(connection: Connection, task_ids: Iterable[str]) -> Known:
+    """The redrives of ``task_ids``, locked until the transaction ends."""
+    stored = (
+        select(sending.c.task_id, sending.c.redrive, sending.c.state, sending.c.accepted)
+        .where(one_of(connection, sending.c.task_id, sorted(task_ids)))
+        .order_by(sending.c.task_id, sending.c.redrive)
+        .with_for_update()
+    )
+    newest, accepted, ended = dict[str, int](), dict[Redrive, str | None](), set[Redrive]()
+    for task_id, redrive, state, copy in connection.execute(stored):
+        if accepted.get((task_id, redrive)) is None:
+            accepted[task_id, redrive] = copy
+        if state != SendingState.SKIPPED.value:
+            newest[task_id] = redrive
+        if state in _HAS_OUTCOME:
+            ended.add((task_id, redrive))
+    return Known(newest, accepted, ended)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The stored redrives of some letters, over all operations."""
+
+    #: By task id, the last one that was not skipped.
+    newest: Mapping[str, int]
+    #: The copy that a worker has run, or None.
+    accepted: Mapping[Redrive, str | None]
+    #: The redrives whose outcome is known. Their messages may be delivered again, if the worker was cut off
+    #: before it acknowledged.
+    ended: Set[Redrive]
+
+
+def judge(
+    known: Known, keys: Sequence[tuple[str, int, str]]
+) -> tuple[list[bool], dict[Redrive, str]]:
+    """Which of ``keys`` may run, and the copies that this accepts."""
+    answers, accepted = list[bool](), dict[Redrive, str]()
+    for task_id, redrive, copy in keys:
+        key = (task_id, redrive)
+        is_over = key in known.ended or known.newest.get(task_id, 0) > redrive
+        ran = known.accepted.get(key, copy)
+        if ran is None and not is_over:
+            ran = accepted.setdefault(key, copy)
+        answers.append(ran == copy and not is_over)
+    return answers, accepted
+
+
+def _by_copy(accepted: Mapping[Redrive, str]) -> dict[tuple[int, str], list[str]]:
+    grouped: dict[tuple[int, str], list[str]] = {}
+    for (task_id, redrive), copy in accepted.items():
+        grouped.setdefault((redrive, copy), []).append(task_id)
+    return grouped
+
+
+def _sending_from(row: Row) -> Sending:
+    return Sending(**{**row, "state": SendingState(row["state"])})

@@ -1,0 +1,59 @@
+"""Writes the audit: one row for each act of a person."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.codec import dump_json
+from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
+from celery_dlq.store.rows.rows import fit, stored_id
+
+audit = tables.audit
+
+#: The name of the act that creates an operation.
+REDRIVE = "redrive"
+
+
+def write_audit(
+    connection: Connection,
+    *,
+    who: str,
+    act: str,
+    count: int,
+    at: datetime,
+    detail: Mapping[str, object],
+    why: str = "",
+    row: int | None = None,
+) -> int:
+    """Write a row, or add to one; returns its id.
+
+    :param row: the row of an act that is done in parts. ``count`` is added to its count.
+    """
+    if row is not None:
+        more = update(audit).where(audit.c.id == row)
+        connection.execute(more.values(count=audit.c.count + count))
+        return row
+    named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
+    values = fit(audit, {**named, "subject": _subject(detail)})
+    written = insert(audit).values(at=at, count=count, detail=dump_json(detail), **values)
+    (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
+    return int(audit_id)
+
+
+def by_filter(wanted: Filter) -> dict[str, object]:
+    """The detail of an act on the letters of a filter."""
+    return {"filter": wanted.to_dict()}
+
+
+def _subject(detail: Mapping[str, Any]) -> str:
+    """The operation or the letter that an act was about; empty if it was about several letters."""
+    ids = detail.get("filter", {}).get("ids", ())
+    named = detail.get("operation") or detail.get("letter") or (ids[0] if len(ids) == 1 else "")
+    return stored_id(str(named))

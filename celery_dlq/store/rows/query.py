@@ -1,0 +1,175 @@
+"""Turns a :class:`~celery_dlq.store.base.Filter` into SQL conditions on letters, parked retries and
+groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Table,
+    and_,
+    false,
+    func,
+    not_,
+    or_,
+    select,
+)
+from sqlalchemy.engine import Connection
+
+from celery_dlq.codec import dump_json
+from celery_dlq.model.states import State
+from celery_dlq.redact import safe_text
+from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.rows.bodies import SIZE, body_of
+from celery_dlq.store.rows.rows import stored_id
+
+letter, content, group, parked = tables.letter, tables.content, tables.group, tables.parked
+sending, claim = tables.sending, tables.claim
+
+_HELD = letter.c.claim_token.in_(select(claim.c.token))
+#: Whether a claim holds a letter that is written as redriven. It is read with the letter's row.
+IS_CLAIMED = func.coalesce(_HELD, false()).label("is_claimed")
+
+#: Whether a row of contents is a letter's.
+OF_LETTER = content.c.id == letter.c.id
+
+_CONTENT = [column for column in content.columns if column.name not in ("id", "body")]
+
+#: A letter with all that it has; for a large body, see :func:`~celery_dlq.store.rows.bodies.with_body`.
+WHOLE = select(letter, *_CONTENT, SIZE, body_of(1), IS_CLAIMED).join(content, OF_LETTER)
+
+#: The fields of a filter that groups can answer, too.
+GROUP_FIELDS = frozenset({"task", "exception", "group"})
+
+Conditions = list[ColumnElement[bool]]
+
+
+def begins_with(column: Column[str], prefix: str) -> ColumnElement[bool]:
+    """A prefix as a range, which every database reads from the index; LIKE needs escaping, and
+    SQLite's ignores case."""
+    start = safe_text(prefix)
+    return and_(column >= start, column <= start + "\U0010ffff")
+
+
+def group_conditions(connection: Connection, table: Table, wanted: Filter) -> Conditions:
+    """The conditions of ``wanted`` on task, exception and group, for the letters' or groups' table."""
+    found: Conditions = []
+    if wanted.task:
+        found.append(_named(connection, table, "task", wanted.task))
+    if wanted.exception:
+        found.append(_named(connection, table, "exception_type", wanted.exception))
+    if wanted.group:
+        found.append(begins_with(table.c.fingerprint, wanted.group))
+    return found
+
+
+def conditions(connection: Connection, wanted: Filter, table: Table = letter) -> Conditions:
+    """All conditions of ``wanted`` on letters or parked retries, except the states."""
+    found = group_conditions(connection, table, wanted)
+    if wanted.ids:
+        ids = [stored_id(item) for item in wanted.ids]
+        found.append(one_of(connection, table.c.task_id, ids))
+    if wanted.reason:
+        found.append(table.c.reason == wanted.reason.value)
+    if wanted.without_reasons:
+        found.append(table.c.reason.not_in(sorted(wanted.without_reasons)))
+    if wanted.queue:
+        found.append(table.c.queue == safe_text(wanted.queue))
+    if wanted.operation:
+        of_it = select(sending.c.task_id).where(sending.c.operation == safe_text(wanted.operation))
+        found.append(table.c.task_id.in_(of_it))
+    if wanted.worker:
+        found.append(begins_with(table.c.worker, wanted.worker))
+    if wanted.since:
+        found.append(table.c.last_failed_at >= wanted.since)
+    if wanted.until:
+        found.append(table.c.last_failed_at < wanted.until)
+    if wanted.search:
+        found.append(_contains(connection, wanted.search, table))
+    return found
+
+
+def one_of(
+    connection: Connection, column: Column[Any], values: Sequence[Any]
+) -> ColumnElement[bool]:
+    """Whether ``column`` has one of many ``values``. They are passed as one parameter if the database can
+    read that. For hundreds of values this saves time, because each parameter is written, sent and read by
+    itself."""
+    return dialect_of(connection).one_of(column, values)
+
+
+def count_rows(connection: Connection, table: Table, *found: ColumnElement[bool]) -> int:
+    """How many rows of ``table`` meet all these conditions."""
+    counted = select(func.count()).select_from(table).where(*found)
+    return int(connection.execute(counted).scalar_one())
+
+
+def sum_of(connection: Connection, column: Column[int], *found: ColumnElement[bool]) -> int:
+    """The sum of ``column`` in the rows that meet all these conditions."""
+    added = select(func.coalesce(func.sum(column), 0)).where(*found)
+    return int(connection.execute(added).scalar_one())
+
+
+def in_states(states: Iterable[State]) -> ColumnElement[bool]:
+    """The letters in one of ``states``. Claimed ones are written as redriven."""
+    named = frozenset(states)
+    written = named - {State.CLAIMED} | ({State.REDRIVEN} if State.CLAIMED in named else set())
+    found = letter.c.state.in_(sorted(state.value for state in written))
+    if (State.CLAIMED in named) == (State.REDRIVEN in named):
+        return found
+    others = letter.c.state != State.REDRIVEN.value
+    if State.CLAIMED in named:
+        return and_(found, or_(others, _HELD))
+    return and_(found, or_(others, letter.c.claim_token.is_(None), not_(_HELD)))
+
+
+def is_parked() -> ColumnElement[bool]:
+    """The retries that wait, without those that were released."""
+    return parked.c.state == State.PARKED.value
+
+
+def places(connection: Connection, wanted: Filter) -> Iterator[tuple[Table, Conditions]]:
+    """The tables that may have letters of ``wanted``, each with all conditions on it."""
+    states = wanted.wanted_states
+    if states - {State.PARKED}:
+        yield letter, [in_states(states), *conditions(connection, wanted)]
+    if State.PARKED in states:
+        yield parked, [is_parked(), *conditions(connection, wanted, parked)]
+
+
+def _named(connection: Connection, table: Table, column: str, name: str) -> ColumnElement[bool]:
+    """A full dotted name or its last part. The few full names that end with ``name`` come from the groups, so
+    that the index of letters is searched for full names."""
+    name = safe_text(name)
+    # Parked retries have no groups, and few rows.
+    stored = (table if table is parked else group).c[column]
+    ending = select(stored).where(stored.endswith(f".{name}", autoescape=True)).distinct()
+    # SQLite's LIKE ignores case; names do not.
+    same = [item for item in connection.execute(ending).scalars() if item.endswith(f".{name}")]
+    return table.c[column].in_([name, *sorted(same)])
+
+
+def _contains(connection: Connection, text: str, table: Table) -> ColumnElement[bool]:
+    text = safe_text(text)
+    plain = (table.c.message, table.c.exception_type, table.c.task)
+    # Arguments are kept as JSON, which escapes quotes and everything beyond ASCII.
+    quoted = {dump_json(form)[1:-1].lower() for form in (text, text.lower(), text.upper())}
+    arguments = content if table is letter else table
+    lower = dialect_of(connection).ascii_lower
+    in_arguments = or_(
+        *(
+            lower(column).contains(form, autoescape=True)
+            for column in (arguments.c.args, arguments.c.kwargs)
+            for form in sorted(quoted)
+        )
+    )
+    if table is letter:
+        # Checked letter by letter, and only if no other column contains the text.
+        found = select(in_arguments).where(OF_LETTER).correlate(letter)
+        in_arguments = found.scalar_subquery()
+    return or_(*(column.icontains(text, autoescape=True) for column in plain), in_arguments)

@@ -1,0 +1,291 @@
+"""Letters and attempts as rows, and back. Everything that is written is made storable here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from sqlalchemy import Column, Table
+
+from celery_dlq.codec import decode_table, dump_json, encode_table
+from celery_dlq.model.letter import (
+    ATTEMPT_MESSAGE_LIMIT,
+    Attempt,
+    DeadLetter,
+    Envelope,
+    Explanation,
+)
+from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.redact import clip, safe_text
+from celery_dlq.store.database import tables
+
+#: Characters of a long text that are kept: four million bytes at most, which every server takes.
+TEXT_LIMIT = 1_048_576
+
+_ID_LIMIT, _DIGEST_SIZE = 255, 16
+_INT_LIMIT = 2**31 - 1
+
+#: The failure's own columns: written again with every newer failure.
+FAILURE_COLUMNS = (
+    "task", "reason", "verdict", "rule", "evidence", "path", "exception_type", "message",
+    "traceback", "fingerprint", "last_failed_at", "worker", "pid", "release",
+)  # fmt: skip
+
+#: A row as SQLAlchemy gives it (keyed by name or column), or one about to be written.
+Row = Mapping[Any, Any]
+
+_Value = TypeVar("_Value", Attempt, DeadLetter)
+
+
+def stored_id(task_id: str) -> str:
+    """The key of a task id. It is the id itself, unless a database could not tell it from another one: if it
+    is too long, has unstorable characters, or ends with blanks, which MySQL ignores."""
+    text = safe_text(task_id)
+    if text == task_id and len(text) <= _ID_LIMIT and not text.endswith(" "):
+        return text
+    digest = hashlib.blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE)
+    return f"{text[: _ID_LIMIT - 2 * _DIGEST_SIZE - 1]}~{digest.hexdigest()}"
+
+
+def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
+    """The row of one attempt of the letter stored under ``task_id``."""
+    return fit(
+        tables.attempt,
+        {
+            **vars(attempt),
+            "task_id": task_id,
+            "message": clip(attempt.message, ATTEMPT_MESSAGE_LIMIT),
+            "verdict": attempt.verdict.value,
+            "delay_s": _finite(attempt.delay_s),
+        },
+    )
+
+
+def letter_row(letter: DeadLetter) -> dict[str, Any]:
+    """The row of a letter that has just died, with that of its contents; the columns of claims and closing
+    are empty."""
+    given = dict(zip(_SAME_NAME, _same(letter), strict=True))
+    given.update(
+        rule=letter.explanation.rule,
+        evidence=letter.explanation.evidence,
+        path=letter.explanation.path,
+    )
+    return {
+        **fit(tables.letter, given),
+        **envelope_values(letter.envelope),
+        **_UNCLAIMED,
+        "reason": letter.reason.value,
+        "verdict": letter.explanation.verdict.value,
+        # ASCII already, and never cut: half a JSON text cannot be read.
+        "args": dump_json(letter.args),
+        "kwargs": dump_json(letter.kwargs),
+        "tags": dump_json(list(letter.tags)),
+    }
+
+
+def part_of(table: Table, row: dict[str, Any]) -> dict[str, Any]:
+    """The values of ``row`` that belong in ``table``, which is that of the letters or of their contents."""
+    return {name: value for name, value in row.items() if name in table.c}
+
+
+def envelope_values(envelope: Envelope) -> dict[str, Any]:
+    """The columns of a letter that hold its message."""
+    plain = dict(zip(_ENVELOPE_NAMES, _of_envelope(envelope), strict=True))
+    return {
+        **fit(tables.letter, plain),
+        "headers": encode_table(envelope.headers),
+        "properties": encode_table(envelope.properties),
+    }
+
+
+def storable(letter: DeadLetter) -> DeadLetter:
+    """``letter`` with the id under which it is stored, and with numbers that fit into every database."""
+    attempts = (
+        _changed(item, redrive=whole(item.redrive), number=whole(item.number))
+        for item in letter.attempts
+    )
+    return _changed(
+        letter,
+        task_id=stored_id(letter.task_id),
+        redrive_count=whole(letter.redrive_count),
+        attempts=tuple(attempts),
+    )
+
+
+def _changed(value: _Value, **fields: Any) -> _Value:
+    """``value`` with other ``fields``. If nothing changes, which is nearly always so, it is ``value`` itself,
+    because a copy costs time."""
+    if all(getattr(value, name) == field for name, field in fields.items()):
+        return value
+    return replace(value, **fields)
+
+
+def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
+    """The letter of a row. Columns that were not selected are empty."""
+    whole = {**_EMPTY, **row, **_as_shown(row)}
+    return DeadLetter(
+        **{name: whole[name] for name in _SAME_NAME},
+        state=State(whole["state"]),
+        reason=Reason(whole["reason"]),
+        explanation=Explanation(
+            verdict=Verdict(whole["verdict"]),
+            rule=whole["rule"],
+            evidence=whole["evidence"],
+            path=whole["path"],
+        ),
+        args=_parsed(whole["args"]),
+        kwargs=_parsed(whole["kwargs"]),
+        tags=tuple(_parsed(whole["tags"]) or ()),
+        attempts=tuple(attempt_from(item) for item in attempts),
+        envelope=envelope_from(whole),
+    )
+
+
+def _as_shown(row: Row) -> dict[str, Any]:
+    """A claimed letter is written as it will be when it is sent."""
+    if not row.get("is_claimed"):
+        return {"claim_token": None, "lease_expires_at": None}
+    return {"state": State.CLAIMED.value, "redrive_count": row["redrive_count"] - 1}
+
+
+def envelope_from(row: Row) -> Envelope:
+    """The message of a row."""
+    return Envelope(
+        **{name: row[name] for name in _ENVELOPE_NAMES},
+        headers=decode_table(row["headers"]),
+        properties=decode_table(row["properties"]),
+    )
+
+
+def attempt_from(row: Row) -> Attempt:
+    """The attempt of a row."""
+    values = {key: value for key, value in row.items() if key != "task_id"}
+    return Attempt(**{**values, "verdict": Verdict(row["verdict"])})
+
+
+def parked_row(letter: DeadLetter, ahead: timedelta) -> dict[str, Any]:
+    """The row of a retry that is to wait.
+
+    :param ahead: how far the database's clock is ahead of the one that set ``due_at``.
+    """
+    assert letter.due_at is not None, "a parked retry is due some time"  # noqa: S101
+    due_at = letter.due_at + ahead
+    plain = {name: getattr(letter, name) for name in _PARKED_NAMES}
+    record = letter.with_(
+        envelope=letter.envelope.with_body(b""), attempt_count=len(letter.attempts)
+    )
+    return {
+        **fit(tables.parked, {**plain, "task_id": stored_id(letter.task_id)}),
+        "state": State.PARKED.value,
+        "place": letter.parking.partition(".")[0],
+        "reason": letter.reason.value,
+        "args": dump_json(letter.args),
+        "kwargs": dump_json(letter.kwargs),
+        "due_at": due_at,
+        "next_at": due_at,
+        "copies": 0,
+        "record": json.dumps(record.to_dict(), default=str).encode("ascii"),
+        "body": letter.envelope.body,
+    }
+
+
+def parked_letter(row: Row) -> DeadLetter:
+    """The retry of a row, due by the database's clock."""
+    kept = DeadLetter.from_dict(json.loads(row["record"]))
+    return kept.with_(envelope=kept.envelope.with_body(row["body"]), due_at=row["due_at"])
+
+
+def bare(letter: DeadLetter) -> DeadLetter:
+    """``letter`` as a list shows it: without attempts, traceback and message."""
+    envelope = replace(letter.envelope, body=b"", headers={}, properties={})
+    return letter.with_(attempts=(), traceback="", envelope=envelope)
+
+
+#: Fields of a letter that are columns of the same name and type, for a parked retry.
+_PARKED_NAMES = (
+    "parking", "task_id", "task", "exception_type", "message", "fingerprint", "last_failed_at",
+    "worker", "queue",
+)  # fmt: skip
+
+#: Fields of a letter that are columns of the same name and type.
+_SAME_NAME = (
+    "task_id", "task", "exception_type", "message", "traceback", "fingerprint", "first_failed_at",
+    "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
+    "correlation_id", "canvas", "redrive_count", "attempt_count", "claim_token",
+    "lease_expires_at", "closed_at", "closed_by", "closed_reason",
+)  # fmt: skip
+
+
+#: The same for its envelope.
+_ENVELOPE_NAMES = (
+    "body", "content_type", "content_encoding", "exchange", "routing_key", "queue",
+)  # fmt: skip
+
+# In one call each: a storm of failures makes thousands of rows.
+_same, _of_envelope = attrgetter(*_SAME_NAME), attrgetter(*_ENVELOPE_NAMES)
+
+#: The columns of claims and closing, in the row of a letter that has just died.
+_UNCLAIMED: dict[str, Any] = {
+    "state": State.DEAD.value, "claim_token": None, "lease_expires_at": None,
+    "closed_at": None, "closed_by": "", "closed_reason": "",
+}  # fmt: skip
+
+#: Stands for the columns that a list or a claim leaves out.
+_EMPTY: dict[str, Any] = {
+    "traceback": "", "evidence": "", "path": "", "body": b"",
+    "args": None, "kwargs": None, "tags": None, "headers": "{}", "properties": "{}",
+    "closed_at": None, "closed_by": "", "closed_reason": "",
+}  # fmt: skip
+
+
+def _width(column: Column[Any]) -> int | None:
+    return getattr(column.type, "length", None)
+
+
+_WIDTHS = {
+    table: {column.name: _width(column) for column in table.columns}
+    for table in tables.metadata.tables.values()
+}
+# A letter is made storable before it is divided into the rows of two tables.
+_WIDTHS[tables.letter] |= _WIDTHS[tables.content]
+
+
+def fit(table: Table, values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` with every text storable and cut to its column. A short text loses the blanks at its end,
+    because MySQL ignores them when it compares texts."""
+    widths = _WIDTHS[table]
+    return {
+        key: _fit_text(value, widths[key]) if isinstance(value, str) else value
+        for key, value in values.items()
+    }
+
+
+def fit_text(column: Column[str], text: str) -> str:
+    """``text`` as :func:`fit` makes it for ``column``."""
+    return _fit_text(text, _width(column))
+
+
+def _fit_text(text: str, width: int | None) -> str:
+    if not text:
+        return text
+    text = safe_text(text)
+    return clip(text, TEXT_LIMIT) if width is None else text[:width].rstrip(" ")
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is None or math.isfinite(seconds) else None
+
+
+def whole(number: int) -> int:
+    """``number``, limited to the range from 0 to the largest INTEGER of every database."""
+    return max(0, min(number, _INT_LIMIT))

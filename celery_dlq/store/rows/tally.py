@@ -1,0 +1,240 @@
+"""The rollups: counts per group, arrivals per minute, arrivals per group and hour, and counts for monitoring.
+
+They change in the same transaction as the letters. Because of them, no query for depth, groups or rates scans
+the letters.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, case
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.group import Arrivals, hour_of
+from celery_dlq.model.states import OPEN_STATES, State
+from celery_dlq.redact import clip
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialect import Dialect
+from celery_dlq.store.database.supported import dialect_of
+
+#: Characters of a group's example message.
+SAMPLE_LIMIT = 500
+
+#: The column of a group that counts the letters in a state.
+COUNTED_IN = {
+    State.DEAD: "open_count",
+    State.CLAIMED: "open_count",
+    State.REDRIVEN: "open_count",
+    State.RESOLVED: "resolved_count",
+    State.DISCARDED: "discarded_count",
+}
+
+_COUNTS = ("open_count", "resolved_count", "discarded_count", "total_count")
+_CELL_COUNTS = ("open_count", "arrived_count", "succeeded_count", "failed_count")
+
+
+#: The primary key of a group: fingerprint, task, exception type.
+GroupKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A letter as a member of its group."""
+
+    fingerprint: str
+    task: str
+    exception_type: str
+    state: State
+    last_failed_at: datetime
+    queue: str
+    reason: str
+    message: str = ""
+    release: str = ""
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> Member:
+        """The member that a letter's row describes. A letter that is counted already needs no message and
+        release."""
+        return cls(
+            row["fingerprint"], row["task"], row["exception_type"], State(row["state"]),
+            row["last_failed_at"], row["queue"], row["reason"], row.get("message", ""),
+            row.get("release", ""),
+        )  # fmt: skip
+
+    @property
+    def key(self) -> GroupKey:
+        """The group's primary key."""
+        return self.fingerprint, self.task, self.exception_type
+
+    @property
+    def cell(self) -> tuple[str, str, str, str]:
+        """The key of its counts for monitoring."""
+        return self.task, self.queue, self.reason, self.exception_type
+
+
+class Tally:
+    """The changes of one transaction, added up and written at its end.
+
+    In an error storm, all letters are in one group, and a transaction that has locked the group's row delays
+    all others. So it is locked as late as possible.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupKey, dict[str, Any]] = {}
+        self._arrivals: dict[tuple[datetime, str, str], int] = {}
+        self._cells: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+        self._trends: dict[tuple[str, datetime], dict[str, int]] = {}
+        #: The arrivals in each group.
+        self.arrivals: dict[GroupKey, Arrivals] = {}
+
+    def arrive(self, before: Member | None, after: Member, *, redriven: bool = False) -> None:
+        """Count a letter that died: for the first time (``before`` is None), or again.
+
+        :param redriven: whether this was the end of a redrive.
+        """
+        self._move(before, after)
+        self._group(after)["total_count"] += 1
+        cell = self._cell(after)
+        cell["arrived_count"] += 1
+        cell["failed_count"] += redriven
+        minute = after.last_failed_at.astimezone(timezone.utc).replace(second=0, microsecond=0)
+        key = (minute, after.task, after.exception_type)
+        self._arrivals[key] = self._arrivals.get(key, 0) + 1
+        self._trend(after)["count"] += 1
+        self.arrivals.setdefault(after.key, Arrivals()).add(after.last_failed_at, after.release)
+
+    def change(self, before: Member, after: Member) -> None:
+        """Count a letter that changed its state or its group without another arrival. One arrival moves to
+        the new group with it."""
+        self._move(before, after)
+        if before.key != after.key:
+            self._group(before)["total_count"] -= 1
+            self._group(after)["total_count"] += 1
+
+    def succeed(self, before: Member, *, redriven: bool) -> None:
+        """Count a letter whose message ran successfully.
+
+        :param redriven: whether this was the end of a redrive.
+        """
+        after = replace(before, state=State.RESOLVED)
+        self.change(before, after)
+        self._cell(after)["succeeded_count"] += redriven
+
+    def write(self, connection: Connection) -> None:
+        """Add everything to the tables, in the order of their keys, so that writers wait for each other and
+        do not deadlock."""
+        groups = [row for _, row in sorted(self._groups.items())]
+        _add(connection, tables.group, groups)
+        arrivals = [
+            {"minute": minute, "task": task, "exception_type": kind, "count": count}
+            for (minute, task, kind), count in sorted(self._arrivals.items())
+        ]
+        _add(connection, tables.arrival, arrivals)
+        cells = [row for _, row in sorted(self._cells.items()) if any(map(row.get, _CELL_COUNTS))]
+        _add(connection, tables.count, cells)
+        trends = [
+            {"fingerprint": fingerprint, "hour": hour, **counts}
+            for (fingerprint, hour), counts in sorted(self._trends.items())
+            if any(counts.values())
+        ]
+        _add(connection, tables.trend, trends)
+
+    def _move(self, before: Member | None, after: Member) -> None:
+        if before is not None:
+            self._group(before)[COUNTED_IN[before.state]] -= 1
+            self._cell(before)["open_count"] -= before.state in OPEN_STATES
+            self._trend(before)["open_count"] -= before.state in OPEN_STATES
+        self._group(after)[COUNTED_IN[after.state]] += 1
+        self._cell(after)["open_count"] += after.state in OPEN_STATES
+        self._trend(after)["open_count"] += after.state in OPEN_STATES
+
+    def _group(self, member: Member) -> dict[str, Any]:
+        row = self._groups.get(member.key)
+        if row is None:
+            row = self._groups[member.key] = _new_group(member)
+        row["first_seen_at"] = min(row["first_seen_at"], member.last_failed_at)
+        row["last_seen_at"] = max(row["last_seen_at"], member.last_failed_at)
+        return row
+
+    def _trend(self, member: Member) -> dict[str, int]:
+        key = member.fingerprint, hour_of(member.last_failed_at)
+        return self._trends.setdefault(key, {"count": 0, "open_count": 0})
+
+    def _cell(self, member: Member) -> dict[str, Any]:
+        row = self._cells.get(member.cell)
+        if row is None:
+            row = self._cells[member.cell] = _new_cell(member)
+        return row
+
+
+def _new_group(member: Member) -> dict[str, Any]:
+    return {
+        "fingerprint": member.fingerprint,
+        "task": member.task,
+        "exception_type": member.exception_type,
+        "message": clip(member.message, SAMPLE_LIMIT),
+        **dict.fromkeys(_COUNTS, 0),
+        "first_seen_at": member.last_failed_at,
+        "last_seen_at": member.last_failed_at,
+    }
+
+
+def _new_cell(member: Member) -> dict[str, Any]:
+    names = "\0".join(member.cell).encode("utf-8", "surrogatepass")
+    return {
+        "id": hashlib.blake2b(names, digest_size=32).hexdigest(),
+        "task": member.task,
+        "queue": member.queue,
+        "reason": member.reason,
+        "exception_type": member.exception_type,
+        **dict.fromkeys(_CELL_COUNTS, 0),
+        "first_seen_at": member.last_failed_at,
+    }
+
+
+def _plus(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
+    return stored + given
+
+
+def _least(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((given < stored, given), else_=stored)
+
+
+def _greatest(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((given > stored, given), else_=stored)
+
+
+#: How the columns of an existing row are combined with those of a new one.
+_CHANGES: Mapping[Table, Mapping[str, Any]] = {
+    tables.group: {
+        **dict.fromkeys(_COUNTS, _plus),
+        "first_seen_at": _least,
+        "last_seen_at": _greatest,
+    },
+    tables.arrival: {"count": _plus},
+    tables.trend: {"count": _plus, "open_count": _plus},
+    tables.count: dict.fromkeys(_CELL_COUNTS, _plus),
+}
+
+
+def _add(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    if rows:
+        statement = _insert_or_add(dialect_of(connection), table)
+        # Usually it is one row, which drivers write faster if it is not in a list.
+        connection.execute(statement, rows if len(rows) > 1 else rows[0])
+
+
+@functools.cache  # building it takes about as long as the server takes to execute it
+def _insert_or_add(dialect: Dialect, table: Table) -> Any:
+    """An insert that adds to the row if it exists already. It is one statement, so that two writers with the
+    same new group need no second try."""
+    changes = _CHANGES[table].items()
+    return dialect.upsert(
+        table, lambda given: {name: add(table.c[name], given[name]) for name, add in changes}
+    )

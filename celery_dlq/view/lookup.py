@@ -1,0 +1,104 @@
+"""Letters, operations and groups by a prefix of their id.
+
+``see`` is the command that lists them. It stands at the end of the error for an unknown id; a screen without
+such a command leaves it empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from celery_dlq.errors import AmbiguousId, UnknownGroup, UnknownLetter, UnknownOperation
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.redact import clip
+from celery_dlq.store.base import Operation
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+
+#: Candidates that an error lists for an ambiguous prefix.
+_CANDIDATES = 10
+
+#: Characters of an id that an error repeats.
+_SHOWN = 80
+
+
+def letter_id(store: Store, prefix: str, *, see: str = "") -> str:
+    """The task id that starts with ``prefix``.
+
+    :raises UnknownLetter: no id matches.
+    :raises AmbiguousId: several ids match, and none is ``prefix`` itself.
+    """
+    found = store.letters.match(prefix, limit=_CANDIDATES + 1) if prefix else []
+    if not found:
+        raise UnknownLetter(_unknown("dead letter has an id", prefix, see))
+    return _only(prefix, found, "id")
+
+
+def letter(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
+    """The letter, with its message, whose id starts with ``prefix``.
+
+    :raises UnknownLetter: no id matches.
+    :raises AmbiguousId: several ids match.
+    """
+    # The store changes ids that are too long or contain NUL, so only get() finds those.
+    found = store.letters.get(prefix) or store.letters.get(letter_id(store, prefix, see=see))
+    if found is None:
+        raise UnknownLetter
+    return found
+
+
+def operation(store: Store, prefix: str, *, see: str = "") -> Operation:
+    """The operation whose id starts with ``prefix``.
+
+    :raises UnknownOperation: no id matches.
+    :raises AmbiguousId: several ids match.
+    """
+    ids = store.operations.match(prefix, limit=_CANDIDATES + 1) if prefix else []
+    found = store.operations.get(_only(prefix, ids, "id")) if ids else None
+    if found is None:
+        raise UnknownOperation(_unknown("operation has an id", prefix, see))
+    return found
+
+
+def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
+    """The fingerprint of the group that starts with ``prefix``.
+
+    :raises UnknownGroup: no fingerprint matches.
+    :raises AmbiguousId: several fingerprints match.
+    """
+    found = store.groups.match(prefix, limit=_CANDIDATES + 1) if prefix else []
+    if not found:
+        raise UnknownGroup(_unknown("group has a fingerprint", prefix, see))
+    return _only(prefix, found, "group")
+
+
+def group(store: Store, prefix: str, now: datetime, *, see: str = "") -> Group:
+    """The group whose fingerprint starts with ``prefix``.
+
+    :raises UnknownGroup: no fingerprint matches.
+    :raises AmbiguousId: several fingerprints match.
+    """
+    found = store.groups.get(fingerprint(store, prefix, see=see), now=now)
+    if found is None:
+        raise UnknownGroup
+    return found
+
+
+def _only(prefix: str, found: Sequence[str], what: str) -> str:
+    if prefix in found or len(found) == 1:
+        return prefix if prefix in found else found[0]
+    more = " and more" if len(found) > _CANDIDATES else ""
+    raise AmbiguousId(
+        f"More than one {what} begins with {clip(prefix, _SHOWN)!r}: {', '.join(found[:_CANDIDATES])}{more}; "
+        "give more characters."
+    )
+
+
+def _unknown(subject: str, prefix: str, see: str) -> str:
+    said = f"No {subject} that begins with {clip(prefix, _SHOWN)!r}"
+    return f"{said}; see: {see}" if see else f"{said}."

@@ -1,0 +1,119 @@
+"""Answers the exception that ended a run, in this order: classify it, decide on the next step, take it, and
+note the end of the run for the worker's parent."""
+
+from __future__ import annotations
+
+from celery.app.task import Context
+from celery.exceptions import Ignore, Reject, Retry
+from celery.utils.log import get_logger
+
+from celery_dlq.classify import Decision, is_a
+from celery_dlq.model.states import Reason, Verdict
+from celery_dlq.worker.body.aborting import aborted, is_shutdown
+from celery_dlq.worker.body.ending import Died, Retried, ending_of, here
+from celery_dlq.worker.body.judge import decide
+from celery_dlq.worker.body.next_step import Again, next_step
+from celery_dlq.worker.body.refusal import refused_rejected, refused_with, unpublished
+from celery_dlq.worker.body.retrying import ASKED_FOR, policy_of
+from celery_dlq.worker.celery_quirks.short_countdowns import sendable
+from celery_dlq.worker.failure import type_name
+from celery_dlq.worker.wiring import CapturedTask
+
+logger = get_logger(__name__)
+
+
+def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exception | None:
+    """Retry the run that ``exc`` ended, or let its message die.
+
+    :return: the exception that goes to Celery in place of ``exc``; None for ``exc`` itself.
+    """
+    try:
+        if request.is_eager:
+            return _retry_eagerly(task, exc, request)
+        outcome = _outcome(task, exc, request)
+        if outcome is None:
+            return None
+        here.ending = ending_of(outcome, request)
+    except Exception as error:
+        if error is not exc:
+            # The task's own error must reach Celery whatever happens here.
+            logger.exception("celery_dlq could not judge the failure of %s", task.name)
+        return None
+    return outcome.instead
+
+
+def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died | Retried | None:
+    """How the run ended; None if the parent sees that in ``exc`` itself."""
+    if is_a(exc, Retry):
+        return _asked_for(exc)
+    if is_a(exc, (Ignore, Reject)):
+        return refused_rejected(request) if is_a(exc, Reject) else None
+    if is_a(exc, MemoryError):
+        # The worker's parent re-raises a MemoryError that reaches it, and exits.
+        return _aborted(exc)
+    if is_a(exc, Exception):
+        return None if task._built_in else _judged(task, exc, request)
+    return None if is_shutdown(exc) else _aborted(exc)
+
+
+def _judged(task: CapturedTask, exc: Exception, request: Context) -> Died | Retried:
+    decision = decide(task, exc)
+    refused = refused_with(request, exc, decision)
+    step = refused or next_step(task, exc, request, decision)
+    return step if isinstance(step, Died) else _send_retry(task, exc, request, step)
+
+
+def _asked_for(exc: Retry) -> Retried:
+    """The end of a run whose body asked for a retry itself."""
+    # The error was given to retry(), or was being handled where retry() was called.
+    for_error = exc.exc is not None or exc.__context__ is not None
+    return Retried(ASKED_FOR.rule, for_error)
+
+
+def _aborted(exc: BaseException) -> Died:
+    name = type_name(type(exc))
+    decision = Decision(Verdict.TERMINAL, rule="task.aborted", evidence=f"the task raised {name}")
+    return Died(exc, decision, Reason.TERMINAL, instead=aborted(exc))
+
+
+def _send_retry(
+    task: CapturedTask, exc: Exception, request: Context, again: Again
+) -> Died | Retried:
+    decision = again.decision
+    request._dlq_judged = again
+    try:
+        own = {
+            "exc": exc,
+            "throw": False,
+            "countdown": sendable(task.app, again.delay_s),
+            # Celery counts every run; the policy has counted those that use up an attempt.
+            "max_retries": request.retries + 1,
+        }
+        # retry_kwargs may name any option of retry(): a queue, a priority, a limit.
+        sent: Retry = task.retry(**{**task.retry_kwargs, **own})
+    except Reject as rejected:
+        return Died(exc, decision, Reason.REJECTED, unpublished(rejected))
+    except Exception:  # noqa: BLE001 - a retry() of the user's, with a lower limit, raises its choice
+        return Died(exc, decision, Reason.EXHAUSTED)
+    finally:
+        # Celery leaves a passed max_retries on the task instance, which all requests share.
+        task.__dict__.pop("override_max_retries", None)
+    return Retried(decision.rule, instead=sent)
+
+
+def _retry_eagerly(task: CapturedTask, exc: BaseException, request: Context) -> Retry | None:
+    """The retry of an eager call. It behaves as on the plain base class, where only autoretry_for retries."""
+    if (
+        task._built_in
+        or not is_a(exc, Exception)
+        or is_a(exc, (Retry, Ignore, Reject, MemoryError))
+    ):
+        return None
+    decision = decide(task, exc)
+    if decision.rule != "task.autoretry_for" or refused_with(request, exc, decision) is not None:
+        return None
+    options = dict(task.retry_kwargs)
+    if task.retry_backoff:
+        options["countdown"] = policy_of(task).backoff(request.retries + 1)
+    again: Retry = task.retry(**{**options, "exc": exc, "throw": False})
+    return again

@@ -1,0 +1,62 @@
+"""How long the broker may hold a retry, and which broker it is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from celery.utils.log import get_logger
+
+logger = get_logger(__name__)
+
+#: Half of RabbitMQ's default ``consumer_timeout``. RabbitMQ closes a consumer that keeps a message for longer
+#: than that timeout, and Celery's worker ends with it.
+AMQP_HOLD_S = 900.0
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Whether a retry waits in the broker or in the store."""
+
+    #: Names the broker; the same for all workers that connect to it by the same address.
+    place: str
+    #: Seconds; a retry that has to wait longer is parked.
+    at_most_s: float
+
+
+def hold_of(app: Any, park_after_s: float) -> Hold:
+    """Where the retries of ``app`` wait. This needs no connection."""
+    with app.connection_for_read() as connection:
+        longest = safe_hold(connection)
+        place = _place_of(connection)
+    return Hold(place, park_after_s if longest is None else min(park_after_s, longest))
+
+
+def safe_hold(connection: Any) -> float | None:
+    """Seconds for which a worker may hold a message unacknowledged; None for no limit.
+
+    It is half of the time after which the broker delivers the message to another worker, because its task
+    still has to run after the wait.
+    """
+    transport = connection.transport
+    if transport.driver_type == "amqp":
+        return AMQP_HOLD_S
+    channel = getattr(transport, "Channel", None)
+    candidates = (
+        connection.transport_options.get("visibility_timeout"),
+        getattr(channel, "visibility_timeout", None),  # Redis
+        getattr(channel, "default_visibility_timeout", None),  # SQS
+    )
+    given = (item for item in candidates if isinstance(item, (int, float)) and item > 0)
+    timeout = next(given, None)
+    return None if timeout is None else float(timeout) / 2
+
+
+def _place_of(connection: Any) -> str:
+    options = connection.transport_options
+    parts = (
+        connection.transport_cls, connection.hostname, connection.port, connection.virtual_host,
+        options.get("global_keyprefix"), options.get("queue_name_prefix"),
+    )  # fmt: skip
+    return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()

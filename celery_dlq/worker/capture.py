@@ -1,0 +1,137 @@
+"""The capture of one consumer: its recording and its admission.
+
+A process may have several consumers: workers that run in threads, one after the other or at the same time.
+Each consumer has a writer's thread and guards of its own. The parts that the consumers of an app share
+(settings, rules, the store, hooks) belong to the composition root.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.worker.admission.brake import Brake, Limits
+from celery_dlq.worker.admission.breaker import Breaker
+from celery_dlq.worker.admission.circuits import CircuitBoard
+from celery_dlq.worker.admission.copies import Copies
+from celery_dlq.worker.admission.deliveries import Deliveries
+from celery_dlq.worker.admission.gate import Gate, announce
+from celery_dlq.worker.admission.isolation import IsolatedRun
+from celery_dlq.worker.admission.pipeline import Admission
+from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
+from celery_dlq.worker.recording.recorder import Recorder
+from celery_dlq.worker.recording.saver_process import SaverProcess
+from celery_dlq.worker.recording.writer import Writer
+from celery_dlq.worker.wiring import ConsumerWiring, Wiring
+
+
+class Capture(ConsumerWiring):
+    """The recording and the admission of one consumer; everything else belongs to the app.
+
+    :param app: the wiring of the consumer's app.
+    :param make_writer: makes the thread that writes.
+    :param make_saver_process: makes the process that saves in a storm.
+    :param spool: keeps a record without the writer.
+    """
+
+    def __init__(
+        self,
+        app: Wiring,
+        make_writer: Callable[[], Writer],
+        make_saver_process: Callable[[], SaverProcess],
+        spool: Callable[[DeadLetter | Outcome], object],
+    ) -> None:
+        self.app, self._spool = app, spool
+        self._make_writer, self._make_saver_process = make_writer, make_saver_process
+
+    @cached_property
+    def writer(self) -> Writer:
+        """The thread that writes."""
+        return self._make_writer()
+
+    @cached_property
+    def saver_process(self) -> SaverProcess:
+        """The process that saves in a storm, if tasks run in processes of their own."""
+        return self._make_saver_process()
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Takes the letters of requests."""
+        return Recorder(self.writer, self._spool)
+
+    @cached_property
+    def admission(self) -> Admission:
+        """The guards that a message passes on its way to the pool, in this order. When a guard lets a held
+        message go, the message passes the guards after it."""
+        return Admission(
+            [
+                # First, so that the store is not asked about messages that go back to the broker from here.
+                self.gate,
+                self.copies,
+                # After these two: a message that they let go is still parked if its circuit has opened in the
+                # meantime.
+                self.breaker,
+                # After the guards that let messages go later: none of these may run at the same time as an
+                # isolated one.
+                self.isolation,
+                # Last before the pool: after a cold shutdown, no message may enter it.
+                GreenShutdown(),
+            ]
+        )
+
+    @cached_property
+    def gate(self) -> Gate:
+        """Holds the messages of braked tasks, and all messages while the writer is full."""
+        chosen = self.app.settings
+        limits = Limits(
+            chosen.brake_failures, chosen.brake_window, chosen.brake_pause, chosen.brake_pause_max
+        )
+        return Gate(
+            Brake(limits, announce, time.monotonic) if chosen.brake_failures else None,
+            self.writer.is_full,
+            spare=chosen.brake_hold,
+            hold_s=chosen.brake_hold_time,
+        )
+
+    @cached_property
+    def copies(self) -> Copies:
+        """Lets one copy of each message run."""
+        return Copies(self.recorder)
+
+    @cached_property
+    def breaker(self) -> Breaker:
+        """Parks messages whose circuit is open."""
+        return Breaker(self, self.recorder, CircuitBoard(self.writer))
+
+    @cached_property
+    def isolation(self) -> IsolatedRun:
+        """Holds other messages while one must be alone."""
+        return IsolatedRun()
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        """Counts the deliveries of messages that do not end."""
+        return Deliveries(self.recorder, self.app.settings.max_deliveries, isolation=self.isolation)
+
+    def record(
+        self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
+    ) -> None:
+        """Make ``what`` durable, then call ``then``. An urgent record does not wait for further records."""
+        self.gate.note(what)
+        if self.app.meter is not None and isinstance(what, DeadLetter):
+            then = self.app.meter.dead_lettered(what, then)
+        self.recorder.record(what, then, urgent=urgent)
+
+    def record_now(self, letter: DeadLetter) -> None:
+        """Make ``letter`` durable before returning, also from a signal handler."""
+        self.recorder.record_now(letter)
+
+    def close(self) -> None:
+        """Write the waiting records, then end the thread and the process that write. Called when the worker
+        has ended. A letter that comes later, from a task that the worker did not wait for, is still
+        written."""
+        self.admission.leave()
+        if "writer" in vars(self):
+            self.writer.stop()

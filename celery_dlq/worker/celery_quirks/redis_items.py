@@ -1,0 +1,130 @@
+"""Items of a Redis list that are not kombu messages end the worker, and are lost.
+
+``Channel._brpop_read`` decodes an item after Redis has removed it from the list, and raises if it cannot
+(kombu 5.7.0, transport/redis.py, line 1491; the same since 5.5). Nothing catches that error: it ends the
+worker. celery/kombu#2421 is the same bug with SQS, open; no issue upstream names Redis. Here such an item is
+delivered as a message without a task, and so becomes a dead letter.
+
+It can be deleted when kombu rejects, or hands on, an item that it cannot read.
+``test_items_of_a_redis_list_that_are_no_messages`` in ``tests/integration/test_foreign.py`` fails without it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from celery_dlq.model.headers import RAW_HEADERS_HEADER
+
+logger = get_logger(__name__)
+
+
+def catch_unreadable(channel: Any) -> None:
+    """Let ``channel`` deliver an item that is not a kombu message as a message that names no task.
+
+    Does nothing on transports other than Redis: they keep what they cannot read, or cannot hold such an item.
+    """
+    handlers = getattr(channel, "handlers", None)
+    if isinstance(handlers, dict) and "BRPOP" in handlers and hasattr(channel, "_brpop_read"):
+        reader = _Reader(channel, handlers["BRPOP"])
+        channel.client.parse_response = reader.parse_response
+        # The event loop uses the former; a channel that is being closed reads pending items by the latter.
+        handlers["BRPOP"] = channel._brpop_read = reader.read
+
+
+class _Reader:
+    """Reads one item at a time, and remembers it until it is delivered."""
+
+    def __init__(self, channel: Any, read: Callable[..., object]) -> None:
+        self._channel, self._read = channel, read
+        self._parse = channel.client.parse_response
+        #: The list and the item that were taken last.
+        self._taken: tuple[Any, Any] | None = None
+
+    def parse_response(self, connection: Any, command: Any, **options: Any) -> Any:
+        answer = self._parse(connection, command, **options)
+        if command == "BRPOP":
+            self._taken = answer
+        return answer
+
+    def read(self) -> object:
+        self._taken = None
+        try:
+            return self._read()
+        except Exception:
+            if self._taken is None:
+                raise
+            key, item = self._taken
+            raw = item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
+            if is_readable(raw):
+                raise
+            queue = _text(key).rsplit(self._channel.sep, 1)[0]
+            logger.exception("an item of the Redis list %s is not a message of kombu's", queue)
+            self._channel.connection._deliver(as_message(raw, queue), queue)
+            return True
+
+
+def is_readable(raw: bytes) -> bool:
+    """Whether kombu can make a message from ``raw``."""
+    payload = _payload(raw)
+    return payload is not None and isinstance(payload.get("headers") or {}, dict)
+
+
+def as_message(raw: bytes, queue: str) -> dict[str, Any]:
+    """A kombu message with ``raw`` as its body. If only the headers are wrong, the result is the message that
+    was sent, with the wrong headers in a header."""
+    payload = _payload(raw)
+    if payload is not None:
+        return {**payload, "headers": {RAW_HEADERS_HEADER: payload["headers"]}}
+    return {
+        "body": base64.b64encode(raw).decode("ascii"),
+        "content-type": "application/data",
+        "content-encoding": "binary",
+        "headers": {},
+        "properties": {
+            "body_encoding": "base64",
+            "delivery_tag": str(uuid.uuid4()),
+            "delivery_info": {"exchange": "", "routing_key": queue},
+        },
+    }
+
+
+def _payload(raw: bytes) -> dict[str, Any] | None:
+    """The message in ``raw``, whatever its headers are; None if it holds none."""
+    try:
+        payload = json.loads(raw)
+        return payload if _is_message(payload) else None
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _is_message(payload: Any) -> bool:
+    """Whether kombu gets far enough to hand the message over; the channel handles errors after that."""
+    properties = payload.get("properties") if isinstance(payload, dict) else None
+    if not isinstance(properties, dict):
+        return False
+    info = properties.get("delivery_info")
+    return (
+        isinstance(properties.get("delivery_tag"), (str, int, float))
+        and isinstance(info, dict)
+        and {"exchange", "routing_key"} <= info.keys()
+        and _is_body(payload.get("body"), properties.get("body_encoding"))
+    )
+
+
+def _is_body(body: Any, encoding: Any) -> bool:
+    if not body or not encoding:
+        return True
+    if encoding == "base64":
+        # Characters outside the alphabet are skipped; wrong padding is an error.
+        base64.b64decode(body)
+    return isinstance(encoding, str) and encoding.lower() in ("utf-8", "base64")
+
+
+def _text(key: Any) -> str:
+    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)

@@ -1,0 +1,166 @@
+"""The parts of an exception that a letter keeps (type, message, frames, traceback), and earlier attempts."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
+from celery.exceptions import Reject
+
+from celery_dlq.classify import is_a
+from celery_dlq.model.headers import attempts_of
+from celery_dlq.model.letter import (
+    Attempt,
+    Explanation,
+    Failure,
+    attempt_from_outside,
+    attempt_to_dict,
+)
+from celery_dlq.model.states import Reason
+from celery_dlq.redact import TRACEBACK_LIMIT, clip_middle, safe_message, safe_text
+
+#: Attempts kept in the retry header: the first one, because it opens the retry window, and the latest ones.
+ATTEMPT_LIMIT = 20
+
+#: The most exceptions of a cause chain that a traceback shows, and the most frames of each.
+_CHAIN_LIMIT, _FRAME_LIMIT = 8, 40
+
+#: The most characters of a message inside a traceback; the letter keeps the whole message separately.
+_INNER_MESSAGE_LIMIT = 2_000
+
+#: This package, wherever it is installed. Another folder of the same name may hold a user's project.
+_OWN_PATH = str(Path(__file__).parents[1])
+
+#: Directories of code that is not the user's: Python, installed packages, and this package.
+_FOREIGN_PATHS = tuple(
+    os.path.join(directory, "")
+    for directory in {
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+        _OWN_PATH,
+    }
+)
+
+
+def type_name(exc_type: type) -> str:
+    """The dotted name of an exception type; builtins without their module."""
+    module = getattr(exc_type, "__module__", None)
+    name = str(getattr(exc_type, "__qualname__", exc_type.__name__))
+    return name if module in (None, "builtins") else f"{module}.{name}"
+
+
+def unwrap(einfo: ExceptionInfo) -> BaseException:
+    """The exception of ``einfo``. Pools without child processes wrap it."""
+    exc: BaseException = einfo.exception
+    return exc.exc if is_a(exc, ExceptionWithTraceback) else exc
+
+
+def app_frames(exc: BaseException) -> tuple[str, ...]:
+    """The frames of the user's own code as ``module:function``, outermost first. If there are none, the
+    frames of libraries, so that different failures inside libraries stay distinct."""
+    frames = [
+        (frame.f_code.co_filename, f"{frame.f_globals.get('__name__')}:{frame.f_code.co_name}")
+        for frame in _frames(exc.__traceback__)
+    ]
+    own = tuple(name for path, name in frames if _is_app(path))
+    return own or tuple(name for _path, name in frames[-3:])
+
+
+def _frames(tb: TracebackType | None) -> Iterator[Any]:
+    while tb is not None:
+        yield tb.tb_frame
+        tb = tb.tb_next
+
+
+@lru_cache(maxsize=4_096)
+def _is_app(path: str) -> bool:
+    return not path.startswith(("<", *_FOREIGN_PATHS))
+
+
+def traceback_text(exc: BaseException) -> str:
+    """The traceback with its causes, bounded in size, even if the exceptions raise when they are read."""
+    parts = []
+    for link, node in _chain(exc):
+        stack = traceback.format_list(traceback.extract_tb(node.__traceback__, limit=-_FRAME_LIMIT))
+        message = safe_message(node)[:_INNER_MESSAGE_LIMIT]
+        heading = ["Traceback (most recent call last):\n"] if stack else []
+        line = f"{type_name(type(node))}: {message}" if message else type_name(type(node))
+        parts.append("".join([*heading, *stack, line, "\n", link]))
+    return clip_middle("".join(reversed(parts)), TRACEBACK_LIMIT)
+
+
+def bounded_traceback(text: str) -> str:
+    """A traceback that Celery formatted, bounded in size and without characters that a database refuses."""
+    return clip_middle(safe_text(text), TRACEBACK_LIMIT)
+
+
+def shed_frames(einfo: ExceptionInfo) -> None:
+    """Remove billiard's copy of the frames from ``einfo``; the worker's parent needs it only for a Reject.
+
+    Otherwise each failure would pickle and send dozens of objects that the parent keeps until its letter is
+    safe, and each garbage collection would walk through them. The text of the traceback stays.
+    """
+    if not is_a(unwrap(einfo), Reject):
+        einfo.tb = None
+
+
+def _chain(exc: BaseException) -> Iterator[tuple[str, BaseException]]:
+    """The exception and its causes, each with the sentence that leads to the next one."""
+    link, node, seen = "", exc, set[int]()
+    while id(node) not in seen and len(seen) < _CHAIN_LIMIT:
+        seen.add(id(node))
+        yield link, node
+        if node.__cause__ is not None:
+            link = "\nThe above exception was the direct cause of the following exception:\n\n"
+            node = node.__cause__
+        elif node.__context__ is not None and not node.__suppress_context__:
+            link = "\nDuring handling of the above exception, another exception occurred:\n\n"
+            node = node.__context__
+
+
+def failure_after(
+    attempts: tuple[Attempt, ...], reason: Reason, *, traceback: str, frames: tuple[str, ...]
+) -> Failure:
+    """The failure in which the last of ``attempts`` ended."""
+    last = attempts[-1]
+    return Failure(
+        reason=reason,
+        explanation=Explanation(
+            verdict=last.verdict, rule=last.rule, evidence=last.evidence, path=last.path
+        ),
+        exception_type=last.exception_type,
+        message=last.message,
+        traceback=traceback,
+        frames=frames,
+        failed_at=last.failed_at,
+        attempts=attempts,
+        pid=last.pid,
+    )
+
+
+def read_attempts(headers: Mapping[str, Any] | None) -> tuple[Attempt, ...]:
+    """The earlier attempts that a retried message carries. Attempts that cannot be read are left out, because
+    a broken history must not cost the letter."""
+    return _bounded(attempts_of(headers, attempt_from_outside))
+
+
+def write_attempts(attempts: Sequence[Attempt]) -> str:
+    """The header value that carries ``attempts`` to the next run."""
+    kept = _bounded(tuple(attempts))
+    return json.dumps([attempt_to_dict(attempt) for attempt in kept], separators=(",", ":"))
+
+
+def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    if len(attempts) <= ATTEMPT_LIMIT:
+        return attempts
+    return (attempts[0], *attempts[1 - ATTEMPT_LIMIT :])

@@ -1,0 +1,107 @@
+"""Reads from the request and the exception what Celery does with a message after its run has died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
+from celery.states import SUCCESS
+from celery.utils.log import get_logger
+from celery.worker.request import Request
+from celery.worker.state import revoked as revoked_tasks
+
+from celery_dlq.classify import is_a
+from celery_dlq.model.states import Reason
+
+logger = get_logger(__name__)
+
+#: Since 5.7, Celery acknowledges a message whose process died after its success was stored. Earlier releases
+#: return the message to its queue.
+_SUCCESS_IS_KEPT = hasattr(Request, "_success_was_stored")
+#: Since 5.7, the message of a process that exits by itself goes back, too. Earlier releases acknowledge it.
+_ALSO_GO_BACK = (SystemExit, KeyboardInterrupt) if hasattr(Request, "_worker_lost_info") else ()
+
+
+def fate_of(request: Any, exc: BaseException) -> Reason | None:
+    """Why the message of ``request`` (a worker's Request) does not run again after ``exc``; None if it does,
+    or was dropped on purpose."""
+    if is_a(exc, (Retry, Ignore, Terminated)):
+        return None
+    if is_a(exc, Reject):
+        goes_back = exc.requeue and not request.acknowledged
+        return None if goes_back else Reason.REJECTED
+    if is_a(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
+        return _fate_of_lost_worker(request)
+    if is_a(exc, TimeLimitExceeded):
+        return None if _requeued_on_timeout(request) else Reason.TIMEOUT
+    return Reason.TERMINAL
+
+
+def goes_back_after(request: Any, exc: BaseException) -> bool:
+    """Whether the run of ``request`` died of ``exc`` and its message still goes back to its queue."""
+    if request.acknowledged or _was_ended(request):
+        return False
+    if is_a(exc, TimeLimitExceeded):
+        return _requeued_on_timeout(request)
+    return (
+        is_a(exc, (WorkerLostError, *_ALSO_GO_BACK))
+        and bool(request.task.acks_late and request.task.reject_on_worker_lost)
+        and not _retries_lost_worker(request)
+        and not (_SUCCESS_IS_KEPT and success_is_stored(request))
+    )
+
+
+def is_bystander(request: Any) -> bool:
+    """Whether the signal that ended the process of ``request`` was meant for the request before it, whose
+    result was still on its way when a shutdown cancelled it or a user revoked it."""
+    meant = _was_ended(request) or request._terminate_on_ack is not None
+    return not meant and request.id not in revoked_tasks
+
+
+def is_celerys_own(request: Any) -> bool:
+    """Whether its task is one of Celery's own, which are controlled by exceptions and never judged."""
+    return str(request.type).startswith("celery.")
+
+
+def success_is_stored(request: Any) -> bool:
+    """Whether the run had stored its success before its process ended."""
+    try:
+        return bool(not request.ignore_result and request._success_was_stored())
+    except Exception:
+        logger.exception("cannot tell whether %s[%s] had succeeded", request.name, request.id)
+        return False
+
+
+def look_for_success(request: Any) -> bool:
+    """Whether the result backend holds a success of ``request``; for Celery before 5.7, which does not
+    check."""
+    backend = request.task.backend
+    # The results of rpc:// are in the caller's queue, and looking there would declare a queue.
+    return backend.as_uri() != "rpc://" and bool(backend.get_state(request.id) == SUCCESS)
+
+
+def _fate_of_lost_worker(request: Any) -> Reason | None:
+    if _was_ended(request) or (_retries_lost_worker(request) and not _retries_spent(request)):
+        return None
+    return None if success_is_stored(request) else Reason.POISON
+
+
+def _was_ended(request: Any) -> bool:
+    """Whether the run was cancelled or revoked."""
+    return bool(request._already_cancelled or request._already_revoked)
+
+
+def _retries_lost_worker(request: Any) -> bool:
+    return bool(getattr(request.task, "retry_on_worker_lost", None))  # since 5.7
+
+
+def _retries_spent(request: Any) -> bool:
+    most = request.task.max_retries
+    return most is not None and (request.request_dict.get("retries") or 0) >= most
+
+
+def _requeued_on_timeout(request: Any) -> bool:
+    acks = getattr(request.task, "acks_on_timeout", None)  # since 5.7
+    if acks is None:
+        acks = request.task.acks_on_failure_or_timeout
+    return bool(request.task.acks_late and not acks)

@@ -1,0 +1,283 @@
+"""The request class. All failures enter the worker's parent here, and so does the success of a message that
+was sent or delivered again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, ClassVar
+
+from billiard.einfo import ExceptionInfo
+from celery.exceptions import InvalidTaskError, Terminated, TimeLimitExceeded
+from celery.utils.functional import noop
+from celery.utils.log import get_logger
+from celery.worker.request import Request
+
+from celery_dlq.classify import is_a
+from celery_dlq.errors import PoisonMessage
+from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.states import Reason
+from celery_dlq.worker.body.aborting import aborted
+from celery_dlq.worker.body.tracing import einfo_of
+from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
+from celery_dlq.worker.failure import unwrap
+from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.redelivery import came_back
+from celery_dlq.worker.request.breaker_watch import Probe, report_to_breaker
+from celery_dlq.worker.request.closing import Closing, close, close_returned, made, record
+from celery_dlq.worker.request.delivery_count import DeliveryCount
+from celery_dlq.worker.request.events import tell_redriven
+from celery_dlq.worker.request.fate import (
+    goes_back_after,
+    is_bystander,
+    look_for_success,
+    success_is_stored,
+)
+from celery_dlq.worker.request.handover import end_unrun
+from celery_dlq.worker.request.letters import (
+    letter_of,
+    letter_of_cancelled,
+    letter_of_poison,
+    letter_of_refused,
+    letter_of_run,
+)
+from celery_dlq.worker.request.malformed import check_request, is_plain
+from celery_dlq.worker.run_end import UNREPORTED, RunEnd, reported
+from celery_dlq.worker.wiring import ConsumerWiring
+
+logger = get_logger(__name__)
+
+
+class DLQRequest(Request):  # type: ignore[misc]
+    """A request whose end is recorded before it is acknowledged, stored, or announced.
+
+    Its state is in class attributes with a default, so that a message that succeeds at once pays for none of
+    it.
+    """
+
+    #: Set while it runs as the probe of an open circuit.
+    dlq_probe: Probe | None = None
+    #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    _dlq_capture: ClassVar[ConsumerWiring | None] = None
+    #: Whether its end was reported to the breaker.
+    _dlq_reported = False
+    #: Counts its delivery, if the broker has delivered its message before.
+    _dlq_count: DeliveryCount | None = None
+    #: How far its end has come, if it has a letter or may get one.
+    _dlq_closing: Closing | None = None
+    #: The stored success of a run whose process is gone, False for none; None until it is looked for.
+    _dlq_success: Any = None
+
+    # Every message pays for this. The arguments of Celery's strategy are named, because packing and unpacking
+    # them would cost more than everything else here.
+    def __init__(
+        self,
+        message: Any,
+        *,
+        on_ack: Callable[..., object] = noop,
+        on_reject: Callable[..., object] = noop,
+        app: Any = None,
+        hostname: str | None = None,
+        eventer: Any = None,
+        task: Any = None,
+        connection_errors: Any = None,
+        body: Any = None,
+        headers: Any = None,
+        decoded: bool = False,
+        utc: bool = True,
+        **more: Any,
+    ) -> None:
+        begin = super().__init__
+        if more:  # a user's code may make requests with other arguments
+            begin = partial(begin, **more)
+        begin(
+            message,
+            on_ack=on_ack, on_reject=on_reject, app=app, hostname=hostname, eventer=eventer, task=task,
+            connection_errors=connection_errors, body=body, headers=headers, decoded=decoded, utc=utc,
+        )  # fmt: skip
+        if not is_plain(self):
+            check_request(self)
+        again = came_back(message)
+        if again:
+            self._dlq_count = DeliveryCount(self)
+        # The message's own headers: in the protocol of Celery 3, the request's are made from the body.
+        redriven, retried = REDRIVE_HEADER in message.headers, self._request_dict.get("retries")
+        # Also for a retry: the message that was retried may have run again at the same time, and died.
+        if redriven or retried or again:
+            # Celery overrides on_success in a subclass for each task, but not on the instance. So only
+            # messages that were sent or delivered before pay for it.
+            self.__dict__["on_success"] = self._record_success
+            if redriven and not retried:
+                tell_redriven(self)
+
+    @property
+    def dlq(self) -> ConsumerWiring:
+        """The objects that capture the end of this request."""
+        return self._dlq_capture or self.task.dlq.capture
+
+    def on_failure(
+        self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False
+    ) -> None:
+        """Called by the pool for every run that did not succeed."""
+        exc, end = unwrap(exc_info), reported(exc_info)
+        if is_a(exc, MemoryError):
+            # From before_start or similar: the body's own never gets here. Celery's on_failure would raise
+            # it again, and end the worker.
+            exc = exc_info.exception = aborted(exc)
+        report_to_breaker(self, end, exc)
+        finish = partial(
+            super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
+        )
+        if is_a(exc, Terminated) and is_bystander(self):
+            self._end_bystander(finish)
+        elif goes_back_after(self, exc):
+            is_late = is_a(exc, TimeLimitExceeded)
+            poisoned = partial(super().on_failure, einfo_of(PoisonMessage()))
+            close_returned(
+                self, exc, finish, partial(self._end_late, finish) if is_late else poisoned
+            )
+        else:
+            close(self, partial(self._letter_of_run, exc_info, end), finish)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Called by the pool when a time limit is over; after ``on_failure`` on prefork."""
+        finish, exc = partial(super().on_timeout, soft, timeout), TimeLimitExceeded(timeout)
+        if soft:
+            finish()
+            return
+        report_to_breaker(self, UNREPORTED, exc)
+        if goes_back_after(self, exc):
+            close_returned(self, exc, finish, partial(self._end_late, finish))
+        else:
+            close(self, partial(letter_of, self, exc), finish)
+
+    def _letter_of_run(self, einfo: ExceptionInfo, end: RunEnd) -> DeadLetter | None:
+        if end.retried and self.dlq.app.meter is not None:
+            self.dlq.app.meter.retried(self.type, end.rule)
+        return letter_of_run(self, einfo, end)
+
+    def _end_late(self, finish: Callable[[], object]) -> None:
+        # Celery would give it back, but cannot once it is acknowledged.
+        self.acknowledge()
+        finish()
+
+    def _end_bystander(self, finish: Callable[[], object]) -> None:
+        """Celery would announce the run as revoked, and acknowledge its message."""
+        if self.acknowledged:
+            close(self, partial(letter_of_cancelled, self), finish)
+        else:
+            close(self, lambda: None, partial(self._give_back, finish))
+
+    def _give_back(self, finish: Callable[[], object]) -> None:
+        logger.warning("%s[%s] was ended in another's place; it goes back", self.name, self.id)
+        self._already_cancelled = True
+        finish()
+        self.reject(requeue=True)
+
+    def cancel(self, pool: Any, *args: Any, **kwargs: Any) -> None:
+        """Called to end the run, at a shutdown or after a lost connection."""
+        if is_green(pool) and self.time_start and not self.acknowledged:
+            # A greenlet that was killed comes back as a success, which Celery acknowledges.
+            self.__dict__["acknowledge"] = lambda: None
+        try:
+            super().cancel(pool, *args, **kwargs)
+        except NotImplementedError:
+            # It would be raised from a signal handler: on solo into the body, on threads into the consumer.
+            logger.warning(
+                "%s[%s] cannot be cancelled in this pool; it goes on", self.name, self.id
+            )
+
+    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
+        """Called, from a signal handler, when a shutdown ends the running task; and after a lost
+        connection for a message that the broker delivers again."""
+        if self.acknowledged and self._dlq_closing is None and not success_is_stored(self):
+            letter = made(self, partial(letter_of_cancelled, self))
+            if letter is not None:
+                self._dlq_closing = Closing()
+                self.dlq.record_now(letter)
+                self._dlq_closing.is_safe = True
+        try:
+            super()._announce_cancelled(*args, **kwargs)
+        except Exception:
+            # The result backend is down. Raised from here, it would keep other tasks from being cancelled.
+            logger.exception("Celery failed to end %s[%s], which was cancelled", self.name, self.id)
+            self._already_cancelled = True
+
+    def _announce_revoked(self, *args: Any) -> None:
+        """Called for a message that expired or was revoked, and is dropped. With the result backend down,
+        Celery raises before it acknowledges; that would end the consumer, and with it the worker."""
+        try:
+            super()._announce_revoked(*args)
+        except Exception:
+            logger.exception("Celery failed to end %s[%s], which was revoked", self.name, self.id)
+            self._already_revoked = True
+            if not self.acknowledged:
+                self.acknowledge()
+
+    def as_delivery(self, process: str, *, alone: bool = False, death: str = "") -> Delivery:
+        """This delivery, starting now. The store numbers it unless it is the first; until then it is 0."""
+        return Delivery(
+            task_id=letter_id(self.message, self.id),
+            task=self.type,
+            redrive=redrive_of(self.message.headers),
+            attempt=attempt_number(self.request_dict),
+            number=1 if self._dlq_count is None else 0,
+            started_at=datetime.now(timezone.utc),
+            worker=self.hostname or "",
+            process=process,
+            alone=alone,
+            death=death,
+        )
+
+    @property
+    def known_deliveries(self) -> tuple[Delivery, ...]:
+        """The earlier deliveries that did not end, then this one; empty if it is not counted."""
+        return () if self._dlq_count is None else self._dlq_count.known
+
+    def run_counted(self, known: tuple[Delivery, ...]) -> None:
+        """Run in the slot that it has; does nothing if the pool has it already.
+
+        :param known: the earlier deliveries and this one.
+        """
+        if self._dlq_count is not None:
+            self._dlq_count.run(known)
+
+    def condemn(self, known: tuple[Delivery, ...]) -> None:
+        """Called instead of running it, if its message has killed its worker too often."""
+        exc = PoisonMessage()
+        self._end_unrun(exc, partial(letter_of_poison, self, exc, Reason.POISON, known, seen=False))
+
+    def refuse(self, error: InvalidTaskError) -> None:
+        """Called instead of running it, if the pool cannot take it. Its message becomes a letter."""
+        self._end_unrun(error, partial(letter_of_refused, self, error))
+
+    def _end_unrun(self, exc: Exception, make: Callable[[], DeadLetter]) -> None:
+        if self._dlq_count is not None:
+            self._dlq_count.end()
+        report_to_breaker(self, UNREPORTED, exc)
+        close(self, make, partial(end_unrun, self, exc, super().on_failure))
+
+    def _success_was_stored(self) -> Any:
+        # Celery's own question since 5.7, asked once: with the backend down, each answer takes seconds.
+        if self._dlq_success is None:
+            ask = getattr(super(), "_success_was_stored", partial(look_for_success, self))
+            self._dlq_success = ask()
+        return self._dlq_success
+
+    def _record_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
+        """Stands in for ``on_success`` of a message that was sent or delivered again."""
+        succeed = type(self).on_success.__get__(self)
+        finish = partial(succeed, failed__retval__runtime, **kwargs)
+        if failed__retval__runtime[0]:
+            finish()
+            return
+        outcome = Outcome(
+            task_id=letter_id(self._message, self.id),
+            redrive=redrive_of(self._message.headers),
+            succeeded_at=datetime.now(timezone.utc),
+            worker=self.hostname or "",
+        )
+        record(self, outcome, finish)

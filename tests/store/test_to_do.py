@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+from support.factories import T0, operation
+
+from celery_dlq.model.operation import OperationState
+
+
+def test_a_lease_is_free_until_it_is_taken_and_when_it_is_given_up(store):
+    assert store.leases.to_do("upkeep").lease_free_in_s == 0.0
+    held = store.leases.take("upkeep", holder="one", seconds=60)
+    assert 50 < store.leases.to_do("upkeep").lease_free_in_s <= 60
+    assert store.leases.to_do("another").lease_free_in_s == 0.0
+    store.leases.give_up(held)
+    assert store.leases.to_do("upkeep").lease_free_in_s == 0.0
+
+
+@pytest.mark.parametrize("detached", [True, False])
+def test_an_operation_is_to_be_done_once_it_waits_for_a_worker_or_runs(store, detached):
+    assert store.leases.to_do("upkeep").operations is False
+    store.operations.create(operation("op", detached=detached))
+    assert store.leases.to_do("upkeep").operations is detached
+    store.operations.move("op", OperationState.RUNNING, who="tester", cause="", now=T0)
+    assert store.leases.to_do("upkeep").operations is True
+    store.operations.move("op", OperationState.PAUSED, who="tester", cause="", now=T0)
+    assert store.leases.to_do("upkeep").operations is False

@@ -1,0 +1,83 @@
+"""Databases on the servers of the tests, each gone with whom it was made for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import uuid
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import Connection, create_engine, delete, inspect, text
+
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.engine import Database
+
+POSTGRES = os.environ.get("CELERY_DLQ_TEST_POSTGRES", "postgresql+psycopg://root@127.0.0.1:5432")
+MYSQL = os.environ.get("CELERY_DLQ_TEST_MYSQL", "mysql+pymysql://root@127.0.0.1:3306")
+
+
+def need(url: str) -> str:
+    """``url``, once something listens there."""
+    parts = urlsplit(url)
+    ports = {"redis": 6379, "amqp": 5672, "postgresql+psycopg": 5432, "mysql+pymysql": 3306}
+    address = (parts.hostname or "127.0.0.1", parts.port or ports[parts.scheme])
+    try:
+        socket.create_connection(address, timeout=2).close()
+    except OSError as error:
+        message = f"{parts.scheme} does not answer at {address[0]}:{address[1]} ({error})"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return url
+
+
+def _create(url: str, name: str, options: str = "") -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}{options}"))
+    engine.dispose()
+
+
+def _drop(url: str, name: str, options: str = "") -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"DROP DATABASE IF EXISTS {name}{options}"))
+    engine.dispose()
+
+
+@contextlib.contextmanager
+def postgres_database():
+    name = f"dlq_test_{uuid.uuid4().hex[:12]}"
+    server = need(POSTGRES)
+    _create(f"{server}/postgres", name)
+    yield f"{server}/{name}"
+    _drop(f"{server}/postgres", name, " WITH (FORCE)")
+
+
+@contextlib.contextmanager
+def mysql_database():
+    name = f"dlq_test_{uuid.uuid4().hex[:12]}"
+    server = need(MYSQL)
+    _create(f"{server}/mysql", name, " CHARACTER SET utf8mb4")
+    yield f"{server}/{name}"
+    _drop(f"{server}/mysql", name)
+
+
+def delete_all(database: Database) -> None:
+    """Delete all rows of the store."""
+
+    def delete_rows(connection: Connection) -> None:
+        for table in tables.metadata.tables.values():
+            connection.execute(delete(table))
+
+    database.write(delete_rows)
+
+
+def drop_all(database: Database) -> None:
+    def drop(connection):
+        for name in inspect(connection).get_table_names():
+            connection.execute(text(f"DROP TABLE {name}"))
+
+    database.write(drop)

@@ -1,0 +1,221 @@
+import pickle
+import sys
+import types
+from functools import partial
+
+import pytest
+from celery import Celery
+from prometheus_client import CollectorRegistry
+from support.factories import letter
+
+from celery_dlq import DeadLetterQueue, DLQTask, Filter, Rule
+from celery_dlq.api import parts
+from celery_dlq.api.queue import _open_saver
+from celery_dlq.errors import MissingExtra, SettingsError, StoreError
+from celery_dlq.metrics import extra
+from celery_dlq.model.operation import OperationState
+from celery_dlq.store.database.client import Client, Role
+from celery_dlq.store.listener import StoreListener
+from celery_dlq.worker.step import CaptureStep, LastStep
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    app.conf.update(
+        dlq_store_url=f"sqlite:///{tmp_path}/store.sqlite3", dlq_spool_dir=str(tmp_path / "spool")
+    )
+    return app
+
+
+def test_binding_a_task_is_the_whole_installation(app):
+    @app.task(base=DLQTask, shared=False)
+    def charge(): ...
+
+    app.finalize()
+    assert isinstance(app.dead_letter_queue, DeadLetterQueue)
+    assert app.tasks[charge.name].dlq is app.dead_letter_queue
+    assert "celery_dlq.worker.step:CaptureStep" in app.steps["consumer"]
+
+
+def test_an_app_has_one_queue(app):
+    assert DeadLetterQueue.of(app) is DeadLetterQueue.of(app) is app.dead_letter_queue
+
+
+def test_apps_do_not_share(app):
+    other = Celery("other", broker="memory://", set_as_current=False)
+    other.conf.dlq_max_attempts = 9
+    assert DeadLetterQueue.of(other).settings.max_attempts == 9
+    assert DeadLetterQueue.of(app).settings.max_attempts == 5
+
+
+def test_the_store_is_opened_once_and_checked(app):
+    queue = DeadLetterQueue.of(app)
+    assert queue.store is queue.store
+    assert queue.store.counts.letters(Filter()) == 0
+    queue.store.close()
+
+
+def test_a_wrong_store_is_a_store_error_each_time(app):
+    app.conf.dlq_store_url = "sqlite:////no/such/directory/store.sqlite3"
+    queue = DeadLetterQueue.of(app)
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            queue.store  # noqa: B018
+
+
+@pytest.mark.parametrize("step", [LastStep, CaptureStep])
+def test_no_worker_starts_with_a_wrong_setting(app, step):
+    app.conf.dlq_retry_base = -1
+    app.finalize()
+    DeadLetterQueue.of(app)
+    with pytest.raises(SettingsError, match="dlq_retry_base"):
+        step(types.SimpleNamespace(app=app, steps=[]))
+
+
+def test_a_recorded_letter_is_in_the_store_when_it_returns(app):
+    queue, done = DeadLetterQueue.of(app), []
+    capture = queue.new_capture()
+    capture.record(letter("a"), lambda: done.append(queue.store.letters.get("a").task_id))
+    assert done == ["a"]
+    capture.close()
+    queue.store.close()
+
+
+def test_the_python_api_plans_and_redrives(app):
+    def charge(*args, **kwargs): ...
+
+    app.task(charge, name="shop.charge", shared=False)
+    queue = DeadLetterQueue.of(app)
+    queue.store.letters.save([letter("a")])
+    assert queue.plan(Filter(task="charge")).sendable == 1
+    done = queue.redrive(Filter(task="charge"), who="tester")
+    assert (done.state, done.counts.out) == (OperationState.DONE, 1)
+    assert queue.operation(done.id) == done == queue.operations()[0]
+    queue.store.close()
+
+
+def test_the_python_api_leaves_an_operation_to_a_worker_and_takes_it_back(app):
+    queue = DeadLetterQueue.of(app)
+    queue.store.letters.save([letter("a")])
+    made = queue.redrive(Filter(), who="tester", detach=True)
+    assert (made.state, made.detached) == (OperationState.PLANNED, True)
+    assert queue.pause(made.id, who="boss").cause == "paused by boss"
+    assert queue.operations(states={OperationState.PAUSED}) == [queue.operation(made.id)]
+    assert queue.resume(made.id, who="boss", detach=True).state is OperationState.RUNNING
+    assert queue.cancel(made.id, who="boss").state is OperationState.CANCELLED
+    queue.store.close()
+
+
+def test_the_store_and_hooks_are_the_apps_until_its_last_worker_ends(app):
+    queue, told = DeadLetterQueue.of(app), []
+    queue.on_dead_letter(told.append)
+    first, second = Worker(queue), Worker(queue)
+    for worker in (first, second):
+        LastStep(worker).start(worker)
+    queue.store.letters.save([letter("a")])
+    LastStep(first).stop(first)
+    assert queue.store.database._connections, "the second one uses it"
+    LastStep(second).stop(second)
+    assert not queue.store.database._connections
+    assert [made.task_id for made in told] == ["a"], "told, though its thread has ended"
+
+
+class Worker:
+    """What a worker's step sees of its worker."""
+
+    def __init__(self, queue):
+        self.app, self.consumer = queue.app, types.SimpleNamespace(dlq=queue.new_capture())
+
+
+def test_producers_do_not_pay_for_the_store():
+    import subprocess
+
+    code = (
+        "import sys\nfrom celery import Celery\nfrom celery_dlq import DLQTask\n"
+        "app = Celery('x')\n@app.task(base=DLQTask)\ndef t(): ...\napp.finalize()\n"
+        "print([m for m in ('sqlalchemy', 'alembic', 'rich', 'psycopg') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_rules_whose_names_lead_nowhere_are_refused_all_at_once(app):
+    app.conf.dlq_transient = ["KeyError", "celery_dlq.errors.Bussy"]
+    app.conf.dlq_rules = [Rule("no_such_shop.Busy", "transient", name="mine")]
+
+    @app.task(name="shop.charge", base=DLQTask, shared=False, dlq_terminal=["celery_dlq.eror.X"])
+    def charge():
+        return None
+
+    with pytest.raises(SettingsError) as caught:
+        DeadLetterQueue.of(app).check_rules()
+    said = str(caught.value)
+    for part in (
+        "dlq_transient: 'celery_dlq.errors.Bussy'",
+        "dlq_rules, mine: 'no_such_shop.Busy'",
+        "task shop.charge: task.dlq_terminal: 'celery_dlq.eror.X'",
+    ):
+        assert part in said
+
+
+def test_rules_whose_names_lead_somewhere_are_taken(app):
+    app.conf.dlq_transient = ["KeyError", "celery_dlq.errors.StoreError", "celery_dlq.*"]
+    DeadLetterQueue.of(app).check_rules()
+
+
+def test_the_stores_numbers_go_on_a_registry(app):
+    registry = CollectorRegistry()
+    queue = DeadLetterQueue.of(app)
+    queue.store.letters.save([letter()])
+    queue.register_metrics(registry)
+    assert queue.snapshots.look(60).up is True
+    labels = {"task": "shop.charge", "queue": "celery", "reason": "terminal"}
+    assert registry.get_sample_value("celery_dlq_depth", labels) == 1
+    assert registry.get_sample_value("celery_dlq_spool_bytes") == 0
+    queue.store.close()
+
+
+def test_without_the_extra_metrics_say_what_to_install(app, monkeypatch):
+    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'celery-dlq\[prometheus\]'"):
+        DeadLetterQueue.of(app).register_metrics()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_saver_process_sends_letters_back_only_for_a_hook_that_wants_them(app, wanted):
+    queue = DeadLetterQueue.of(app)
+    queue.store.close()  # the schema is there
+    opener = partial(_open_saver, queue.settings.store_url, 5.0, Client(Role.SCRIBE))
+    save = pickle.loads(pickle.dumps(opener))()
+    told = []
+    save([letter("a")], wanted).notify(Told(told))
+    [saved] = told
+    assert (saved.arrived, len(saved.letters), len(saved.new_groups)) == (1, int(wanted), 1)
+
+
+class Told(StoreListener):
+    """Keeps what was saved."""
+
+    def __init__(self, told):
+        self.saved = told.append
+
+
+@pytest.mark.parametrize("url", ["oracle://db/shop", "no url", "sqlite://"])
+def test_an_unsupported_store_is_reported_when_a_worker_starts(app, url):
+    app.conf.dlq_store_url = url
+    DeadLetterQueue.of(app)
+    with pytest.raises(SettingsError, match="dlq_store_url"):
+        CaptureStep(types.SimpleNamespace(app=app, steps=[]))
+
+
+def test_wrong_settings_are_read_once(app, monkeypatch):
+    app.conf.dlq_max_attempts = "many"
+    reads = []
+    read = parts.read_settings
+    monkeypatch.setattr(parts, "read_settings", lambda given: reads.append(1) or read(given))
+    queue = DeadLetterQueue.of(app)
+    assert [queue.task_settings.max_attempts for _ in range(3)] == [5, 5, 5]
+    with pytest.raises(SettingsError, match="dlq_max_attempts"):
+        queue.settings  # noqa: B018 - its error is the subject
+    assert reads == [1]

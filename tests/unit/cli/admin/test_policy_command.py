@@ -1,0 +1,123 @@
+import pytest
+
+from celery_dlq import DLQTask, Rule
+
+
+def nothing():
+    return None
+
+
+@pytest.fixture
+def mail(app):
+    rules = (Rule("shop_bank.Busy", "transient", max_attempts=9, retry_backoff=2, name="busy"),)
+    return app.task(
+        name="shop.mail", base=DLQTask, shared=False, max_retries=3, retry_backoff=2,
+        retry_jitter=False, dlq_rules=rules,
+    )(nothing)  # fmt: skip
+
+
+def test_the_schedule_of_the_defaults(read, run, app):
+    found = read("policy", "shop.charge")
+    assert (found["task"], found["max_attempts"], found["rules"]) == ("shop.charge", 5, [])
+    assert [item["wait_high_s"] for item in found["attempts"]] == [0, 0.2, 0.4, 0.8, 1.6]
+    assert found["attempts"][-1]["start_high_s"] == pytest.approx(3.0)
+    out = run("policy", "charge").stdout
+    assert "0s to 1.6s" in out
+    assert "If attempt 5 has a transient failure, too, the task becomes a letter" in out
+
+
+def test_the_default_schedule_in_an_outage(read, run, app):
+    outage = read("policy", "shop.charge")["outage"]
+    assert outage["exhausts_half_s"] == pytest.approx(1.5, abs=0.001)
+    assert outage["exhausts_all_s"] == pytest.approx(3.0)
+    out = " ".join(run("policy", "charge").stdout.split())
+    assert "one of 1.5s half of them; one of 3s all." in out
+    assert "set dlq_breaker_failures" in out
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"dlq_breaker_failures": 20}, "After 20 transient failures within 1m the circuit opens"),
+    ({"max_retries": 0}, "The first transient failure exhausts a task"),
+    ({"retry_jitter": False}, "An outage of 3s exhausts all tasks that fail when it begins."),
+    ({"max_retries": None}, "An outage of 1d exhausts all"),
+    ({"max_retries": 30}, "exhausts all tasks that fail when it begins."),
+])  # fmt: skip
+def test_other_schedules_in_an_outage(run, app, options, said):
+    app.task(name="shop.other", base=DLQTask, shared=False, **options)(nothing)
+    assert said in " ".join(run("policy", "other").stdout.split())
+
+
+def test_a_tasks_own_options_and_rules(read, run, mail):
+    found = read("policy", "mail")
+    assert [item["start_low_s"] for item in found["attempts"]] == [0, 2, 6, 14]
+    assert found["rules"] == [
+        {
+            "rule": "busy", "max_attempts": 9, "retry_backoff_s": 2.0,
+            "retry_backoff_max_s": None, "retry_after_s": None,
+        }
+    ]  # fmt: skip
+    out = run("policy", "mail").stdout
+    assert "Rules with a schedule of their own" in out
+    assert "from 2s, doubling up to 30s" in out
+
+
+def test_the_window_and_the_broker_limit_the_schedule(read, run, app):
+    # Half of the visibility timeout is what a wait may last there.
+    app.conf.update(
+        broker_url="redis://localhost:1", broker_transport_options={"visibility_timeout": 120}
+    )
+
+    @app.task(
+        name="shop.slow", base=DLQTask, shared=False, default_retry_delay=70, dlq_retry_window=150,
+        max_retries=None,
+    )  # fmt: skip
+    def slow():
+        return None
+
+    attempts = read("policy", "slow")["attempts"]
+    assert [item["number"] for item in attempts] == [1, 2, 3]
+    assert ["waits in the store (parked)" in " ".join(item["notes"]) for item in attempts] == [
+        False,
+        True,
+        True,
+    ]
+    assert "until the retry window of 2m" in run("policy", "slow").stdout
+
+
+def test_jitter_that_may_pass_the_window_is_noted(read, app):
+    @app.task(name="shop.late", base=DLQTask, shared=False, retry_backoff=9, dlq_retry_window=10)
+    def late():
+        return None
+
+    notes = [item["notes"] for item in read("policy", "late")["attempts"]]
+    assert notes[:2] == [[], []]
+    assert "after the retry window" in notes[2][0]
+
+
+def test_csv_has_a_row_for_each_attempt(run, app):
+    assert len(run("policy", "charge", "--format", "csv").stdout.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("chrage", "did you mean"),
+        (
+            "shop.mailing",
+            "'shop.mailing' is not a task of this app with base=DLQTask; there is shop.charge.",
+        ),
+        ("celery.backend_cleanup", "does not use DLQTask"),
+    ],
+)
+def test_an_unknown_task_is_an_error(run, app, name, said):
+    result = run("policy", name)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_an_ambiguous_last_part_is_an_error(run, app):
+    app.task(name="other.charge", base=DLQTask, shared=False)(nothing)
+    result = run("policy", "charge")
+    assert result.exit_code == 1
+    assert "shop.charge" in result.stderr
+    assert "other.charge" in result.stderr

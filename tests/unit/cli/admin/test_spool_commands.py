@@ -1,0 +1,289 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.factories import letter
+
+from celery_dlq.errors import RecordRefused
+from celery_dlq.model.letter import FORMAT
+from celery_dlq.spool import Spool, encode
+from celery_dlq.spool.segment import new_segment
+from celery_dlq.store.base import Filter
+
+LINE = encode(letter("a"))
+NEWER = LINE.replace(b'"format": %d' % FORMAT, b'"format": 9')
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = tmp_path / "spool"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def refuse(queue, monkeypatch):
+    """Makes the store refuse some letters."""
+    real = queue.store.letters.save
+
+    def refuse(*bad):
+        def save(letters):
+            if {made.task_id for made in letters} & {*bad}:
+                raise RecordRefused
+            return real(letters)
+
+        monkeypatch.setattr(queue.store.letters, "save", save)
+
+    return refuse
+
+
+# -- list ------------------------------------------------------------------------------------------
+
+
+def test_an_empty_spool(run, tmp_path):
+    assert run("spool", "list").stdout == f"The spool {tmp_path}/spool is empty.\n"
+
+
+def test_files_are_listed_with_their_state(read, directory):
+    for name, content in {
+        "1.jsonl": LINE * 2,
+        "2.jsonl": NEWER,
+        "3.torn": LINE[:9],
+        "4.refused": LINE,
+    }.items():
+        (directory / name).write_bytes(content)
+        os.utime(directory / name, (1_000_000_000, 1_000_000_000))
+    ours = Spool(directory)
+    ours.append([letter("b")])
+    found = read("spool", "list")
+    by_name = {file["file"]: (file["state"], file["records"]) for file in found}
+    assert by_name == {
+        "1.jsonl": ("waiting", 2), "2.jsonl": ("newer", 0), "3.torn": ("torn", 0),
+        "4.refused": ("refused", 1), ours.files()[-1].name: ("in use", 1),
+    }  # fmt: skip
+    assert found[0]["size"] == 2 * len(LINE)
+    assert found[0]["written_at"] == "2001-09-09T01:46:40+00:00"
+    ours.close()
+
+
+def test_the_table_names_the_directory(run, directory):
+    (directory / "1.jsonl").write_bytes(LINE)
+    out = run("spool", "list").stdout
+    assert str(directory) in out
+    assert "waiting" in out
+    assert " kB" in out
+
+
+# -- drain -----------------------------------------------------------------------------------------
+
+
+def test_waiting_letters_are_drained_into_the_store(run, queue, directory):
+    (directory / "1.jsonl").write_bytes(LINE + encode(letter("b")))
+    result = run("spool", "drain")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"2 records drained from {directory} into the store.\n"
+    assert queue.store.counts.letters(Filter()) == 2
+    assert list(directory.iterdir()) == []
+    assert run("spool", "drain").stdout.startswith("0 records drained")
+
+
+def test_the_file_of_a_live_worker_is_left_and_named(run, directory):
+    ours = Spool(directory)
+    ours.append([letter("b")])
+    result = run("spool", "drain")
+    assert result.exit_code == 4
+    assert result.stderr == f"Left to the workers that use them: file {ours.files()[0].name}\n"
+    ours.close()
+    assert run("spool", "drain").exit_code == 0
+
+
+def test_an_open_file_without_a_letter_is_not_left_behind(run, directory):
+    ours = new_segment(directory)
+    assert (run("spool", "drain").exit_code, run("spool", "drain").stderr) == (0, "")
+    ours.close()
+
+
+def test_files_that_remain_are_named_and_exit_with_4(run, refuse, queue, directory):
+    (directory / "1.jsonl").write_bytes(b"{torn\n" + LINE + encode(letter("bad")))
+    (directory / "2.jsonl").write_bytes(NEWER)
+    refuse("bad")
+    result = run("spool", "drain")
+    assert result.exit_code == 4
+    assert "1 record drained" in result.stdout
+    said = result.stderr
+    assert "left: file 2.jsonl; run: pip install --upgrade celery-dlq" in said
+    assert "Incomplete lines, set aside: file 1.torn" in said
+    assert "Refused by the store, set aside: file 1.refused" in said
+    assert "spool import FILE" in said
+    assert queue.store.letters.get("a") is not None
+    assert {path.name for path in directory.iterdir()} == {"1.torn", "1.refused", "2.jsonl"}
+    again = run("spool", "drain")
+    assert (again.exit_code, again.stderr) == (4, said), "it is no better than before"
+
+
+def test_a_file_that_cannot_be_removed_is_named_and_exits_with_4(run, directory, monkeypatch):
+    (directory / "1.jsonl").write_bytes(LINE)
+
+    def refuse(*_args, **_named):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    result = run("spool", "drain")
+    assert result.exit_code == 4
+    assert "Could not be read or removed, and left: file 1.jsonl" in result.stderr
+
+
+def test_an_unreadable_directory_is_not_an_empty_spool(run, directory, monkeypatch):
+    def refuse(_self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for words in (["spool", "drain"], ["spool", "list"]):
+        result = run(*words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"The spool {directory} cannot be read (Permission denied)" in result.stderr
+
+
+def test_a_file_instead_of_the_directory_is_an_error(run, directory):
+    directory.rmdir()
+    directory.write_text("")
+    result = run("spool", "drain")
+    assert result.exit_code == 1
+    assert "cannot be read (Not a directory); check dlq_spool_dir" in result.stderr
+
+
+def test_quiet_still_names_the_files_that_remain(run, directory):
+    (directory / "2.jsonl").write_bytes(NEWER)
+    result = run("spool", "drain", quiet=True)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "2.jsonl" in result.stderr
+
+
+def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
+    (directory / "1.jsonl").write_bytes(LINE)
+    app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
+    result = run("spool", "drain")
+    assert result.exit_code == 3
+    remark, error = result.stderr.splitlines()
+    assert remark == "0 records drained before the store failed; the rest stays in the spool."
+    assert error.startswith("Error: ")
+    assert (directory / "1.jsonl").read_bytes() == LINE
+
+
+def test_an_empty_spool_needs_no_store(run, app):
+    app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
+    assert run("spool", "drain").exit_code == 0
+
+
+# -- import ----------------------------------------------------------------------------------------
+
+
+def critical(line):
+    return f"[2026-11-21 12:00:00,000: CRITICAL/MainProcess] dead letter neither stored: {line}"
+
+
+@pytest.mark.parametrize("form", ["plain", "json", "spool"])
+def test_letters_are_found_in_a_log_in_either_form(run, queue, tmp_path, form):
+    lines = [LINE.decode().strip(), encode(letter("b")).decode().strip()]
+    if form == "plain":
+        lines = [critical(line) for line in lines]
+    elif form == "json":
+        lines = [json.dumps({"level": "CRITICAL", "log": critical(line) + "\n"}) for line in lines]
+    path = tmp_path / "worker.log"
+    path.write_text(
+        "\n".join(["INFO ready \udcff", lines[0], "INFO {}", lines[1], ""]),
+        errors="surrogateescape",
+    )
+    result = run("spool", "import", path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "2 records stored.\n"
+    assert queue.store.counts.letters(Filter()) == 2
+    assert run("spool", "import", path).exit_code == 0
+    assert queue.store.counts.letters(Filter()) == 2
+
+
+def test_standard_input_is_read_too(run, queue):
+    assert run("spool", "import", "-", answer=critical(LINE.decode())).exit_code == 0
+    assert queue.store.letters.get("a") is not None
+
+
+def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
+    path = tmp_path / "worker.log"
+    lines = [encode(letter("bad")), LINE[:60] + b"\n", LINE, NEWER]
+    path.write_bytes(b"".join(lines))
+    refuse("bad")
+    result = run("spool", "import", path)
+    assert result.exit_code == 4
+    assert result.stdout == "1 record stored.\n"
+    assert "Cut off, or written by a newer release: lines 2, 4" in result.stderr
+    assert "Refused by the store: record bad" in result.stderr
+    assert queue.store.letters.get("a") is not None
+
+
+def test_an_import_is_in_the_audit(run, store, tmp_path):
+    path = tmp_path / "1.refused"
+    path.write_bytes(LINE)
+    run("spool", "import", str(path))
+    [row] = store.audit.find().rows
+    assert (row.act, row.count, row.detail) == ("import", 1, {"file": str(path)})
+
+
+def test_without_a_store_nothing_is_imported(run, app, tmp_path):
+    path = tmp_path / "worker.log"
+    path.write_bytes(LINE)
+    app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
+    result = run("spool", "import", path)
+    assert result.exit_code == 3
+    assert "run it again" in result.stderr
+
+
+def test_a_missing_file_is_a_usage_error(run):
+    result = run("spool", "import", "no-such-file")
+    assert result.exit_code == 2
+
+
+# -- doctor ----------------------------------------------------------------------------------------
+
+
+def spool_findings(run):
+    lines = [line.split(maxsplit=2) for line in run("doctor").stdout.splitlines()[1:]]
+    return [(level, text) for check, level, text in lines if check == "spool"]
+
+
+def test_the_doctor_names_the_step_for_each_state(run, directory):
+    for name, content in {
+        "1.jsonl": LINE,
+        "2.jsonl": NEWER,
+        "3.torn": LINE[:9],
+        "4.refused": LINE,
+    }.items():
+        (directory / name).write_bytes(content)
+    levels, texts = zip(*spool_findings(run), strict=True)
+    assert set(levels) == {"warning"}
+    for text, step in zip(
+        texts,
+        ("spool drain", "pip install --upgrade", "keep a copy elsewhere", "spool import"),
+        strict=True,
+    ):
+        assert text.startswith("1 ")
+        assert step in text
+
+
+def test_the_doctor_leaves_live_workers_and_the_directory_alone(run, directory):
+    ours = Spool(directory)
+    ours.append([letter()])
+    before = {path: path.read_bytes() for path in directory.iterdir()}
+    assert [level for level, _text in spool_findings(run)] == ["ok"]
+    assert {path: path.read_bytes() for path in directory.iterdir()} == before
+    ours.close()
+
+
+def test_the_doctor_tries_to_write_to_the_spool(run, directory, monkeypatch):
+    def unsupported(file, how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("celery_dlq.spool.segment.fcntl.flock", unsupported)
+    [(level, text)] = spool_findings(run)
+    assert level == "error"
+    assert "No locks available" in text

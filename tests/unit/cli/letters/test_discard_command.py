@@ -1,0 +1,122 @@
+import pytest
+from support.factories import letter
+
+from celery_dlq.cli import session
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Filter
+
+
+@pytest.fixture
+def orders(store):
+    store.letters.save([letter("a1"), letter("b1"), letter("b2", task="shop.mail")])
+    return ["a1", "b1", "b2"]
+
+
+def discarded(store):
+    return {
+        item.task_id
+        for item in store.letters.find(Filter(states=frozenset({State.DISCARDED}))).letters
+    }
+
+
+def test_a_discard_records_who_and_why(run, orders, store, monkeypatch):
+    monkeypatch.setattr(session.getpass, "getuser", lambda: "ada")
+    result = run("discard", "a", "--why", "test order")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "Discarded 1 dead letter. To undo: celery dlq undiscard a1\n",
+    )
+    found = store.letters.get("a1")
+    assert (found.state, found.closed_by, found.closed_reason) == (
+        State.DISCARDED,
+        "ada",
+        "test order",
+    )
+
+
+def test_an_operator_without_a_name_is_known_by_number(run, orders, store, monkeypatch):
+    def no_name():
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    monkeypatch.setattr(session.getpass, "getuser", no_name)
+    monkeypatch.setattr(session.os, "getuid", lambda: 1000)
+    run("discard", "a1", "--why", "x")
+    assert store.letters.get("a1").closed_by == "uid 1000"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["a1"], "--why"),
+        (["a1", "--why", " "], "'--why': it is empty"),
+        (["--why", "x"], "Give ids or filters, or --all"),
+        (["--all", "a1", "--why", "x"], "--all contradicts"),
+        (["--state", "claimed", "--why", "x"], "claimed"),
+        (["--limit", "1", "--why", "x"], "--limit"),
+    ],
+)
+def test_an_invalid_command_line_is_a_usage_error(run, orders, store, args, message):
+    result = run("discard", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert discarded(store) == set()
+
+
+def test_many_letters_need_confirmation(run, orders, store):
+    result = run("discard", "--task", "charge", "--why", "x")
+    assert result.exit_code == 2
+    assert "Discard 2 dead letters? There is no terminal to confirm on; add --yes." in result.stderr
+    result = run("discard", "--task", "charge", "--why", "x", "--yes")
+    assert result.exit_code == 0
+    assert "Discarded 2 dead letters. To undo: celery dlq undiscard with the same" in result.stdout
+    assert discarded(store) == {"a1", "b1"}
+
+
+def test_a_terminal_shows_examples_and_asks(run, orders, store, terminal):
+    store.letters.save([letter(f"c{number:02}") for number in range(20)])
+    terminal.sit_down()
+    result = run("discard", "--all", "--why", "x", answer="n\n")
+    assert result.exit_code == 1
+    assert "… and 13 dead letters more" in result.stdout
+    assert "Discard 23 dead letters? [y/N]" in result.stderr
+    assert "Nothing was changed." in result.stderr
+    assert discarded(store) == set()
+    assert run("discard", "--all", "--why", "x", answer="y\n").exit_code == 0
+    assert len(discarded(store)) == 23
+
+
+def test_nothing_matches(run, orders):
+    result = run("discard", "--task", "charge", "--until", "1970-01-02", "--why", "x")
+    assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")
+
+
+def test_an_already_closed_letter_is_named(run, orders, store):
+    run("discard", "a1", "--why", "x")
+    result = run("discard", "a1", "--why", "x")
+    assert result.exit_code == 1
+    assert "a1 is discarded and left alone" in result.stderr
+    result = run("discard", "a1", "b1", "--why", "x")
+    assert result.exit_code == 4
+    assert discarded(store) == {"a1", "b1"}
+
+
+def test_undiscard_one_and_all(run, orders, store):
+    run("discard", "--all", "--why", "x", "--yes")
+    result = run("undiscard", "b2")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "Reopened 1 dead letter. See: celery dlq list\n",
+    )
+    assert discarded(store) == {"a1", "b1"}
+    assert run("undiscard", "--all").exit_code == 2
+    assert run("undiscard", "--all", "--yes").exit_code == 0
+    assert discarded(store) == set()
+
+
+def test_undiscard_of_an_open_letter(run, orders):
+    result = run("undiscard", "a1")
+    assert result.exit_code == 1
+    assert "a1 is dead and left alone" in result.stderr
+    assert run("undiscard", "--all").stdout == "No dead letters match.\n"
+    assert run("undiscard").exit_code == 2
+    assert run("undiscard", "--state", "dead").exit_code == 2

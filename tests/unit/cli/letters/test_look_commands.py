@@ -1,0 +1,326 @@
+"""list, groups, stats, explain."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from support.factories import attempt, letter
+
+from celery_dlq import Rule
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import Verdict
+
+API_FIELDS = [
+    "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message",
+    "fingerprint", "queue", "attempts", "first_failed_at", "last_failed_at", "worker", "release",
+    "redrive_count", "due_at", "tags", "args", "kwargs",
+]  # fmt: skip
+
+
+def ids(rows):
+    return [row["task_id"] for row in rows]
+
+
+def test_list_in_a_pipe_is_plain_and_whole(run, three):
+    lines = run("list").stdout.splitlines()
+    assert lines[0].split()[:3] == ["ID", "TASK", "EXCEPTION"]
+    assert [line.split()[0] for line in lines[1:]] == ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]
+    assert lines[1].endswith("2026-11-21T12:30:00+00:00")
+    assert "requests.exceptions.Timeout" in lines[1]
+
+
+def test_list_on_a_terminal_is_short_and_shows_ages(run, three, terminal):
+    terminal.sit_down(width=100)
+    out = run("list").stdout
+    assert "0d3f1111 " in out
+    assert "30m ago" in out
+    assert " charge " in out
+    assert "requests.exceptions" not in out
+
+
+def test_the_json_fields_are_the_api(read, three):
+    rows = read("list")
+    assert ids(rows) == ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]
+    assert all(list(row) == API_FIELDS for row in rows)
+    assert rows[2] == {
+        **rows[2],
+        "task": "shop.charge",
+        "state": "dead",
+        "reason": "terminal",
+        "verdict": "terminal",
+        "rule": "python.bug",
+        "attempts": 2,
+        "first_failed_at": "2026-11-21T12:00:00+00:00",
+        "last_failed_at": "2026-11-21T12:10:00+00:00",
+        "queue": "celery",
+        "redrive_count": 0,
+        "due_at": None,
+        "tags": [],
+        "args": [17],
+        "kwargs": {"currency": "EUX"},
+    }
+
+
+def test_list_as_lines_and_as_csv(run, three):
+    lines = run("list", "--format", "jsonl").stdout.splitlines()
+    assert ids(map(json.loads, lines)) == ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]
+    rows = list(csv.DictReader(io.StringIO(run("list", "--format", "csv").stdout)))
+    assert list(rows[0]) == API_FIELDS
+    assert rows[0]["kwargs"] == '{"currency":"EUX"}'
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (["--task", "shop.mail"], ["77e1"]),
+        (["--task", "mail"], ["77e1"]),
+        (["--exception", "Timeout"], ["77e1"]),
+        (["--queue", "mail"], ["77e1"]),
+        (["--group", "aaaa"], ["77e1"]),
+        (["--search", "TOO slow"], ["77e1"]),
+        (["--since", "35m"], ["77e1"]),
+        (["--since", "2026-11-21T12:20:00Z", "--until", "35m"], ["0d3f2222-bbbb"]),
+        (["--worker", "celery@h", "--limit", "1"], ["77e1"]),
+        (["--reason", "TERMINAL", "--task", "mail"], ["77e1"]),
+        (["--reason", "timeout"], []),
+        (["--state", "discarded", "--state", "resolved"], []),
+        (["--state", "dead", "--queue", "mail"], ["77e1"]),
+    ],
+)
+def test_filters(read, three, filters, found):
+    assert ids(read("list", *filters)) == found
+
+
+def test_pages_follow_each_other(run, three):
+    first = run("list", "--limit", "2", "--format", "jsonl")
+    assert first.stderr.startswith("For the next page, add: --after ")
+    cursor = first.stderr.split()[-1]
+    second = run("list", "--limit", "2", "--format", "jsonl", "--after", cursor)
+    assert second.stderr == ""
+    found = [json.loads(line)["task_id"] for line in (first.stdout + second.stdout).splitlines()]
+    assert found == ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]
+
+
+def test_quiet_leaves_out_the_remark_about_more(run, three):
+    assert run("list", "--limit", "1", quiet=True).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("form", "out"),
+    [("table", "No dead letters match.\n"), ("json", "[]\n"), ("jsonl", ""), ("csv", "")],
+)
+def test_no_letters_are_no_error(run, store, form, out):
+    result = run("list", "--format", form)
+    assert (result.exit_code, result.stdout) == (0, out)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--since", "1h", "--until", "2h"], "is not before"),
+        (["--since", "yesterday"], "is not a time; write 90m"),
+        (["--state", "gone"], "gone"),
+        (["--limit", "0"], "0 is not in the range"),
+        (["--task", ""], "'--task': it is empty"),
+        (["--after", "nonsense"], "start again without --after"),
+        (["--format", "xml"], "xml"),
+        (["--colour"], "--colour"),
+    ],
+)
+def test_an_invalid_command_line_is_a_usage_error(run, store, args, message):
+    result = run("list", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_hostile_letters_stay_in_their_cells(run, store, terminal):
+    evil = "\x1b[2J[bold]\u202e\nsecond line"
+    store.letters.save([letter("evil", exception_type="[red]E", message=evil, task="t\x1b[0m")])
+    for width in (None, 60, 200):
+        if width:
+            terminal.sit_down(width=width)
+        out = run("list").stdout
+        assert not set(out) & {"\x1b", "\u202e", "\r"}
+        assert len(out.splitlines()) == (3 if width else 2)
+        assert "[red]E" in out
+
+
+def test_no_color_draws_without_colours(run, three, terminal):
+    terminal.sit_down()
+    assert "\x1b[" in run("list", color=True).stdout
+    assert "\x1b[" not in run("list", color=True, no_color=True).stdout
+
+
+def test_groups(run, read, three, terminal):
+    assert [(row["fingerprint"], row["open_count"]) for row in read("groups")] == [
+        ("9c1e0000deadbeef", 2),
+        ("aaaa000000000000", 1),
+    ]
+    assert read("groups", "--task", "mail")[0]["last_seen_at"] == "2026-11-21T12:30:00+00:00"
+    plain = run("groups").stdout.splitlines()
+    assert plain[1].split()[:4] == ["9c1e0000deadbeef", "2", "2", "shop.charge"]
+    terminal.sit_down()
+    assert "9c1e0000 " in run("groups").stdout
+
+
+def test_no_groups(run, store):
+    assert run("groups").stdout == "No groups match.\n"
+
+
+def test_groups_take_only_the_filters_they_can_answer(run, store):
+    result = run("groups", "--queue", "mail")
+    assert result.exit_code == 2
+    assert "--queue" in result.stderr
+
+
+def test_stats(run, read, three, terminal):
+    found = read("stats")
+    assert found["depth"] == 3
+    assert found["by_task"] == {"shop.charge": 2, "shop.mail": 1}
+    assert found["by_reason"] == {"terminal": 3}
+    assert found["by_state"]["dead"] == 3
+    assert len(found["arrivals_per_hour"]) == 24
+    assert sum(found["arrivals_per_hour"]) == 3
+    assert found["oldest_open_at"] == "2026-11-21T12:10:00+00:00"
+    assert found["ages"][1] == {"up_to_s": 3600.0, "count": 3}
+    assert found["ages"][-1] == {"up_to_s": None, "count": 0}
+    plain = run("stats").stdout
+    assert "3 open letters" in plain
+    assert "under 1h" in plain
+    assert "█" not in plain
+    terminal.sit_down()
+    assert "▁▁█" in run("stats").stdout
+
+
+def test_stats_as_csv_are_rows_of_one_value(run, three):
+    rows = list(csv.DictReader(io.StringIO(run("stats", "--format", "csv").stdout)))
+    found = {(row["measure"], row["name"]): row["value"] for row in rows}
+    assert found["depth", ""] == "3"
+    assert found["by_task", "shop.charge"] == "2"
+    assert found["arrivals_per_hour", "1h ago"] == "3"
+    assert found["ages", "inf"] == "0"
+
+
+def test_stats_on_a_terminal_add_up_rare_values(run, store, terminal):
+    store.letters.save(
+        [letter(f"id-{n}", task=f"task-{n:02}", fingerprint=f"{n:016}") for n in range(20)]
+    )
+    assert "task-19" in run("stats").stdout
+    terminal.sit_down()
+    out = run("stats").stdout
+    assert "task-14" in out
+    assert "task-15" not in out
+    assert re.search(r"… 5 more +5\b", out)
+
+
+def test_stats_of_an_empty_store(run, store):
+    out = run("stats").stdout
+    assert "0 open letters" in out
+    assert "TASK" not in out
+
+
+def test_explain_a_letter(run, read, store):
+    decided = Explanation(
+        verdict=Verdict.TRANSIENT, rule="http.status", evidence="status=503", path="A <- B"
+    )
+    store.letters.save([letter("0d3f", explanation=decided, exception_type="OSError")])
+    found = read("explain", "0d")
+    assert found["rule"] == "http.status"
+    assert found["verdict"] == "transient"
+    assert found["evidence"] == "status=503"
+    assert found["today"]["type_name"] == "OSError"
+    out = run("explain", "0d3f").stdout
+    assert "A <- B" in out
+    assert "By today's rules" in out
+
+
+def test_explain_a_letter_shows_the_rule_of_each_attempt(run, read, store):
+    runs = attempt(1, rule="os.network", evidence="type=OSError"), attempt(2, minutes=1)
+    store.letters.save([letter("0d3f", *runs)])
+    tried = read("explain", "0d3f")["attempts"]
+    assert [(item["number"], item["rule"], item["evidence"]) for item in tried] == [
+        (1, "os.network", "type=OSError"),
+        (2, "python.bug", "type=ValueError"),
+    ]
+    assert "type=OSError" in run("explain", "0d3f").stdout
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "shop.py", line 1, in charge
+ConnectionResetError: [Errno 104] Connection reset by peer
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "shop.py", line 2, in charge
+shop_of_text.Busy: bank
+"""
+
+
+def test_explain_a_traceback_in_a_file(run, read, app, tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text(TRACEBACK)
+    found = read("explain", path)
+    assert (found["exception_type"], found["message"]) == ("shop_of_text.Busy", "bank")
+    assert (found["verdict"], found["rule"]) == ("transient", "os.network")
+    assert found["path"] == "shop_of_text.Busy <- ConnectionResetError"
+    assert any("base classes" in item for item in found["unknown"])
+    out = run("explain", path).stdout
+    assert "transient, unless:" in out
+    assert "Unknown" in out
+
+
+def test_explain_a_traceback_from_standard_input_by_the_apps_rules(run, app):
+    app.conf.dlq_terminal = ["shop_of_text.Busy"]
+    result = run("explain", "-", "--format", "json", answer=TRACEBACK)
+    found = json.loads(result.stdout)
+    assert (found["verdict"], found["rule"], found["unknown"]) == ("terminal", "dlq_terminal", [])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no traceback\n", b"\x00\xff\xfe", b"Traceback (most recent"]
+)
+def test_explain_a_file_without_a_traceback(run, app, tmp_path, content):
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    result = run("explain", path)
+    assert result.exit_code == 1
+    assert "has no Python traceback" in result.stderr
+    assert "most recent call last" in result.stderr
+
+
+def test_explain_imports_nothing_that_a_letter_names(read, store):
+    store.letters.save(
+        [letter("0d3f", exception_type="antigravity.Error"), letter("1", exception_type="os.path")]
+    )
+    assert read("explain", "0d3f")["today"] is None
+    assert read("explain", "1")["today"] is None
+
+
+def test_explain_a_type(run, read, app):
+    app.conf.dlq_rules = [Rule("requests.exceptions.Timeout", "terminal", name="our own")]
+    found = read("explain", "requests.exceptions.Timeout")
+    assert found["verdict"] == "terminal"
+    assert found["rules"] == ["our own"]
+    assert "Verdict" in run("explain", "ValueError").stdout
+
+
+def test_explain_an_id_that_looks_like_a_name(read, store):
+    store.letters.save([letter("Order17")])
+    assert read("explain", "Order")["task_id"] == "Order17"
+
+
+def test_explain_something_that_is_not_an_exception(run, app):
+    result = run("explain", "os.path")
+    assert result.exit_code == 1
+    assert "not an exception class" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_explain_in_the_other_formats(run, three, form):
+    assert (
+        len(run("explain", "77e1", "--format", form).stdout.splitlines())
+        == {"jsonl": 1, "csv": 2}[form]
+    )

@@ -1,0 +1,98 @@
+"""The progress of a running operation, and the wait for its outcomes."""
+
+import pytest
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+
+from celery_dlq.cli.redrive.running import await_outcomes, run_shown
+from celery_dlq.cli.session import Session
+from celery_dlq.model.operation import OperationState
+from celery_dlq.redrive.plan import Progress
+from celery_dlq.store.redrive.operations import Operations
+
+
+@pytest.fixture
+def session(app):
+    return Session(CLIContext(app=app, no_color=True, workdir=None))
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def outcomes(session, operation, monkeypatch):
+    """Lets this many of ten letters succeed at each look; returns the result of waiting that long."""
+
+    def outcomes(each, seconds):
+        def look(_store, operation_id):
+            looks.append(operation_id)
+            done = min(10, each * len(looks))
+            return operation(planned=10, sent=10 - done, succeeded=done)
+
+        looks, clock = [], Clock()
+        monkeypatch.setattr(Operations, "get", look)
+        with CliRunner().isolation() as (_stdout, stderr, _both):
+            found = await_outcomes(
+                session, operation(planned=10, sent=10), seconds, sleep=clock.sleep, monotonic=clock
+            )
+            return found.counts, clock.now, stderr.getvalue().decode()
+
+    return outcomes
+
+
+def test_it_waits_until_all_outcomes_have_arrived(outcomes):
+    counts, took, shown = outcomes(each=5, seconds=60)
+    assert (counts.succeeded, counts.sent, took) == (10, 0, 1.0)
+    assert shown == "5 of 10: 5 succeeded, 5 awaited\n10 of 10: 10 succeeded\n"
+
+
+def test_it_waits_no_longer_than_its_limit(outcomes):
+    counts, took, _shown = outcomes(each=0, seconds=30)
+    assert (counts.sent, took) == (10, 30.0)
+
+
+def test_progress_shows_sent_letters_and_outcomes(session, operation):
+    done = operation(planned=100, succeeded=98, failed=2)
+
+    def act(on_progress, should_stop):
+        for sent, succeeded, failed, waits_for in (
+            (5, 0, 0, "the canary"), (0, 5, 0, ""), (25, 23, 2, "outcomes (25 in flight)"),
+            (26, 23, 2, "outcomes (26 in flight)"), (0, 98, 2, ""),
+        ):  # fmt: skip
+            counts = operation(planned=100, sent=sent, succeeded=succeeded, failed=failed).counts
+            on_progress(Progress(operation=done.id, counts=counts, waits_for=waits_for))
+        assert not should_stop()
+        return done
+
+    with CliRunner().isolation() as (_stdout, stderr, _both):
+        assert run_shown(session, act) is done
+        lines = stderr.getvalue().decode().splitlines()
+    assert [line.partition(" failed again")[0] for line in lines] == [
+        "5 of 100: waits for the canary",
+        "50 of 100: waits for outcomes (25 in flight)",
+        "50 of 100: 50 sent, 23 succeeded, 2",
+        "100 of 100: 100 sent, 98 succeeded, 2",
+    ]
+
+
+def test_a_bar_shows_the_cause_of_a_wait(session, operation, terminal):
+    terminal.sit_down(width=150)
+    one = operation(state=OperationState.DONE, planned=100, sent=5)
+
+    def act(on_progress, should_stop):
+        on_progress(Progress(operation=one.id, counts=one.counts, waits_for="the canary"))
+        return one
+
+    with CliRunner().isolation() as (_stdout, stderr, _both):
+        run_shown(session, act)
+        assert "waits for the canary" in stderr.getvalue().decode()

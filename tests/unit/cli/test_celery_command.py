@@ -1,0 +1,72 @@
+"""The commands as Celery's own program finds and runs them, in processes of their own."""
+
+import subprocess
+import sys
+
+import pytest
+
+#: Each starts Celery several times: too long for ``make unit``.
+pytestmark = pytest.mark.slow
+
+
+def celery_dlq(*args, cwd, app=None):
+    """A run of the real command, without an app unless one is named."""
+    named = ["-A", app] if app else []
+    return subprocess.run(
+        [sys.executable, "-m", "celery", *named, "dlq", *args],
+        cwd=cwd, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_celery_finds_the_commands(tmp_path):
+    assert "redrive" in celery_dlq("--help", cwd=tmp_path).stdout
+
+
+def test_a_command_without_an_app_is_refused(tmp_path, monkeypatch):
+    found = celery_dlq("list", cwd=tmp_path)
+    assert found.returncode == 2
+    assert "No app is given; write: celery -A <app> dlq" in found.stderr
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("CELERY_DLQ_STORE_URL", f"sqlite:///{tmp_path}/letters.sqlite3")
+    assert celery_dlq("list", cwd=tmp_path).stdout == "No dead letters match.\n"
+
+
+def test_a_projects_own_default_app_is_accepted(tmp_path):
+    """As Celery's Django fixup leaves it: the project's app is the default one, its keys prefixed."""
+    (tmp_path / "mysite.py").write_text(
+        "from celery import Celery\n"
+        "class Settings:\n"
+        "    CELERY_BROKER_URL = 'memory://'\n"
+        "app = Celery('mysite')\n"
+        "app.config_from_object(Settings(), namespace='CELERY')\n"
+        "app.set_default()\n"
+    )
+    found = celery_dlq("list", cwd=tmp_path, app="mysite")
+    assert (found.returncode, found.stdout) == (0, "No dead letters match.\n"), found.stderr
+
+
+def test_a_closed_pipe_prints_no_traceback(tmp_path):
+    script = tmp_path / "shop.py"
+    script.write_text(
+        "from celery import Celery\n"
+        "from celery_dlq.api.queue import DeadLetterQueue\n"
+        "app = Celery('shop', broker='memory://')\n"
+        f"app.conf.dlq_store_url = 'sqlite:///{tmp_path}/letters.sqlite3'\n"
+    )
+    fill = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from support.factories import letter\nfrom shop import app\n"
+        "from celery_dlq.api.queue import DeadLetterQueue\n"
+        "letters = [letter(f'{n:08}', message='m' * 200) for n in range(2000)]\n"
+        "DeadLetterQueue.of(app).store.letters.save(letters)\n"
+    )
+    factories = next(path for path in sys.path if path.endswith("tests"))
+    subprocess.run([sys.executable, "-c", fill, factories], cwd=tmp_path, check=True)
+    command = f"{sys.executable} -m celery -A shop dlq list --limit 2000 --format jsonl"
+    found = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert len(found.stdout.splitlines()) == 1
+    assert found.stderr == ""
+    assert found.returncode == 0

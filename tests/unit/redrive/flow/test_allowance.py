@@ -1,0 +1,103 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_dlq.model.operation import Counts, Guard, Orders, Pacing
+from celery_dlq.redrive.flow.allowance import allowance_of
+from celery_dlq.redrive.flow.guard import least_of
+
+OFF = Guard(enabled=False)
+
+
+def size(counts, *, guard=OFF, **pacing):
+    return allowance_of(Orders(pacing=Pacing(**pacing), guard=guard), counts).size
+
+
+def test_without_limits_all_letters_left_may_go():
+    assert size(Counts(planned=900, sent=100, skipped=50, sending=250)) == 500
+
+
+def test_a_canary_goes_first_and_alone():
+    assert size(Counts(planned=900), canary=5) == 5
+    assert size(Counts(planned=900, sending=3), canary=5) == 2
+    assert size(Counts(planned=900, sent=5), canary=5) == 0
+    assert size(Counts(planned=900, succeeded=5), canary=5) == 895
+    assert size(Counts(planned=3), canary=3) == 3
+
+
+def test_no_more_of_a_canary_is_in_flight_than_was_ordered():
+    assert size(Counts(planned=900), canary=5, max_in_flight=2) == 2
+    assert size(Counts(planned=900, sent=1, sending=1), canary=5, max_in_flight=2) == 0
+    assert size(Counts(planned=900, sent=1, succeeded=3), canary=5, max_in_flight=2) == 1
+
+
+def test_a_skipped_letter_does_not_count_as_canary():
+    assert size(Counts(planned=900, skipped=10, sent=3), canary=5) == 2
+
+
+def test_the_guard_keeps_a_window():
+    guard = Guard(window=100)
+    assert size(Counts(planned=900), guard=guard) == 100
+    assert size(Counts(planned=900, sent=60, sending=30), guard=guard) == 10
+    assert size(Counts(planned=900, sent=60, succeeded=300), guard=guard) == 40
+
+
+def test_outcomes_make_no_room_before_the_guard_can_judge():
+    guard = Guard(window=100, least=20)
+    assert size(Counts(planned=900, sent=90, succeeded=10), guard=guard) == 0
+    assert size(Counts(planned=900, sent=80, succeeded=20), guard=guard) == 20
+
+
+def test_the_lowest_limit_counts():
+    guard = Guard(window=100)
+    assert size(Counts(planned=900), guard=guard, max_in_flight=30) == 30
+    assert size(Counts(planned=900), max_in_flight=300) == 300
+
+
+def test_messages_without_reported_outcomes_are_not_waited_for():
+    assert size(Counts(planned=900, unknown=500), guard=Guard(window=100)) == 100
+
+
+def test_the_allowance_says_why_it_waits():
+    allowance = allowance_of(Orders(), Counts(planned=900, sent=500))
+    assert (allowance.size, allowance.waits_for) == (0, "outcomes (500 in flight)")
+    allowance = allowance_of(Orders(pacing=Pacing(canary=5)), Counts(planned=900, sent=5))
+    assert (allowance.size, allowance.waits_for) == (0, "the canary")
+    assert allowance_of(Orders(), Counts(planned=3)).waits_for == ""
+
+
+numbers = st.integers(0, 400)
+orders = st.builds(
+    Orders,
+    pacing=st.builds(
+        Pacing, canary=st.integers(0, 50), max_in_flight=st.none() | st.integers(1, 100)
+    ),
+    guard=st.builds(
+        Guard, enabled=st.booleans(), window=st.integers(1, 100), least=st.integers(1, 100)
+    ),
+)
+
+
+@given(orders, st.integers(0, 2_000), st.randoms(use_true_random=False))
+def test_an_operation_goes_to_its_end_and_is_never_too_far_ahead(orders, planned, random):
+    """Letters of which some succeed and some are skipped, their outcomes late and in any number."""
+    counts, canary = Counts(planned=planned), orders.pacing.canary
+    for _ in range(20_000):
+        allowance = allowance_of(orders, counts)
+        sent, succeeded, skipped = counts.sent, counts.succeeded, counts.skipped
+        if not allowance.size and not sent:
+            break
+        taken = random.randint(0, allowance.size)
+        lost = random.randint(0, min(taken, 3))
+        ended = random.randint(0 if allowance.size else 1, sent) if sent else 0
+        counts = Counts(
+            planned=planned,
+            sent=sent + taken - lost - ended,
+            succeeded=succeeded + ended,
+            skipped=skipped + lost,
+        )
+        judged = counts.succeeded - canary
+        if orders.guard.enabled:
+            assert counts.sent <= max(orders.guard.window, canary)
+            if judged < least_of(orders.guard):
+                assert counts.out <= canary + orders.guard.window
+    assert counts.left == 0

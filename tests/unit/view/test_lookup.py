@@ -1,0 +1,59 @@
+"""Letters and groups by a prefix; the command line's tests have the operations."""
+
+from __future__ import annotations
+
+import pytest
+from support.factories import T0, letter
+
+from celery_dlq.errors import AmbiguousId, UnknownGroup, UnknownLetter, UnknownOperation
+from celery_dlq.store.sql import SQLStore
+from celery_dlq.view import lookup
+
+UNKNOWN = [
+    (lookup.letter_id, UnknownLetter, "No dead letter has an id that begins with"),
+    (lookup.letter, UnknownLetter, "No dead letter has an id that begins with"),
+    (lookup.operation, UnknownOperation, "No operation has an id that begins with"),
+    (lookup.fingerprint, UnknownGroup, "No group has a fingerprint that begins with"),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    store = SQLStore(f"sqlite:///{tmp_path_factory.mktemp('lookup') / 'dlq.sqlite3'}")
+    store.letters.save([letter("order", fingerprint="9c1e"), letter("order-1", fingerprint="9c1f")])
+    yield store
+    store.close()
+
+
+def test_a_unique_prefix_or_a_full_id_is_enough(store):
+    assert lookup.letter_id(store, "order-") == "order-1"
+    assert lookup.letter(store, "order").task_id == "order"
+    assert lookup.fingerprint(store, "9c1e") == "9c1e"
+    assert lookup.group(store, "9c1f", T0).fingerprint == "9c1f"
+
+
+@pytest.mark.parametrize(
+    ("look_up", "prefix", "said"),
+    [
+        (lookup.letter, "ord", "More than one id begins with 'ord': order, order-1; give"),
+        (lookup.fingerprint, "9c", "More than one group begins with '9c': 9c1e, 9c1f; give"),
+    ],
+)
+def test_an_ambiguous_prefix_lists_the_candidates(store, look_up, prefix, said):
+    with pytest.raises(AmbiguousId, match=said):
+        look_up(store, prefix)
+
+
+@pytest.mark.parametrize(("look_up", "error", "said"), UNKNOWN)
+@pytest.mark.parametrize("prefix", ["", "zz", "%"])
+def test_an_unknown_prefix_names_the_command_that_lists(store, look_up, error, said, prefix):
+    with pytest.raises(error, match=rf"{said} '{prefix}'; see: dlq list$"):
+        look_up(store, prefix, see="dlq list")
+    with pytest.raises(error, match=rf"{said} '{prefix}'\.$"):
+        look_up(store, prefix)
+
+
+def test_an_error_repeats_a_part_of_a_long_prefix_only(store):
+    with pytest.raises(UnknownLetter) as caught:
+        lookup.letter_id(store, "x" * 5_000)
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,216 @@
+"""How a run ends that raised: a letter's note, another attempt, or what steers Celery. Through Celery's own
+tracer, in one process."""
+
+import asyncio
+import json
+import pickle
+from datetime import datetime, timedelta, timezone
+
+import gevent
+import pytest
+from celery.exceptions import (
+    Ignore,
+    Reject,
+    Retry,
+    WorkerShutdown,
+    WorkerTerminate,
+)
+from support.factories import attempt
+from support.task_tracer import Run
+
+from celery_dlq import (
+    DLQTask,
+    Reason,
+    Verdict,
+)
+from celery_dlq.errors import TaskAborted
+from celery_dlq.model.headers import ATTEMPTS_HEADER, REDRIVE_HEADER
+from celery_dlq.worker.failure import read_attempts, type_name, write_attempts
+
+
+def test_a_success_is_a_success(app):
+    @app.task(base=DLQTask)
+    def add(x, y):
+        return x + y
+
+    run = Run(add, 1, y=2)
+    assert (run.state, run.result.retval, run.message) == ("SUCCESS", 3, None)
+
+
+def test_a_terminal_failure_leaves_its_note(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        raise KeyError(order)
+
+    run = Run(charge, "o-1")
+    assert (run.state, run.message) == ("FAILURE", None)
+    assert run.failure.reason is Reason.TERMINAL
+    assert run.failure.explanation.verdict is Verdict.TERMINAL
+    assert (run.failure.exception_type, run.failure.message) == ("KeyError", "'o-1'")
+    assert run.failure.frames[-1].endswith(":charge")
+    assert [(a.number, a.redrive, a.delay_s) for a in run.failure.attempts] == [(1, 0, None)]
+
+
+def test_the_letters_traceback_is_the_one_that_celery_shows(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        try:
+            {}[order]
+        except KeyError as exc:
+            raise ValueError("gr\u00fc\u00df \x00") from exc
+
+    run = Run(charge, "o-1")
+    assert run.einfo.traceback.replace("\x00", "\\u0000") == run.failure.traceback
+    assert "KeyError: 'o-1'" in run.failure.traceback
+    assert run.failure.traceback.endswith("ValueError: gr\u00fc\u00df \\u0000\n")
+
+
+def test_an_exception_that_cannot_be_pickled_keeps_its_own_traceback(app):
+    class Local(Exception):
+        pass
+
+    @app.task(base=DLQTask)
+    def charge():
+        try:
+            {}["eur"]
+        except KeyError as exc:
+            raise Local("here only") from exc
+
+    failure = Run(charge).failure
+    assert failure.exception_type.endswith("Local")
+    assert "KeyError: 'eur'" in failure.traceback
+    assert failure.traceback.endswith("Local: here only\n")
+
+
+def test_a_call_of_the_users_that_raises_something_else_leaves_the_note_whole(app):
+    class Own(DLQTask):
+        abstract = True
+
+        def __call__(self, *args, **kwargs):
+            try:
+                return super().__call__(*args, **kwargs)
+            except KeyError:
+                raise RuntimeError("translated") from None
+
+    @app.task(base=Own)
+    def charge():
+        raise KeyError("eur")
+
+    failure = Run(charge).failure
+    assert failure.exception_type == "KeyError"
+    assert failure.traceback.endswith("KeyError: 'eur'\n")
+
+
+def test_what_goes_to_the_workers_parent_has_no_dead_weight(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        raise KeyError("eur") if order else ConnectionError("bank")
+
+    failed, retried = Run(charge, 1), Run(charge, 0)
+    assert (failed.state, retried.state) == ("FAILURE", "RETRY")
+    for run in (failed, retried):
+        assert len(pickle.dumps(run.einfo)) < 5_000
+        assert run.einfo.tb is None
+        assert "in __call__" in run.einfo.traceback
+
+
+def test_a_transient_failure_is_retried_with_its_history(app):
+    @app.task(base=DLQTask)
+    def charge(order):
+        raise ConnectionError("bank")
+
+    run = Run(charge, "o-1", headers={"tenant": "acme", "x-death": [1], REDRIVE_HEADER: 2})
+    assert run.state == "RETRY"
+    headers = run.message.headers
+    assert (headers["retries"], headers["tenant"], headers[REDRIVE_HEADER]) == (1, "acme", 2)
+    assert "x-death" not in headers
+    [tried] = read_attempts(headers)
+    assert (tried.number, tried.redrive, tried.exception_type) == (1, 2, "ConnectionError")
+    assert 0 <= tried.delay_s <= 0.2
+    assert (tried.rule, tried.evidence, tried.path) == (
+        "os.network", "type=ConnectionError", "ConnectionError",
+    )  # fmt: skip
+
+
+def test_the_last_attempt_exhausts(app):
+    @app.task(base=DLQTask, max_retries=2)
+    def charge():
+        raise ConnectionError("bank")
+
+    now = datetime.now(timezone.utc)
+    earlier = tuple(attempt(n, failed_at=now) for n in (1, 2))
+    run = Run(charge, retries=2, headers={ATTEMPTS_HEADER: write_attempts(earlier)})
+    assert (run.state, run.message) == ("FAILURE", None)
+    assert run.failure.reason is Reason.EXHAUSTED
+    assert run.failure.explanation.verdict is Verdict.TRANSIENT
+    assert [a.number for a in run.failure.attempts] == [1, 2, 3]
+    assert "3 of 3 attempts" in run.failure.explanation.evidence
+
+
+def test_the_retry_window_exhausts_too(app):
+    @app.task(base=DLQTask, dlq_retry_window=60)
+    def charge():
+        raise ConnectionError("bank")
+
+    first = attempt(1, failed_at=datetime.now(timezone.utc) - timedelta(seconds=61))
+    run = Run(charge, retries=1, headers={ATTEMPTS_HEADER: write_attempts([first])})
+    assert run.failure.reason is Reason.EXHAUSTED
+
+
+@pytest.mark.parametrize("control", [Ignore("no"), Reject("no", requeue=False), Retry("later")])
+def test_control_flow_is_never_an_error(app, control):
+    @app.task(base=DLQTask)
+    def steer():
+        raise control
+
+    run = Run(steer)
+    assert (
+        run.state
+        == {"Ignore": "IGNORED", "Reject": "REJECTED", "Retry": "RETRY"}[type(control).__name__]
+    )
+    assert run.failure is None
+
+
+@pytest.mark.parametrize(
+    "exc", [gevent.GreenletExit(), gevent.Timeout(), WorkerTerminate(1), WorkerShutdown(0)]
+)
+def test_an_end_from_outside_gets_through(app, exc):
+    @app.task(base=DLQTask)
+    def call():
+        raise exc
+
+    with pytest.raises(type(exc)):
+        Run(call)
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        MemoryError("all"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+    ],
+)
+def test_what_would_kill_the_worker_becomes_a_failure(app, exc):
+    @app.task(base=DLQTask)
+    def call():
+        raise exc
+
+    run = Run(call)
+    assert run.state == "FAILURE"
+    assert isinstance(run.result.info.retval, TaskAborted)
+    assert run.failure.exception_type == type_name(type(exc))
+    assert run.failure.explanation.rule == "task.aborted"
+    assert run.failure.traceback.splitlines()[-1].startswith(type_name(type(exc)))
+
+
+def test_the_history_header_is_plain_json_text(app):
+    @app.task(base=DLQTask)
+    def call():
+        raise ConnectionError("\x00 gr\u00fc\u00df \ud800")
+
+    text = Run(call).message.headers[ATTEMPTS_HEADER]
+    assert text.isascii()
+    assert json.loads(text)[0]["number"] == 1

@@ -1,0 +1,205 @@
+"""Requests whose messages come back because their process or worker died."""
+
+from types import SimpleNamespace
+
+import pytest
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery import Celery
+from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
+from celery.worker.request import Request
+from celery.worker.state import revoked
+from kombu.asynchronous.semaphore import LaxBoundedSemaphore
+from support.factories import delivery
+from support.parent_requests import einfo
+
+from celery_dlq import DLQTask, Reason
+from celery_dlq.errors import PoisonMessage
+from celery_dlq.worker.request import fate
+
+
+@pytest.fixture(autouse=True)
+def _store(recorder, own_store, app):
+    app.tasks["shop.charge"].acks_late = True
+    recorder.store = own_store
+
+
+@pytest.fixture
+def pool(app):
+    """A worker's pool; what it was given."""
+    given = []
+    consumer = SimpleNamespace(controller=None, timer=None)
+    app.dead_letter_queue.capture.isolation.join(consumer, given.append)
+    return SimpleNamespace(apply_async=lambda *_, **options: given.append(options), given=given)
+
+
+def deliver(make, recorder, pool, **options):
+    request = make(pool=pool, redelivered=True, **options)
+    request.execute_using_pool(pool)
+    recorder.release()
+    return request
+
+
+def test_a_first_delivery_is_not_counted(make, recorder, pool):
+    make(pool=pool).execute_using_pool(pool)
+    assert len(pool.given) == 1
+    assert recorder.waiting == []
+
+
+def test_what_came_back_runs_after_it_was_written_down(make, recorder, pool):
+    request = make(pool=pool, redelivered=True)
+    request.execute_using_pool(pool)
+    assert pool.given == []
+    recorder.release()
+    [given] = pool.given
+    assert given["correlation_id"] == "4711"
+    assert [item.number for item in recorder.store.deliveries.find("4711", "shop.charge")] == [2]
+
+
+def test_its_process_died_three_times(make, recorder, pool):
+    first = make(pool=pool)
+    first.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
+    recorder.release()
+    second = deliver(make, recorder, pool)
+    second.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
+    recorder.release()
+    assert (first.done, second.done, recorder.records) == (["reject True"], ["reject True"], [])
+    third = deliver(make, recorder, pool)
+    third.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
+    recorder.release()
+    [letter] = recorder.records
+    assert letter.reason is Reason.POISON
+    assert (letter.exception_type, letter.message) == (
+        "billiard.exceptions.WorkerLostError",
+        "signal 11 (SIGSEGV)",
+    )
+    assert [attempt.number for attempt in letter.attempts] == [1, 1, 1]
+    assert "delivery 1 started" in letter.explanation.evidence
+    assert third.done == ["ack"]
+    result = third.task.backend.get_task_meta("4711")
+    assert (result["status"], type(result["result"])) == ("FAILURE", PoisonMessage)
+
+
+def test_its_worker_died_each_time(make, recorder, pool):
+    for number, alone in ((2, False), (3, True)):
+        recorder.store.deliveries.put(delivery("4711", number=number, minutes=number, alone=alone))
+    request = deliver(make, recorder, pool)
+    recorder.release()
+    assert pool.given == [], "not run again"
+    [letter] = recorder.records
+    assert (letter.reason, letter.exception_type) == (
+        Reason.POISON,
+        "celery_dlq.errors.PoisonMessage",
+    )
+    assert [attempt.failed_at for attempt in letter.attempts] == [
+        delivery(minutes=minute).started_at for minute in (2, 3)
+    ]
+    assert (letter.worker, letter.pid) == ("celery@host", 4711)
+    assert letter.explanation.evidence.endswith("on celery@host alone: its worker died")
+    assert request.done == ["ack"]
+
+
+@pytest.mark.parametrize("announces", ["failure and time-out", "time-out only"])
+def test_a_time_limit_that_requeues_is_bounded_too(make, recorder, app, pool, announces):
+    app.tasks["shop.charge"].acks_on_timeout = False
+    fates = []
+    for turn in range(3):
+        request = deliver(make, recorder, pool) if turn else make(pool=pool)
+        if announces == "failure and time-out":
+            request.on_failure(einfo(TimeLimitExceeded(5)))
+        request.on_timeout(soft=False, timeout=5)
+        recorder.release()
+        fates += request.done
+    assert fates == ["reject True", "reject True", "ack"]
+    assert [letter.reason for letter in recorder.records] == [Reason.TIMEOUT]
+
+
+@pytest.mark.parametrize(
+    ("exc", "done"),
+    [
+        (Retry("later", exc=KeyError()), ["ack"]),
+        (Reject(requeue=True), ["reject True"]),
+        (Ignore(), ["ack"]),
+        (Terminated(15), ["reject True"]),
+    ],
+)
+def test_a_run_that_ended_is_forgotten_before_its_message_moves(make, recorder, pool, exc, done):
+    request = deliver(make, recorder, pool)
+    request.on_failure(einfo(exc))
+    assert request.done == []
+    recorder.release()
+    assert request.done == done
+    assert recorder.store.deliveries.find("4711", "shop.charge") == ()
+
+
+def test_revoked_while_it_waited(make, recorder, pool):
+    request = make(pool=pool, redelivered=True)
+    request.execute_using_pool(pool)
+    revoked.add("4711")
+    recorder.release()
+    assert (pool.given, request.done) == ([], ["ack"])
+    assert recorder.store.deliveries.find("4711", "shop.charge") == ()
+    with pytest.raises(TaskRevokedError):
+        make(pool=pool, redelivered=True).execute_using_pool(pool)
+
+
+def test_more_condemned_than_slots_leave_the_slots_free(make, recorder, app):
+    slots = LaxBoundedSemaphore(2)
+    controller = SimpleNamespace(_quick_release=slots.release)
+    given = []
+    consumer = SimpleNamespace(controller=controller, timer=None)
+    app.dead_letter_queue.capture.isolation.join(consumer, given.append)
+    pool = SimpleNamespace(apply_async=lambda *_, **options: given.append(options))
+    for number in (3, 4):
+        recorder.store.deliveries.put(delivery("4711", number=number, alone=True, minutes=number))
+    for _ in range(5):
+        condemned = make(pool=pool, redelivered=True)
+        slots.acquire(condemned.execute_using_pool, pool)
+    while recorder.waiting:
+        recorder.release()
+    assert (len(recorder.records), given, slots.value) == (5, [], 2)
+
+
+def test_without_the_store_the_worker_counts_by_itself(make, recorder, pool):
+    recorder.store, store = None, recorder.store
+    fates = []
+    for turn in range(3):
+        request = make(pool=pool, redelivered=turn > 0)
+        request.on_failure(einfo(WorkerLostError("signal 9")))
+        recorder.release()
+        fates += request.done
+    recorder.store = store
+    assert fates == ["reject True", "reject True", "ack"]
+    [letter] = recorder.records
+    assert (letter.reason, len(letter.attempts)) == (Reason.POISON, 3)
+
+
+@pytest.mark.parametrize(("said", "rejects"), [(None, True), (False, False), (True, True)])
+def test_reject_on_worker_lost_is_the_default_and_no_more(said, rejects):
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    if said is not None:
+        app.conf.task_reject_on_worker_lost = said
+
+    def charge(): ...
+
+    by_config = app.task(base=DLQTask, name="a", shared=False)(charge)
+    by_task = app.task(base=DLQTask, name="b", reject_on_worker_lost=False, shared=False)(charge)
+    app.finalize()
+    assert by_config.reject_on_worker_lost is rejects
+    assert by_task.reject_on_worker_lost is False
+
+
+@pytest.mark.parametrize(("since_5_7", "done"), [(True, "ack"), (False, "reject True")])
+def test_a_success_that_celery_does_not_look_for_is_given_back_and_counted(
+    make, recorder, pool, monkeypatch, since_5_7, done
+):
+    if since_5_7 and not hasattr(Request, "_success_was_stored"):
+        pytest.skip("this Celery does not look for it")
+    monkeypatch.setattr(fate, "_SUCCESS_IS_KEPT", since_5_7)
+    request = make(pool=pool)
+    request.task.backend.store_result("4711", "done", "SUCCESS")
+    if not since_5_7:
+        monkeypatch.setattr(Request, "_success_was_stored", lambda self: False, raising=False)
+    request.on_failure(einfo(WorkerLostError("signal 9")))
+    recorder.release()
+    assert request.done == [done]
+    assert len(recorder.store.deliveries.find("4711", "shop.charge")) == (0 if since_5_7 else 1)

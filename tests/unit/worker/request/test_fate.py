@@ -1,0 +1,103 @@
+"""What Celery does with a message after its run has died, by the task's options and the exception."""
+
+from types import SimpleNamespace
+
+import pytest
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Ignore, Reject, Retry
+
+from celery_dlq.model.states import Reason
+from celery_dlq.worker.request import fate
+from celery_dlq.worker.request.fate import fate_of, goes_back_after, is_bystander
+
+LATE = {"acks_late": True, "reject_on_worker_lost": True}
+LOST, SLOW = WorkerLostError("signal 9"), TimeLimitExceeded(5)
+
+
+def request(*, success=False, acknowledged=False, cancelled=False, retries=0, **options):
+    """A worker's Request, as far as its fate depends on it."""
+    task = {
+        "acks_late": False, "reject_on_worker_lost": False, "max_retries": 3,
+        "acks_on_failure_or_timeout": True, **options,
+    }  # fmt: skip
+    return SimpleNamespace(
+        id="4711", name="shop.charge", type="shop.charge", task=SimpleNamespace(**task),
+        acknowledged=acknowledged, request_dict={"retries": retries}, ignore_result=False,
+        _already_cancelled=cancelled, _already_revoked=False, _terminate_on_ack=None,
+        _success_was_stored=lambda: success,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (ValueError("bad"), Reason.TERMINAL),
+        (Reject("no", requeue=False), Reason.REJECTED),
+        (LOST, Reason.POISON),
+        (SystemExit(1), Reason.POISON),
+        (SLOW, Reason.TIMEOUT),
+        (Retry("later"), None),
+        (Ignore(), None),
+        (Terminated(15), None),
+        (Reject("later", requeue=True), None),
+    ],
+)
+def test_each_way_to_die_has_its_reason(exc, reason):
+    assert fate_of(request(), exc) is reason
+
+
+def test_a_message_that_is_acknowledged_cannot_be_requeued():
+    assert fate_of(request(acknowledged=True), Reject(requeue=True)) is Reason.REJECTED
+
+
+@pytest.mark.parametrize("ended", [{"cancelled": True}, {"success": True}])
+def test_a_lost_process_whose_run_was_cancelled_or_had_succeeded_is_not_a_death(ended):
+    assert fate_of(request(**ended), LOST) is None
+
+
+@pytest.mark.parametrize(("retries", "reason"), [(2, None), (3, Reason.POISON)])
+def test_a_lost_process_is_retried_as_often_as_the_task_allows(retries, reason):
+    lost = request(retries=retries, retry_on_worker_lost=True)
+    assert fate_of(lost, LOST) is reason
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"acks_late": True, "acks_on_failure_or_timeout": False}, None),
+        ({"acks_late": True, "acks_on_timeout": False}, None),
+        ({"acks_late": True, "acks_on_timeout": True}, Reason.TIMEOUT),
+        ({"acks_on_timeout": False}, Reason.TIMEOUT),
+    ],
+)
+def test_a_time_limit_may_requeue(options, reason):
+    assert fate_of(request(**options), SLOW) is reason
+    assert goes_back_after(request(**options), SLOW) is (reason is None)
+
+
+def test_the_message_of_a_lost_process_goes_back_if_the_task_says_so():
+    assert goes_back_after(request(**LATE), LOST)
+    assert not goes_back_after(request(acks_late=True), LOST)
+    assert not goes_back_after(request(**LATE, retry_on_worker_lost=True), LOST)
+
+
+@pytest.mark.parametrize("ended", [{"acknowledged": True}, {"cancelled": True}])
+def test_a_message_that_is_settled_or_cancelled_does_not_go_back(ended):
+    assert not goes_back_after(request(**LATE, **ended), LOST)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_stored_success_goes_back_before_celery_5_7_only(kept, monkeypatch):
+    monkeypatch.setattr(fate, "_SUCCESS_IS_KEPT", kept)
+    assert goes_back_after(request(**LATE, success=True), LOST) is not kept
+
+
+def test_an_ordinary_exception_does_not_send_its_message_back():
+    assert not goes_back_after(request(**LATE), ValueError("bad"))
+
+
+def test_a_bystander_is_neither_cancelled_nor_revoked(monkeypatch):
+    assert is_bystander(request())
+    assert not is_bystander(request(cancelled=True))
+    monkeypatch.setattr(fate, "revoked_tasks", {"4711"})
+    assert not is_bystander(request())

@@ -1,0 +1,370 @@
+"""DLQRequest as the worker's parent uses it, with a recorder that the test holds back."""
+
+import re
+import signal
+from types import SimpleNamespace
+
+import pytest
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery import Celery
+from celery.app.task import Context
+from celery.concurrency.base import BasePool
+from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
+from celery.utils.collections import LimitedSet
+from support.parent_requests import Message, einfo
+
+import celery_dlq.worker.request.request
+from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
+from celery_dlq.model.headers import LETTER_HEADER, REDRIVE_HEADER
+from celery_dlq.model.letter import Outcome
+from celery_dlq.worker.body.ending import Died, ending_of
+from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.run_end import RunEnd, report
+
+
+@pytest.fixture
+def late(app):
+    app.tasks["shop.charge"].acks_late = True
+
+
+REFUSED = {
+    "it has no id": {"id": ""},
+    "the id is no text but a list of 1": {"id": ["a"]},
+    "retries are no number but str": {"retries": "2"},
+    "timelimit is no pair but int": {"timelimit": 5},
+    "timelimit is no pair of numbers": {"timelimit": ["a", None]},
+    "the eta 0001-01-01 00:00:00+14:00 is out of range": {"eta": "0001-01-01T00:00:00+14:00"},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_celery_would_drop_or_run_wrongly_is_refused(make, why):
+    with pytest.raises(InvalidTaskError, match=re.escape(why)):
+        make(**REFUSED[why])
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (("abc", {}, {}), "args are no list but str"),
+        (([], [], {}), "kwargs are no table but a list of 0"),
+        (([], {}, 5), "the third part of the body is no table but int"),
+    ],
+)
+def test_so_is_a_body_with_other_contents(make, payload, why):
+    with pytest.raises(InvalidTaskError, match=why):
+        make(payload=payload)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"id": 7}, {"timelimit": [10, None]}, {"retries": None}, {"eta": "2026-11-22T00:00:00Z"}],
+)
+def test_what_celery_can_run_is_taken(make, headers):
+    assert make(**headers).name == "shop.charge"
+
+
+def test_a_message_that_is_as_nearly_all_is_not_looked_at_twice(make, monkeypatch):
+    monkeypatch.setattr(celery_dlq.worker.request.request, "check_request", None)
+    assert "_payload" not in vars(make()), "Celery keeps what is read by that name"
+
+
+def noted(exc, rule, reason):
+    """What the process that ran the task knows of its end."""
+    context = Context(id="4711", retries=0, hostname="child@host")
+    died = Died(exc, Decision(Verdict.TERMINAL, rule=rule), reason)
+    return ending_of(died, context).end
+
+
+def test_a_failure_is_recorded_before_its_message_is_acknowledged(make, recorder, late):
+    request = make()
+    request.on_failure(einfo(KeyError("eur")), return_ok=True)
+    [letter] = recorder.records
+    assert isinstance(letter, DeadLetter)
+    assert request.done == [], "the letter is not safe yet"
+    recorder.release()
+    assert request.done == ["ack"]
+
+
+def test_the_letter_is_made_of_the_raw_message(make, recorder):
+    make().on_failure(einfo(KeyError("eur")), return_ok=True)
+    [letter] = recorder.records
+    assert letter.envelope.body == b'[[17], {"token": "s3cret"}, {}]'
+    assert letter.envelope.properties == {"correlation_id": "4711", "reply_to": "r", "priority": 2}
+    assert (letter.queue, letter.task, letter.tags) == ("slow", "shop.charge", ("money",))
+    assert (letter.args, letter.kwargs) == ([17], {"token": "[redacted]"})
+    assert letter.exception_type == "KeyError"
+    assert "KeyError: 'eur'" in letter.traceback
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (KeyError("eur"), Reason.TERMINAL),
+        (ConnectionError("raised where nobody could retry it"), Reason.EXHAUSTED),
+        (Reject("no", requeue=False), Reason.REJECTED),
+        (WorkerLostError("signal 9"), Reason.POISON),
+        (SystemExit(1), Reason.POISON),
+        (TimeLimitExceeded(5), Reason.TIMEOUT),
+    ],
+)
+def test_the_reason_says_how_it_died(make, recorder, exc, reason):
+    make().on_failure(einfo(exc))
+    assert [letter.reason for letter in recorder.records] == [reason]
+
+
+@pytest.mark.parametrize(
+    "exc", [Retry("later", exc=KeyError()), Ignore(), Terminated(15), Reject(requeue=True)]
+)
+def test_what_lives_on_or_was_dropped_on_purpose_is_no_letter(make, recorder, late, exc):
+    make().on_failure(einfo(exc))
+    assert recorder.records == []
+
+
+def test_a_message_that_goes_back_to_its_queue_is_no_letter(make, recorder, app, late):
+    app.tasks["shop.charge"].reject_on_worker_lost = True
+    request = make()
+    request.on_failure(einfo(WorkerLostError("signal 9")))
+    assert request.done == [], "its death is not counted yet"
+    recorder.release()
+    assert recorder.records == []
+    assert request.done == ["reject True"]
+
+
+def test_a_requeue_that_came_too_late_is_a_letter(make, recorder):
+    request = make()
+    request.acknowledge()
+    request.on_failure(einfo(Reject(requeue=True)))
+    assert [letter.reason for letter in recorder.records] == [Reason.REJECTED]
+
+
+def test_a_hard_time_limit_is_one_letter_and_everything_waits_for_it(make, recorder, late):
+    request = make()
+    request.on_failure(einfo(TimeLimitExceeded(1)))
+    request.on_timeout(soft=False, timeout=1)
+    assert len(recorder.records) == 1
+    assert request.done == []
+    recorder.release()
+    assert request.done == ["ack"]
+
+
+def test_a_pool_that_only_reports_the_time_out_has_its_letter_too(make, recorder):
+    make().on_timeout(soft=False, timeout=1)
+    assert [letter.reason for letter in recorder.records] == [Reason.TIMEOUT]
+
+
+def test_a_soft_time_limit_is_only_announced(make, recorder):
+    make().on_timeout(soft=True, timeout=1)
+    assert recorder.records == []
+
+
+def test_the_note_of_the_process_that_ran_it_wins(make, recorder, app):
+    info = einfo(KeyError("pickled beyond recognition"))
+    report(info, noted(KeyError("real"), "mine", Reason.EXHAUSTED))
+    make().on_failure(info, return_ok=True)
+    [letter] = recorder.records
+    assert (letter.message, letter.rule, letter.reason) == ("'real'", "mine", Reason.EXHAUSTED)
+
+
+def test_a_first_success_costs_and_records_nothing(make, recorder):
+    request = make()
+    assert "on_success" not in vars(request)
+    request.on_success((False, 1, 0.1))
+    assert recorder.records == []
+
+
+@pytest.mark.parametrize(
+    ("options", "redrive"),
+    [({REDRIVE_HEADER: 3}, 3), ({"redelivered": True}, 0), ({"retries": 1}, 0)],
+)
+def test_success_of_what_came_back_is_an_outcome(make, recorder, late, options, redrive):
+    request = make(**options)
+    request.on_success((False, 1, 0.1))
+    [outcome] = recorder.records
+    assert isinstance(outcome, Outcome)
+    assert (outcome.task_id, outcome.redrive) == ("4711", redrive)
+    assert request.done == [], "the outcome is not safe yet"
+    recorder.release()
+    assert request.done == ["ack"]
+
+
+@pytest.mark.parametrize("headers", [{"id": "x" * 300}, {"id": 7}])
+def test_outcome_and_failure_belong_to_the_letter_that_was_sent(make, recorder, headers):
+    sent_again = {REDRIVE_HEADER: 1, LETTER_HEADER: "kept-as", **headers}
+    make(**sent_again).on_success((False, 1, 0.1))
+    make(**sent_again).on_failure(einfo(KeyError("again")), return_ok=True)
+    assert [record.task_id for record in recorder.records] == ["kept-as", "kept-as"]
+
+
+def test_a_redrive_header_that_is_no_count_is_none(make, recorder):
+    make(**{REDRIVE_HEADER: "many"}).on_success((False, 1, 0.1))
+    make(**{REDRIVE_HEADER: -1}).on_failure(einfo(KeyError()), return_ok=True)
+    outcome, letter = recorder.records
+    assert (outcome.redrive, letter.attempts[-1].redrive) == (0, 0)
+
+
+def test_failure_of_what_came_back_is_a_failure(make, recorder):
+    make(**{REDRIVE_HEADER: 3}).on_success((True, einfo(KeyError("again")), 0.1))
+    [letter] = recorder.records
+    assert [attempt.redrive for attempt in letter.attempts] == [3]
+
+
+def test_a_letter_that_cannot_be_made_is_in_the_log_and_celery_goes_on(
+    make, recorder, late, caplog
+):
+    request = make()
+    request._message.properties = 7
+    request.on_failure(einfo(KeyError("eur")), return_ok=True)
+    assert request.done == ["ack"]
+    [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "s3cret" in record.getMessage()
+
+
+def test_celerys_own_tasks_are_no_letters(recorder):
+    app = Celery("unit", broker="memory://", task_cls=DLQTask, set_as_current=False)
+    app.finalize()
+    task = app.tasks["celery.backend_cleanup"]
+    message = Message(task.name)
+    request = DLQRequest(message, app=app, task=task, body=message.body)
+    request.on_failure(einfo(KeyError()), return_ok=True)
+    assert recorder.records == []
+
+
+class BrokenBackend:
+    """A result backend that is down."""
+
+    def __getattr__(self, name):
+        raise ConnectionError("the backend is down")
+
+
+class TestResultBackendDown:
+    @pytest.fixture(autouse=True)
+    def _down(self, app):
+        app.tasks["shop.charge"].backend = BrokenBackend()
+
+    def test_a_retry_that_is_on_its_way_is_no_letter(self, make, recorder):
+        info = einfo(ConnectionError("the backend is down"))
+        report(info, RunEnd(retried=True))
+        make().on_failure(info, return_ok=True)
+        assert recorder.records == []
+
+    def test_a_message_that_celery_could_not_end_is_acknowledged(
+        self, make, recorder, late, caplog
+    ):
+        request = make()
+        request.on_failure(einfo(Reject("no", requeue=False)))
+        assert request.done == []
+        recorder.release()
+        assert request.done == ["ack"]
+        assert "Celery failed to end" in caplog.text
+
+    def test_a_message_that_expired_is_dropped_and_the_worker_lives(
+        self, make, recorder, caplog, monkeypatch
+    ):
+        # The process remembers what has expired.
+        monkeypatch.setattr("celery.worker.request.revoked_tasks", LimitedSet())
+        request = make(expires="2020-01-01T00:00:00+00:00")
+        assert request.revoked()
+        assert request.revoked(), "and stays so"
+        assert request.done == ["ack"]
+        assert recorder.records == []
+        assert "Celery failed to end" in caplog.text
+
+
+def test_a_memory_error_outside_of_the_body_does_not_reach_celery(make, recorder, late):
+    request = make()
+    request.on_failure(einfo(MemoryError("in before_start")), return_ok=True)
+    recorder.release()
+    [letter] = recorder.records
+    assert (letter.exception_type, letter.message) == (
+        "celery_dlq.errors.TaskAborted",
+        "MemoryError: in before_start",
+    )
+    assert request.done == ["ack"]
+
+
+class TestShutdown:
+    def test_a_task_that_was_acknowledged_is_a_letter_before_it_is_announced(
+        self, make, recorder, app
+    ):
+        request, announced = make(), []
+        app.tasks["shop.charge"].on_retry = lambda *_: announced.append(len(recorder.records))
+        request.acknowledge()
+        request._announce_cancelled()
+        assert announced == [1], "the letter came first"
+        [letter] = recorder.records
+        assert (letter.reason, letter.task_id) == (Reason.CANCELLED, "4711")
+        request.on_failure(einfo(Terminated(15)))
+        assert len(recorder.records) == 1
+
+    def test_a_task_that_goes_back_to_its_queue_is_none(self, make, recorder, late):
+        make()._announce_cancelled()
+        assert recorder.records == []
+
+    def test_a_task_whose_success_is_stored_is_none(self, make, recorder, app):
+        request = make()
+        request.acknowledge()
+        app.backend.store_result("4711", 1, "SUCCESS")
+        request._announce_cancelled()
+        assert recorder.records == []
+
+    def test_a_task_that_is_ended_in_anothers_place_goes_back_to_its_queue(
+        self, make, recorder, late
+    ):
+        request = make()
+        request.on_failure(einfo(Terminated(15)))
+        assert request.done == ["reject True"]
+        assert recorder.records == []
+
+    def test_one_that_was_acknowledged_is_a_letter(self, make, recorder):
+        request = make()
+        request.acknowledge()
+        request.on_failure(einfo(Terminated(15)))
+        [letter] = recorder.records
+        assert letter.reason is Reason.CANCELLED
+
+    @pytest.mark.parametrize("how", ["before it began", "by name"])
+    def test_one_that_was_meant_is_revoked(self, make, recorder, late, how, monkeypatch):
+        request = make()
+        if how == "by name":
+            monkeypatch.setattr("celery_dlq.worker.request.fate.revoked_tasks", {"4711"})
+        else:
+            request.terminate(None, "KILL")
+        request.on_failure(einfo(Terminated(15)))
+        assert request.done == ["ack"]
+        assert recorder.records == []
+
+    def test_a_backend_that_is_down_costs_no_letter_and_stops_no_shutdown(
+        self, make, recorder, app, caplog
+    ):
+        request = make()
+        request.acknowledge()
+        app.tasks["shop.charge"].backend = BrokenBackend()
+        request._announce_cancelled()
+        assert [letter.reason for letter in recorder.records] == [Reason.CANCELLED]
+        assert "Celery failed to end shop.charge[4711], which was cancelled" in caplog.text
+
+    def test_a_greenlet_that_was_killed_is_not_acknowledged_as_a_success(
+        self, make, recorder, late
+    ):
+        request, killed = make(), []
+        pool = SimpleNamespace(is_green=True, terminate_job=lambda *job: killed.append(job))
+        request.on_accepted(5, 0.0)
+        request.cancel(pool)
+        request.on_success((False, None, None))
+        assert killed == [(5, signal.SIGTERM)]
+        assert (request.done, recorder.records) == ([], []), "it goes back to its queue"
+
+    def test_a_task_that_ended_as_it_was_cancelled_is_acknowledged(self, make, late):
+        request = make()
+        request.on_accepted(5, 0.0)
+        request.cancel(SimpleNamespace(terminate_job=lambda *job: None))
+        request.on_success((False, None, 0.1))
+        assert request.done == ["ack"]
+
+    def test_where_no_task_can_be_ended_it_goes_on(self, make, recorder, caplog):
+        request = make()
+        request.on_accepted(5, 0.0)
+        request.cancel(BasePool())
+        assert recorder.records == []
+        assert "shop.charge[4711] cannot be cancelled in this pool; it goes on" in caplog.text

@@ -1,0 +1,41 @@
+import pytest
+from celery import Celery
+
+from celery_dlq.worker.broker_limits import hold_of
+
+
+def hold(broker, **conf):
+    app = Celery("unit", broker=broker, set_as_current=False)
+    app.conf.update(conf)
+    found = hold_of(app, 60.0)
+    app.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("broker", "options", "park_after", "seconds"),
+    [
+        ("redis://127.0.0.1:1/0", {}, 60.0, 60.0),
+        ("redis://127.0.0.1:1/0", {}, 7200.0, 1800.0),
+        ("redis://127.0.0.1:1/0", {"visibility_timeout": 8}, 60.0, 4.0),
+        ("redis://127.0.0.1:1/0", {"visibility_timeout": None}, 7200.0, 1800.0),
+        ("amqp://127.0.0.1:1//", {}, 60.0, 60.0),
+        ("amqp://127.0.0.1:1//", {}, 7200.0, 900.0),
+        ("memory://", {}, 7200.0, 7200.0),
+    ],
+)
+def test_the_broker_holds_at_most_half_of_what_it_may(broker, options, park_after, seconds):
+    app = Celery("unit", broker=broker, set_as_current=False)
+    app.conf.broker_transport_options = options
+    assert hold_of(app, park_after).at_most_s == seconds
+    app.close()
+
+
+def test_a_place_is_the_broker_and_no_secret():
+    here = hold("redis://:s3cret@127.0.0.1:1/0").place
+    assert here == hold("redis://:other@127.0.0.1:1/0").place
+    assert here != hold("redis://127.0.0.1:1/1").place
+    assert here != hold("redis://127.0.0.2:1/0").place
+    prefixed = hold("redis://127.0.0.1:1/0", broker_transport_options={"global_keyprefix": "a:"})
+    assert here != prefixed.place
+    assert len(here) <= 16

@@ -1,0 +1,127 @@
+"""The order in which a message passes the guards of a worker."""
+
+from types import SimpleNamespace
+
+import pytest
+from celery.worker import state
+from support.factories import letter
+from support.parent_requests import charging_app, held_recorder, request_maker
+
+from celery_dlq.model.headers import RELEASE_HEADER
+
+COPY = {RELEASE_HEADER: "here.4711/1"}
+
+
+class Consumer:
+    """A consumer whose pool keeps what it is given; its timer calls when the test lets it."""
+
+    def __init__(self, app, ran):
+        self.app, self.controller, self.timer = app, self, self
+        self.connection = SimpleNamespace(default_channel=self)
+        self.pool, self.qos, self.ran = self, SimpleNamespace(value=4), ran
+        self.qos.increment_eventually = self.qos.decrement_eventually = lambda *_: self.qos.value
+        self.on_task_request = self.original = ran.append
+
+    def call_repeatedly(self, seconds, call):
+        return SimpleNamespace(cancel=lambda: None)
+
+    def call_after(self, seconds, call): ...
+
+
+@pytest.fixture
+def app(tmp_path):
+    return charging_app(dlq_brake_failures=2, dlq_spool_dir=str(tmp_path))
+
+
+@pytest.fixture
+def recorder(app):
+    recorder = held_recorder(app)
+    accepting = SimpleNamespace(accept=lambda keys: [True for _ in keys])
+    recorder.store = SimpleNamespace(parked=accepting)
+    return recorder
+
+
+@pytest.fixture
+def capture(app, recorder):
+    capture = app.dead_letter_queue.capture
+    yield capture
+    capture.close()
+
+
+@pytest.fixture
+def consumer(app, capture):
+    consumer = Consumer(app, [])
+    capture.admission.join(consumer, consumer.ran.append)
+    return consumer
+
+
+@pytest.fixture
+def arrive(app, consumer):
+    make = request_maker(app)
+
+    def arrive(**headers):
+        request = make(**headers)
+        state.task_reserved(request)
+        consumer.on_task_request(request)
+        return request
+
+    return arrive
+
+
+def brake(capture):
+    for _ in range(2):
+        capture.gate.note(letter(task="shop.charge"))
+
+
+class Suspect:
+    """A request that may have killed a worker."""
+
+    id = "suspect"
+
+
+def isolate(capture):
+    suspect = Suspect()
+    state.task_reserved(suspect)
+    capture.isolation.enter(suspect, lambda alone: None, lambda then: then())
+    return suspect
+
+
+def test_a_message_that_nothing_keeps_runs(arrive, consumer):
+    request = arrive()
+    assert consumer.ran == [request]
+
+
+def test_the_store_is_not_asked_about_a_copy_whose_task_is_braked(
+    arrive, capture, consumer, recorder
+):
+    brake(capture)
+    arrive(**COPY)
+    assert (consumer.ran, recorder.waiting) == ([], [])
+
+
+def test_a_braked_copy_that_is_let_go_is_asked_about(arrive, capture, consumer, recorder):
+    brake(capture)
+    request = arrive(**COPY)
+    capture.gate._brake.succeeded("shop.charge")
+    capture.gate.tick()
+    assert (consumer.ran, len(recorder.waiting)) == ([], 1)
+    recorder.release()
+    assert consumer.ran == [request]
+
+
+def test_a_copy_that_the_store_accepts_still_waits_for_one_that_is_alone(
+    arrive, capture, consumer, recorder
+):
+    request = arrive(**COPY)
+    suspect = isolate(capture)
+    recorder.release()
+    assert consumer.ran == []
+    state.task_ready(suspect)
+    capture.isolation._tick()
+    assert consumer.ran == [request]
+
+
+def test_at_its_end_the_worker_gets_its_function_back(capture, consumer):
+    assert consumer.on_task_request != consumer.original
+    capture.close()
+    assert consumer.on_task_request == consumer.original
