@@ -195,12 +195,15 @@ class DeadLetter:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole letter in JSON-able form, for the spool. :data:`FORMAT` is its version."""
-        data = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
-        data["attempts"] = [_plain_fields(attempt) for attempt in self.attempts]
-        data["explanation"] = _plain_fields(self.explanation)
-        data["envelope"] = self.envelope.to_dict()
-        data["args"], data["kwargs"] = plain_form(self.args), plain_form(self.kwargs)
-        return {"format": FORMAT, **data}
+        nested = {
+            "attempts": [_plain_fields(attempt) for attempt in self.attempts],
+            "explanation": _plain_fields(self.explanation),
+            "envelope": self.envelope.to_dict(),
+            "args": plain_form(self.args),
+            "kwargs": plain_form(self.kwargs),
+        }
+        names = (item.name for item in fields(self) if item.name not in nested)
+        return {"format": FORMAT, **{name: _plain(getattr(self, name)) for name in names}, **nested}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DeadLetter:

@@ -1,5 +1,5 @@
 import json
-from datetime import timedelta, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -58,6 +58,11 @@ def test_any_letter_comes_back_as_it_was(made):
     assert decode(line) == made
     assert line.isascii()
     assert line.count(b"\n") == 1
+
+
+def test_an_argument_may_be_a_time_that_no_zone_has():
+    made = letter("a", kwargs=datetime.min)  # noqa: DTZ901
+    assert decode(encode(made)) == made
 
 
 @given(letters, texts)
