@@ -33,6 +33,24 @@ def _emptied(url: str) -> str:
 
 
 @pytest.fixture
+def urls_of(
+    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
+) -> Callable[[str], tuple[str, str]]:
+    """The URLs of a broker and a database that are named like ``redis-postgres``."""
+
+    def urls(broker_and_store: str) -> tuple[str, str]:
+        broker, store = broker_and_store.split("-")
+        broker_url = (
+            f"{redis_url}/9" if broker == "redis" else request.getfixturevalue("rabbitmq_url")
+        )
+        if store == "sqlite":
+            return broker_url, f"sqlite:///{tmp_path}/store.sqlite3"
+        return broker_url, request.getfixturevalue(f"{store}_url")
+
+    return urls
+
+
+@pytest.fixture
 def make_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
     """Projects in this test's directory, by default on a SQLite store."""
     made: list[Project] = []

@@ -141,7 +141,7 @@ def test_a_killed_worker_loses_nothing_that_it_held(make_project, rabbitmq_url):
         sent = [project.send("late", number) for number in range(20)]
         wait_for("the brake", lambda: "brake on for" in log_of(project))
         wait_for("all to be held", lambda: waiting(project) == 0)
-        # What is not acknowledged when the worker ends is a letter and comes again.
+        # A message that is not acknowledged when the worker ends is a letter, and is delivered again.
         wait_until_none_runs(project, sent)
         kill_with_its_pool(process)
     letters = project.count()

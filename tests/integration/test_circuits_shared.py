@@ -24,15 +24,9 @@ SOON_HANDED_OUT_AGAIN = json.dumps({"visibility_timeout": 8, "unacked_mutex_expi
 
 
 @pytest.fixture(params=["redis-sqlite", "redis-postgres", "rabbitmq-mysql"])
-def pair(request, make_project, tmp_path, redis_url):
+def pair(request, make_project, urls_of, redis_url):
     """The brokers and databases, in the pairs that people run."""
-    broker, store = request.param.split("-")
-    broker_url = f"{redis_url}/9" if broker == "redis" else request.getfixturevalue("rabbitmq_url")
-    if store == "sqlite":
-        store_url = f"sqlite:///{tmp_path}/store.sqlite3"
-    else:
-        store_url = request.getfixturevalue(f"{store}_url")
-    return breaker_project(make_project, broker_url, store_url, f"{redis_url}/9")
+    return breaker_project(make_project, *urls_of(request.param), f"{redis_url}/9")
 
 
 def breaker_project(make_project, broker_url, store_url, backend):

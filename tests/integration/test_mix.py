@@ -17,12 +17,8 @@ SHARES = {"succeed": 0.6, "recovers": 0.2, "terminal": 0.1, "exhausted": 0.1}
 
 
 @pytest.fixture(params=["redis-postgres", "rabbitmq-mysql"])
-def project(request, make_project, redis_url):
-    broker, store = request.param.split("-")
-    broker_url = f"{redis_url}/9" if broker == "redis" else request.getfixturevalue("rabbitmq_url")
-    project = make_project(
-        broker_url, request.getfixturevalue(f"{store}_url"), backend=f"{redis_url}/9"
-    )
+def project(request, make_project, urls_of, redis_url):
+    project = make_project(*urls_of(request.param), backend=f"{redis_url}/9")
     project.dlq.store.check_schema()
     return project
 

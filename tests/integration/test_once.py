@@ -26,11 +26,9 @@ def once_project(make_project, broker_url, store_url):
 
 
 @pytest.fixture(params=["redis-postgres", "rabbitmq-mysql"])
-def pair(request, make_project, redis_url):
+def pair(request, make_project, urls_of):
     """Each broker, with one of the databases that people run it with."""
-    broker, store = request.param.split("-")
-    broker_url = f"{redis_url}/9" if broker == "redis" else request.getfixturevalue("rabbitmq_url")
-    return once_project(make_project, broker_url, request.getfixturevalue(f"{store}_url"))
+    return once_project(make_project, *urls_of(request.param))
 
 
 def dead(project, count: int) -> list[str]:

@@ -254,7 +254,7 @@ class Screen:
 
 
 def last_name(dotted: str) -> Short:
-    """A dotted name, of which a terminal shows the last part."""
+    """A dotted name. A terminal shows only its last part."""
     return Short(last_part(dotted), dotted)
 
 
