@@ -57,13 +57,17 @@ chaos: $(VENV)/.dev
 	        --seconds $(CHAOS_SECONDS) --tasks $(CHAOS_TASKS) --seed $(CHAOS_SEED) || exit; \
 	done
 
-# Kills redrives; a short form of this test is part of `make test`.
+# Kills redrives, and the worker that runs automatic redrives; short forms of these tests are part of `make test`.
 KILLS ?= 200
 KILL_LETTERS ?= 20000
+KILL_AUTO_LETTERS ?= 5000
+KILL_WORKERS ?= 20
 
 kills: $(VENV)/.dev services
 	CELERY_DLQ_KILLS=$(KILLS) CELERY_DLQ_KILL_LETTERS=$(KILL_LETTERS) \
-	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py
+	CELERY_DLQ_AUTO_KILLS=$(KILLS) CELERY_DLQ_AUTO_LETTERS=$(KILL_AUTO_LETTERS) \
+	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
+	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py tests/integration/test_auto_redrive.py
 
 services:
 	tests/services.sh

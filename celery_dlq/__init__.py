@@ -4,6 +4,8 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.classify import Classifier, Decision, Rule, Terminal, Transient, decide
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.handler_letter import HandlerLetter
+from celery_dlq.model.handling import Discard, Escalate, Leave, Redrive, Ticket
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import (
     Checking,
@@ -16,14 +18,23 @@ from celery_dlq.model.operation import (
     Sending,
     SendingState,
 )
+from celery_dlq.model.route import Route
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Operation
 from celery_dlq.store.filter import Filter
+from celery_dlq.upkeep.auto_redrive.definition import (
+    AutoRedrive,
+    Limits,
+    Requirements,
+    Suspension,
+)
+from celery_dlq.upkeep.auto_redrive.timetable import Timetable
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [
     "Attempt",
+    "AutoRedrive",
     "CeleryDLQError",
     "Checking",
     "Classifier",
@@ -32,24 +43,35 @@ __all__ = [
     "DeadLetter",
     "DeadLetterQueue",
     "Decision",
+    "Discard",
+    "Escalate",
     "Filter",
     "Group",
     "GroupFilter",
     "GroupStatus",
     "Guard",
+    "HandlerLetter",
+    "Leave",
+    "Limits",
     "Mark",
     "Operation",
     "OperationState",
     "Orders",
     "Pacing",
     "Reason",
+    "Redrive",
     "Repair",
+    "Requirements",
+    "Route",
     "Rule",
     "Sending",
     "SendingState",
     "Settings",
     "State",
+    "Suspension",
     "Terminal",
+    "Ticket",
+    "Timetable",
     "Transient",
     "Verdict",
     "decide",

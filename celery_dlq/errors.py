@@ -58,6 +58,10 @@ class UnknownTask(CeleryDLQError):
     """This app has no task with that name; list its tasks with: celery -A <app> inspect registered."""
 
 
+class UnknownRoute(CeleryDLQError):
+    """Neither dlq_routes nor a letter has a route with this name; run: celery dlq help routes."""
+
+
 class TriageError(CeleryDLQError):
     """This cannot be done with the group; see: celery -A <app> dlq groups --help."""
 
@@ -78,6 +82,10 @@ class RepairError(CeleryDLQError):
     """The message cannot be changed in this way; run: celery dlq help repair-letters."""
 
 
+class NothingChanged(RepairError):
+    """Nothing was changed, so the letter stays as it is"""
+
+
 class PayloadError(RepairError):
     """The body of the message cannot be read; run: celery dlq help foreign-messages."""
 
@@ -92,6 +100,10 @@ class OperationError(CeleryDLQError):
 
 class UnknownOperation(CeleryDLQError):
     """No operation has this id; list them with: celery -A <app> dlq operations list."""
+
+
+class UnknownAutoRedrive(CeleryDLQError):
+    """No automatic redrive has this name; list them with: celery -A <app> dlq auto list."""
 
 
 class OrdersError(CeleryDLQError):
@@ -124,6 +136,18 @@ class PoolFailed(CeleryDLQError):
 
 class HookError(CeleryDLQError):
     """A hook could not deliver its event; run: celery dlq help hooks."""
+
+
+class HandlerError(CeleryDLQError):
+    """A repair handler returned something that cannot be done; run: celery dlq help repair-and-escalate."""
+
+
+class TicketError(CeleryDLQError):
+    """The other system cannot open a ticket now, but may later; see: celery dlq help repair-and-escalate."""
+
+
+class UnknownHandler(CeleryDLQError):
+    """This app has no repair handler with that name; list them with: celery -A <app> dlq handlers list."""
 
 
 class IngestError(CeleryDLQError):

@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
+from celery_dlq.model.handling import Handling
 from celery_dlq.model.headers import ATTEMPTS_HEADER
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Sending
@@ -54,6 +56,11 @@ def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
     )
 
 
+def hide_status(status: AutoStatus, redactor: Redactor) -> AutoStatus:
+    """``status`` without secrets in its reason, which may repeat the cause of an operation."""
+    return replace(status, why=redactor.text(status.why))
+
+
 def hide_sending(sending: Sending, redactor: Redactor) -> Sending:
     """``sending`` without secrets in the reason why it was skipped, and in its change."""
     return replace(sending, why=redactor.text(sending.why), change=redactor.text(sending.change))
@@ -66,6 +73,15 @@ def hide_change(change: Change, redactor: Redactor) -> Change:
         diff=redactor.text(change.diff),
         before=_hide_envelope(change.before, redactor),
     )
+
+
+def hide_handling(handling: Handling, redactor: Redactor) -> Handling:
+    """``handling`` without secrets in its error and in the contents of its verdict."""
+    detail = {
+        name: redactor.text(value) if isinstance(value, str) else value
+        for name, value in handling.detail.items()
+    }
+    return replace(handling, error=redactor.text(handling.error), detail=detail)
 
 
 def hide_act(act: AuditRow, redactor: Redactor) -> AuditRow:

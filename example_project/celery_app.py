@@ -24,7 +24,9 @@ EMBEDDED_BROKER = f"sqla+sqlite:///{DIRECTORY}/broker.sqlite3"
 EMBEDDED_RESULTS = f"db+sqlite:///{DIRECTORY}/results.sqlite3"
 EMBEDDED_STORE = f"sqlite:///{DIRECTORY}/dead_letters.sqlite3"
 
-app = Celery("shop", include=["example_project.orders", "example_project.payments"])
+app = Celery(
+    "shop", include=[f"example_project.{name}" for name in ("orders", "payments", "night")]
+)
 app.conf.update(
     broker_url=EMBEDDED_BROKER,
     broker_connection_retry_on_startup=True,

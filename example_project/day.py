@@ -26,6 +26,8 @@ class Placed:
     #: Task id of the step that release 1 dead-letters, and why; None when all goes well.
     dies_at: str | None = None
     dies_of: Reason | None = None
+    #: Whether only release 2 gets it right. The others succeed at night, without a person.
+    needs_fix: bool = False
 
 
 def place_orders() -> list[Placed]:
@@ -72,6 +74,7 @@ def _shipment(number: int, sku: str) -> Placed:
         comes_to={**order, "shelf": {"chair": "A1", "table": "A2", "lamp": "B7"}[sku]},
         dies_at=sent.id if missing else None,
         dies_of=Reason.TERMINAL if missing else None,
+        needs_fix=missing,
     )
 
 
@@ -98,6 +101,7 @@ def _books(numbers: list[int]) -> Placed:
         comes_to="357.00",
         dies_at=closed.id,
         dies_of=Reason.TERMINAL,
+        needs_fix=True,
     )
 
 

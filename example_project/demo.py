@@ -1,4 +1,4 @@
-"""The demo: a day at the shop, its dead letters, the fix, and the redrive.
+"""The demo: a day at the shop, its dead letters, a night without a person, the fix, and the redrive.
 
 ``make demo``, or ``python -m example_project.demo``. Exit status 0 means that every letter is resolved,
 every order has the right result, and no letter is missing or unexpected.
@@ -21,13 +21,13 @@ from rich.table import Table
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter, Reason, State
 from celery_dlq.store.sql import SQLStore
-from example_project import checks, release, tax, tax_server
+from example_project import checks, night, release, tax, tax_server
 from example_project.celery_app import DIRECTORY, app
 from example_project.day import Placed, place_orders
 from example_project.processes import DemoError, dlq, interruption, log_tail, worker
 
 #: Seconds that anything may take before the demo gives up.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 _LOOK_AGAIN_S = 0.1
 
 console = Console(highlight=False)
@@ -75,8 +75,19 @@ def run(tax_url: str) -> None:
     say(f"{len(placed)} orders sent; {len(dead)} of them died. What is failing?")
     look(dead)
 
-    say("The fix: release 2 is deployed, and the tax office of Greece is told to work again.")
+    say(
+        "The night. No person is at a desk; an automatic redrive and a handler are. "
+        "The tax office of Greece works again."
+    )
     set_mood(tax_url, "GR", "fine")
+    for_night = {release.VARIABLE: "1", night.VARIABLE: "1"}
+    resolved_at_night = [order for order in placed if not order.needs_fix]
+    with worker(console, for_night, "--queues", "shop,dlq-handlers") as process:
+        wait_for(lambda: checks.unresolved(resolved_at_night, store), process)
+    dlq(console, "auto", "history", environment=for_night)
+    dlq(console, "handlers", "history", environment=for_night)
+
+    say("The fix: release 2 is deployed in the morning. What is left goes back by hand.")
     with worker(console, {release.VARIABLE: "2"}) as process:
         dlq(
             console, "redrive", "--all", "--yes", "--canary", "1", "--rate", "6/s", "--wait", "1m"

@@ -48,13 +48,14 @@ class Interruption:
 interruption = Interruption()
 
 
-def dlq(console: Console, *words: str) -> None:
-    """Show and run a command of ``celery dlq``.
+def dlq(console: Console, *words: str, environment: Mapping[str, str] | None = None) -> None:
+    """Show and run a command of ``celery dlq``, with ``environment`` on top of the demo's own.
 
     :raises DemoError: its exit status is not 0.
     """
-    _show(console, "dlq", *words)
-    with subprocess.Popen(_command("dlq", *words)) as process:
+    settings = environment or {}
+    _show(console, "dlq", *words, before=_assignments(settings))
+    with subprocess.Popen(_command("dlq", *words), env={**os.environ, **settings}) as process:
         try:
             while process.poll() is None:
                 interruption.check()
@@ -67,7 +68,9 @@ def dlq(console: Console, *words: str) -> None:
 
 
 @contextlib.contextmanager
-def worker(console: Console, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def worker(
+    console: Console, environment: Mapping[str, str], *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A worker with ``environment`` on top of the demo's own, for as long as the block runs."""
     words = (
         "worker",
@@ -77,9 +80,9 @@ def worker(console: Console, environment: Mapping[str, str]) -> Iterator[subproc
         "INFO",
         "--without-gossip",
         "--without-mingle",
+        *options,
     )
-    settings = " ".join(f"{name}={value}" for name, value in environment.items())
-    _show(console, *words, before=settings, after=f">> {LOG} 2>&1 &")
+    _show(console, *words, before=_assignments(environment), after=f">> {LOG} 2>&1 &")
     with LOG.open("ab") as log:
         process = subprocess.Popen(
             _command(*words),
@@ -116,6 +119,10 @@ def log_tail(path: Path = LOG, lines: int = 20) -> str:
 
 def _command(*words: str) -> list[str]:
     return [sys.executable, "-m", "celery", *_APP, *words]
+
+
+def _assignments(environment: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in environment.items())
 
 
 def _show(console: Console, *words: str, before: str = "", after: str = "") -> None:

@@ -214,13 +214,13 @@ class TestCommandLine:
         assert listed == values
 
     def test_every_json_field_is_named(self) -> None:
-        letter = records.whole_letter_record(factories.letter(), [_SENDING], [_CHANGE])
+        letter = records.whole_letter_record(factories.letter(), [_SENDING], [_CHANGE], owner="")
         given = [
             *(letter, letter["explanation"], *letter["attempt_history"]),
             *(*letter["redrives"], *letter["changes"]),
             records.whole_operation_record(_OPERATION, [_SENDING]),
             records.audit_record(_ACT),
-            records.group_record(_GROUP, factories.T0),
+            records.group_record(_GROUP, factories.T0, route_owner=""),
             records.stats_record(Stats(**_EMPTY_STATS)),
             records.spool_file_record(_SPOOL_FILE),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
@@ -230,8 +230,8 @@ class TestCommandLine:
 
     def test_fields_that_only_show_prints_are_marked_so(self) -> None:
         letter = factories.letter()
-        listed = set(records.letter_record(letter))
-        only_shown = set(records.whole_letter_record(letter, [], [])) - listed
+        listed = set(records.letter_record(letter, owner=""))
+        only_shown = set(records.whole_letter_record(letter, [], [], owner="")) - listed
         where = {
             name: row[1]
             for row in rows(read(REFERENCE / "cli.md"))

@@ -85,7 +85,7 @@ def problems() -> dict[str, str]:
     given = [{**asdict(block), "module": block.module} for block in BLOCKS]
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER)],
-        input=json.dumps(given), capture_output=True, text=True, timeout=120,
+        input=json.dumps(given), capture_output=True, text=True, timeout=300,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -175,7 +175,7 @@ def test_the_page_about_tests_passes_as_it_is_written(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:xdist"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout

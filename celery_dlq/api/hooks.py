@@ -12,12 +12,14 @@ from celery_dlq.hooks.announcer import Announcer
 from celery_dlq.hooks.caller import Caller
 from celery_dlq.hooks.event import EventHook, EventKind
 from celery_dlq.hooks.registry import Hooks
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import Operation
 
 OfLetter = TypeVar("OfLetter", bound=EventHook | Callable[[DeadLetter], Any])
 OfGroup = TypeVar("OfGroup", bound=EventHook | Callable[[Group], Any])
+OfStatus = TypeVar("OfStatus", bound=EventHook | Callable[[AutoStatus], Any])
 OfOperation = TypeVar("OfOperation", bound=EventHook | Callable[[Operation], Any])
 
 
@@ -33,7 +35,8 @@ class HooksAPI(AppParts):
         """The hooks that the settings name, and those that were registered."""
         return Hooks(
             lambda: {kind: getattr(self.settings, kind.setting) for kind in EventKind},
-            make_caller=lambda hook: Caller(hook, redactor=self.redactor),
+            routes=lambda: self.settings.routes,
+            make_caller=lambda hook: Caller(hook, redactor=self.redactor, owner_of=self.owner_of),
         )
 
     def announcer(self) -> Announcer:
@@ -41,6 +44,7 @@ class HooksAPI(AppParts):
         return Announcer(
             self.hooks,
             lambda task_id: self.store.letters.get(task_id),
+            lambda task_ids: self.store.letters.read_routes(task_ids),
             lambda: datetime.now(timezone.utc),
         )
 
@@ -60,6 +64,10 @@ class HooksAPI(AppParts):
     def on_operation_aborted(self, hook: OfOperation) -> OfOperation:
         """Call ``hook`` with an operation that its guard has aborted."""
         return self.hooks.register(EventKind.OPERATION_ABORTED, hook)
+
+    def on_auto_redrive_suspended(self, hook: OfStatus) -> OfStatus:
+        """Call ``hook`` with the status of an automatic redrive that has suspended itself."""
+        return self.hooks.register(EventKind.AUTO_REDRIVE_SUSPENDED, hook)
 
     def on_redriven(self, hook: OfLetter) -> OfLetter:
         """Call ``hook`` with every letter that was redriven: the broker has confirmed its message."""

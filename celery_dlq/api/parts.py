@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.classify import Classifier, misnamed
 from celery_dlq.errors import SettingsError
+from celery_dlq.model.route import owner_of
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.worker.body.judge import own_rules
@@ -96,6 +97,14 @@ class AppParts:
         from celery_dlq.store.database.supported import parse_url
 
         parse_url(self.settings.store_url)
+
+    def owner_of(self, route: str) -> str:
+        """The owner of the route with this name, by the settings; empty if it has none, or if the settings do
+        not have the route.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        return owner_of(route, self.settings.routes)
 
     @cached_property
     def redactor(self) -> Redactor:

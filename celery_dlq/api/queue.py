@@ -9,10 +9,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from celery_dlq.api.auto_redrives import AutoRedriveAPI
 from celery_dlq.api.groups import GroupAPI
+from celery_dlq.api.handlers import HandlersAPI
 from celery_dlq.api.hooks import HooksAPI
 from celery_dlq.api.metrics import MetricsAPI
-from celery_dlq.api.redrives import RedriveAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter, Outcome
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(RedriveAPI, GroupAPI, HooksAPI, MetricsAPI):
+class DeadLetterQueue(AutoRedriveAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app

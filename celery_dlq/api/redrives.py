@@ -12,6 +12,7 @@ from celery_dlq.model.operation import DEFAULT_ORDERS, OperationState, Orders
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.redrive.context import RedriveContext
     from celery_dlq.redrive.engine import OnProgress
     from celery_dlq.redrive.operations import Operations
     from celery_dlq.redrive.plan import Plan, Trial, Tried
@@ -24,16 +25,21 @@ class RedriveAPI(AppParts):
     @cached_property
     def redrives(self) -> Operations:
         """Makes and runs operations."""
-        from celery_dlq.redrive.context import Clock, RedriveContext
         from celery_dlq.redrive.operations import Operations
+
+        return Operations(self.redrive_context)
+
+    @cached_property
+    def redrive_context(self) -> RedriveContext:
+        """The app as its redrives see it."""
+        from celery_dlq.redrive.context import Clock, RedriveContext
 
         # A letter is sent only if its task is registered in this app.
         self.app.loader.import_default_modules()
-        context = RedriveContext(
+        return RedriveContext(
             app=self.app, store=self.store, settings=self.settings,
             redactor=self.redactor, reports=self._reports, clock=Clock(now=self.store.now),
         )  # fmt: skip
-        return Operations(context)
 
     def _reports(self, task: str) -> bool:
         """Whether workers report the outcomes of the messages of ``task``."""

@@ -25,6 +25,8 @@ _COMMANDS = {
     "redrive": "redrive.command:redrive",
     "edit": "letters.edit:edit",
     "operations": "redrive.operations:operations",
+    "auto": "redrive.auto:auto",
+    "handlers": "letters.handlers:handlers",
     "release": "letters.closing:release",
     "discard": "letters.closing:discard",
     "undiscard": "letters.closing:undiscard",
@@ -46,7 +48,7 @@ An ID is the task id of a letter, or a prefix of it that no other letter has.
 \b
 Exit status:
   0    success; a list may be empty
-  1    failure, or an unknown letter, group, operation or task
+  1    failure, or an unknown letter, group, operation, automatic redrive, handler or task
   2    invalid command line, or --yes is missing
   3    the store does not answer, or its schema does not fit this release
   4    partial success: letters were skipped, failed again, or left alone

@@ -16,7 +16,7 @@ from celery_dlq.view.text import visible
 
 #: Success; a list may be empty.
 DONE = 0
-#: Failure, or an unknown letter, group, operation or task.
+#: Failure, or an unknown letter, group, operation, automatic redrive, handler or task.
 FAILED = 1
 #: Invalid command line, or a confirmation is missing.
 USAGE = 2

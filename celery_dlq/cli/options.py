@@ -161,9 +161,13 @@ def _filter_options(states: Sequence[State]) -> Options:
             help=f"State of the letters; repeatable. Default: {default}.",
         ),
         "group": text("--group", help="Fingerprint of a group, or its prefix; see `groups`."),
+        "route": text("--route", help="Name of a route in dlq_routes that the last failure is on."),
         "since": moment("--since", help="Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."),
         "until": moment("--until", help="Last failed before this; same formats as --since."),
         "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
+        "held": click.option(
+            "--held", is_flag=True, help="Only letters that no automatic redrive sends again; see `auto`."
+        ),
         "search": text(
             "--search", help="Text in message, exception, task or arguments; case is ignored."
         ),

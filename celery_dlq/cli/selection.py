@@ -12,7 +12,7 @@ import click
 from celery_dlq.cli.exits import FAILED
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
-from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownGroup, UnknownTask
+from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownGroup, UnknownRoute, UnknownTask
 from celery_dlq.known import unknown_name
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
@@ -26,6 +26,7 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
     :raises UnknownLetter: an id is unknown.
     :raises UnknownGroup: the fingerprint is unknown.
     :raises UnknownTask: neither the app nor a letter has this task.
+    :raises UnknownRoute: neither the settings nor a letter has this route.
     :raises AmbiguousId: several letters match an id, or several groups the fingerprint.
     """
     # Letters are dead by default, so --state dead alone restricts nothing.
@@ -54,11 +55,12 @@ def of_operation(session: Session, wanted: Filter, prefix: str | None) -> Filter
 
 
 def check_names(session: Session, wanted: Filter) -> None:
-    """Check that the group and the task of a filter exist. A misspelt name matches no letter, which would
-    look like good news.
+    """Check that the group, the task and the route of a filter exist. A misspelt name matches no letter,
+    which would look like good news.
 
     :raises UnknownGroup: the fingerprint is unknown.
     :raises UnknownTask: neither the app nor a letter has this task.
+    :raises UnknownRoute: neither the settings nor a letter has this route.
     """
     if wanted.group:
         # A list may show several groups.
@@ -66,6 +68,8 @@ def check_names(session: Session, wanted: Filter) -> None:
             _check_group(session, wanted.group)
     if wanted.task:
         _check_task(session, wanted.task)
+    if wanted.route:
+        _check_route(session, wanted.route)
 
 
 def _check_task(session: Session, name: str) -> None:
@@ -82,6 +86,16 @@ def _check_task(session: Session, name: str) -> None:
     )
     if name not in tasks and name not in map(last_part, tasks):
         raise UnknownTask(unknown_name("a task of this app or of a letter", name, tasks))
+
+
+def _check_route(session: Session, name: str) -> None:
+    routes = [route.name for route in session.queue.settings.routes]
+    if name in routes:
+        return
+    every = frozenset(State)
+    if not session.store.letters.find(Filter(route=name, states=every), limit=1).letters:
+        routes += sorted(session.store.monitoring.measures().routes)
+        raise UnknownRoute(unknown_name("a route of dlq_routes or of a letter", name, routes))
 
 
 def _check_group(session: Session, beginning: str) -> None:

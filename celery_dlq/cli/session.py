@@ -16,6 +16,7 @@ from celery import _state as celery_state
 
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.settings import is_configured
 from celery_dlq.store.base import Filter
@@ -103,8 +104,8 @@ class Session:
             ) from error
 
     def task_names(self) -> list[str]:
-        """The names of the loaded tasks of the app, without Celery's own."""
-        return [name for name in self.cli.app.tasks if not name.startswith("celery.")]
+        """The names of the loaded tasks of the app, without Celery's own and ours."""
+        return [name for name in self.cli.app.tasks if is_of_user(name)]
 
     def full_id(self, prefix: str) -> str:
         """The task id that starts with ``prefix``.

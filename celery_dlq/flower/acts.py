@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import FilterError, OrdersError
+from celery_dlq.errors import FilterError, OperationError, OrdersError
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.request import first
 from celery_dlq.model.operation import Checking, Orders, Pacing
 from celery_dlq.model.states import State
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter, Operation
-from celery_dlq.view import times
+from celery_dlq.view import auto_redrives, times
+from celery_dlq.view.discreet import discreet
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -24,6 +25,9 @@ ORDERS = ("rate", "canary", "limit", "again", "why")
 
 #: The states from which letters can be discarded; the first by default, the others only on request.
 _DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
+
+#: The acts on automatic redrives.
+AUTO_ACTS = ("pause", "resume", "run")
 
 #: Characters of a reason that are kept.
 WHY_LIMIT = 500
@@ -128,6 +132,32 @@ def move(queue: DeadLetterQueue, operation_id: str, act: str, who: str, why: str
     if act == "cancel":
         return queue.cancel(operation_id, who=who, why=why)
     return queue.resume(operation_id, who=who, why=why, detach=True)
+
+
+def move_auto(queue: DeadLetterQueue, name: str, act: str, who: str, why: str) -> None:
+    """Pause or resume an automatic redrive, or all of them; or let a worker look for the letters of one at
+    once.
+
+    :param name: ``*`` for all of them, except to run them.
+    :raises UnknownAutoRedrive: the settings have none with this name.
+    :raises OperationError: it is to run, and is stopped.
+    """
+    if act == "run":
+        _run_auto(queue, name, who)
+    elif act == "pause":
+        queue.pause_auto(name, who=who, why=why)
+    else:
+        queue.resume_auto(name, who=who, why=why)
+
+
+def _run_auto(queue: DeadLetterQueue, name: str, who: str) -> None:
+    store = discreet(queue.store, queue.redactor)
+    seen = auto_redrives.seen_auto(store, queue.auto_redrive_named(name), times.utc_now())
+    if seen.stopped:
+        raise OperationError(
+            f"Automatic redrive {name!r} does not run: {seen.stopped}. Resume it first."
+        )
+    queue.run_auto(name, who=who)
 
 
 def read_why(given: Given) -> str:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 #: The given names and values; a name may have several values.
 Given = Mapping[str, Sequence[str]]
 
-TEXTS = ("task", "exception", "queue", "group", "worker", "search")
+TEXTS = ("task", "exception", "queue", "group", "route", "worker", "search")
 MOMENTS = ("since", "until")
-NAMES = (*TEXTS, *MOMENTS, "reason", "state", "id")
+NAMES = (*TEXTS, *MOMENTS, "reason", "state", "held", "id")
+
+#: The value of a choice that is made. JSON's ``true`` arrives as it, too.
+YES = "1"
 
 #: The most ids in one request.
 ID_LIMIT = 1_000
@@ -54,6 +57,7 @@ def read_filter(
         states=words_of(State, "state", given),
         since=_moment(given, "since", now),
         until=_moment(given, "until", now),
+        held=_choice(given, "held"),
     )
 
 
@@ -69,6 +73,8 @@ def to_pairs(wanted: Filter) -> Iterator[tuple[str, str]]:
             yield name, times.iso(moment)
     if wanted.reason:
         yield "reason", wanted.reason.value
+    if wanted.held:
+        yield "held", YES
     yield from (("state", state.value) for state in sorted(wanted.states))
     yield from (("id", task_id) for task_id in wanted.ids)
 
@@ -101,6 +107,13 @@ def _one(given: Given, name: str) -> str | None:
     if len(values) > 1:
         raise FilterError(f"{name} is given more than once; give it once.")
     return values[0] if values else None
+
+
+def _choice(given: Given, name: str) -> bool:
+    value = _one(given, name)
+    if value not in (None, YES):
+        raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
+    return value is not None
 
 
 def _word(kind: type[_Word], name: str, value: str) -> _Word:

@@ -9,6 +9,14 @@ from tornado.routing import URLSpec
 from tornado.web import StaticFileHandler
 
 from celery_dlq.flower.api.acts import Discard, Redrive
+from celery_dlq.flower.api.auto_redrives import (
+    AutoRedrives,
+    AutoRun,
+    AutoRuns,
+    AutoTrial,
+    MoveAuto,
+    OneAutoRedrive,
+)
 from celery_dlq.flower.api.groups import Groups, OneGroup, Triage
 from celery_dlq.flower.api.letters import Letter, Letters, Statistics
 from celery_dlq.flower.api.operations import Move, Operation, Operations
@@ -16,6 +24,10 @@ from celery_dlq.flower.html.links import STATIC
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.pages.act import LetterAct
+from celery_dlq.flower.pages.auto_redrive import AutoAct, AutoPage
+from celery_dlq.flower.pages.auto_redrive import AutoTrial as AutoTrialPage
+from celery_dlq.flower.pages.auto_redrives import AutosPage
+from celery_dlq.flower.pages.auto_run import AutoRunPage
 from celery_dlq.flower.pages.bulk import DiscardMany, RedriveMany
 from celery_dlq.flower.pages.edit import EditPage
 from celery_dlq.flower.pages.group import GroupActPage, GroupPage
@@ -65,6 +77,11 @@ PAGES = (
     Route("/dead-letters/operations", OperationsPage),
     Route("/dead-letters/operations/{id}", OperationPage),
     Route("/dead-letters/operations/{id}/{act}", OperationAct),
+    Route("/dead-letters/auto-redrives", AutosPage),
+    Route("/dead-letters/auto-redrives/{name}", AutoPage),
+    Route("/dead-letters/auto-redrives/{name}/dry-run", AutoTrialPage),
+    Route("/dead-letters/auto-redrives/{name}/{act}", AutoAct),
+    Route("/dead-letters/auto-redrive-runs/{id}", AutoRunPage),
 )
 
 API = (
@@ -85,6 +102,14 @@ API = (
     Route("/api/dead-letters/operations/{id}/pause", Move, act="pause"),
     Route("/api/dead-letters/operations/{id}/resume", Move, act="resume"),
     Route("/api/dead-letters/operations/{id}/cancel", Move, act="cancel"),
+    Route("/api/dead-letters/auto-redrives", AutoRedrives),
+    Route("/api/dead-letters/auto-redrives/{name}", OneAutoRedrive),
+    Route("/api/dead-letters/auto-redrives/{name}/dry-run", AutoTrial),
+    Route("/api/dead-letters/auto-redrives/{name}/pause", MoveAuto, act="pause"),
+    Route("/api/dead-letters/auto-redrives/{name}/resume", MoveAuto, act="resume"),
+    Route("/api/dead-letters/auto-redrives/{name}/run", MoveAuto, act="run"),
+    Route("/api/dead-letters/auto-redrive-runs", AutoRuns),
+    Route("/api/dead-letters/auto-redrive-runs/{id}", AutoRun),
 )
 
 

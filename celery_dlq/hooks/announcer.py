@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
 from celery_dlq.hooks.caller import Waiting
-from celery_dlq.hooks.event import EventKind, EventValue
+from celery_dlq.hooks.event import EventKind, EventValue, route_of
 from celery_dlq.hooks.registry import Hooks
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Operation, Saved
@@ -18,20 +19,26 @@ from celery_dlq.store.listener import StoreListener
 
 logger = logging.getLogger(__name__)
 
+#: Bytes of memory for a task id.
+_ID_BYTES = 100
+
 
 class Announcer(StoreListener):
     """Calls an app's hooks.
 
     :param read: reads a letter from the store, by its task id; called on the thread of a hook.
+    :param read_routes: reads the routes of letters from the store, by their task ids.
     """
 
     def __init__(
         self,
         hooks: Hooks,
         read: Callable[[str], DeadLetter | None],
+        read_routes: Callable[[Sequence[str]], Mapping[str, str]],
         now: Callable[[], datetime],
     ) -> None:
-        self._hooks, self._read, self._now = hooks, read, now
+        self._hooks, self._now = hooks, now
+        self._read, self._read_routes = read, read_routes
 
     def saved(self, saved: Saved) -> None:
         """Announce letters that arrived, and groups that they made or opened again."""
@@ -57,15 +64,41 @@ class Announcer(StoreListener):
             if operation.state is OperationState.ABORTED:
                 self._tell(EventKind.OPERATION_ABORTED, operation)
 
+    def suspended(self, status: AutoStatus) -> None:
+        """Announce an automatic redrive that has suspended itself."""
+        with _guarded():
+            self._tell(EventKind.AUTO_REDRIVE_SUSPENDED, status)
+
     def _tell(self, kind: EventKind, value: EventValue, *, size: int = 0) -> None:
-        self._hooks.tell(Waiting(kind, self._now(), lambda: value, size))
+        self._hooks.tell(Waiting(kind, self._now(), lambda: value, size, route_of(value)))
 
     def _tell_of(self, kind: EventKind, task_ids: Sequence[str]) -> None:
         with _guarded():
+            if not task_ids or not self._hooks.wants(kind):
+                return
             now = self._now()
-            for task_id in task_ids if self._hooks.wants(kind) else ():
-                # The letter is read just before the call, so that waiting events take little memory.
-                self._hooks.tell(Waiting(kind, now, partial(self._read, task_id)))
+            for task_id in task_ids:
+                self._hooks.tell(self._event_of(kind, now, task_id))
+            self._hooks.tell_routes(kind, partial(self._batch, kind, now, task_ids))
+
+    def _event_of(self, kind: EventKind, at: datetime, task_id: str) -> Waiting:
+        # The letter is read just before the call, so that waiting events take little memory.
+        return Waiting(kind, at, partial(self._read, task_id))
+
+    def _batch(self, kind: EventKind, at: datetime, task_ids: Sequence[str], route: str) -> Waiting:
+        """The letters of ``route`` among those of ``task_ids``, as one event, because the store is asked on
+        the thread of the hook which they are. An event for each letter would fill the queue of a route's
+        hook with letters of others."""
+
+        def load() -> list[Waiting]:
+            routes = self._read_routes(task_ids)
+            return [
+                self._event_of(kind, at, task_id)
+                for task_id in task_ids
+                if routes.get(task_id) == route
+            ]
+
+        return Waiting(kind, at, load, size=_ID_BYTES * len(task_ids))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook
+from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of
 from celery_dlq.hooks.lookup import shown
 from celery_dlq.redact import Redactor
 
@@ -29,10 +29,13 @@ class Waiting:
 
     kind: EventKind
     at: datetime
-    #: Makes its value, which may read the store; None if there is no longer anything to announce.
-    load: Callable[[], EventValue | None]
+    #: Makes its value, which may read the store; or the events that it stands for; None if there is no longer
+    #: anything to announce.
+    load: Callable[[], EventValue | list[Waiting] | None]
     #: Bytes that it takes in memory.
     size: int = 0
+    #: The route of the letter or group, whose hooks are called, too.
+    route: str = ""
 
 
 class Caller:
@@ -49,9 +52,10 @@ class Caller:
         size: int = QUEUE_SIZE,
         most_bytes: int = QUEUE_BYTES,
         redactor: Redactor | None = None,
+        owner_of: Callable[[str], str] = lambda _route: "",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._redactor = redactor or Redactor()
+        self._redactor, self._owner_of = redactor or Redactor(), owner_of
         self.hook, self.name = hook, shown(hook)
         self._size, self._most_bytes, self._monotonic = size, most_bytes, monotonic
         #: Events that did not fit into the queue, and calls that raised.
@@ -147,11 +151,12 @@ class Caller:
             value = waiting.load()
             if value is None:
                 return
+            if isinstance(value, list):
+                for one in value:
+                    self._call(one)
+                return
             if isinstance(self.hook, EventHook):
-                event = Event(
-                    kind=waiting.kind, at=waiting.at, value=value, redactor=self._redactor
-                )
-                self.hook(event)
+                self.hook(self._event(waiting, value))
             else:
                 self.hook(value)
         except (
@@ -165,6 +170,15 @@ class Caller:
                     waiting.kind.value,
                     self.failed,
                 )
+
+    def _event(self, waiting: Waiting, value: EventValue) -> Event:
+        return Event(
+            kind=waiting.kind,
+            at=waiting.at,
+            value=value,
+            route_owner=self._owner_of(route_of(value)),
+            redactor=self._redactor,
+        )
 
     def _may_complain(self, about: str) -> bool:
         now = self._monotonic()

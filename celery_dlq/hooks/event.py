@@ -10,7 +10,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TypeAlias
 
-from celery_dlq.hiding import hide_group, hide_letter, hide_operation
+from celery_dlq.hiding import hide_group, hide_letter, hide_operation, hide_status
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import Redactor
@@ -19,7 +20,7 @@ from celery_dlq.store.base import Operation
 _REDACTOR = Redactor()
 
 #: The value of an event.
-EventValue: TypeAlias = DeadLetter | Group | Operation
+EventValue: TypeAlias = DeadLetter | Group | Operation | AutoStatus
 
 
 class EventKind(str, Enum):
@@ -33,6 +34,8 @@ class EventKind(str, Enum):
     REGRESSION = "regression"
     #: The guard of an operation aborted it. The value is the operation.
     OPERATION_ABORTED = "operation_aborted"
+    #: An automatic redrive has suspended itself. The value is its status.
+    AUTO_REDRIVE_SUSPENDED = "auto_redrive_suspended"
     #: A letter was redriven: the broker has confirmed its message. The value is the letter as it is now in
     #: the store.
     REDRIVEN = "redriven"
@@ -43,6 +46,11 @@ class EventKind(str, Enum):
     def setting(self) -> str:
         """The setting's name, without its prefix."""
         return f"on_{self.value}"
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether its value may be on a route: a letter, or a group."""
+        return self not in (EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED)
 
 
 #: The kinds that need no one's attention.
@@ -57,6 +65,8 @@ class Event:
     #: When it was written to the store; the failure itself may have been earlier.
     at: datetime
     value: EventValue
+    #: The owner of its route, by the settings; empty if it has none.
+    route_owner: str = ""
     #: Hides secrets in data that is sent to other services.
     redactor: Redactor = field(default=_REDACTOR, repr=False, compare=False)
 
@@ -68,7 +78,21 @@ class Event:
             return hide_letter(value, self.redactor)
         if isinstance(value, Group):
             return hide_group(value, self.redactor)
+        if isinstance(value, AutoStatus):
+            return hide_status(value, self.redactor)
         return hide_operation(value, self.redactor)
+
+    @property
+    def route(self) -> str:
+        """The name of the route of the letter or group; empty if it is on none."""
+        return route_of(self.value)
+
+    @property
+    def owner(self) -> str:
+        """Who looks after it: the person or team that the group is assigned to, else the owner of the
+        route; empty if unknown."""
+        assigned = self.value.owner if isinstance(self.value, Group) else ""
+        return assigned or self.route_owner
 
     @property
     def id(self) -> str:
@@ -90,9 +114,16 @@ class EventHook(ABC):
 Hook: TypeAlias = EventHook | Callable[[Any], object]
 
 
+def route_of(value: EventValue) -> str:
+    """The name of the route of a letter or group; empty if it is on none."""
+    return value.route if isinstance(value, (DeadLetter, Group)) else ""
+
+
 def _identity(value: EventValue) -> tuple[object, ...]:
     if isinstance(value, DeadLetter):
         return value.task_id, value.redrive_count, value.last_failed_at, value.closed_at
     if isinstance(value, Group):
         return value.fingerprint, value.task, value.exception_type, value.last_seen_at
+    if isinstance(value, AutoStatus):
+        return value.name, value.at
     return (value.id,)

@@ -20,5 +20,5 @@ class Log(EventHook):
 
     def __call__(self, event: Event) -> None:
         level = logging.INFO if event.kind in GOOD_NEWS else logging.WARNING
-        fields = {"type": event.kind.value, "id": event.id, **data(event.shown)}
+        fields = {"type": event.kind.value, "id": event.id, **data(event)}
         self._logger.log(level, "%s", line(event), extra={"dlq_event": fields})

@@ -8,28 +8,16 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from http.client import HTTPException
-from typing import Any
-from urllib.parse import urlsplit
 
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import HookError, SettingsError
-from celery_dlq.redact import clip, safe_message
+from celery_dlq.hooks.http import make_opener, may_pass, origin_of, text_of, unanswered
 from celery_dlq.retry.backoff import Uniform, full_jitter, uniform
 
-#: Statuses that are worth another try (RFC 9110, RFC 6585); others mean that the request is wrong.
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: Base and cap of the waits between tries, in seconds; the cap also limits the wait that the server asks for.
 BASE_S, CAP_S = 0.5, 30.0
 #: The most bytes of an error response that are read and shown.
 _REFUSAL_SIZE = 200
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects: a redirected POST would become a GET, and go to a server that no one
-    configured."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class Poster:
@@ -49,14 +37,19 @@ class Poster:
         sleep: Callable[[float], object] = time.sleep,
         draw: Uniform = uniform,
     ) -> None:
-        self.origin = _origin(url)
+        self.origin = origin_of(url)
+        if not self.origin:
+            raise SettingsError(
+                "The URL of a hook must begin with https:// or http:// and name a host; "
+                "copy the whole URL from the service."
+            )
         if not timeout_s > 0 or attempts < 1:
             raise SettingsError(
                 f"A hook that posts to {self.origin} needs a timeout above 0 and at least one attempt."
             )
         self._url, self._timeout_s, self._attempts = url, timeout_s, attempts
         self._sleep, self._draw = sleep, draw
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = make_opener()
 
     def post(self, body: bytes, headers: Callable[[], Mapping[str, str]]) -> None:
         """Post ``body``; ``headers`` are made for each try, because they may contain the time.
@@ -67,7 +60,7 @@ class Poster:
             error = self._try(body, headers())
             if error is None:
                 return
-            if attempt == self._attempts or not _may_pass(error):
+            if attempt == self._attempts or not may_pass(error):
                 raise HookError(f"{self.origin} {_described(error)} (attempt {attempt})") from None
             self._sleep(self._pause_s(error, attempt))
 
@@ -90,30 +83,10 @@ class Poster:
         return max(pause_s, min(CAP_S, seconds_until(asked, datetime.now(timezone.utc))))
 
 
-def _origin(url: str) -> str:
-    """Scheme and host, for messages: the rest of the URL may be a secret, as it is with Slack."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except (ValueError, TypeError, AttributeError):
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
-        raise SettingsError(
-            "The URL of a hook must begin with https:// or http:// and name a host; "
-            "copy the whole URL from the service."
-        )
-    return f"{parts.scheme}://{host}{f':{port}' if port else ''}"
-
-
-def _may_pass(error: Exception) -> bool:
-    return not isinstance(error, urllib.error.HTTPError) or error.code in _PASSING
-
-
 def _described(error: Exception) -> str:
     if not isinstance(error, urllib.error.HTTPError):
-        return f"does not answer: {type(error).__name__}: {safe_message(error)}"
+        return unanswered(error)
     with error:
         if 300 <= error.code < 400:
             return f"answered {error.code}: it redirects to another URL; configure that one"
-        text = error.read(_REFUSAL_SIZE + 1).decode("utf-8", "replace")
-    return f"answered {error.code}: {clip(' '.join(text.split()), _REFUSAL_SIZE)}"
+        return f"answered {error.code}: {text_of(error, _REFUSAL_SIZE)}"

@@ -13,6 +13,8 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
 from celery_dlq.hooks.event import EventKind, Hook
 from celery_dlq.hooks.lookup import find_hook, problem_of
+from celery_dlq.hooks.of_route import with_events
+from celery_dlq.model.route import Route
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class Hooks:
     """Passes each event to its hooks.
 
     :param settings: the setting of each kind; read once, when it is first needed.
+    :param routes: the routes, each with its hooks; read at the same time.
     :param make_caller: makes the caller of a hook.
     """
 
@@ -33,13 +36,16 @@ class Hooks:
         self,
         settings: Callable[[], Mapping[EventKind, Sequence[Any]]],
         *,
+        routes: Callable[[], Sequence[Route]] = tuple,
         make_caller: Callable[[Hook], Caller] = Caller,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings, self._make_caller, self._monotonic = settings, make_caller, monotonic
+        self._settings, self._routes = settings, routes
+        self._make_caller, self._monotonic = make_caller, monotonic
         self._registered: list[tuple[EventKind, Hook]] = []
         #: None until they are needed.
         self._by_kind: Mapping[EventKind, tuple[Caller, ...]] | None = None
+        self._by_route: Mapping[str, tuple[Caller, ...]] | None = None
         self._callers: list[Caller] = []
         self._lock = threading.Lock()
 
@@ -55,13 +61,28 @@ class Hooks:
         return hook
 
     def wants(self, kind: EventKind) -> bool:
-        """Whether there is a hook for this kind."""
-        return bool(self._for(kind))
+        """Whether there is a hook that may be called with an event of this kind."""
+        return bool(self._for(kind)) or (kind.is_routed and self.has_of_routes)
+
+    @property
+    def has_of_routes(self) -> bool:
+        """Whether a route has hooks."""
+        return bool(self._of_routes())
 
     def tell(self, event: Waiting) -> None:
-        """Pass ``event`` to all hooks for it. Returns at once."""
-        for caller in self._for(event.kind):
+        """Pass ``event`` to all hooks for it: those for its kind, and those of its route. Returns at once."""
+        of_route = self._of_routes().get(event.route, ())
+        # A hook for both is called once.
+        for caller in dict.fromkeys((*self._for(event.kind), *of_route)):
             caller.put(event)
+
+    def tell_routes(self, kind: EventKind, make: Callable[[str], Waiting]) -> None:
+        """Pass the event that ``make`` makes for a route to the hooks of that route; for each route that has
+        hooks. A hook that gets all events of ``kind`` is left out. Returns at once."""
+        for route, callers in self._of_routes().items():
+            for caller in callers:
+                if caller not in self._for(kind):
+                    caller.put(make(route))
 
     def check(self) -> None:
         """Check every hook in the settings. Imports those that are named.
@@ -72,6 +93,11 @@ class Hooks:
             f"dlq_{kind.setting}: {problem}"
             for kind, hooks in self._settings().items()
             for problem in filter(None, map(problem_of, hooks))
+        ]
+        wrong += [
+            f"dlq_routes: {route.name!r}: {problem}"
+            for route in self._routes()
+            for problem in filter(None, map(problem_of, route.hooks))
         ]
         if wrong:
             raise SettingsError(f"Hooks that could never be called: {' '.join(wrong)}")
@@ -101,6 +127,18 @@ class Hooks:
                 }
         return found[kind]
 
+    def _of_routes(self) -> Mapping[str, Sequence[Caller]]:
+        """The callers of the hooks of each route that has some."""
+        found = self._by_route
+        if found is None:
+            with self._lock:
+                found = self._by_route = {
+                    route.name: callers
+                    for route in self._routes()
+                    if (callers := tuple(map(self._caller, _hooks_of(route))))
+                }
+        return found
+
     def _hooks(self, kind: EventKind) -> Iterator[Hook]:
         for given in self._settings().get(kind, ()):
             problem = problem_of(given)
@@ -121,3 +159,12 @@ class Hooks:
         caller = self._make_caller(hook)
         self._callers.append(caller)
         return caller
+
+
+def _hooks_of(route: Route) -> Iterator[Hook]:
+    for given in route.hooks:
+        problem = problem_of(given)
+        if problem:
+            logger.error("dlq_routes: %r: %s", route.name, problem)
+        else:
+            yield with_events(find_hook(given))

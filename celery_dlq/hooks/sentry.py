@@ -32,7 +32,7 @@ class Sentry(EventHook):
 
 
 def _report(event: Event) -> dict[str, Any]:
-    value = event.shown
+    value, contents = event.value, data(event)
     report: dict[str, Any] = {
         "event_id": event.id,
         "timestamp": event.at.isoformat(),
@@ -40,14 +40,16 @@ def _report(event: Event) -> dict[str, Any]:
         "logger": "celery_dlq",
         "message": line(event),
         "tags": {"dlq.event": event.kind.value},
-        "contexts": {"dead_letter_queue": data(value)},
+        "contexts": {"dead_letter_queue": contents},
         "fingerprint": ["celery_dlq", event.kind.value],
     }
     if isinstance(value, (DeadLetter, Group)):
         report["transaction"] = value.task
         report["tags"] |= {"celery.task": value.task, "dlq.group": value.fingerprint}
+        named = {"dlq.route": event.route, "dlq.owner": event.owner}
+        report["tags"] |= {name: text for name, text in named.items() if text}
         report["fingerprint"] = [value.fingerprint]
         report["exception"] = {
-            "values": [{"type": value.exception_type, "value": data(value)["message"]}]
+            "values": [{"type": value.exception_type, "value": contents["message"]}]
         }
     return report

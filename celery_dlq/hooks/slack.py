@@ -10,9 +10,11 @@ from urllib.parse import quote
 from celery_dlq.hooks.event import Event, EventHook, EventValue
 from celery_dlq.hooks.post import Poster
 from celery_dlq.hooks.words import LINE_LIMIT, flat, headline, line
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
+from celery_dlq.store.base import Operation
 
 #: Characters of a field; Slack refuses more than 2,000.
 _FIELD_LIMIT = 500
@@ -51,7 +53,7 @@ class Slack(EventHook):
         title = headline(event).capitalize()
         fields = [
             {"type": "mrkdwn", "text": f"*{name}*\n{_escaped(flat(clip(text, _FIELD_LIMIT)))}"}
-            for name, text in _fields(event.shown)
+            for name, text in _fields(event)
         ]
         section: dict[str, Any] = {
             "type": "section",
@@ -71,10 +73,13 @@ def _path(value: EventValue) -> str:
         return f"/letters/{quote(value.task_id, safe='')}"
     if isinstance(value, Group):
         return f"/groups/{quote(value.fingerprint, safe='')}"
+    if isinstance(value, AutoStatus):
+        return "/operations"
     return f"/operations/{quote(value.id, safe='')}"
 
 
-def _fields(value: EventValue) -> Iterator[tuple[str, str]]:
+def _fields(event: Event) -> Iterator[tuple[str, str]]:
+    value = event.shown
     if isinstance(value, (DeadLetter, Group)):
         yield "Task", value.task
         yield "Error", f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
@@ -84,12 +89,17 @@ def _fields(value: EventValue) -> Iterator[tuple[str, str]]:
         yield "Reason", value.reason.value
     elif isinstance(value, Group):
         yield "Open", f"{value.open_count:,} of {value.total_count:,}"
-        if value.owner:
-            yield "Owner", value.owner
-    else:
+    elif isinstance(value, AutoStatus):
+        yield "Automatic redrive", value.name
+        yield "Cause", value.why
+    elif isinstance(value, Operation):
         yield "Operation", value.id
         yield "Cause", value.cause
         yield "Sent", f"{value.counts.out:,} of {value.counts.planned:,}"
+    if event.route:
+        yield "Route", event.route
+    if event.owner:
+        yield "Owner", event.owner
 
 
 def _escaped(text: str) -> str:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import json
 import time
 from collections.abc import Callable, Mapping
 
-from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.event import Event, EventHook
+from celery_dlq.hooks.http import USER_AGENT
 from celery_dlq.hooks.post import Poster
+from celery_dlq.hooks.signature import key_of, signed
 from celery_dlq.hooks.words import data
-
-_PREFIX = "whsec_"
-#: Size of a secret in bytes, according to the specification.
-_LEAST, _MOST = 24, 64
 
 
 class Webhook(EventHook):
@@ -40,7 +33,7 @@ class Webhook(EventHook):
         clock: Callable[[], float] = time.time,
         make_poster: Callable[..., Poster] = Poster,
     ) -> None:
-        self._key, self._clock = _key(secret), clock
+        self._key, self._clock = key_of(secret), clock
         self._poster = make_poster(url, timeout_s=timeout, attempts=attempts)
 
     def __repr__(self) -> str:
@@ -51,31 +44,10 @@ class Webhook(EventHook):
         told = {
             "type": event.kind.value,
             "timestamp": event.at.isoformat(),
-            "data": data(event.shown),
+            "data": data(event),
         }
         body = json.dumps(told).encode()
         self._poster.post(body, lambda: self._headers(f"dlq_{event.id}", body))
 
     def _headers(self, message_id: str, body: bytes) -> Mapping[str, str]:
-        timestamp = str(int(self._clock()))
-        signed = b".".join((message_id.encode(), timestamp.encode(), body))
-        digest = hmac.new(self._key, signed, hashlib.sha256).digest()
-        return {
-            "Webhook-Id": message_id,
-            "Webhook-Timestamp": timestamp,
-            "Webhook-Signature": f"v1,{base64.b64encode(digest).decode()}",
-            "User-Agent": "celery-dlq",
-        }
-
-
-def _key(secret: str) -> bytes:
-    try:
-        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError, AttributeError):
-        key = b""
-    if not _LEAST <= len(key) <= _MOST:
-        raise SettingsError(
-            f"The secret of a webhook is {_PREFIX!r} and {_LEAST} to {_MOST} bytes in base64; make one: "
-            f"echo {_PREFIX}$(openssl rand -base64 32)"
-        )
-    return key
+        return {**signed(self._key, message_id, self._clock(), body), "User-Agent": USER_AGENT}

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from celery_dlq.hooks.event import Event, EventKind, EventValue
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip, safe_text
@@ -20,7 +21,7 @@ LINE_LIMIT, DATA_LIMIT = 300, 2_000
 _LETTER_FIELDS = (
     "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message", "fingerprint",
     "queue", "first_failed_at", "last_failed_at", "worker", "release", "redrive_count", "root_id",
-    "parent_id", "group_id", "correlation_id", "canvas", "tags", "closed_at", "closed_by",
+    "parent_id", "group_id", "correlation_id", "canvas", "tags", "route", "closed_at", "closed_by",
     "closed_reason",
 )  # fmt: skip
 _OPERATION_FIELDS = (
@@ -35,7 +36,12 @@ def headline(event: Event) -> str:
 
 def line(event: Event) -> str:
     """One line of text for people, whatever characters a letter has."""
-    return f"{headline(event)}: {flat(subject(event.shown))}"
+    return f"{headline(event)}: {flat(subject(event.shown) + _route(event))}"
+
+
+def _route(event: Event) -> str:
+    owner = f" of {event.route_owner}" if event.route_owner else ""
+    return f", route {event.route}{owner}" if event.route else ""
 
 
 def subject(value: EventValue) -> str:
@@ -46,6 +52,8 @@ def subject(value: EventValue) -> str:
     if isinstance(value, Group):
         failed = f"{value.exception_type}: {clip(value.message, LINE_LIMIT)}"
         return f"{value.fingerprint}, {value.task}, {failed} ({value.open_count} open)"
+    if isinstance(value, AutoStatus):
+        return f"{value.name}: {clip(value.why, LINE_LIMIT)}"
     counts = value.counts
     return f"{value.id}, {counts.out} of {counts.planned} sent: {clip(value.cause, LINE_LIMIT)}"
 
@@ -56,15 +64,25 @@ def flat(text: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in words)
 
 
-def data(value: EventValue) -> dict[str, Any]:
-    """``value`` in JSON-able form, bounded; the names are those of ``--format json``."""
+def data(event: Event) -> dict[str, Any]:
+    """The value of ``event`` in JSON-able form, bounded and without secrets; the names are those of
+    ``--format json``."""
+    value = event.shown
     if isinstance(value, DeadLetter):
-        found = {name: getattr(value, name) for name in _LETTER_FIELDS}
-        return _plain(found | {"attempts": value.attempt_count or len(value.attempts)})
+        return letter_data(value) | _plain({"owner": event.owner})
     if isinstance(value, Group):
+        found = {item.name: getattr(value, item.name) for item in fields(value)}
+        return _plain(found | {"route_owner": event.route_owner})
+    if isinstance(value, AutoStatus):
         return _plain({item.name: getattr(value, item.name) for item in fields(value)})
     found = {name: getattr(value, name) for name in _OPERATION_FIELDS}
     return _plain(found) | value.counts.to_dict()
+
+
+def letter_data(letter: DeadLetter) -> dict[str, Any]:
+    """The fields of ``letter``, which has no secrets, in JSON-able form and bounded."""
+    found = {name: getattr(letter, name) for name in _LETTER_FIELDS}
+    return _plain(found | {"attempts": letter.attempt_count or len(letter.attempts)})
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +104,7 @@ _HEADLINES = {
     EventKind.NEW_GROUP: "new group of dead letters",
     EventKind.REGRESSION: "group of dead letters is back",
     EventKind.OPERATION_ABORTED: "redrive aborted",
+    EventKind.AUTO_REDRIVE_SUSPENDED: "automatic redrive suspended",
     EventKind.REDRIVEN: "redriven",
     EventKind.RESOLVED: "resolved",
 }

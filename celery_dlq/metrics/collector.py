@@ -81,8 +81,31 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
         (task, state.value): count for (task, state), count in found.circuits.items()
     }
     yield _many(families.CIRCUITS, circuits)
+    yield from _handlers(found)
+    yield from _auto_redrives(found)
+    yield _many(families.ROUTES, {(route,): count for route, count in found.routes.items()})
     if spool is not None:
         yield single(families.SPOOL, spool)
+
+
+def _handlers(found: Measures) -> Iterator[Metric]:
+    handlings: dict[Labels, float] = {
+        (handler, state.value): count for (handler, state), count in found.handlings.items()
+    }
+    yield _many(families.HANDLINGS, handlings)
+    yield _many(families.TICKETS, {(kind.value,): n for kind, n in found.tickets.items()})
+
+
+def _auto_redrives(found: Measures) -> Iterator[Metric]:
+    states: dict[Labels, float] = {
+        (name, state.value): 1 for name, state in found.auto_redrives.items()
+    }
+    yield _many(families.AUTO_REDRIVES, states)
+    sent: dict[Labels, float] = {
+        (name, state.value): count for (name, state), count in found.auto_letters.items()
+    }
+    yield _many(families.AUTO_LETTERS, sent)
+    yield _many(families.HELD, {(name,): count for name, count in found.held.items()})
 
 
 def _letters(found: Measures) -> Iterator[Metric]:

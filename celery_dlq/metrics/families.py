@@ -77,6 +77,42 @@ CIRCUITS = Family(
     "Circuits that are not closed: open, or half_open while a probe runs.",
     ("task", "state"),
 )
+HANDLINGS = Family(
+    "celery_dlq_handlings",
+    GAUGE,
+    "Dead letters with a repair handler: queued, running, or failed if the handler could not decide.",
+    ("handler", "state"),
+)
+TICKETS = Family(
+    "celery_dlq_tickets",
+    GAUGE,
+    "Groups with open letters that a repair handler gave a ticket or an escalation.",
+    ("kind",),
+)
+AUTO_REDRIVES = Family(
+    "celery_dlq_auto_redrives",
+    GAUGE,
+    "1 for the state of each automatic redrive: active, paused by a person, or suspended by itself.",
+    ("name", "state"),
+)
+AUTO_LETTERS = Family(
+    "celery_dlq_auto_redrive_letters",
+    GAUGE,
+    "Letters that automatic redrives sent within the last day, by the state of the sending.",
+    ("name", "state"),
+)
+HELD = Family(
+    "celery_dlq_held_letters",
+    GAUGE,
+    "Open letters that an automatic redrive holds: only a person redrives them.",
+    ("name",),
+)
+ROUTES = Family(
+    "celery_dlq_route_letters",
+    GAUGE,
+    "Open dead letters by the route of their last failure; letters without a route are left out.",
+    ("route",),
+)
 SPOOL = Family(
     "celery_dlq_spool_bytes",
     GAUGE,
@@ -86,7 +122,7 @@ SPOOL = Family(
 #: The metrics of the store.
 STORE_FAMILIES = (
     UP, SNAPSHOT_AT, SNAPSHOT_TOOK, DEPTH, LETTERS, OLDEST, ARRIVALS, REDRIVES, OPERATIONS, ABORTED_AT,
-    PARKED, OVERDUE, POISON, CIRCUITS, SPOOL,
+    PARKED, OVERDUE, POISON, CIRCUITS, HANDLINGS, TICKETS, AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES, SPOOL,
 )  # fmt: skip
 
 DEAD_LETTERS = Family(

@@ -68,7 +68,10 @@ class Group:
     resolved_in: str = ""
     #: The failure that opened it again.
     regressed_at: datetime | None = None
+    #: The person or team that it is assigned to.
     owner: str = ""
+    #: The route of its newest failure: see :class:`~celery_dlq.Route`.
+    route: str = ""
     note: str = ""
 
     def marks(self, now: datetime) -> tuple[Mark, ...]:

@@ -15,8 +15,9 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.redact import clip
 
 #: Version of the dictionary form, checked when a spooled letter is read back. The first version wrote values
-#: that JSON cannot express as text; attempts have evidence since the third.
-FORMAT = 3
+#: that JSON cannot express as text; attempts have evidence since the third; letters have a route since the
+#: fourth.
+FORMAT = 4
 
 #: The task's name in the letter of a message that names no task.
 NO_TASK = "<no task>"
@@ -159,6 +160,8 @@ class DeadLetter:
     #: The canvas that the message is part of: ``chord``, ``chain``, ``group``, or empty.
     canvas: str
     tags: tuple[str, ...]
+    #: The name of the route that its last failure is on: see :class:`~celery_dlq.Route`; empty if none.
+    route: str = ""
     redrive_count: int = 0
     envelope: Envelope
     #: Set by the store while a redrive holds the letter.

@@ -227,6 +227,18 @@ class Counts:
         }
 
 
+@dataclass(frozen=True)
+class PastRedrive:
+    """How one redrive of an unchanged message ended."""
+
+    #: The fingerprint of the failure that it was redriven after.
+    cause: str
+    task: str
+    #: Seconds from that failure to the redrive.
+    age_s: float
+    has_succeeded: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sending:
     """One letter in one operation."""

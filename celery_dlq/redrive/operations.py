@@ -81,6 +81,21 @@ class Operations:
         :param plan: the result of :meth:`plan` for these letters and orders; without it, it is made here.
         :raises OrdersError: the orders are wrong, or wrong for these letters.
         """
+        operation = self.draft(wanted, orders, who=who, detached=detached, plan=plan)
+        repair = described(orders.repair, self._context.redactor)
+        self._store.operations.create(operation, repair=repair)
+        return operation
+
+    def draft(
+        self,
+        wanted: Filter,
+        orders: Orders,
+        *,
+        who: str,
+        detached: bool,
+        plan: Plan | None = None,
+    ) -> Operation:
+        """The operation of :meth:`make`, which is not stored yet."""
         if plan is None:
             self._check(orders)
             self._planned(wanted, orders, Trial())
@@ -88,7 +103,7 @@ class Operations:
         wanted = redrivable(wanted)
         wanted = wanted.before(self._store.cut_off(wanted, now=now))
         count = self._store.counts.letters(wanted)
-        operation = Operation(
+        return Operation(
             id=uuid.uuid4().hex[:12],
             wanted=wanted,
             orders=orders,
@@ -99,9 +114,6 @@ class Operations:
             detached=detached,
             created_at=now,
         )
-        repair = described(orders.repair, self._context.redactor)
-        self._store.operations.create(operation, repair=repair)
-        return operation
 
     def run(
         self,

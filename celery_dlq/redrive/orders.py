@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import OrdersError
 from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
-from celery_dlq.redrive.plan import Plan
+
+if TYPE_CHECKING:
+    from celery_dlq.redrive.plan import Plan
 
 #: The most tasks that an error names.
 _NAMED = 5

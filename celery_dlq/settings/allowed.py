@@ -69,6 +69,22 @@ RULES = Allowed(
     "a list of celery_dlq.Rule objects",
     lambda value: _is_list(value) and all(hasattr(item, "verdict") for item in value),
 )
+AUTO_REDRIVES = Allowed(
+    "a list of celery_dlq.AutoRedrive objects with different names",
+    lambda value: _is_list(value) and _have_own_names(value, "after_s"),
+)
+
+ROUTES = Allowed(
+    "a list of celery_dlq.Route objects with different names",
+    lambda value: _is_list(value) and _have_own_names(value, "takes"),
+)
+
+
+def _have_own_names(items: Sequence[Any], mark: str) -> bool:
+    """Whether all ``items`` have the attribute ``mark``, by which their class is known here, and names of
+    their own."""
+    names = [item.name for item in items if hasattr(item, mark)]
+    return len(items) == len(names) == len(set(names))
 
 
 def _is_list(value: object) -> bool:

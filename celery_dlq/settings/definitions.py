@@ -9,12 +9,14 @@ from typing import Any
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings.allowed import (
+    AUTO_REDRIVES,
     BOOLEAN,
     EXCEPTIONS,
     HISTORY,
     HOOKS,
     MAYBE_TEXT,
     NAMES,
+    ROUTES,
     RULES,
     SHARE,
     STATE,
@@ -216,6 +218,11 @@ class Settings:
         HOOKS,
         "Called with an operation that its guard has aborted.",
     )
+    on_auto_redrive_suspended: Sequence[Any] = _setting(
+        (),
+        HOOKS,
+        "Called with the status of an automatic redrive that has suspended itself.",
+    )
     on_redriven: Sequence[Any] = _setting(
         (),
         HOOKS,
@@ -223,6 +230,18 @@ class Settings:
     )
     on_resolved: Sequence[Any] = _setting(
         (), HOOKS, "Called with every letter whose message succeeded."
+    )
+    routes: Sequence[Any] = _setting(
+        (),
+        ROUTES,
+        "Route objects: letters that belong together, and the owner, tags and hooks of each route. A letter "
+        "is on the first route that takes its last failure.",
+    )
+    handler_queue: str = _setting(
+        "dlq-handlers",
+        TEXT,
+        "Queue of the messages that call repair handlers. At least one worker must consume it, such as one "
+        "that was started with -Q dlq-handlers.",
     )
     redact: Sequence[str] = _setting(
         (),
@@ -276,6 +295,17 @@ class Settings:
         number(1.0, 86_400, "seconds"),
         "How long a redrive holds a letter. After that, the redrive counts as dead and the letter "
         "is free again.",
+    )
+    auto_redrive: Sequence[Any] = _setting(
+        (),
+        AUTO_REDRIVES,
+        "AutoRedrive objects: letters that workers redrive by themselves. If several match a letter, "
+        "the first one takes it.",
+    )
+    auto_redrive_budget: int = _setting(
+        10_000,
+        whole(1, 1_000_000_000),
+        "The most letters that all automatic redrives together may send within an hour.",
     )
     outcome_timeout: float = _setting(
         86_400.0,

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.group import Group
+from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
-from celery_dlq.model.operation import Counts, OperationState, Orders
+from celery_dlq.model.operation import Counts, OperationState, Orders, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.filter import Filter as Filter  # asked for together with these
 
@@ -79,6 +81,18 @@ class Measures:
     deaths: int
     #: Circuits that are not closed, by task and state.
     circuits: Mapping[tuple[str, CircuitState], int]
+    #: Letters that wait for a repair handler, or that it failed to handle, by handler and state.
+    handlings: Mapping[tuple[str, HandlingState], int]
+    #: Groups with open letters that have a ticket or an escalation.
+    tickets: Mapping[TicketKind, int]
+    #: The states of automatic redrives, by name.
+    auto_redrives: Mapping[str, AutoState]
+    #: Letters that automatic redrives chose within the last day, by name and the state of their sending.
+    auto_letters: Mapping[tuple[str, SendingState], int]
+    #: Open letters that only a person redrives, by the automatic redrive that held them.
+    held: Mapping[str, int]
+    #: Open letters of each route that has some.
+    routes: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +112,18 @@ class ToDo:
     lease_free_in_s: float
     #: Whether operations run, or wait for a worker.
     operations: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandlerScope:
+    """A handler, as the store chooses letters for it."""
+
+    name: str
+    version: str
+    #: The letters that it gets, as far as they are dead.
+    where: Filter
+    #: Whether it gets one letter of each group.
+    once_per_group: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,10 +239,11 @@ class Change:
     before: Envelope
 
 
-#: The names of people's acts in the audit.
+#: The names of acts in the audit: those of people, and of automatic redrives.
 ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
+    "suspend", "hold", "run", "ticket", "escalate",
 )  # fmt: skip
 
 

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from celery_dlq.errors import FilterError
+from celery_dlq.known import names_its_fields
 from celery_dlq.model.states import OPEN_STATES, Reason, State
 
 
+@names_its_fields(FilterError)
 @dataclass(frozen=True, kw_only=True)
 class Filter:
     """A choice of letters. Empty fields do not restrict it; a letter has to match all others.
@@ -29,12 +31,16 @@ class Filter:
     #: Empty means the open states.
     states: frozenset[State] = frozenset()
     group: str | None = None
+    #: The name of a route that the last failure is on.
+    route: str | None = None
     #: The id of an operation that the letters were in.
     operation: str | None = None
     #: Bounds of the last failure: since inclusive, until exclusive.
     since: datetime | None = None
     until: datetime | None = None
     worker: str | None = None
+    #: Only letters that no automatic redrive touches again.
+    held: bool = False
     #: Text in message, exception type, task, or displayed arguments; case does not count (SQLite
     #: knows the case of ASCII letters only).
     search: str | None = None

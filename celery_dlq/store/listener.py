@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.store.base import Operation, Saved
 
 
@@ -25,6 +26,9 @@ class StoreListener:
     def moved(self, operation: Operation) -> None:
         """An operation was moved to a state, which may be the one that it was in."""
 
+    def suspended(self, status: AutoStatus) -> None:
+        """An automatic redrive has suspended itself."""
+
 
 class Notes(StoreListener):
     """Collects notifications in one process, for a listener in another. Can be pickled."""
@@ -43,6 +47,9 @@ class Notes(StoreListener):
 
     def moved(self, operation: Operation) -> None:
         self._noted.append(("moved", operation))
+
+    def suspended(self, status: AutoStatus) -> None:
+        self._noted.append(("suspended", status))
 
     def take(self, *, letters: bool) -> Notes:
         """These notifications, which are removed from this object.

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Filter
+from celery_dlq.store.coordination.auto_redrives import AutoRedrives
 from celery_dlq.store.coordination.circuits import StoredCircuits
 from celery_dlq.store.coordination.deliveries import Deliveries
 from celery_dlq.store.coordination.leases import Leases
@@ -19,6 +20,8 @@ from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.groups.by_cause import Groups
+from celery_dlq.store.handlings.handlings import Handlings
+from celery_dlq.store.handlings.tickets import Tickets
 from celery_dlq.store.letters.closing import Closing
 from celery_dlq.store.letters.counting import Counts
 from celery_dlq.store.letters.monitoring import Monitoring
@@ -81,6 +84,10 @@ class SQLStore:
         self.deliveries = Deliveries(transactions)
         self.circuits = StoredCircuits(transactions)
         self.leases = Leases(transactions)
+        self.auto_redrives = AutoRedrives(transactions, told)
+
+        self.handlings = Handlings(transactions)
+        self.tickets = Tickets(transactions)
 
     @classmethod
     def from_settings(

@@ -50,7 +50,7 @@ def _parted(
     for release in taken:
         name = _name_of(release)
         circuit = circuits.get(name) if name else None
-        if name is None or circuit is None or _is_overdue(circuit, seen.now):
+        if name is None or circuit is None or is_overdue(circuit, seen.now):
             going.append(release)
         else:
             waiting.setdefault(name, []).append(release)
@@ -77,6 +77,7 @@ def _wait_s(circuit: Circuit, now: datetime) -> float:
     return (circuit.probe_at - now).total_seconds() if circuit.probe_at else 0.0
 
 
-def _is_overdue(circuit: Circuit, now: datetime) -> bool:
+def is_overdue(circuit: Circuit, now: datetime) -> bool:
+    """Whether no worker probes ``circuit`` any more, so that it will never be closed."""
     due = circuit.probe_until if circuit.state is CircuitState.HALF_OPEN else circuit.probe_at
     return due is None or now - due > OVERDUE

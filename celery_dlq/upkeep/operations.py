@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import CeleryDLQError, StoreError
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.model.auto_redrive import auto_of
 from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Operation
+from celery_dlq.upkeep.guarded import GuardedThread
 
 logger = get_logger(__name__)
 
 
-class OperationsThread(threading.Thread):
+class OperationsThread(GuardedThread):
     """Runs the operations that are left, one after another, each time it is woken. Each operation has a
     lease of its own, so two workers run two operations."""
 
+    does = "operations"
+    stopped = "redrives do not continue"
+    again = "redrives continue"
+
     def __init__(self, dlq: Any) -> None:
-        super().__init__(name="dlq-operations", daemon=True)
-        self.stopping = threading.Event()
+        super().__init__(dlq)
         self._wanted = threading.Event()
-        self._dlq, self._trouble = dlq, ""
 
     def wake(self) -> None:
         """Look for operations after the current one."""
@@ -38,18 +43,9 @@ class OperationsThread(threading.Thread):
         """Work until stopped."""
         while self._wanted.wait() and not self.stopping.is_set():
             self._wanted.clear()
-            self._try()
-
-    def _try(self) -> None:
-        try:
-            self._log_once(self._work())
-            self._dlq.store_health.works("redrives")
-        except StoreError as error:
-            self._dlq.store_health.fails("redrives", error)
-        except CeleryDLQError as error:
-            self._log_once(str(error))
-        except Exception:
-            logger.exception("celery_dlq's upkeep of redrives failed unexpectedly")
+            trouble = self.guarded(self._work)
+            if trouble is not None:
+                self.log_once(trouble)
 
     def _work(self) -> str:
         """Run all operations that are left; returns the obstacles that stopped some of them."""
@@ -62,7 +58,7 @@ class OperationsThread(threading.Thread):
 
     def _run(self, operation: Operation) -> str:
         try:
-            ended = self._dlq.redrives.carry_on(operation.id, self.stopping.is_set)
+            ended = self._dlq.redrives.carry_on(operation.id, self._stop_for(operation))
         except CeleryDLQError as error:
             # The next operation may succeed.
             return f"operation {operation.id}: {error}"
@@ -78,10 +74,9 @@ class OperationsThread(threading.Thread):
         )  # fmt: skip
         return ""
 
-    def _log_once(self, trouble: str) -> None:
-        # Not in each round.
-        if trouble and trouble != self._trouble:
-            logger.error("redrives do not continue: %s", trouble)
-        elif self._trouble and not trouble:
-            logger.info("redrives continue")
-        self._trouble = trouble
+    def _stop_for(self, operation: Operation) -> Callable[[], bool]:
+        """The function that says whether ``operation`` must stop; asked before each batch."""
+        if not auto_of(operation.who):
+            return self.stopping.is_set
+        must_stop = self._dlq.auto_redrives.must_stop
+        return lambda: self.stopping.is_set() or must_stop(operation)

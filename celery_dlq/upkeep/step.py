@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -12,12 +11,13 @@ from typing import Any
 from celery import bootsteps
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import CeleryDLQError, StoreError
-from celery_dlq.redrive.lease import TRY_S, Tenure
+from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.skew import why_wrong
+from celery_dlq.upkeep.auto_redrive.thread import AutoRedriveThread
+from celery_dlq.upkeep.leased import LeasedThread
 from celery_dlq.upkeep.operations import OperationsThread
 from celery_dlq.upkeep.parked import Releaser
 
@@ -27,11 +27,6 @@ logger = get_logger(__name__)
 #: retry that was just parked may be due before all others. With nothing parked, it checks whenever it
 #: prolongs the lease.
 LOOK_S = 1.0
-#: Seconds after which workers without the lease ask again whether there is anything to do, if there was
-#: not.
-IDLE_S = 15.0
-#: Seconds between two tries after an error.
-RETRY_S = 5.0
 #: Seconds between checks for overdue outcomes.
 EXPIRE_S = 60.0
 #: Seconds for which a released retry and an unchanged circuit are remembered; and between checks for
@@ -51,8 +46,11 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **options: Any) -> None:
-        self._threads: tuple[UpkeepThread | OperationsThread, ...] = ()
-        worker.app.dead_letter_queue.client = Client(Role.WORKER, str(worker.hostname))
+        self._threads: tuple[LeasedThread | OperationsThread, ...] = ()
+        dlq = worker.app.dead_letter_queue
+        dlq.client = Client(Role.WORKER, str(worker.hostname))
+        if dlq.settings.auto_redrive:
+            dlq.auto_redrives  # noqa: B018 - checks the definitions before the worker starts
         super().__init__(worker, **options)
 
     def start(self, worker: Any) -> None:
@@ -61,6 +59,8 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         dlq = worker.app.dead_letter_queue
         operations = OperationsThread(dlq)
         self._threads = (UpkeepThread(dlq, name, wake=operations.wake), operations)
+        if dlq.settings.auto_redrive:
+            self._threads += (AutoRedriveThread(dlq, name, wake=operations.wake),)
         for thread in self._threads:
             thread.start()
 
@@ -75,12 +75,15 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     terminate = stop
 
 
-class UpkeepThread(threading.Thread):
-    """Releases due retries while it has the lease; otherwise it waits for the lease.
+class UpkeepThread(LeasedThread):
+    """Releases due retries while it has the lease.
 
     :param wake: called when operations are left to workers.
-    :param draw: random waits, so that workers do not ask for the same lease at the same moment.
     """
+
+    does = "upkeep"
+    stopped = "parked retries are not released"
+    again = "parked retries are released again"
 
     def __init__(
         self,
@@ -91,73 +94,33 @@ class UpkeepThread(threading.Thread):
         draw: Uniform = uniform,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(name="dlq-upkeep", daemon=True)
-        self.stopping = threading.Event()
-        self._dlq, self._trouble, self._clock_checked = dlq, "", False
-        self._wake, self._draw, self._monotonic = wake, draw, monotonic
-        self._prune_in_s = self._expire_in_s = 0.0
         place = dlq.hold.place
-        self._tenure = Tenure(lambda: dlq.store, f"parked.{place}", holder)
+        super().__init__(dlq, f"parked.{place}", holder, draw=draw)
+        self._wake, self._monotonic, self._clock_checked = wake, monotonic, False
+        self._prune_in_s = self._expire_in_s = 0.0
         self._releaser = Releaser(
             dlq.app, lambda: dlq.store, place, batch_size=dlq.settings.batch_size
         )
 
-    def stop(self) -> None:
-        """End after the current batch."""
-        self.stopping.set()
-
-    def run(self) -> None:
-        """Work until stopped; then give up the lease, so that another worker can continue at once."""
-        wait_s = 0.0
-        while not self.stopping.wait(wait_s):
-            wait_s = self._try()
-        try:
-            self._tenure.end()
-        except Exception as error:  # noqa: BLE001 - the lease ends by itself
-            logger.warning("the lease of the upkeep could not be given up: %s", error)
-
-    def _try(self) -> float:
-        """One round; returns the seconds until the next."""
-        try:
-            wait_s = self._work()
-        except StoreError as error:
-            self._dlq.store_health.fails("upkeep", error)
-            return RETRY_S
-        except CeleryDLQError as error:
-            self._say(str(error))
-            return RETRY_S
-        except Exception:
-            logger.exception("celery_dlq's upkeep failed unexpectedly")
-            return RETRY_S
-        self._dlq.store_health.works("upkeep")
-        self._say("")
-        return wait_s
-
-    def _work(self) -> float:
-        self._check_clock()
-        to_do = self._dlq.store.leases.to_do(self._tenure.name)
-        if to_do.operations:
-            self._wake()
-        if not self._tenure.is_held and to_do.lease_free_in_s > 0:
-            return self._wait_s(to_do)
-        lease = self._tenure.prolong()
-        if lease is None:
-            return TRY_S
+    def work(self, lease: Lease) -> float:
+        """Release due retries until it is time to prolong the lease, and do what is due less often."""
         self._release(lease)
         if not self.stopping.is_set():
             self._expire()
             self._prune()
         return 0.0
 
-    def _wait_s(self, to_do: ToDo) -> float:
-        """Seconds until a worker without the lease asks again: soon after the lease ends, unless it is
-        prolonged."""
-        if to_do.operations:  # the process that ran them may have died, too
-            return TRY_S
-        return min(IDLE_S, to_do.lease_free_in_s) + self._draw(0.0, TRY_S)
+    def wait_for_lease_s(self) -> float:
+        """The same. All workers look for operations that are left, with or without the lease."""
+        self._check_clock()
+        to_do: ToDo = self._dlq.store.leases.to_do(self._tenure.name)
+        if to_do.operations:
+            self._wake()
+        wait_s = 0.0 if self._tenure.is_held else self.until_free_s(to_do.lease_free_in_s)
+        # The process that ran the operations may have had the lease, and may have died.
+        return min(TRY_S, wait_s) if to_do.operations else wait_s
 
     def _release(self, lease: Lease) -> None:
-        """Release due retries until it is time to prolong the lease."""
         until = self._monotonic() + TRY_S
         while (left_s := until - self._monotonic()) > 0:
             due_in_s = self._releaser.run(lease, self._tenure.prolong)
@@ -198,11 +161,3 @@ class UpkeepThread(threading.Thread):
         while self._dlq.store.history.prune(before, limit=PRUNE_ROWS):
             if self.stopping.wait(PRUNE_PAUSE_S) or self._tenure.prolong() is None:
                 return
-
-    def _say(self, trouble: str) -> None:
-        # Once, not in each round.
-        if trouble and trouble != self._trouble:
-            logger.error("parked retries are not released: %s", trouble)
-        elif self._trouble and not trouble:
-            logger.info("parked retries are released again")
-        self._trouble = trouble

@@ -12,9 +12,11 @@ from celery_dlq.hiding import (
     hide_act,
     hide_change,
     hide_group,
+    hide_handling,
     hide_letter,
     hide_operation,
     hide_sending,
+    hide_status,
 )
 from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Page, Rows
@@ -30,6 +32,8 @@ _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
     "operations": (hide_operation, ("get", "find")),
     "sendings": (hide_sending, ("of_letter", "of_operation")),
     "edits": (hide_change, ("of_letter",)),
+    "handlings": (hide_handling, ("get", "find")),
+    "auto_redrives": (hide_status, ("statuses",)),
     "audit": (hide_act, ("find",)),
 }
 
@@ -63,6 +67,8 @@ class _Discreet:
             return None
         if isinstance(found, list):
             return [self._hide(one) for one in found]
+        if isinstance(found, dict):
+            return {name: self._hide(one) for name, one in found.items()}
         if isinstance(found, Page):
             return replace(found, letters=tuple(map(self._hide, found.letters)))
         if isinstance(found, Rows):

@@ -10,7 +10,7 @@ from celery_dlq.view.text import counted
 from celery_dlq.view.times import iso
 
 #: Filters that the counts of groups can answer without reading letters.
-GROUP_FILTERS = ("task", "exception", "group", "since", "until")
+GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
 
 
 def groups_with(statuses: Iterable[GroupStatus], marks: Iterable[Mark], owner: str) -> GroupFilter:

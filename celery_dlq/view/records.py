@@ -7,9 +7,11 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group
+from celery_dlq.model.handling import GroupTicket, Handling, HandlingState
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.redrive.payload import linked_to
@@ -18,14 +20,21 @@ from celery_dlq.store.base import AuditRow, Change, Operation, Stats
 from celery_dlq.view.raw_body import has_unread_body, shown_body
 from celery_dlq.view.times import iso
 
+if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.definition import Handler
+    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
+
 
 def attempts_of(letter: DeadLetter) -> int:
     """The number of failed runs of the letter's task."""
     return letter.attempt_count or len(letter.attempts)
 
 
-def letter_record(letter: DeadLetter) -> dict[str, Any]:
-    """A letter in a list."""
+def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
+    """A letter in a list.
+
+    :param owner: the owner of its route.
+    """
     return {
         "task_id": letter.task_id,
         "task": letter.task,
@@ -45,18 +54,23 @@ def letter_record(letter: DeadLetter) -> dict[str, Any]:
         "redrive_count": letter.redrive_count,
         "due_at": _maybe_iso(letter.due_at),
         "tags": list(letter.tags),
+        "route": letter.route,
+        "owner": owner,
         "args": letter.args,
         "kwargs": letter.kwargs,
     }
 
 
 def whole_letter_record(
-    letter: DeadLetter, redrives: Sequence[Sending], changes: Sequence[Change]
+    letter: DeadLetter, redrives: Sequence[Sending], changes: Sequence[Change], *, owner: str
 ) -> dict[str, Any]:
-    """A letter in full; the body in base64."""
+    """A letter in full; the body in base64.
+
+    :param owner: the owner of its route.
+    """
     envelope, linked = letter.envelope, linked_to(letter.envelope)
     return {
-        **letter_record(letter),
+        **letter_record(letter, owner=owner),
         "explanation": {
             **vars(letter.explanation),
             "verdict": letter.verdict.value,
@@ -89,6 +103,19 @@ def whole_letter_record(
     }
 
 
+def handled_record(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> dict[str, Any]:
+    """What repair handlers did about a letter, and the tickets of its group."""
+    return {
+        "handlings": [handling_record(handling) for handling in handlings],
+        "tickets": [ticket_record(ticket) for ticket in tickets],
+    }
+
+
+def held_record(held: HeldLetter | None) -> dict[str, Any] | None:
+    """Which automatic redrive holds a letter, and why; None if none does."""
+    return None if held is None else {"name": held.name, "why": held.why, "at": iso(held.at)}
+
+
 def attempt_record(attempt: Attempt) -> dict[str, Any]:
     """One run of a letter's task."""
     return {
@@ -98,14 +125,28 @@ def attempt_record(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def group_record(group: Group, now: datetime) -> dict[str, Any]:
-    """A group, and its marks at ``now``."""
+def group_record(group: Group, now: datetime, *, route_owner: str) -> dict[str, Any]:
+    """A group, and its marks at ``now``.
+
+    :param route_owner: the owner of its route.
+    """
     moments = ("first_seen_at", "last_seen_at", "status_at", "ignored_until", "regressed_at")
     return {
         **vars(group),
         **{name: _maybe_iso(getattr(group, name)) for name in moments},
         "status": group.status.value,
         "marks": [mark.value for mark in group.marks(now)],
+        "route_owner": route_owner,
+    }
+
+
+def ticketed_group_record(
+    group: Group, tickets: Sequence[GroupTicket], now: datetime, *, route_owner: str
+) -> dict[str, Any]:
+    """:func:`group_record`, with the tickets and escalations of the group."""
+    return {
+        **group_record(group, now, route_owner=route_owner),
+        "tickets": [ticket_record(ticket) for ticket in tickets],
     }
 
 
@@ -200,6 +241,52 @@ def sending_record(sending: Sending) -> dict[str, Any]:
 def change_record(change: Change) -> dict[str, Any]:
     """A manual change of a letter's message."""
     return {"at": iso(change.at), "who": change.who, "how": change.how, "diff": change.diff}
+
+
+def handler_record(handler: Handler, counts: Mapping[HandlingState, int]) -> dict[str, Any]:
+    """A repair handler, and how many letters it has had in each state."""
+    return {
+        "name": handler.name,
+        "version": handler.version,
+        "where": handler.where.to_dict(),
+        "all": handler.all,
+        "once_per_group": handler.once_per_group,
+        "timeout": handler.timeout,
+        "per_hour": handler.per_hour,
+        "queue": handler.queue,
+        **{state.value: counts.get(state, 0) for state in HandlingState},
+    }
+
+
+def whole_handler_record(
+    handler: Handler, counts: Mapping[HandlingState, int], latest: Sequence[Handling]
+) -> dict[str, Any]:
+    """A repair handler with the latest letters that it had."""
+    return {
+        **handler_record(handler, counts),
+        "latest": [handling_record(handling) for handling in latest],
+    }
+
+
+def handling_record(handling: Handling) -> dict[str, Any]:
+    """What a repair handler did about one failure of a letter."""
+    moments = ("failed_at", "queued_at", "started_at", "ended_at")
+    return {
+        **vars(handling),
+        **{name: _maybe_iso(getattr(handling, name)) for name in moments},
+        "state": handling.state.value,
+        "detail": dict(handling.detail),
+    }
+
+
+def trial_record(trial: HandlerTrial) -> dict[str, Any]:
+    """What a repair handler would do about one letter."""
+    return {**vars(trial), "detail": dict(trial.detail)}
+
+
+def ticket_record(ticket: GroupTicket) -> dict[str, Any]:
+    """The ticket or the escalation of a group."""
+    return {**vars(ticket), "kind": ticket.kind.value, "at": iso(ticket.at)}
 
 
 def audit_record(row: AuditRow) -> dict[str, Any]:

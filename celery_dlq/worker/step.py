@@ -93,12 +93,14 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def info(self, consumer: Any) -> dict[str, Any]:
         """What ``celery inspect stats`` shows of this package."""
+        queue = consumer.app.dead_letter_queue
         return {
             "dlq": {
                 "unwritten": self._capture.writer.waiting,
                 **self._capture.gate.status(),
                 **self._capture.breaker.status(),
-                "hooks": consumer.app.dead_letter_queue.hooks.status(),
+                "hooks": queue.hooks.status(),
+                "handlers": {one.name: one.version for one in queue.handlers.values()},
             }
         }
 

@@ -13,6 +13,7 @@ from celery.exceptions import Ignore, Reject, Retry
 
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.errors import AsyncTaskError, SettingsError
+from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
@@ -271,8 +272,9 @@ class DLQTask(Task):  # type: ignore[misc]
 
     @property
     def _built_in(self) -> bool:
-        # Celery's own tasks steer by exceptions and retries of their own; they are never judged.
-        return str(self.name).startswith("celery.")
+        # Celery's own tasks steer by exceptions and retries of their own; they are never judged. Nor is the
+        # one that calls repair handlers, if the app's tasks are based on this class.
+        return not is_of_user(str(self.name))
 
     @property
     def _wiring(self) -> Wiring:

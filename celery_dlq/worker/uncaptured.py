@@ -12,6 +12,7 @@ from celery import Task
 from celery.worker import strategy
 from kombu.utils.imports import symbol_by_name
 
+from celery_dlq.model.handling import is_of_user
 from celery_dlq.worker.batches import has_own_flush, is_batched
 from celery_dlq.worker.request.classes import capturing
 from celery_dlq.worker.request.request import DLQRequest
@@ -44,7 +45,7 @@ def other_tasks(app: Any) -> list[Any]:
 
 def _own_tasks(app: Any) -> list[Any]:
     # With DLQTask as the app's task_cls, Celery's own tasks are based on it, too, but never judged.
-    return [app.tasks[name] for name in sorted(app.tasks) if not name.startswith("celery.")]
+    return [app.tasks[name] for name in sorted(app.tasks) if is_of_user(name)]
 
 
 def gaps(app: Any) -> list[Gap]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from celery import Celery
 from queues import queue_settings
 
-from celery_dlq import DLQTask
+from celery_dlq import AutoRedrive, DLQTask, Filter, Timetable
 from celery_dlq.flower.pages import letters
 from celery_dlq.store.letters import pages
 
@@ -23,6 +23,17 @@ app.conf.update(
     worker_send_task_events=True,
     worker_hijack_root_logger=False,
 )
+
+app.conf.dlq_auto_redrive = [
+    AutoRedrive(
+        "currencies",
+        where=Filter(task="charge"),
+        after_s=0,
+        when=Timetable(every_s=3_600),
+        mode="shadow",
+        owner="payments",
+    )
+]
 
 if "PROJ_SEARCH_STEP" in os.environ:
     # As if there were a million letters: a page looks at so few of them.

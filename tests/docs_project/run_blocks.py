@@ -35,7 +35,11 @@ LETTERS = [factories.letter(f"0d3f0000-0000-4000-8000-00000000000{n}") for n in 
 
 ENVIRONMENT = {
     "SLACK_URL": "https://hooks.slack.example/services/T0",
+    "SLACK_PAYMENTS_URL": "https://hooks.slack.example/services/T1",
     "WEBHOOK_SECRET": "whsec_" + "c2VjcmV0" * 4,
+    "GITHUB_TOKEN": "t0ken",
+    "GITLAB_TOKEN": "t0ken",
+    "JIRA_TOKEN": "t0ken",
 }
 
 

@@ -4,10 +4,11 @@ production."""
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.upkeep import step
+from celery_dlq.upkeep import leased, step
 
 # So that the test waits no longer for parked messages than for the circuit.
-step.TRY_S, step.LOOK_S = 0.2, 0.1
+leased.TRY_S = step.TRY_S = 0.2
+step.LOOK_S = 0.1
 
 #: The defaults of the settings; ``proj`` has shorter ones.
 SCHEDULE = {"max_retries": 4, "retry_backoff": 0.2, "retry_backoff_max": 60.0}

@@ -20,10 +20,10 @@ from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import OperationError
 from celery_dlq.model.operation import OperationState
 from celery_dlq.redrive import lease, ledger
-from celery_dlq.upkeep import step
+from celery_dlq.upkeep import leased, step
 
 lease.LEASE_S, lease.TRY_S = 0.5, 0.1
-step.TRY_S = step.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
+step.TRY_S = leased.TRY_S = leased.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
 ledger.LOOK_S, ledger.WAIT_S = 0.2, 0.02
 
 #: Longest time between the claim that is to be the last, and the kill: about as long as a batch takes.

@@ -26,7 +26,7 @@ from celery_dlq.model.states import State
 HERE = Path(__file__).parent
 #: Workers run the code of this checkout, even if the package is installed.
 ROOT = HERE.parents[1]
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 WORKER_OPTIONS = ("-l", "INFO", "--without-gossip", "--without-mingle")
 
 
@@ -108,7 +108,7 @@ class Project:
     def run(self, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*words), env=self.environment, cwd=self.directory,
-            capture_output=True, text=True, timeout=120, **options,
+            capture_output=True, text=True, timeout=300, **options,
         )  # fmt: skip
 
     def start_worker(self, *options: str) -> tuple[subprocess.Popen[bytes], Path]:

@@ -23,7 +23,8 @@ class StepwiseRedrive:
             id=uuid.uuid4().hex[:12],
             wanted=Filter(queue=project.queue, states=frozenset({state})),
             orders=Orders(),
-            state=OperationState.RUNNING,
+            # A worker that starts would continue a running operation that has no lease.
+            state=OperationState.PLANNED,
             counts=Counts(planned=1),
             who="tester",
             host="here",

@@ -351,7 +351,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[t
         }
         made = subprocess.run(
             [sys.executable, "-m", "proj_django_settings"],
-            env=project.environment, cwd=directory, capture_output=True, text=True, timeout=120,
+            env=project.environment, cwd=directory, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert made.returncode == 0, made.stderr
         scheduler = "django_celery_beat.schedulers:DatabaseScheduler"

@@ -100,7 +100,8 @@ def test_the_copy_that_was_accepted_runs_again_when_its_worker_is_killed(pair):
     kill_with_its_pool(process)
     hold.unlink()
 
-    second = redriving.claim()
+    # A transaction of the killed worker may hold the letter until the server has noticed.
+    second = wait_for("the letter to be free", lambda: (one := redriving.claim()).letters and one)
     redriving.publish(second)
     redriving.mark(second)
     with pair.worker("-c", "1"):

@@ -120,7 +120,7 @@ def test_two_operators_send_each_letter_once(project, dead):
             for _ in range(2)
         ]  # fmt: skip
         for process in both:
-            process.communicate(timeout=120)
+            process.communicate(timeout=300)
         wait_for("all outcomes", lambda: states(project)[State.RESOLVED] == 40)
     assert {project.letter(task_id).redrive_count for task_id in ids} == {1}
 

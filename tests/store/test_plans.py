@@ -33,6 +33,7 @@ def large(session_store, emptied):
             task=f"shop.task{number % 60}",
             exception_type=f"Error{number % 70}",
             fingerprint=f"{number % 80:016x}",
+            route=f"route{number % 90}",
         )
         for number in range(2000)
     ]
@@ -91,9 +92,11 @@ def find(store, **filters):
         (find, {"task": "task7"}, "task"),
         (find, {"exception": "Error7"}, "exception_type"),
         (find, {"group": f"{7:016x}"}, "fingerprint"),
+        (find, {"route": "route7"}, "route"),
         (claim, {}, "state"),
         (claim, {"task": "task7"}, "task"),
         (claim, {"group": f"{7:016x}"}, "fingerprint"),
+        (claim, {"route": "route7"}, "route"),
     ],
     ids=lambda value: getattr(value, "__name__", None) or str(value),
 )

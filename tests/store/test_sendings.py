@@ -6,7 +6,7 @@ import pytest
 from support.factories import T0, attempt, letter, operation
 
 from celery_dlq.model.letter import Outcome
-from celery_dlq.model.operation import Counts, Sending, SendingState
+from celery_dlq.model.operation import Counts, PastRedrive, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
@@ -367,3 +367,30 @@ def test_sendings_are_listed_by_page_and_state(store):
     sent = store.sendings.of_operation("one", states=frozenset({SendingState.SENT}), limit=3)
     assert ([item.task_id for item in sent.rows], sent.next) == (["1", "3", "4"], None)
     assert store.sendings.of_operation("none").rows == ()
+
+
+def test_past_redrives_have_the_failure_before_them_and_their_end(three):
+    claim(three)
+    confirm(three, "a", "b", "c")
+    three.letters.record_outcomes(
+        [Outcome(task_id="a", redrive=1, succeeded_at=minutes(40), worker="w")]
+    )
+    again = attempt(redrive=1, minutes=35)
+    three.letters.save([letter("c", again, fingerprint="other")])
+    # Letters failed at the minutes 0 (c), 1 (a) and 2 (b), and were sent at the minute 31.
+    first, second = three.sendings.past(minutes(0), limit=10)
+    cause = letter("a").fingerprint
+    assert first == PastRedrive(cause, "shop.charge", 30 * 60.0, has_succeeded=True)
+    assert second == PastRedrive(cause, "shop.charge", 31 * 60.0, has_succeeded=False)
+    assert three.sendings.past(minutes(0), limit=1) == [first]
+    assert three.sendings.past(minutes(36), limit=10) == [first]
+    assert three.sendings.past(minutes(41), limit=10) == []
+
+
+def test_redrives_of_changed_messages_are_not_among_the_past_ones(three):
+    claim(three)
+    confirm(three, "a", change="-x\n+y")
+    three.letters.record_outcomes(
+        [Outcome(task_id="a", redrive=1, succeeded_at=minutes(40), worker="w")]
+    )
+    assert three.sendings.past(minutes(0), limit=10) == []

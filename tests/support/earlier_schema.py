@@ -16,7 +16,14 @@ from celery_dlq.store.database import tables
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.rows.rows import letter_row
 
-_NAMES = {column.name: column.type for column in [*tables.letter.c, *tables.content.c]}
+#: Columns of later schemas.
+_LATER = frozenset({"route"})
+
+_NAMES = {
+    column.name: column.type
+    for column in [*tables.letter.c, *tables.content.c]
+    if column.name not in _LATER
+}
 
 _OWN_ID = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT connection_id()"}
 _WAITS = {

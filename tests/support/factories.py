@@ -107,7 +107,7 @@ def delivery(task_id: str = "0d3f", *, minutes: float = 0, **changes: Any) -> De
 
 
 def parking(task_id: str, due_in_s: float, place: str = "here", **changes: Any) -> DeadLetter:
-    """A retry that is due so many seconds from now."""
+    """A retry that is due this many seconds from now."""
     values = {
         "state": State.PARKED,
         "reason": Reason.PARKED,

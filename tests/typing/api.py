@@ -39,6 +39,7 @@ from celery_dlq import (
     decide,
 )
 from celery_dlq.hooks import Event, EventHook, EventKind, Log, Slack
+from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
 
 
 class GatewayError(Exception):
@@ -155,6 +156,15 @@ def count(letter: DeadLetter) -> None:
 @queue.on_operation_aborted
 def page(operation: Operation) -> None:
     print(operation.cause)
+
+
+ticketing = queue.handler(where=Filter(task="charge"), once_per_group=True, name="github")
+assert_type(ticketing(GitHubIssues("acme/shop", token="t", labels=("a",))), GitHubIssues)
+queue.handler(all=True, once_per_group=True, name="gitlab")(GitLabIssues(17, token="t"))
+queue.handler(all=True, once_per_group=True, name="jira")(
+    JiraIssues("SHOP", url="https://jira.acme.example", token="t")
+)
+queue.handler(all=True, once_per_group=True, name="own")(TicketWebhook("https://acme.example"))
 
 
 class Keep(EventHook):

@@ -61,7 +61,7 @@ class Site:
         }
         return subprocess.run(
             [sys.executable, *words], cwd=self.directory, env=environ,
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 
     def check(self):

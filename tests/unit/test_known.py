@@ -1,5 +1,16 @@
 import pytest
 
+from celery_dlq import (
+    AutoRedrive,
+    DeadLetterQueue,
+    Filter,
+    Limits,
+    Requirements,
+    Route,
+    Suspension,
+    Timetable,
+)
+from celery_dlq.errors import FilterError, SettingsError
 from celery_dlq.known import unknown_name
 
 TASKS = ["shop.charge", "shop.ship", "mail.send"]
@@ -39,3 +50,37 @@ def test_an_empty_list_is_stated():
 
 def test_a_long_name_is_shortened():
     assert len(unknown_name("a task", "x" * 100_000, TASKS)) < 200
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "said"),
+    [
+        (lambda: Filter(tsk="charge"), FilterError, "Filter: 'tsk' .* did you mean 'task'"),
+        (
+            lambda: AutoRedrive("a", wher=1),
+            SettingsError,
+            "AutoRedrive 'a': 'wher' .* mean 'where'",
+        ),
+        (
+            lambda: Route("a", exeption=""),
+            SettingsError,
+            "Route 'a': 'exeption' .* mean 'exception'",
+        ),
+        (lambda: Limits(per_leter=1), SettingsError, "Limits: 'per_leter' .* mean 'per_letter'"),
+        (lambda: Suspension(of=1), SettingsError, "Suspension: 'of' .* there are success_below, "),
+        (
+            lambda: Requirements(circuit=1),
+            SettingsError,
+            "Requirements: 'circuit' .* closed_circuit, ",
+        ),
+        (lambda: Timetable(cronn=""), SettingsError, "Timetable: 'cronn' .* did you mean 'cron'"),
+    ],
+)
+def test_an_unknown_field_in_a_setting_is_named_with_the_known_ones(made, error, said):
+    with pytest.raises(error, match=said):
+        made()
+
+
+def test_so_is_an_unknown_argument_of_a_handler(shop_app):
+    with pytest.raises(SettingsError, match=r"@handler: 'wher' .* did you mean 'where'"):
+        DeadLetterQueue.of(shop_app).handler(wher=Filter(task="charge"))

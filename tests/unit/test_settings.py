@@ -3,8 +3,12 @@ from dataclasses import fields
 import pytest
 from celery import Celery
 
+from celery_dlq import AutoRedrive, Filter, Route
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
+
+ONE = AutoRedrive("one", where=Filter(task="shop.charge"))
+ROUTE = Route("payments", task="shop.charge")
 
 #: For each setting, values that are allowed and values that are not.
 VALUES = {
@@ -38,18 +42,23 @@ VALUES = {
     "transient": ([[], ["a.B"], (KeyError,)], ["a.B", [1], [int], [""]]),
     "terminal": ([[], ["a.B"], (KeyError,)], [KeyError, [None]]),
     "rules": ([[]], ["x", [object()]]),
+    "handler_queue": (["repairs"], ["", None, 1]),
     "redact": ([[], ["tax_id"]], ["tax_id", [1], [""]]),
     "release": (["", "1.4.2"], [None, 1]),
     "events": ([True, False], [1, "no", None]),
     "event_state": ([None, "DEAD-LETTERED", "DEAD_2"], ["", "dead", "DEAD LETTER", 1, "-X"]),
     "worker_metrics": ([True, False], [1, "yes", None]),
     "redrive_batch_size": ([1, 5_000], [0, 5_001, None]),
+    "routes": ([[], [ROUTE]], ["x", [object()], [ROUTE, ROUTE], None, ROUTE]),
+    "auto_redrive": ([[], [ONE]], ["x", [object()], [ONE, ONE], None]),
+    "auto_redrive_budget": ([1, 10_000], [0, 1.5, "10", None]),
     "claim_lease": ([1, 120.0], [0, "2m"]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
     "history_retention": ([86_400, 1e9, None], [3_600, "1y", float("inf"), float("nan"), True]),
     **dict.fromkeys(
         [f"on_{kind}" for kind in (
             "dead_letter", "new_group", "regression", "operation_aborted", "redriven", "resolved",
+            "auto_redrive_suspended",
         )],
         ([[], ["shop.alerts.page"], [print, "shop.page"]], ["shop.page", print, [1], [""], None]),
     ),

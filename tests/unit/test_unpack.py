@@ -75,10 +75,10 @@ def test_a_bomb_costs_no_more_than_is_allowed(method):
 
 
 def test_a_bomb_of_300_mb_takes_no_time(bomb):
-    begun = time.perf_counter()
+    begun = time.process_time()
     with small_memory(4 * SHOWN_LIMIT), pytest.raises(BodyTooLarge, match="more than 8 MiB"):
         unpack(bomb, "gzip", SHOWN_LIMIT)
-    assert time.perf_counter() - begun < 2.0
+    assert time.process_time() - begun < 2.0
 
 
 def test_beyond_what_a_screen_shows_a_body_unpacks_to_some_times_its_size(monkeypatch):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.cli.doctor import acknowledgement
+from celery_dlq.cli.doctor import acknowledgement, unattended
 from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named
 from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.model.states import State
+from celery_dlq.known import near_names
+from celery_dlq.model.route import Route, names_task
+from celery_dlq.model.states import Reason, State
 from celery_dlq.settings import STORE_URL_VARIABLE
 from celery_dlq.spool import FileState, Spool, exposed_files, is_exposed, is_shared, look
 from celery_dlq.store.base import Filter
@@ -36,6 +38,9 @@ _PASSWORD_IN_CONF = (
     "celery report, celery inspect conf and Flower's worker page show the password in dlq_store_url; set "
     f"the URL in the environment variable {STORE_URL_VARIABLE} instead"
 )
+
+#: The reasons of letters whose tasks need not be the app's.
+_FROM_ELSEWHERE = frozenset({Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGESTED})
 
 #: Open circuits that are listed.
 _NAMED_CIRCUITS = 10
@@ -218,6 +223,43 @@ def _rules(session: Session) -> Findings:
     yield Finding(Level.OK, "every exception named by a rule exists")
 
 
+def _routes(session: Session) -> Findings:
+    session.load_tasks()
+    settings, tasks = session.queue.settings, session.task_names()
+    known = {route.name for route in settings.routes}
+    wheres = {
+        **{f"automatic redrive {auto.name}": auto.where for auto in settings.auto_redrive},
+        **{f"handler {name}": one.where for name, one in session.queue.handlers.items()},
+    }
+    found = [
+        *(
+            f"route {route.name}: {why}"
+            for route in settings.routes
+            for why in _unmet(route, tasks)
+        ),
+        *(
+            f"{subject} takes letters of route {where.route!r}, which dlq_routes does not have; correct "
+            "one of the names"
+            for subject, where in wheres.items()
+            if where.route and where.route not in known
+        ),
+    ]
+    yield from (Finding(Level.WARNING, text) for text in found)
+    if settings.routes and not found:
+        yield Finding(Level.OK, f"{counted(len(known), 'route')}")
+
+
+def _unmet(route: Route, tasks: Sequence[str]) -> Iterator[str]:
+    """The tasks of a route that the app does not have, so that no letter of them can come."""
+    if _FROM_ELSEWHERE.intersection(route.reason):
+        return
+    for given in route.task:
+        if not any(names_task(given, task) for task in tasks):
+            near = near_names(given.rstrip("*"), tasks)
+            meant = f" did you mean {near[0]!r}?" if near else ""
+            yield f"this app has no task {given!r};{meant or ' correct the name, or remove the route'}"
+
+
 def _hooks(session: Session) -> Findings:
     session.queue.hooks.check()
     yield Finding(Level.OK, "every hook named by a setting exists")
@@ -297,9 +339,12 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "tasks": _tasks,
     "rules": _rules,
     "hooks": _hooks,
+    "routes": _routes,
     "capture": _capture,
     "waits": _waits,
     "parked": _parked,
     "circuits": _circuits,
     "acks": acknowledgement.check,
+    "auto": unattended.check_auto_redrives,
+    "handlers": unattended.check_handlers,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -35,6 +36,7 @@ from celery_dlq.model.group import (
     Reopen,
     Resolve,
 )
+from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records, times
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, groups_with
@@ -91,10 +93,17 @@ def groups(
     which = groups_with(map(GroupStatus, statuses), map(Mark, marks), owner or "")
     check_names(session, wanted)
     found = session.store.groups.find(wanted, now=screen.now, limit=limit, which=which)
-    rows = [records.group_record(group, screen.now) for group in found]
-    names = [group.fingerprint for group in found] if screen.drawn else []
-    trends = session.store.groups.trends(names, now=screen.now)
-    screen.emit(form, rows, group_table(found, trends, screen.now))
+    names = [group.fingerprint for group in found]
+    tickets = session.store.tickets.of_groups(names)
+    trends = session.store.groups.trends(names if screen.drawn else [], now=screen.now)
+    rows = [_record(session, group, tickets.get(group.fingerprint, ())) for group in found]
+    table = group_table(found, trends, tickets, session.queue.owner_of, screen.now)
+    screen.emit(form, rows, table)
+
+
+def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> dict[str, Any]:
+    owner = session.queue.owner_of(group.route)
+    return records.ticketed_group_record(group, tickets, session.screen.now, route_owner=owner)
 
 
 def _refuse_options(ctx: click.Context) -> None:
@@ -120,8 +129,12 @@ def show(session: Session, fingerprint: str, form: str) -> None:
     screen = session.screen
     found = session.group(fingerprint)
     trend = session.store.groups.trends([found.fingerprint], now=screen.now)[found.fingerprint]
-    record = {**records.group_record(found, screen.now), "arrivals_per_hour": list(trend)}
-    parts = group_parts(found, trend, screen.now, drawn=screen.drawn, command=session.command)
+    tickets = session.store.tickets.of_groups([found.fingerprint]).get(found.fingerprint, ())
+    record = {**_record(session, found, tickets), "arrivals_per_hour": list(trend)}
+    parts = group_parts(
+        found, trend, tickets, screen.now,
+        route_owner=session.queue.owner_of(found.route), drawn=screen.drawn, command=session.command,
+    )  # fmt: skip
     screen.emit(form, record, *parts)
 
 

@@ -21,6 +21,7 @@ from celery_dlq.cli.selection import check_names, of_operation
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records
+from celery_dlq.view.handlings import HANDLINGS_SHOWN
 
 
 @click.command("list")
@@ -42,7 +43,10 @@ def list_letters(
     wanted = of_operation(session, wanted, operation_id)
     check_names(session, wanted)
     page = session.store.letters.find(wanted, limit=limit, after=after)
-    rows = [records.letter_record(letter) for letter in page.letters]
+    rows = [
+        records.letter_record(letter, owner=session.queue.owner_of(letter.route))
+        for letter in page.letters
+    ]
     session.screen.emit(form, rows, letter_table(page.letters))
     if page.next:
         session.say(f"For the next page, add: --after {page.next}")
@@ -55,16 +59,23 @@ def list_letters(
 def show(session: Session, task_id: str, form: str) -> None:
     """Show one letter in full.
 
-    Starts with the reason why it died; includes its redrives and changes of its message. ID is a task id, or
-    a prefix of it that no other letter has.
+    Starts with the reason why it died; includes its redrives, changes of its message, and what handlers did.
+    ID is a task id, or a prefix of it that no other letter has.
     """
     letter = session.letter(task_id)
     redrives = session.store.sendings.of_letter(letter.task_id)
     changes = session.store.edits.of_letter(letter.task_id)
+    handlings = session.store.handlings.find(letter_id=letter.task_id, limit=HANDLINGS_SHOWN).rows
+    tickets = session.store.tickets.of_groups([letter.fingerprint]).get(letter.fingerprint, ())
+    held = session.store.auto_redrives.held([letter.task_id]).get(letter.task_id)
+    owner = session.queue.owner_of(letter.route)
+    record = records.whole_letter_record(letter, redrives, changes, owner=owner)
     session.screen.emit(
         form,
-        records.whole_letter_record(letter, redrives, changes),
-        *letter_parts(letter, redrives, changes, session.command),
+        {**record, **records.handled_record(handlings, tickets), "held": records.held_record(held)},
+        *letter_parts(
+            letter, redrives, changes, (handlings, tickets), session.command, owner=owner, held=held
+        ),
     )
 
 

@@ -19,7 +19,7 @@ import click
 
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.options import read_with
-from celery_dlq.cli.screens.group import group_table
+from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import operation_table
 from celery_dlq.cli.screens.render import Part, Screen, is_terminal
 from celery_dlq.cli.screens.stats import glance
@@ -85,7 +85,8 @@ def watch(session: Session, interval: float) -> None:
     # Wait for the first answer before the screen is taken over.
     snapshots.look(session.queue.settings.store_timeout)
     with _live(session.cli) as show, pressed_keys() as key:
-        _run(snapshots, show, key, min(interval, _TICK_S), f"every {times.duration(interval)}")
+        how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
+        _run(snapshots, show, key, min(interval, _TICK_S), how_often, owner_of)
 
 
 def _look(store: Store) -> _Seen:
@@ -107,17 +108,18 @@ def _run(
     key: Callable[[float], str],
     tick_s: float,
     how_often: str,
+    owner_of: OwnerOf,
 ) -> None:
     try:
         while True:
-            show(*_parts(snapshots.look(0), how_often))
+            show(*_parts(snapshots.look(0), how_often, owner_of))
             if key(tick_s) in ("q", "Q"):
                 return
     except KeyboardInterrupt:
         return
 
 
-def _parts(look: Look[_Seen], how_often: str) -> Iterator[Part]:
+def _parts(look: Look[_Seen], how_often: str, owner_of: OwnerOf) -> Iterator[Part]:
     yield f"Dead letters, {how_often}; press q to quit"
     snapshot = look.snapshot
     if look.up is False:
@@ -127,7 +129,7 @@ def _parts(look: Look[_Seen], how_often: str) -> Iterator[Part]:
     seen = snapshot.value
     yield glance(seen.stats, drawn=True)
     yield (
-        group_table(seen.groups, {}, times.utc_now())
+        group_table(seen.groups, {}, {}, owner_of, times.utc_now())
         if seen.groups
         else "There are no open letters."
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from celery_dlq.cli.screens.handler import ticket_parts
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.render import (
     Block,
@@ -17,22 +18,38 @@ from celery_dlq.cli.screens.render import (
     table_of,
 )
 from celery_dlq.model.group import Group
+from celery_dlq.model.handling import GroupTicket
 from celery_dlq.view.groups import ends_of, standing
 from celery_dlq.view.text import first_line, sparkline
 
 #: Arrivals per hour of each group.
 Trends = Mapping[str, Sequence[int]]
 
+#: The owner of the route with a name.
+OwnerOf = Callable[[str], str]
 
-def group_table(found: Sequence[Group], trends: Trends, now: datetime) -> Part:
+#: Tickets and escalations of each group that has one.
+Tickets = Mapping[str, Sequence[GroupTicket]]
+
+
+def group_table(
+    found: Sequence[Group], trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime
+) -> Part:
     """A table of groups, or a sentence if there are none.
 
     :param trends: drawn next to the groups, unless empty.
+    :param tickets: shown next to the groups, unless empty.
+    :param owner_of: the owner of the route with this name.
     """
-    return table_of(_fields(trends, now), found) if found else "No groups match."
+    if not found:
+        return "No groups match."
+    fields = _fields(trends, tickets, owner_of, now)
+    if any(group.route for group in found):
+        fields.append((Column("ROUTE", from_width=140), lambda group: group.route))
+    return table_of(fields, found)
 
 
-def _fields(trends: Trends, now: datetime) -> list[Field]:
+def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) -> list[Field]:
     fields: list[Field] = [
         (Column("GROUP", rigid=True, ids=True), lambda group: group.fingerprint),
         (Column("OPEN", right=True, rigid=True), lambda group: group.open_count),
@@ -41,20 +58,36 @@ def _fields(trends: Trends, now: datetime) -> list[Field]:
         (Column("EXCEPTION"), lambda group: last_name(group.exception_type)),
         (Column("STATUS", rigid=True), lambda group: standing(group, now)),
         (Column("MESSAGE"), lambda group: Short(first_line(group.message), group.message)),
-        (Column("OWNER", from_width=120), lambda group: group.owner),
+        (Column("OWNER", from_width=120), lambda group: group.owner or owner_of(group.route)),
         (Column("LAST SEEN", rigid=True), lambda group: group.last_seen_at),
         (Column("FIRST SEEN", from_width=140), lambda group: group.first_seen_at),
     ]
+    if tickets:
+        fields.append((Column("TICKET", fold=True), lambda group: _tickets_of(group, tickets)))
     if trends:
         last_day = Column("LAST 24 H", rigid=True, from_width=140)
         fields.append((last_day, lambda group: sparkline(trends[group.fingerprint])))
     return fields
 
 
+def _tickets_of(group: Group, tickets: Tickets) -> str:
+    return ", ".join(ticket.url or ticket.to for ticket in tickets.get(group.fingerprint, ()))
+
+
 def group_parts(
-    group: Group, trend: Sequence[int], now: datetime, *, drawn: bool, command: Command
+    group: Group,
+    trend: Sequence[int],
+    tickets: Sequence[GroupTicket],
+    now: datetime,
+    *,
+    route_owner: str,
+    drawn: bool,
+    command: Command,
 ) -> list[Part]:
-    """The parts of a group's screen."""
+    """The parts of a group's screen.
+
+    :param route_owner: the owner of its route.
+    """
     arrivals = sparkline(trend) if drawn else " ".join(map(str, trend))
     facts = Facts(
         "Group",
@@ -69,6 +102,8 @@ def group_parts(
             ("By", group.status_by),
             ("Regressed", group.regressed_at),
             ("Owner", group.owner),
+            ("Route", group.route),
+            ("Owner of the route", route_owner),
             ("Open", group.open_count),
             ("Letters", group.total_count),
             ("First seen", group.first_seen_at),
@@ -78,4 +113,10 @@ def group_parts(
     )
     texts = [("Note", group.note), ("Example", group.message)]
     blocks = [Block(title, text) for title, text in texts if text]
-    return [facts, *blocks, f"See its letters: {command('list', '--group', group.fingerprint)}"]
+    given = ticket_parts(tickets, "Tickets")
+    return [
+        facts,
+        *given,
+        *blocks,
+        f"See its letters: {command('list', '--group', group.fingerprint)}",
+    ]

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from celery_dlq.cli.screens.auto import held_facts
+from celery_dlq.cli.screens.handler import handled_parts
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.render import (
     Block,
@@ -18,6 +20,8 @@ from celery_dlq.cli.screens.render import (
     last_name,
     table_of,
 )
+from celery_dlq.model.auto_redrive import HeldLetter
+from celery_dlq.model.handling import GroupTicket, Handling
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
@@ -43,6 +47,8 @@ _FIELDS: Sequence[Field] = (
     (Column("QUEUE", from_width=120), lambda letter: letter.queue),
     (Column("LAST FAILED", rigid=True), lambda letter: letter.last_failed_at),
 )
+
+_ROUTE_FIELD: Field = (Column("ROUTE", from_width=140), lambda letter: letter.route)
 
 _ATTEMPT_FIELDS: Sequence[Field] = (
     (Column("#", right=True, rigid=True), lambda attempt: attempt.number),
@@ -71,24 +77,34 @@ _REDRIVE_FIELDS: Sequence[Field] = (
 
 def letter_table(letters: Sequence[DeadLetter]) -> Part:
     """A table of ``letters``, or a sentence if there are none."""
-    return table_of(_FIELDS, letters) if letters else "No dead letters match."
+    has_routes = any(letter.route for letter in letters)
+    fields = [*_FIELDS, _ROUTE_FIELD] if has_routes else _FIELDS
+    return table_of(fields, letters) if letters else "No dead letters match."
 
 
 def letter_parts(
     letter: DeadLetter,
     redrives: Sequence[Sending],
     changes: Sequence[Change],
+    handled: tuple[Sequence[Handling], Sequence[GroupTicket]],
     command: Command,
+    *,
+    owner: str = "",
+    held: HeldLetter | None = None,
 ) -> list[Part]:
     """The parts of a letter's screen.
 
+    :param handled: what repair handlers did about it, and the tickets of its group.
     :param command: makes command lines such as ``celery -A shop dlq list``.
+    :param owner: the owner of its route.
+    :param held: set if no automatic redrive sends it again.
     """
-    parts: list[Part] = [_why(letter), Block("Error", _error(letter))]
+    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", _error(letter))]
     if letter.attempts:
         parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
     if redrives:
         parts.append(table_of(_REDRIVE_FIELDS, redrives, "Redrives"))
+    parts += handled_parts(*handled)
     parts += _changed(redrives, changes)
     parts += [*_contents(letter), _message(letter)]
     if letter.traceback:
@@ -96,7 +112,7 @@ def letter_parts(
     return [*parts, _history(letter), f"Next: {_next_step(letter, command)}"]
 
 
-def _why(letter: DeadLetter) -> Facts:
+def _why(letter: DeadLetter, owner: str) -> Facts:
     return Facts(
         "Why it is parked" if letter.state is State.PARKED else "Why it died",
         [
@@ -108,6 +124,8 @@ def _why(letter: DeadLetter) -> Facts:
             ("Rule", letter.rule),
             ("Evidence", letter.explanation.evidence),
             ("Path", letter.explanation.path),
+            ("Route", letter.route),
+            ("Owner", owner),
             ("Last failed", letter.last_failed_at),
             ("Next attempt", letter.due_at),
         ],

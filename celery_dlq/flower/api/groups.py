@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError
@@ -10,12 +12,16 @@ from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import Given, check_names, read_filter, words_of
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked, first, sent_json
+from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.triage import ACTS, Form
 from celery_dlq.model.group import Group, GroupAct, GroupFilter, GroupStatus, Mark
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.discreet import discreet
 from celery_dlq.view.groups import GROUP_FILTERS, groups_with
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 _OF_TRIAGE = ("status", "mark", "owner")
 
@@ -30,12 +36,12 @@ class Groups(Api):
             given, now, others=("limit", "after", *_OF_TRIAGE), names=GROUP_FILTERS
         )
         which, limit, after = _which(given), limit_of(given), first(given, "after") or None
-        found = await self.site.ask(
-            lambda store: store.groups.find(
-                wanted, now=now, limit=limit + 1, after=after, which=which
-            )
-        )
-        shown = [records.group_record(group, now) for group in found[:limit]]
+
+        def look(store: Store) -> tuple[list[Group], list[dict[str, Any]]]:
+            found = store.groups.find(wanted, now=now, limit=limit + 1, after=after, which=which)
+            return found, _records(self.site, store, found[:limit], now)
+
+        found, shown = await self.site.ask(look)
         following = GroupMark.of(found[limit - 1]).cursor if len(found) > limit else None
         self.reply({"groups": shown, "next": following})
 
@@ -53,8 +59,10 @@ class OneGroup(Api):
         """One group, with the decisions about it."""
         check_names(asked(self.request), ())
         now = times.utc_now()
-        found = await self.site.ask(lambda store: lookup.group(store, prefix, now))
-        self.reply(records.group_record(found, now))
+        [found] = await self.site.ask(
+            lambda store: _records(self.site, store, [lookup.group(store, prefix, now)], now)
+        )
+        self.reply(found)
 
 
 class Triage(Api):
@@ -65,12 +73,27 @@ class Triage(Api):
         given, now, who = sent_json(self.request), times.utc_now(), self.actor
         meant = _read(ACTS[self.act], given, now)
 
-        def carry_out(queue: DeadLetterQueue) -> Group:
+        def carry_out(queue: DeadLetterQueue) -> list[dict[str, Any]]:
             store = discreet(queue.store, queue.redactor)
             name = lookup.group(store, prefix, now).fingerprint
-            return store.groups.triage(name, meant, who=who, now=now)
+            return _records(
+                self.site, store, [store.groups.triage(name, meant, who=who, now=now)], now
+            )
 
-        self.reply(records.group_record(await self.site.act(carry_out), now))
+        [changed] = await self.site.act(carry_out)
+        self.reply(changed)
+
+
+def _records(
+    site: Site, store: Store, found: Sequence[Group], now: datetime
+) -> list[dict[str, Any]]:
+    tickets = store.tickets.of_groups([group.fingerprint for group in found])
+    return [
+        records.ticketed_group_record(
+            group, tickets.get(group.fingerprint, ()), now, route_owner=site.owner_of(group.route)
+        )
+        for group in found
+    ]
 
 
 def _read(form: Form, given: Given, now: datetime) -> GroupAct:

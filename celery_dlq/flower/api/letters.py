@@ -28,7 +28,10 @@ class Letters(Api):
                 wanted, limit=limit, after=after, patience_s=_PATIENCE_S
             )
         )
-        letters = [records.letter_record(letter) for letter in page.letters]
+        letters = [
+            records.letter_record(letter, owner=self.site.owner_of(letter.route))
+            for letter in page.letters
+        ]
         searched_to = times.iso(page.searched_to) if page.searched_to else None
         self.reply({"letters": letters, "next": page.next, "searched_to": searched_to})
 
@@ -39,15 +42,16 @@ class Letter(Api):
     async def get(self, prefix: str) -> None:
         """One letter in full, except for its body."""
         known = await self.site.ask(lambda store: look_up(store, prefix))
-        self.reply(_without_body(known))
+        self.reply(_without_body(known, self.site.owner_of(known.letter.route)))
 
 
-def _without_body(known: Known) -> dict[str, Any]:
+def _without_body(known: Known, owner: str) -> dict[str, Any]:
     """The record of ``dlq show --format json``, without the body. A body is not redacted, and a user of
     Flower may not be allowed to read the database."""
-    record = records.whole_letter_record(known.letter, known.redrives, known.changes)
+    record = records.whole_letter_record(known.letter, known.redrives, known.changes, owner=owner)
     del record["body"]
-    return record
+    handled = records.handled_record(known.handlings, known.tickets)
+    return {**record, **handled, "held": records.held_record(known.held)}
 
 
 class Statistics(Api):

@@ -47,6 +47,14 @@ class Links:
         """The page of a group."""
         return self.page("groups", fingerprint)
 
+    def auto_redrive(self, name: str, *parts: str) -> str:
+        """The page of an automatic redrive, or an act on it."""
+        return self.page("auto-redrives", name, *parts)
+
+    def auto_run(self, run_id: str) -> str:
+        """The page of a run of an automatic redrive."""
+        return self.page("auto-redrive-runs", run_id)
+
     def task(self, task_id: str) -> str:
         """Flower's own page of a task."""
         return f"{self.root}/task/{quote(task_id, safe='')}"

@@ -9,12 +9,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from celery_dlq.codec import dump_json
+from celery_dlq.model.handling import ADDRESSES, by_handler
 from celery_dlq.redact import clip
 from celery_dlq.view import times
 from celery_dlq.view.text import counted, first_line, last_part, visible, visible_lines
 
 __all__ = [
-    "ago", "counted", "duration", "last_part", "line", "lines", "moment", "query", "rate", "said", "value",
+    "address", "ago", "by_handler", "counted", "duration", "fact", "last_part", "line", "lines", "moment",
+    "query", "rate", "said", "value",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.
@@ -33,11 +35,26 @@ def moment(when: datetime | None) -> str:
     return "" if when is None else times.iso(when)[:19].replace("T", " ") + " UTC"
 
 
+def fact(found: object) -> str:
+    """The value of a fact; a moment with its age."""
+    if isinstance(found, datetime):
+        return f"{moment(found)} ({ago(found)})"
+    return line(str(found), BLOCK_LIMIT)
+
+
+def address(url: str) -> str:
+    """``url`` if a link may lead to it, otherwise an empty text. A browser would run an address of another
+    kind, such as ``javascript:``."""
+    return url if url.startswith(ADDRESSES) else ""
+
+
 def said(name: str, value: str) -> str:
     """The value of the filter ``name``."""
     if name in ("since", "until"):
         with contextlib.suppress(ValueError):
             return moment(datetime.fromisoformat(value))
+    if name == "held":
+        return "yes"
     return line(value)
 
 

@@ -181,7 +181,7 @@ class Page(Handler):
         self.render(
             f"dlq_{template}.html",
             view=view, words=words, links=self.links, tab=self.tab, token=token,
-            locked=self.why_no_changes,
+            locked=self.why_no_changes, has_auto_redrives=self.site.has_auto_redrives,
         )  # fmt: skip
 
     def mark(self, act: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ from celery_dlq.errors import SettingsError
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.forms import Forms
+from celery_dlq.model.route import Route, owner_of
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
@@ -19,6 +20,7 @@ from celery_dlq.view.discreet import discreet
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+    from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
 
 T = TypeVar("T")
 
@@ -51,9 +53,39 @@ class Site:
             return ""
         return (settings.events and settings.event_state) or ""
 
+    def owner_of(self, route: str) -> str:
+        """The owner of the route with this name, by the settings; empty if it has none."""
+        return owner_of(route, self._routes)
+
+    @cached_property
+    def _routes(self) -> Sequence[Route]:
+        try:
+            return Settings.from_app(self.app).routes
+        except SettingsError:
+            # Each page shows this error.
+            return ()
+
     def flower_knows(self, task_id: str) -> bool:
         """Whether Flower has a page for a task."""
         return task_id in self._flower_app.events.state.tasks
+
+    @cached_property
+    def auto_redrives(self) -> Sequence[AutoRedrive]:
+        """The automatic redrives of the app, in the order in which they come first.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        # The queue itself may just be made in a thread.
+        found: Sequence[AutoRedrive] = Settings.from_app(self.app).auto_redrive
+        return found
+
+    @property
+    def has_auto_redrives(self) -> bool:
+        """Whether the app has automatic redrives. Pages show that a setting is not valid."""
+        try:
+            return bool(self.auto_redrives)
+        except SettingsError:
+            return False
 
     async def ask(self, question: Callable[[Store], T]) -> T:
         """The store's answer, with secrets hidden.
@@ -79,6 +111,13 @@ class Site:
     ) -> T:
         """The store's answer; a cached one for the same ``key`` may be up to ``fresh_s`` seconds old."""
         return await self.snapshots.get(key, fresh_s, lambda: question(self._shown()))
+
+    async def consult(
+        self, key: Hashable, question: Callable[[DeadLetterQueue], T], fresh_s: float = FRESH_S
+    ) -> T:
+        """The answer of the queue to a question that changes nothing; a cached one for the same ``key``
+        may be up to ``fresh_s`` seconds old."""
+        return await self.snapshots.get(key, fresh_s, lambda: question(self.queue()))
 
     def _shown(self) -> Store:
         queue = self.queue()

@@ -14,6 +14,7 @@ from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of
 from celery_dlq.flower.triage import ACTS
 from celery_dlq.model.group import Group, GroupStatus, hour_of
+from celery_dlq.model.handling import GroupTicket
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
@@ -42,6 +43,8 @@ class Known:
     group: Group
     trend: Sequence[int]
     letters: Sequence[DeadLetter]
+    #: Its ticket and its escalation.
+    tickets: Sequence[GroupTicket]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,8 @@ class GroupView:
     now: datetime
     marks: Mapping[str, str]
     done: str = ""
+    #: The owner of its route.
+    route_owner: str = ""
 
     @property
     def group(self) -> Group:
@@ -117,7 +122,9 @@ class GroupPage(Page):
             return
         marks = {act: self.mark(f"{act} {fingerprint}") for act in ACTS}
         done = _DONE.get(first(asked(self.request), "done"), "")
-        self.page("group", GroupView(known=known, now=now, marks=marks, done=done))
+        owner = self.site.owner_of(known.group.route)
+        view = GroupView(known=known, now=now, marks=marks, done=done, route_owner=owner)
+        self.page("group", view)
 
 
 class GroupActPage(Page):
@@ -150,4 +157,5 @@ def look_up(store: Store, prefix: str, now: datetime) -> Known:
         group=group,
         trend=store.groups.trends([name], now=now, hours=_HOURS)[name],
         letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
+        tickets=store.tickets.of_groups([name]).get(name, ()),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +13,7 @@ from celery_dlq.flower.html import charts
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import times
@@ -32,13 +33,33 @@ _Word = TypeVar("_Word", GroupStatus, Mark)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Known:
+    """The store's data for the page."""
+
+    #: One more than a page shows if there is a next page.
+    groups: Sequence[Group]
+    #: The arrivals of each in the last day.
+    trends: Mapping[str, Sequence[int]]
+    #: The tickets and escalations of those that have some.
+    tickets: Mapping[str, Sequence[GroupTicket]]
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there is a next page."""
+        return len(self.groups) > _LIMIT
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupRow:
     """A group in the list."""
 
     group: Group
     short_id: str
     trend: Sequence[int]
+    tickets: Sequence[GroupTicket]
     now: datetime
+    #: The person or team that it is assigned to, else the owner of its route.
+    owner: str
 
     @property
     def standing(self) -> str:
@@ -112,16 +133,15 @@ class GroupsPage(Page):
             wanted, which = read_wanted(given, now)
             key = ("groups", *sorted((name, *values) for name, values in given.items()))
             after = first(given, "after") or None
-            found, trends = await self.site.recall(
+            known = await self.site.recall(
                 key, lambda store: look(store, wanted, which, now, after)
             )
         except FilterError as error:
             self.page("groups", GroupsView(given=given, problem=str(error)), 400)
             return
-        shown = found[:_LIMIT]
-        following = GroupMark.of(shown[-1]).cursor if len(found) > _LIMIT else ""
-        view = GroupsView(given=given, rows=_rows(shown, trends, now), next=following)
-        self.page("groups", view)
+        following = GroupMark.of(known.groups[_LIMIT - 1]).cursor if known.has_next else ""
+        rows = _rows(known, self.site.owner_of, now)
+        self.page("groups", GroupsView(given=given, rows=rows, next=following))
 
 
 def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
@@ -140,19 +160,30 @@ def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
 
 def look(
     store: Store, wanted: Filter, which: GroupFilter, now: datetime, after: str | None
-) -> tuple[list[Group], Mapping[str, Sequence[int]]]:
-    """The groups of a page, one more if there is a next page, and the arrivals of each in the last day."""
+) -> Known:
+    """The store's data for a page."""
     found = store.groups.find(wanted, now=now, limit=_LIMIT + 1, after=after, which=which)
-    return found, store.groups.trends([group.fingerprint for group in found], now=now)
+    names = [group.fingerprint for group in found]
+    return Known(
+        groups=found,
+        trends=store.groups.trends(names, now=now),
+        tickets=store.tickets.of_groups(names),
+    )
 
 
-def _rows(
-    found: Sequence[Group], trends: Mapping[str, Sequence[int]], now: datetime
-) -> list[GroupRow]:
-    ids = short_ids([group.fingerprint for group in found])
+def _rows(known: Known, owner_of: Callable[[str], str], now: datetime) -> list[GroupRow]:
+    shown = known.groups[:_LIMIT]
+    ids = short_ids([group.fingerprint for group in shown])
     return [
-        GroupRow(group=group, short_id=short, trend=trends[group.fingerprint], now=now)
-        for short, group in zip(ids, found, strict=True)
+        GroupRow(
+            group=group,
+            short_id=short,
+            trend=known.trends[group.fingerprint],
+            tickets=known.tickets.get(group.fingerprint, ()),
+            now=now,
+            owner=group.owner or owner_of(group.route),
+        )
+        for short, group in zip(ids, shown, strict=True)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,17 @@ from celery_dlq.flower.html.traceback import Piece, pieces
 from celery_dlq.flower.html.words import lines
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
+from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
+from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change
+from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import lookup, times
+from celery_dlq.view.handlings import HANDLINGS_SHOWN, said_of
 from celery_dlq.view.raw_body import has_unread_body, shown_body
 from celery_dlq.view.reasons import MEANINGS, first_step
 
@@ -65,6 +69,12 @@ class Known:
     group: Group | None
     #: Acts of operators, newest first.
     audit: Sequence[AuditRow]
+    #: What repair handlers did, newest first.
+    handlings: Sequence[Handling]
+    #: The ticket and the escalation of its group.
+    tickets: Sequence[GroupTicket]
+    #: Set if no automatic redrive sends it again.
+    held: HeldLetter | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +88,11 @@ class LetterView:
     marks: dict[str, str]
     done: str = ""
     operation: str = ""
+    #: The automatic redrive that holds it, if the settings still have it.
+    holder: str = ""
+    held_title: str = facts.HELD
+    #: The owner of its route.
+    route_owner: str = ""
 
     @property
     def letter(self) -> DeadLetter:
@@ -131,6 +146,8 @@ class LetterView:
             ("Process", letter.pid),
             ("Release", letter.release),
             ("Tags", ", ".join(letter.tags)),
+            ("Route", letter.route),
+            ("Owner of the route", self.route_owner),
         ]
         return [(name, value) for name, value in found if value not in (None, "")]
 
@@ -138,6 +155,11 @@ class LetterView:
     def traceback(self) -> list[Piece]:
         """The pieces of the traceback."""
         return pieces(lines(self.letter.traceback, 65_536)) if self.letter.traceback else []
+
+    @property
+    def held(self) -> list[facts.Fact]:
+        """Which automatic redrive holds it, and why; empty if none does."""
+        return [] if self.known.held is None else facts.holding(self.known.held)
 
     @property
     def triage(self) -> list[tuple[str, str]]:
@@ -155,11 +177,14 @@ class LetterView:
         """Its history, oldest entry first."""
         known = self.known
         found = [*map(_of_change, known.changes), *map(_of_sending, known.redrives)]
-        # The changes have the diff of an edit; the audit row would repeat it.
-        acts = [row for row in known.audit if row.act != "edit"]
+        found += map(_of_handling, known.handlings)
+        # The changes have the diff of an edit, and the handlings their verdicts; the audit row would repeat
+        # them.
+        handlers = {by_handler(one.handler) for one in known.handlings}
+        acts = [row for row in known.audit if row.act != "edit" and not _is_verdict(row, handlers)]
         found += map(_of_act, acts)
         letter = self.letter
-        if letter.closed_at and letter.closed_at not in {row.at for row in acts}:
+        if letter.closed_at and letter.closed_at not in {row.at for row in known.audit}:
             # It succeeded, or was closed by an act on many letters.
             closed = Event(
                 at=letter.closed_at, title=letter.state.value, who=letter.closed_by,
@@ -197,8 +222,14 @@ class LetterPage(Page):
             marks={act: self.mark(f"{act} {letter.task_id}") for act in acts},
             done=_DONE.get(first(given, "done"), ""),
             operation=first(given, "operation"),
+            holder=self._holder(known),
+            route_owner=self.site.owner_of(letter.route),
         )
         self.page("letter", view)
+
+    def _holder(self, known: Known) -> str:
+        name = "" if known.held is None else known.held.name
+        return name if name in {auto.name for auto in self.site.auto_redrives} else ""
 
 
 class OfTask(Page):
@@ -222,17 +253,36 @@ def look_up(store: Store, prefix: str) -> Known:
     :raises AmbiguousId: several ids match.
     """
     letter = lookup.letter(store, prefix)
+    task_id, fingerprint = letter.task_id, letter.fingerprint
     return Known(
         letter=letter,
-        redrives=store.sendings.of_letter(letter.task_id),
-        changes=store.edits.of_letter(letter.task_id),
-        group=store.groups.get(letter.fingerprint, now=times.utc_now()),
-        audit=store.audit.find(letter=letter.task_id, limit=_ACTS_SHOWN).rows,
+        redrives=store.sendings.of_letter(task_id),
+        changes=store.edits.of_letter(task_id),
+        group=store.groups.get(fingerprint, now=times.utc_now()),
+        audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
+        handlings=store.handlings.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
+        tickets=store.tickets.of_groups([fingerprint]).get(fingerprint, ()),
+        held=store.auto_redrives.held([task_id]).get(task_id),
     )
 
 
 def _of_change(change: Change) -> Event:
     return Event(at=change.at, title=f"changed by {change.how}", who=change.who, diff=change.diff)
+
+
+def _of_handling(handling: Handling) -> Event:
+    """A handling. A change that it made is an entry of its own."""
+    return Event(
+        at=handling.ended_at or handling.started_at or handling.queued_at,
+        title=" ".join(filter(None, (by_handler(handling.handler), handling.verdict))),
+        why=said_of(handling.detail, handling.error),
+        state=handling.state.value,
+        operation=handling.operation,
+    )
+
+
+def _is_verdict(row: AuditRow, handlers: Collection[str]) -> bool:
+    return row.who in handlers and row.act in VERDICTS and not row.detail.get("operation")
 
 
 def _of_act(row: AuditRow) -> Event:

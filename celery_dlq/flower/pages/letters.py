@@ -6,18 +6,25 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import CeleryDLQError, FilterError
 from celery_dlq.flower.filters import MOMENTS, NAMES, TEXTS, Given, read_filter
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
+from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.view import times
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, short_ids
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 #: Letters per page.
 PAGE_SIZE = 50
@@ -29,6 +36,8 @@ SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 #: ``discarded`` is the number of letters that a discard has just closed.
 _OTHERS = ("after", "discarded")
 
+_NONE: Mapping[str, HeldLetter] = MappingProxyType({})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -37,6 +46,8 @@ class Row:
     letter: DeadLetter
     short_id: str
     attempts: int
+    #: Set if no automatic redrive sends it again.
+    held: HeldLetter | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +116,14 @@ class LettersPage(Page):
 
     async def _view(self, given: Given, wanted: Filter) -> LettersView:
         after = first(given, "after") or None
-        page = await self.site.ask(
-            lambda store: store.letters.find(
-                wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S
-            )
-        )
+        page, held = await self.site.ask(lambda store: look(store, wanted, after))
         whole = after is None and page.next is None
         count = len(page.letters) if whole else await self._count(given, wanted)
         pairs = [(name, item) for name, items in _set(given).items() for item in items]
         following = [*pairs, ("after", page.next)] if page.next else []
         return LettersView(
             given=given,
-            rows=rows_of(page.letters),
+            rows=rows_of(page.letters, held),
             count=count,
             pairs=pairs,
             next=self.links.page("letters", query=following) if following else "",
@@ -141,11 +148,27 @@ class LettersPage(Page):
             return None
 
 
-def rows_of(letters: Sequence[DeadLetter]) -> list[Row]:
-    """Letters as rows of a list."""
+def look(
+    store: Store, wanted: Filter, after: str | None
+) -> tuple[PageOfLetters, Mapping[str, HeldLetter]]:
+    """A page of letters, and those of them that are held."""
+    page = store.letters.find(wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S)
+    return page, store.auto_redrives.held([letter.task_id for letter in page.letters])
+
+
+def rows_of(letters: Sequence[DeadLetter], held: Mapping[str, HeldLetter] = _NONE) -> list[Row]:
+    """Letters as rows of a list.
+
+    :param held: those of them that are held, by their task ids.
+    """
     shorts = short_ids([letter.task_id for letter in letters])
     return [
-        Row(letter=letter, short_id=short, attempts=attempts_of(letter))
+        Row(
+            letter=letter,
+            short_id=short,
+            attempts=attempts_of(letter),
+            held=held.get(letter.task_id),
+        )
         for short, letter in zip(shorts, letters, strict=True)
     ]
 

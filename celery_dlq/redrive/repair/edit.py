@@ -8,7 +8,7 @@ from typing import Any
 
 from kombu.utils import json
 
-from celery_dlq.errors import RepairError
+from celery_dlq.errors import NothingChanged, RepairError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
@@ -74,7 +74,8 @@ def make_edit(
     """Replace args, kwargs or headers of the message of ``letter`` with those in ``changes``. Fixed headers
     may be left out.
 
-    :raises RepairError: nothing or a fixed header is changed, or ``letter`` is not dead.
+    :raises NothingChanged: the message stays the same.
+    :raises RepairError: a fixed header is changed, or ``letter`` is not dead.
     """
     _check_dead(letter)
     accepted = accepted_by(app)
@@ -83,7 +84,7 @@ def make_edit(
     after = with_contents(letter, wanted, accepted)
     diff = describe(before, contents_of(after, accepted), redactor)
     if not diff:
-        raise RepairError("Nothing was changed, so the letter stays as it is")
+        raise NothingChanged
     return Edit(
         task_id=letter.task_id,
         before=letter.envelope,

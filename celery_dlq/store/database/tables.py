@@ -1,5 +1,5 @@
 """The tables: letters and their contents, parked retries, attempts, redrives, rollups, audit, deliveries,
-leases, circuits. This module has no behaviour."""
+leases, circuits, automatic redrives, handlings and tickets. This module has no behaviour."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ VERSION_TABLE = "celery_dlq_version"
 
 #: Characters of an attempt's evidence and path, as many as a decision has.
 EVIDENCE_WIDTH = 500
+
+#: Characters of a route's name.
+ROUTE_WIDTH = 64
 
 metadata = MetaData(
     naming_convention={
@@ -88,13 +91,17 @@ letter = _table(
     Column("closed_at", Moment),
     Column("closed_by", name(), nullable=False),
     Column("closed_reason", LONG_TEXT, nullable=False),
+    # The name of the route of the last failure; empty if it has none.
+    Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
     UniqueConstraint("task_id"),
 )
 
 # Lists and claims ask for one state at a time in the order of the last failure, in both directions. The index
 # also has the reason, so that counting by reason reads only the index.
 Index(None, letter.c.state, letter.c.last_failed_at, letter.c.id, letter.c.reason)
-for _column in (letter.c.task, letter.c.exception_type, letter.c.fingerprint, letter.c.queue):
+for _column in (
+    letter.c.task, letter.c.exception_type, letter.c.fingerprint, letter.c.queue, letter.c.route,
+):  # fmt: skip
     Index(None, _column, letter.c.state, letter.c.last_failed_at, letter.c.id)
 
 # The large values of each letter. A database writes a whole row again, or its pages, when one value in it
@@ -156,6 +163,8 @@ group = _table(
     Column("regressed_at", Moment),
     Column("owner", name(), nullable=False, server_default=""),
     Column("note", LONG_TEXT),
+    # That of its newest failure.
+    Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
     PrimaryKeyConstraint("fingerprint", "task", "exception_type"),
 )
 
@@ -181,7 +190,7 @@ arrival = _table(
 )
 
 # A count is the sum over all rows: those that were made from letters older than the table, and those that
-# changes are added to. The four names are too long for a key in MySQL, so the key is a hash of them.
+# changes are added to. The names are too long for a key in MySQL, so the key is a hash of them.
 count = _table(
     "celery_dead_letter_count",
     Column("id", name(64), primary_key=True),
@@ -195,6 +204,7 @@ count = _table(
     Column("succeeded_count", BigInteger, nullable=False),
     Column("failed_count", BigInteger, nullable=False),
     Column("first_seen_at", Moment, nullable=False),
+    Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
 )
 
 audit = _table(
@@ -248,6 +258,9 @@ sending = _table(
     Column("state", name(16), nullable=False),
     # The letter's state before it was claimed.
     Column("was", name(16), nullable=False),
+    # The failure that it was redriven after; None and empty in rows of earlier releases.
+    Column("failed_at", Moment),
+    Column("cause", name(64), nullable=False, server_default=""),
     # The token of the last claim, how often it was claimed, and the copy that a worker has run.
     Column("copy", name(64), nullable=False),
     Column("copies", Integer, nullable=False),
@@ -345,6 +358,7 @@ parked = _table(
     # The rest of the letter as JSON, and the body of its message.
     Column("record", BYTES, nullable=False),
     Column("body", BYTES, nullable=False),
+    Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
     UniqueConstraint("parking"),
 )
 Index(None, parked.c.state, parked.c.place, parked.c.next_at, parked.c.id)
@@ -378,5 +392,91 @@ breaker = _table(
 )
 Index(None, breaker.c.state, breaker.c.opened_at)
 Index(None, breaker.c.changed_at)
+
+# The state of each automatic redrive, and when it last looked. The row is locked while a run is begun.
+auto_redrive = _table(
+    "celery_dlq_auto_redrive",
+    Column("name", name(64), primary_key=True),
+    Column("state", name(16), nullable=False),
+    Column("at", Moment),
+    Column("who", name(), nullable=False),
+    Column("why", LONG_TEXT, nullable=False),
+    Column("looked_at", Moment),
+)
+
+# Runs that chose letters. The id is that of the operation; a shadow run has no operation.
+auto_run = _table(
+    "celery_dlq_auto_run",
+    Column("id", name(32), primary_key=True),
+    Column("name", name(64), nullable=False),
+    Column("mode", name(16), nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("letters", Integer, nullable=False),
+)
+Index(None, auto_run.c.name, auto_run.c.at)
+Index(None, auto_run.c.at)
+
+# The letters of each run, with the fingerprint that each had.
+auto_letter = _table(
+    "celery_dlq_auto_letter",
+    Column("run", name(32), nullable=False),
+    Column("task_id", name(), nullable=False),
+    Column("fingerprint", name(64), nullable=False),
+    PrimaryKeyConstraint("run", "task_id"),
+)
+Index(None, auto_letter.c.task_id)
+
+# Letters that no automatic redrive touches again.
+held = _table(
+    "celery_dlq_held",
+    Column("task_id", name(), primary_key=True),
+    Column("name", name(64), nullable=False),
+    Column("why", LONG_TEXT, nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
+# What a repair handler did about one failure of a letter.
+handling = _table(
+    "celery_dlq_handling",
+    Column("id", BIG_ID, primary_key=True, autoincrement=True),
+    Column("task_id", name(), nullable=False),
+    Column("handler", name(100), nullable=False),
+    Column("version", name(64), nullable=False),
+    Column("failed_at", Moment, nullable=False),
+    Column("fingerprint", name(64), nullable=False),
+    Column("state", name(16), nullable=False),
+    Column("verdict", name(16), nullable=False),
+    Column("detail", LONG_TEXT, nullable=False),
+    Column("error", LONG_TEXT, nullable=False),
+    # How often its message was sent since it was queued, and how often the handler was called.
+    Column("sends", Integer, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("queued_at", Moment, nullable=False),
+    # When the dispatcher does the next thing about it: sends its message (again), gives up on its worker, or
+    # makes its operation. None if there is nothing to do.
+    Column("due_at", Moment),
+    Column("started_at", Moment),
+    Column("ended_at", Moment),
+    Column("worker", name(), nullable=False),
+    Column("operation", name(32), nullable=False),
+    UniqueConstraint("task_id", "handler", "version", "failed_at"),
+)
+Index(None, handling.c.state, handling.c.due_at)
+Index(None, handling.c.handler, handling.c.queued_at)
+Index(None, handling.c.fingerprint, handling.c.handler)
+Index(None, handling.c.ended_at)
+
+# The ticket of a group, and the person or team that it was escalated to.
+ticket = _table(
+    "celery_dlq_ticket",
+    Column("fingerprint", name(64), nullable=False),
+    Column("kind", name(16), nullable=False),
+    Column("url", LONG_TEXT, nullable=False),
+    Column("recipient", name(), nullable=False),
+    Column("why", LONG_TEXT, nullable=False),
+    Column("handler", name(100), nullable=False),
+    Column("at", Moment, nullable=False),
+    PrimaryKeyConstraint("fingerprint", "kind"),
+)
 
 version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))

@@ -61,14 +61,16 @@ class Groups(StoreRole):
         """Groups with open letters, most open letters first. A group whose ignoring has ended by ``now`` is
         open.
 
-        :param wanted: may narrow by task, exception, group, since and until (of the last failure in the
-            group).
+        :param wanted: may narrow by task, exception, group, route, since and until (the last two are about
+            the last failure in the group, as is the route).
         :param after: the cursor of the :class:`~celery_dlq.store.rows.group_mark.GroupMark` of the last
             group of the previous page.
         :raises FilterError: ``wanted`` narrows by another field, or ``after`` is not a cursor.
         """
         _refuse_others(wanted)
         found = [*group_conditions(connection, group, wanted), *_triage_conditions(which, now)]
+        if wanted.route:
+            found.append(group.c.route == safe_text(wanted.route))
         if wanted.since:
             found.append(group.c.last_seen_at >= wanted.since)
         if wanted.until:
@@ -178,9 +180,9 @@ def _bears(mark: Mark, now: datetime) -> ColumnElement[bool]:
 
 
 def _refuse_others(wanted: Filter) -> None:
-    others = sorted(wanted.given - GROUP_FIELDS - {"since", "until"})
+    others = sorted(wanted.given - GROUP_FIELDS - {"route", "since", "until"})
     if others:
         raise FilterError(
             f"Groups are not kept by {' or '.join(others)}; narrow them by task, exception, group, "
-            "since or until, or use: celery -A <app> dlq list"
+            "route, since or until, or use: celery -A <app> dlq list"
         )

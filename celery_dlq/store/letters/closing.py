@@ -114,6 +114,12 @@ class Closing(StoreRole):
         return len(rows)
 
 
+def discard_one(connection: Connection, row: Row, *, who: str, why: str, at: datetime) -> None:
+    """Close the ``DEAD`` letter of a locked row for good; audited."""
+    act = _discarding(Filter(ids=(row["task_id"],)), who=who, why=why, now=at)
+    _move_chunk(connection, act, row["last_failed_at"], audit_id=None)
+
+
 def _discarding(wanted: Filter, *, who: str, why: str, now: datetime) -> _Act:
     """The act of closing letters for good. ``REDRIVEN`` letters are included only if that state is named,
     because their messages were sent and may still succeed."""
@@ -161,7 +167,7 @@ def _move_chunk(
 def _next_rows(connection: Connection, act: _Act, until: datetime) -> Sequence[Row]:
     member_columns = (
         letter.c.id, letter.c.state, letter.c.fingerprint, letter.c.task, letter.c.exception_type,
-        letter.c.last_failed_at, letter.c.queue, letter.c.reason,
+        letter.c.last_failed_at, letter.c.queue, letter.c.reason, letter.c.route,
     )  # fmt: skip
     for state in sorted(act.sources):
         oldest = (

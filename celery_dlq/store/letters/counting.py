@@ -41,7 +41,7 @@ letter, group, cell = tables.letter, tables.group, tables.count
 arrival, trend = tables.arrival, tables.trend
 
 #: The fields of a filter that the cells know, as letters do.
-_CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reasons"})
+_CELL_FIELDS = frozenset({"task", "exception", "queue", "reason", "without_reasons", "route"})
 
 #: The fields of a filter that arrivals know.
 _ARRIVAL_FIELDS = frozenset({"task", "exception"})

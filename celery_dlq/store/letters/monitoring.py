@@ -9,12 +9,15 @@ from itertools import pairwise
 from sqlalchemy import Column, case, func, select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.group import hour_of
-from celery_dlq.model.operation import OperationState
+from celery_dlq.model.handling import LIVE, HandlingState, TicketKind
+from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.store.base import Cell, Measures, Stats
-from celery_dlq.store.database import tables
+from celery_dlq.store.coordination.auto_redrives import count_held
+from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
 from celery_dlq.store.rows.query import count_rows, in_states, is_parked, sum_of
@@ -31,6 +34,7 @@ OVERDUE_S = 300.0
 AGE_BOUNDS: tuple[float, ...] = (60.0, 3_600.0, 86_400.0, 604_800.0, math.inf)
 
 HOURS = 24
+_DAY = timedelta(days=1)
 
 #: The columns of a group. Each letter is counted in one of them.
 COUNTS = ("open_count", "resolved_count", "discarded_count")
@@ -68,6 +72,12 @@ class Monitoring(StoreRole):
             aborted_at=_aborted_at(connection),
             deaths=count_rows(connection, tables.delivery, tables.delivery.c.death != ""),
             circuits=_circuits(connection),
+            handlings=_handlings(connection),
+            tickets=_tickets(connection),
+            auto_redrives=_auto_redrives(connection),
+            auto_letters=_auto_letters(connection),
+            held=count_held(connection),
+            routes=_by_route(connection),
         )
 
 
@@ -108,6 +118,12 @@ def _by_reason(connection: Connection) -> dict[Reason, int]:
     counted = select(tables.count.c.reason, total).group_by(tables.count.c.reason)
     rows = connection.execute(counted.having(total > 0).order_by(total.desc()))
     return {Reason(name): int(number) for name, number in rows}
+
+
+def _by_route(connection: Connection) -> dict[str, int]:
+    total = func.sum(count.c.open_count)
+    counted = select(count.c.route, total).where(count.c.route != "").group_by(count.c.route)
+    return {name: int(number) for name, number in connection.execute(counted.having(total > 0))}
 
 
 def _oldest_open(connection: Connection) -> datetime | None:
@@ -200,4 +216,51 @@ def _circuits(connection: Connection) -> dict[tuple[str, CircuitState], int]:
     return {
         (task, CircuitState(state)): int(number)
         for task, state, number in connection.execute(counted)
+    }
+
+
+def _handlings(connection: Connection) -> dict[tuple[str, HandlingState], int]:
+    handling = tables.handling
+    # Those that are done are many, and nothing has to be done about them.
+    states = sorted(state.value for state in LIVE | {HandlingState.FAILED})
+    counted = (
+        select(handling.c.handler, handling.c.state, func.count())
+        .where(handling.c.state.in_(states))
+        .group_by(handling.c.handler, handling.c.state)
+    )
+    return {
+        (handler, HandlingState(state)): int(number)
+        for handler, state, number in connection.execute(counted)
+    }
+
+
+def _tickets(connection: Connection) -> dict[TicketKind, int]:
+    ticket = tables.ticket
+    is_open = select(group.c.fingerprint).where(group.c.open_count > 0)
+    counted = (
+        select(ticket.c.kind, func.count())
+        .where(ticket.c.fingerprint.in_(is_open))
+        .group_by(ticket.c.kind)
+    )
+    found = {kind: int(number) for kind, number in connection.execute(counted)}
+    return {kind: found.get(kind.value, 0) for kind in TicketKind}
+
+
+def _auto_redrives(connection: Connection) -> dict[str, AutoState]:
+    states = select(tables.auto_redrive.c.name, tables.auto_redrive.c.state)
+    return {name: AutoState(state) for name, state in connection.execute(states)}
+
+
+def _auto_letters(connection: Connection) -> dict[tuple[str, SendingState], int]:
+    run, sending = tables.auto_run, tables.sending
+    since = clock.now(connection) - _DAY
+    counted = (
+        select(run.c.name, sending.c.state, func.count())
+        .join(sending, sending.c.operation == run.c.id)
+        .where(run.c.at > since)
+        .group_by(run.c.name, sending.c.state)
+    )
+    return {
+        (name, SendingState(state)): int(number)
+        for name, state, number in connection.execute(counted)
     }

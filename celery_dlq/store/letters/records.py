@@ -142,6 +142,14 @@ class Letters(StoreRole):
         return {keys[row.task_id]: row.traceback for row in rows}
 
     @reads
+    def read_routes(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
+        """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
+        keys = {stored_id(task_id): task_id for task_id in task_ids}
+        these = select(letter.c.task_id, letter.c.route)
+        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
+        return {keys[row.task_id]: row.route for row in rows}
+
+    @reads
     def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
         """Up to ``limit`` task ids that begin with ``prefix``, in order."""
         ids = set[str]()

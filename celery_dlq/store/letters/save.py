@@ -44,7 +44,7 @@ _STATE_COLUMNS = (
 _FACT_COLUMNS = (
     letter.c.id, letter.c.task_id, letter.c.state, letter.c.redrive_count, letter.c.last_redrive,
     letter.c.last_failed_at, letter.c.closed_at, letter.c.fingerprint, letter.c.task,
-    letter.c.exception_type, letter.c.queue, letter.c.reason,
+    letter.c.exception_type, letter.c.queue, letter.c.reason, letter.c.route,
 )  # fmt: skip
 
 

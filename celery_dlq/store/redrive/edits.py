@@ -8,6 +8,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
+from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Change, Edit
@@ -43,28 +44,7 @@ class Edits(StoreRole):
     def save(self, connection: Connection, edit: Edit) -> bool:
         """Replace the message of a ``DEAD`` letter and keep the old one in its history; audited. False when
         the letter is not ``DEAD``, or its message is not the one that was edited."""
-        key = stored_id(edit.task_id)
-        stored = WHOLE.where(letter.c.task_id == key).with_for_update()
-        found = connection.execute(stored).mappings().one_or_none()
-        if found is None or found["state"] != State.DEAD.value:
-            return False
-        row = with_body(connection, found)
-        before, after = envelope_values(edit.before), envelope_values(edit.after)
-        if not _is(row, before):
-            return _is(row, after)  # saved already
-        check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
-        shown = {"args": dump_json(edit.args), "kwargs": dump_json(edit.kwargs)}
-        for table in (letter, content):
-            changed = part_of(table, {**after, **shown})
-            connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
-        _count(connection, row, after)
-        texts = fit(change, {"who": edit.who, "how": _ACT, "diff": edit.diff})
-        connection.execute(insert(change).values(task_id=key, at=edit.at, **texts, **before))
-        detail = {"letter": key, "changed": clip(edit.diff, DIFF_LIMIT)}
-        audit.write_audit(
-            connection, who=edit.who, act=_ACT, count=1, why=edit.why, detail=detail, at=edit.at
-        )
-        return True
+        return save_edit(connection, edit)
 
     @reads
     def of_letter(self, connection: Connection, task_id: str) -> list[Change]:
@@ -73,15 +53,55 @@ class Edits(StoreRole):
         return [_change_from(row) for row in connection.execute(of_it).mappings()]
 
 
+def save_edit(connection: Connection, edit: Edit) -> bool:
+    """:meth:`Edits.save`, in a transaction of the caller."""
+    row = lock_dead(connection, edit.task_id)
+    if row is None:
+        return False
+    after = envelope_values(edit.after)
+    if not has_message(row, edit.before):
+        return has_message(row, edit.after)  # saved already
+    check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
+    shown = {"args": dump_json(edit.args), "kwargs": dump_json(edit.kwargs)}
+    for table in (letter, content):
+        changed = part_of(table, {**after, **shown})
+        connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
+    _count(connection, row, after)
+    _note(connection, edit)
+    return True
+
+
+def lock_dead(connection: Connection, task_id: str) -> Row | None:
+    """The row of a ``DEAD`` letter with its message, locked until the transaction ends; None if there is no
+    such letter, or it is not ``DEAD``."""
+    stored = WHOLE.where(letter.c.task_id == stored_id(task_id)).with_for_update()
+    found = connection.execute(stored).mappings().one_or_none()
+    if found is None or found["state"] != State.DEAD.value:
+        return None
+    return with_body(connection, found)
+
+
+def has_message(row: Row, message: Envelope) -> bool:
+    """Whether ``message`` is the one of a row of :func:`lock_dead`."""
+    return all(row[name] == value for name, value in envelope_values(message).items())
+
+
+def _note(connection: Connection, edit: Edit) -> None:
+    key = stored_id(edit.task_id)
+    texts = fit(change, {"who": edit.who, "how": _ACT, "diff": edit.diff})
+    before = envelope_values(edit.before)
+    connection.execute(insert(change).values(task_id=key, at=edit.at, **texts, **before))
+    detail = {"letter": key, "changed": clip(edit.diff, DIFF_LIMIT)}
+    audit.write_audit(
+        connection, who=edit.who, act=_ACT, count=1, why=edit.why, detail=detail, at=edit.at
+    )
+
+
 def _count(connection: Connection, row: Row, after: dict[str, Any]) -> None:
     if row["queue"] != after["queue"]:
         tally = Tally()
         tally.change(Member.of(row), Member.of({**row, **after}))
         tally.write(connection)
-
-
-def _is(row: Row, message: dict[str, Any]) -> bool:
-    return all(row[name] == value for name, value in message.items())
 
 
 def _change_from(row: Row) -> Change:

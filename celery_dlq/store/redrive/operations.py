@@ -63,17 +63,7 @@ class Operations(StoreRole):
 
         :param repair: the changes that it makes in messages, without secrets, for the audit.
         """
-        if _read(connection, new.id) is not None:
-            return
-        connection.execute(insert(operation).values(_values(new)))
-        audit.write_audit(
-            connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
-            detail={
-                "operation": new.id, "planned": new.counts.planned, **audit.by_filter(new.wanted),
-                **({"repair": repair} if repair else {}),
-            },
-            at=new.created_at,
-        )  # fmt: skip
+        create_operation(connection, new, repair=repair)
 
     @reads
     def get(self, connection: Connection, operation_id: str) -> Operation | None:
@@ -152,6 +142,23 @@ class Operations(StoreRole):
         if source is not to:
             _note(connection, found, source, who, why or cause, now)
         return found
+
+
+def create_operation(
+    connection: Connection, new: Operation, *, repair: Mapping[str, object] | None = None
+) -> None:
+    """:meth:`Operations.create`, in a transaction of the caller."""
+    if _read(connection, new.id) is not None:
+        return
+    connection.execute(insert(operation).values(_values(new)))
+    audit.write_audit(
+        connection, who=new.who, act=audit.REDRIVE, count=new.counts.planned, why=new.orders.why,
+        detail={
+            "operation": new.id, "planned": new.counts.planned, **audit.by_filter(new.wanted),
+            **({"repair": repair} if repair else {}),
+        },
+        at=new.created_at,
+    )  # fmt: skip
 
 
 def _read(connection: Connection, operation_id: str) -> Operation | None:

@@ -1,4 +1,5 @@
-"""Deletes history: the acts of people, operations that ended, and the times at which letters died."""
+"""Deletes history: the acts of people and handlers, operations that ended, and the times at which letters
+died."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.rows.query import in_states
 
 arrival, audit, change = tables.arrival, tables.audit, tables.change
-letter, trend = tables.letter, tables.trend
+handling, letter, trend = tables.handling, tables.letter, tables.trend
 operation, sending = tables.operation, tables.sending
+auto_run, auto_letter, held = tables.auto_run, tables.auto_letter, tables.held
 
 #: States of sendings whose outcome may still come, or of which a copy may have been sent.
 _AWAITED = (SendingState.SENDING.value, SendingState.SENT.value)
@@ -28,16 +30,22 @@ class History(StoreRole):
     @writes
     def prune(self, connection: Connection, before: datetime, *, limit: int) -> int:
         """Delete history that is older than ``before``: acts of people, operations that ended and their
-        finished sendings, changes of messages, and the counts of letters that died. The sendings and changes
-        of an open letter stay, and so does the count of the hour in which it died. An operation is deleted
-        after its sendings, so that a crash leaves no sending without an operation. Deletes up to ``limit``
-        rows of each kind; returns how many were deleted."""
+        finished sendings, changes of messages, handlings that ended, runs of automatic redrives, and the
+        counts of letters that died. The sendings, changes, handlings and automatic redrives of an open letter
+        stay, and so does the count of the hour in which it died. An operation is deleted after its sendings,
+        so that a crash leaves no sending without an operation. Deletes up to ``limit`` rows of each kind;
+        returns how many were deleted."""
         return sum(
             _delete(connection, table, condition, limit)
             for table, condition in (
                 (sending, _is_old(before)),
                 (operation, and_(operation.c.ended_at < before, ~_has_sendings())),
                 (change, and_(change.c.at < before, ~_is_open(change))),
+                (handling, and_(handling.c.ended_at < before, ~_is_open(handling))),
+                # The limit of an open letter is counted by them.
+                (auto_letter, and_(_is_of_old_run(before), ~_is_open(auto_letter))),
+                (auto_run, and_(auto_run.c.at < before, ~_has_letters())),
+                (held, and_(held.c.at < before, ~_is_open(held))),
                 (audit, audit.c.at < before),
                 (arrival, arrival.c.minute < before),
                 # The ages of open letters are read from these.
@@ -60,6 +68,14 @@ def _is_old(before: datetime) -> ColumnElement[bool]:
 
 def _has_sendings() -> ColumnElement[bool]:
     return select(1).where(sending.c.operation == operation.c.id).correlate(operation).exists()
+
+
+def _is_of_old_run(before: datetime) -> ColumnElement[bool]:
+    return auto_letter.c.run.in_(select(auto_run.c.id).where(auto_run.c.at < before))
+
+
+def _has_letters() -> ColumnElement[bool]:
+    return select(1).where(auto_letter.c.run == auto_run.c.id).correlate(auto_run).exists()
 
 
 def _is_open(table: Table) -> ColumnElement[bool]:

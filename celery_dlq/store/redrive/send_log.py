@@ -315,6 +315,8 @@ def _write(
         "redrive": letter.c.redrive_count + 1,
         "state": literal(SendingState.SENT.value),
         "was": letter.c.state,
+        "failed_at": letter.c.last_failed_at,
+        "cause": letter.c.fingerprint,
         "copy": literal(token),
         "copies": literal(1),
         **{name: literal("") for name in ("why", "fingerprint", "change")},

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import and_, case, func, not_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.model.operation import ENDED, Sending, SendingState
+from celery_dlq.model.operation import ENDED, PastRedrive, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, Rows
 from celery_dlq.store.database import tables
@@ -107,6 +107,36 @@ class Sendings(StoreRole):
             ended += map(_sending_from, connection.execute(latest).mappings())
         ended.sort(key=lambda item: (item.ended_at, item.task_id), reverse=True)
         return ended[:limit]
+
+    @reads
+    def past(self, connection: Connection, since: datetime, *, limit: int) -> list[PastRedrive]:
+        """The redrives of unchanged messages that succeeded or failed at ``since`` or later: the latest
+        ``limit`` ones. Those that were made by a release that did not store the failure are left out."""
+        ended = (
+            select(
+                sending.c.cause, sending.c.task, sending.c.failed_at,
+                func.coalesce(sending.c.sent_at, sending.c.claimed_at).label("sent_at"),
+                sending.c.state,
+            )
+            .where(
+                sending.c.state.in_(sorted(_HAS_OUTCOME)),
+                sending.c.ended_at >= since,
+                sending.c.failed_at.is_not(None),
+                sending.c.change == "",
+            )
+            .order_by(sending.c.ended_at.desc())
+            .limit(limit)
+        )  # fmt: skip
+        return [
+            PastRedrive(
+                cause=row.cause,
+                task=row.task,
+                # The clocks of two workers differ.
+                age_s=max(0.0, (row.sent_at - row.failed_at).total_seconds()),
+                has_succeeded=row.state == SendingState.SUCCEEDED.value,
+            )
+            for row in connection.execute(ended)
+        ]
 
     @reads
     def count_awaited(self, connection: Connection, wanted: Filter) -> int:

@@ -29,7 +29,7 @@ from celery_dlq.store.rows.bodies import SIZE, body_of
 from celery_dlq.store.rows.rows import stored_id
 
 letter, content, group, parked = tables.letter, tables.content, tables.group, tables.parked
-sending, claim = tables.sending, tables.claim
+sending, claim, held = tables.sending, tables.claim, tables.held
 
 _HELD = letter.c.claim_token.in_(select(claim.c.token))
 #: Whether a claim holds a letter that is written as redriven. It is read with the letter's row.
@@ -80,18 +80,26 @@ def conditions(connection: Connection, wanted: Filter, table: Table = letter) ->
         found.append(table.c.reason.not_in(sorted(wanted.without_reasons)))
     if wanted.queue:
         found.append(table.c.queue == safe_text(wanted.queue))
+    if wanted.route:
+        found.append(table.c.route == safe_text(wanted.route))
     if wanted.operation:
         of_it = select(sending.c.task_id).where(sending.c.operation == safe_text(wanted.operation))
         found.append(table.c.task_id.in_(of_it))
+    if wanted.held:
+        found.append(table.c.task_id.in_(select(held.c.task_id)))
     if wanted.worker:
         found.append(begins_with(table.c.worker, wanted.worker))
-    if wanted.since:
-        found.append(table.c.last_failed_at >= wanted.since)
-    if wanted.until:
-        found.append(table.c.last_failed_at < wanted.until)
+    found += _in_time(table, wanted)
     if wanted.search:
         found.append(_contains(connection, wanted.search, table))
     return found
+
+
+def _in_time(table: Table, wanted: Filter) -> Iterator[ColumnElement[bool]]:
+    if wanted.since:
+        yield table.c.last_failed_at >= wanted.since
+    if wanted.until:
+        yield table.c.last_failed_at < wanted.until
 
 
 def one_of(

@@ -34,7 +34,7 @@ _INT_LIMIT = 2**31 - 1
 #: The failure's own columns: written again with every newer failure.
 FAILURE_COLUMNS = (
     "task", "reason", "verdict", "rule", "evidence", "path", "exception_type", "message",
-    "traceback", "fingerprint", "last_failed_at", "worker", "pid", "release",
+    "traceback", "fingerprint", "last_failed_at", "worker", "pid", "release", "tags", "route",
 )  # fmt: skip
 
 #: A row as SQLAlchemy gives it (keyed by name or column), or one about to be written.
@@ -210,7 +210,7 @@ def bare(letter: DeadLetter) -> DeadLetter:
 #: Fields of a letter that are columns of the same name and type, for a parked retry.
 _PARKED_NAMES = (
     "parking", "task_id", "task", "exception_type", "message", "fingerprint", "last_failed_at",
-    "worker", "queue",
+    "worker", "queue", "route",
 )  # fmt: skip
 
 #: Fields of a letter that are columns of the same name and type.
@@ -218,7 +218,7 @@ _SAME_NAME = (
     "task_id", "task", "exception_type", "message", "traceback", "fingerprint", "first_failed_at",
     "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
     "correlation_id", "canvas", "redrive_count", "attempt_count", "claim_token",
-    "lease_expires_at", "closed_at", "closed_by", "closed_reason",
+    "lease_expires_at", "closed_at", "closed_by", "closed_reason", "route",
 )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ _UNCLAIMED: dict[str, Any] = {
 _EMPTY: dict[str, Any] = {
     "traceback": "", "evidence": "", "path": "", "body": b"",
     "args": None, "kwargs": None, "tags": None, "headers": "{}", "properties": "{}",
-    "closed_at": None, "closed_by": "", "closed_reason": "",
+    "closed_at": None, "closed_by": "", "closed_reason": "", "route": "",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Table, case
 from sqlalchemy.engine import Connection
@@ -35,12 +35,18 @@ COUNTED_IN = {
     State.DISCARDED: "discarded_count",
 }
 
+#: The columns of a row, by name.
+_Columns: TypeAlias = Mapping[str, ColumnElement[Any]]
+
 _COUNTS = ("open_count", "resolved_count", "discarded_count", "total_count")
 _CELL_COUNTS = ("open_count", "arrived_count", "succeeded_count", "failed_count")
 
 
 #: The primary key of a group: fingerprint, task, exception type.
 GroupKey = tuple[str, str, str]
+
+#: What letters are counted by for monitoring: task, queue, reason, exception type, route.
+CellKey = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Member:
     last_failed_at: datetime
     queue: str
     reason: str
+    route: str = ""
     message: str = ""
     release: str = ""
 
@@ -63,8 +70,8 @@ class Member:
         release."""
         return cls(
             row["fingerprint"], row["task"], row["exception_type"], State(row["state"]),
-            row["last_failed_at"], row["queue"], row["reason"], row.get("message", ""),
-            row.get("release", ""),
+            row["last_failed_at"], row["queue"], row["reason"], row["route"],
+            row.get("message", ""), row.get("release", ""),
         )  # fmt: skip
 
     @property
@@ -73,9 +80,9 @@ class Member:
         return self.fingerprint, self.task, self.exception_type
 
     @property
-    def cell(self) -> tuple[str, str, str, str]:
+    def cell(self) -> CellKey:
         """The key of its counts for monitoring."""
-        return self.task, self.queue, self.reason, self.exception_type
+        return self.task, self.queue, self.reason, self.exception_type, self.route
 
 
 class Tally:
@@ -88,7 +95,7 @@ class Tally:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, dict[str, Any]] = {}
         self._arrivals: dict[tuple[datetime, str, str], int] = {}
-        self._cells: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+        self._cells: dict[CellKey, dict[str, Any]] = {}
         self._trends: dict[tuple[str, datetime], dict[str, int]] = {}
         #: The arrivals in each group.
         self.arrivals: dict[GroupKey, Arrivals] = {}
@@ -158,6 +165,8 @@ class Tally:
         row = self._groups.get(member.key)
         if row is None:
             row = self._groups[member.key] = _new_group(member)
+        if member.last_failed_at >= row["last_seen_at"]:
+            row["route"] = member.route
         row["first_seen_at"] = min(row["first_seen_at"], member.last_failed_at)
         row["last_seen_at"] = max(row["last_seen_at"], member.last_failed_at)
         return row
@@ -182,32 +191,42 @@ def _new_group(member: Member) -> dict[str, Any]:
         **dict.fromkeys(_COUNTS, 0),
         "first_seen_at": member.last_failed_at,
         "last_seen_at": member.last_failed_at,
+        "route": member.route,
     }
 
 
 def _new_cell(member: Member) -> dict[str, Any]:
-    names = "\0".join(member.cell).encode("utf-8", "surrogatepass")
+    # Letters without a route are counted in the rows of releases that knew no routes.
+    key = member.cell if member.route else member.cell[:-1]
+    names = "\0".join(key).encode("utf-8", "surrogatepass")
     return {
         "id": hashlib.blake2b(names, digest_size=32).hexdigest(),
         "task": member.task,
         "queue": member.queue,
         "reason": member.reason,
         "exception_type": member.exception_type,
+        "route": member.route,
         **dict.fromkeys(_CELL_COUNTS, 0),
         "first_seen_at": member.last_failed_at,
     }
 
 
-def _plus(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
-    return stored + given
+def _plus(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any]:
+    return stored[name] + given[name]
 
 
-def _least(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
-    return case((given < stored, given), else_=stored)
+def _least(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any]:
+    return case((given[name] < stored[name], given[name]), else_=stored[name])
 
 
-def _greatest(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
-    return case((given > stored, given), else_=stored)
+def _greatest(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any]:
+    return case((given[name] > stored[name], given[name]), else_=stored[name])
+
+
+def _newest(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any]:
+    # Also right if the database has already set the moment to the greater one, as MySQL does.
+    is_newer = given["last_seen_at"] >= stored["last_seen_at"]
+    return case((is_newer, given[name]), else_=stored[name])
 
 
 #: How the columns of an existing row are combined with those of a new one.
@@ -216,6 +235,7 @@ _CHANGES: Mapping[Table, Mapping[str, Any]] = {
         **dict.fromkeys(_COUNTS, _plus),
         "first_seen_at": _least,
         "last_seen_at": _greatest,
+        "route": _newest,
     },
     tables.arrival: {"count": _plus},
     tables.trend: {"count": _plus, "open_count": _plus},
@@ -234,7 +254,7 @@ def _add(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -
 def _insert_or_add(dialect: Dialect, table: Table) -> Any:
     """An insert that adds to the row if it exists already. It is one statement, so that two writers with the
     same new group need no second try."""
-    changes = _CHANGES[table].items()
+    changes, columns = _CHANGES[table].items(), dict(table.c.items())
     return dialect.upsert(
-        table, lambda given: {name: add(table.c[name], given[name]) for name, add in changes}
+        table, lambda given: {name: add(name, columns, given) for name, add in changes}
     )

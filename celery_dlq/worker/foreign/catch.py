@@ -18,6 +18,7 @@ from celery.utils.log import get_logger
 from kombu.exceptions import ContentDisallowed
 
 from celery_dlq.errors import PoolFailed
+from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Failure
 from celery_dlq.model.states import Reason, Verdict
@@ -125,8 +126,8 @@ class Foreign:
         finish: Callable[[], object],
     ) -> None:
         """Record the letter of ``message``, then call ``finish``; call it at once if no letter can be
-        made."""
-        if not self._is_kept(message, describe, exc, finish):
+        made. The message of a handler needs no letter: the store sends it again."""
+        if _calls_handler(message) or not self._is_kept(message, describe, exc, finish):
             finish()
 
     def _is_kept(
@@ -192,6 +193,11 @@ class Foreign:
         attempts = (*read_attempts(message.headers), last)
         text = traceback_text(defect.error)
         return failure_after(attempts, defect.reason, traceback=text, frames=(defect.rule,))
+
+
+def _calls_handler(message: Any) -> bool:
+    named = has_header(message.headers, "task") and message.headers["task"]
+    return bool(named == HANDLE_TASK)
 
 
 def _unreadable(exc: Exception, rule: str) -> _Defect:

@@ -12,6 +12,7 @@ from kombu.serialization import loads
 from celery_dlq.model.fingerprint import fingerprint
 from celery_dlq.model.headers import attempt_number
 from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope, Failure
+from celery_dlq.model.route import routed
 from celery_dlq.redact import safe_text
 from celery_dlq.worker.recording.snapshot import canvas_of, text_or_none
 from celery_dlq.worker.wiring import Wiring
@@ -62,7 +63,7 @@ def raw_letter(
     """The letter of a message that died of ``failure``."""
     fields, display = contents.fields, wiring.redactor.display
     kind, text = failure.exception_type, failure.message
-    return DeadLetter(
+    letter = DeadLetter(
         task_id=task_id,
         task=contents.task,
         reason=failure.reason,
@@ -87,6 +88,7 @@ def raw_letter(
         tags=(),
         envelope=envelope,
     )
+    return routed(letter, wiring.settings.routes)
 
 
 def _payload(message: Any) -> Any:

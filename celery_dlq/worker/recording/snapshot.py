@@ -23,6 +23,7 @@ from celery_dlq.model.headers import (
     redrive_of,
 )
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure
+from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.failure import (
@@ -49,7 +50,7 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
     """The letter of ``request`` (a worker's Request), which died of ``failure``."""
     redactor, embed = wiring.redactor, _embed(request)
     task, attempts = request.type, failure.attempts
-    return DeadLetter(
+    letter = DeadLetter(
         task_id=letter_id(request.message, request.id),
         task=task,
         reason=failure.reason,
@@ -75,6 +76,7 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
         tags=tuple(getattr(request.task, "dlq_tags", ())),
         envelope=envelope(request.message, request.app),
     )
+    return routed(letter, wiring.settings.routes)
 
 
 def envelope(message: Any, app: Any) -> Envelope:

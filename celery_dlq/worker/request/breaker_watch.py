@@ -9,7 +9,7 @@ from celery.utils.log import get_logger
 
 from celery_dlq.classify import is_a
 from celery_dlq.model.states import Verdict
-from celery_dlq.worker.request.fate import is_celerys_own
+from celery_dlq.worker.request.fate import is_internal
 from celery_dlq.worker.run_end import RunEnd
 
 logger = get_logger(__name__)
@@ -26,7 +26,7 @@ class Probe(NamedTuple):
 def report_to_breaker(request: Any, end: RunEnd, exc: BaseException) -> None:
     """Report to the breaker, once, that the run of ``request`` failed: it was retried, or died of ``exc``.
     This comes before its letter is written, because other messages run in the meantime."""
-    if request._dlq_reported or is_celerys_own(request):
+    if request._dlq_reported or is_internal(request):
         return
     request._dlq_reported = True
     try:

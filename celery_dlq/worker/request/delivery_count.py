@@ -8,7 +8,7 @@ from typing import Any
 from celery.exceptions import TaskRevokedError
 
 from celery_dlq.model.delivery import Delivery
-from celery_dlq.worker.request.fate import is_celerys_own
+from celery_dlq.worker.request.fate import is_internal
 from celery_dlq.worker.request.handover import refusal
 
 
@@ -22,7 +22,7 @@ class DeliveryCount:
         self._pool: Any = None
         #: Whether the pool has the request, or the request will not run.
         self._is_decided = False
-        if not is_celerys_own(request):
+        if not is_internal(request):
             # Celery overrides the method in a subclass for each task, but not on the instance.
             request.__dict__["execute_using_pool"] = self._execute
 

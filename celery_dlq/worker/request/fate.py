@@ -11,6 +11,7 @@ from celery.worker.request import Request
 from celery.worker.state import revoked as revoked_tasks
 
 from celery_dlq.classify import is_a
+from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.states import Reason
 
 logger = get_logger(__name__)
@@ -58,9 +59,10 @@ def is_bystander(request: Any) -> bool:
     return not meant and request.id not in revoked_tasks
 
 
-def is_celerys_own(request: Any) -> bool:
-    """Whether its task is one of Celery's own, which are controlled by exceptions and never judged."""
-    return str(request.type).startswith("celery.")
+def is_internal(request: Any) -> bool:
+    """Whether its task is one of Celery's own, which are controlled by exceptions and never judged; or the
+    one that calls repair handlers, whose failures the store records."""
+    return not is_of_user(str(request.type))
 
 
 def success_is_stored(request: Any) -> bool:

@@ -16,7 +16,7 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.failure import traceback_text, unwrap
 from celery_dlq.worker.recording.parked import parked_letter
 from celery_dlq.worker.recording.snapshot import failure_of, poisoned, snapshot
-from celery_dlq.worker.request.fate import fate_of, is_celerys_own
+from celery_dlq.worker.request.fate import fate_of, is_internal
 from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.run_end import RunEnd
 
@@ -42,7 +42,7 @@ def letter_of(
     :param reported: the failure as the process that ran the task reported it.
     """
     reason = fate_of(request, exc)
-    if reason is None or is_celerys_own(request):
+    if reason is None or is_internal(request):
         return None
     failure = reported or failure_of(request, exc, traceback, reason, request.dlq.app)
     return snapshot(request, failure, request.dlq.app)
@@ -69,7 +69,7 @@ def letter_of_refused(request: Any, error: InvalidTaskError) -> DeadLetter:
 
 def letter_of_cancelled(request: Any) -> DeadLetter | None:
     """The letter of a run that a shutdown of the worker cut off after its message was acknowledged."""
-    if is_celerys_own(request):
+    if is_internal(request):
         return None
     failure = failure_of(
         request, TaskCancelled(), "", Reason.CANCELLED, request.dlq.app, _CANCELLED

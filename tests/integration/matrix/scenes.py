@@ -122,6 +122,7 @@ def _interrupted(play: Play, interrupt: Callable[[Worker], object]) -> None:
             if last:
                 play.wait_until_held(worker, play.send("eta"))
             play.wait_until_started(play.send_these(running))
+            _let_the_loop_turn(stage)
             if last:
                 prefetched = play.send("prefetched")
                 if stage.pool in ("prefork", "threads"):  # the others take none while they are busy
@@ -135,19 +136,13 @@ def _interrupted(play: Play, interrupt: Callable[[Worker], object]) -> None:
 
 def killed(play: Play) -> None:
     """SIGKILL, as from the kernel's out-of-memory killer."""
-
-    def kill(worker: Worker) -> None:
-        _let_the_loop_turn(play.stage)
-        worker.kill()
-
-    _interrupted(play, kill)
+    _interrupted(play, Worker.kill)
 
 
 def container_stopped(play: Play) -> None:
     """SIGTERM, and SIGKILL while it still waits for its tasks."""
 
     def stop(worker: Worker) -> None:
-        _let_the_loop_turn(play.stage)
         worker.stop_warm()
         worker.kill()
 
@@ -157,7 +152,8 @@ def container_stopped(play: Play) -> None:
 def _let_the_loop_turn(stage: Stage) -> None:
     if stage.pool == "gevent" and minor(CELERY) < (5, 7):
         # There, acknowledgements are sent when the loop turns: with its next event, for which it waits
-        # two seconds at most.
+        # two seconds at most. If that is a message for which the pool has no slot, it waits for the slot
+        # instead, and a worker that is killed then has not acknowledged the tasks that run.
         time.sleep(2.5)
 
 
@@ -210,8 +206,11 @@ def connection_lost(play: Play) -> None:
                     worker.wait_to_say("Connection to broker lost")
                 until_it_has_ended.enter_context(stage.released())
                 wait_for("the tasks to end", lambda these=running: _have_ended(play, these))
+                worker.wait_to_say("Connection to broker lost")
                 stage.time_out_deliveries()
                 play.wait_for_ends()
+                # The next worker would run a second copy, for which nothing would release it.
+                wait_for("second copies to be taken", lambda: not stage.waiting())
     finally:
         proxy.close()
 

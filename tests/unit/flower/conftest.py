@@ -19,6 +19,7 @@ from tornado.options import options
 from tornado.testing import bind_unused_port
 from tornado.web import create_signed_value
 
+from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.attach import SITE, install
 from celery_dlq.flower.pages import letters
@@ -70,6 +71,49 @@ def three(store):
         ]
     )
     return ["0d3f1111-aaaa", "0d3f2222-bbbb", "77e1"]
+
+
+@pytest.fixture
+def shop(app):
+    """The queue of an app with two automatic redrives of the same letters, the first in shadow mode."""
+    charges = Filter(task="shop.charge")
+    app.conf.dlq_auto_redrive = (
+        AutoRedrive("trial", where=charges, mode="shadow"),
+        AutoRedrive("charges", where=charges, owner="payments"),
+    )
+    return DeadLetterQueue.of(app)
+
+
+@pytest.fixture
+def lease(store):
+    """The lease of the worker that runs automatic redrives."""
+    return store.leases.take("auto.test", holder="a worker", seconds=1_000_000)
+
+
+@pytest.fixture
+def hold(store, lease):
+    """Lets the automatic redrive ``charges`` hold a letter, for a reason."""
+    return lambda task_id, why: store.auto_redrives.hold(lease, "charges", {task_id: why}, NOW)
+
+
+@pytest.fixture
+def handled(app, store):
+    """Lets the handler ``ticketing`` end a letter with a verdict."""
+
+    def handled(task_id, verdict):
+        queue = DeadLetterQueue.of(app)
+        if "ticketing" not in queue.handlers:
+            queue.handler(all=True, once_per_group=True, name="ticketing")(lambda _letter: verdict)
+        scope = queue.handlers["ticketing"].scope
+        lease = store.leases.take("handlers", holder="me", seconds=600)
+        store.handlings.choose(lease, scope, per_hour=100, most=100)
+        for number in store.handlings.take_due(lease, scope, limit=100, again_s=1):
+            if store.handlings.get(number).task_id == task_id:
+                started = store.handlings.start(number, worker="w", within_s=60)
+                seen = store.letters.get(task_id)
+                store.handlings.end(started, seen, verdict, detail=dict(vars(verdict)))
+
+    return handled
 
 
 class _Reader(HTMLParser):

@@ -11,7 +11,9 @@ from support.factories import T0, envelope, letter
 
 from celery_dlq.flower.api import letters as api_letters
 from celery_dlq.flower.routes import API
+from celery_dlq.model.auto_redrive import AutoMode, AutoState
 from celery_dlq.model.group import GroupStatus, Mark
+from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.letters import pages
@@ -276,6 +278,106 @@ class TestRules:
         assert store.operations.find() == []
 
 
+class TestAutoRedrives:
+    def test_they_are_listed_and_shown(self, shop, ann, lease):
+        assert [one["name"] for one in read(ann, "/auto-redrives")["auto_redrives"]] == [
+            "trial", "charges",
+        ]  # fmt: skip
+        shop.auto_redrives.run(lease)
+        found = read(ann, "/auto-redrives/charges?limit=1")
+        assert (found["where"], found["owner"]) == ({"task": "shop.charge"}, "payments")
+        [run] = found["runs"]
+        assert (run["mode"], run["letters"], run["state"]) == ("on", 2, "planned")
+        assert {one["name"] for one in read(ann, "/auto-redrive-runs")["runs"]} == {
+            "trial", "charges",
+        }  # fmt: skip
+        assert read(ann, "/auto-redrive-runs?name=charges&limit=5")["runs"] == [run]
+        whole = read(ann, f"/auto-redrive-runs/{run['id']}")
+        assert whole == {**run, "task_ids": ["0d3f1111-aaaa", "0d3f2222-bbbb"]}
+
+    def test_a_dry_run_changes_nothing(self, shop, ann, store):
+        found = read(ann, "/auto-redrives/charges/dry-run")
+        assert found["letters"] == ["0d3f1111-aaaa", "0d3f2222-bbbb"]
+        assert (found["not_now"], found["held"]) == ([], {})
+        assert store.auto_redrives.runs() == []
+
+    def test_one_is_paused_and_resumed(self, shop, ann, store):
+        status, told = send(ann, "/auto-redrives/charges/pause", {"why": "deploying"})
+        [one] = told["auto_redrives"]
+        assert (status, one["state"], one["state_by"]) == (200, "paused", "ann (flower)")
+        assert one["stopped"] == "it is paused by ann (flower): deploying"
+        assert send(ann, "/auto-redrives/charges/run")[0] == 409
+        # A program may ask twice.
+        assert send(ann, "/auto-redrives/charges/pause")[0] == 200
+        assert (
+            send(ann, "/auto-redrives/charges/resume")[1]["auto_redrives"][0]["state"] == "active"
+        )
+        assert [row.act for row in store.audit.find().rows] == ["resume", "pause"]
+
+    def test_all_are_paused(self, shop, ann):
+        status, told = send(ann, "/auto-redrives/*/pause")
+        assert (status, [one["state"] for one in told["auto_redrives"]]) == (200, ["paused"] * 2)
+
+    def test_run_makes_it_due(self, shop, ann, store, lease):
+        shop.auto_redrives.run(lease)
+        assert send(ann, "/auto-redrives/charges/run")[0] == 200
+        assert store.auto_redrives.statuses()["charges"].looked_at is None
+
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [
+            ("get", "/auto-redrives/charge", 404), ("get", "/auto-redrives?name=a", 400),
+            ("get", "/auto-redrives/charges?limit=0", 400), ("get", "/auto-redrive-runs/none", 404),
+            ("get", "/auto-redrive-runs?nam=a", 400), ("get", "/auto-redrives/charge/dry-run", 404),
+            ("get", "/auto-redrives/charges/pause", 405), ("post", "/auto-redrives/charge/pause", 404),
+            ("post", "/auto-redrives/*/run", 404),
+        ],
+    )  # fmt: skip
+    def test_an_invalid_request_changes_nothing(self, shop, ann, store, method, path, status):
+        if method == "get":
+            told = read(ann, path, status)
+        else:
+            assert send(ann, path)[0] == status
+            told = send(ann, path)[1]
+        assert told["error"]["status"] == status
+        assert store.auto_redrives.statuses() == {}
+
+    def test_a_field_that_is_not_known_is_refused(self, shop, ann, store):
+        assert send(ann, "/auto-redrives/charges/pause", {"because": "x"})[0] == 400
+        assert store.auto_redrives.statuses() == {}
+
+    def test_an_app_without_any(self, ann):
+        assert read(ann, "/auto-redrives") == {"auto_redrives": []}
+        assert read(ann, "/auto-redrive-runs") == {"runs": []}
+
+
+def test_held_letters_are_found_and_explained(shop, ann, hold):
+    hold("0d3f1111-aaaa", "it failed differently")
+    assert ids(read(ann, "?held=1")) == ["0d3f1111-aaaa"]
+    assert read(ann, "?held=0", 400)["error"]["text"].startswith("held must be 1, or left out")
+    held = read(ann, "/letters/0d3f1111-aaaa")["held"]
+    assert (held["name"], held["why"]) == ("charges", "it failed differently")
+    assert read(ann, "/letters/77e1")["held"] is None
+    status, told = send(ann, "/redrive", {"held": True})
+    assert (status, told["error"]["number"]) == (409, 1)
+    assert send(ann, "/redrive", {"held": True, "number": 1})[1]["planned"] == 1
+
+
+def test_handlings_and_tickets_are_in_the_records(ann, handled):
+    handled("77e1", Escalate("payments", "the bank is away"))
+    letter_of = read(ann, "/letters/77e1")
+    [handling], [ticket] = letter_of["handlings"], letter_of["tickets"]
+    assert (handling["handler"], handling["verdict"], handling["state"]) == (
+        "ticketing", "escalate", "done",
+    )  # fmt: skip
+    assert (ticket["kind"], ticket["to"], ticket["why"]) == (
+        "escalation", "payments", "the bank is away",
+    )  # fmt: skip
+    assert [one["tickets"] for one in read(ann, "/groups")["groups"]] == [[], [ticket]]
+    assert read(ann, "/groups/aaaa")["tickets"] == [ticket]
+    assert send(ann, "/groups/aaaa/reopen")[1]["tickets"] == [ticket]
+
+
 def properties(name):
     """The names in a schema, including those of included schemas."""
     schema = SCHEMAS[name]
@@ -312,22 +414,33 @@ class TestDescription:
         written = {(path, method) for path, item in DESCRIPTION["paths"].items() for method in item}
         assert served == written
 
-    def test_records_have_the_fields_that_it_names(self, ann):
+    def test_records_have_the_fields_that_it_names(self, shop, ann, handled, lease):
+        handled("77e1", Ticket("https://tickets/1"))
+        shop.auto_redrives.run(lease)
         send(ann, "/redrive", {"id": "77e1"})
-        [operation] = read(ann, "/operations")["operations"]
+        [operation, *_] = read(ann, "/operations")["operations"]
         found = {
             "Letter": read(ann, "")["letters"][0],
             "WholeLetter": read(ann, "/letters/77e1"),
             "Group": read(ann, "/groups")["groups"][0],
             "Stats": read(ann, "/stats"),
             "Operation": operation,
+            "AutoRedrive": read(ann, "/auto-redrives")["auto_redrives"][0],
+            "WholeAutoRedrive": read(ann, "/auto-redrives/charges"),
+            "AutoRun": read(ann, "/auto-redrive-runs")["runs"][0],
+            "AutoTrial": read(ann, "/auto-redrives/charges/dry-run"),
+            "Handling": read(ann, "/letters/77e1")["handlings"][0],
+            "Ticket": read(ann, "/letters/77e1")["tickets"][0],
         }
         assert {name: set(record) for name, record in found.items()} == {
             name: properties(name) for name in found
         }
 
     def test_words_are_those_of_the_code(self):
-        kinds = (Reason, State, OperationState, SendingState, GroupStatus, Mark)
+        kinds = (
+            Reason, State, OperationState, SendingState, GroupStatus, Mark, AutoMode, AutoState,
+            HandlingState, TicketKind,
+        )  # fmt: skip
         known = {tuple(item.value for item in kind) for kind in kinds}
         assert {frozenset(one) for one in enums(DESCRIPTION)} - {
             frozenset({"transient", "terminal"})

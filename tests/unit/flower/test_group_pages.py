@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 from support.factories import T0, attempt, letter
 
+from celery_dlq import Escalate, Ticket
 from celery_dlq.flower.pages import groups
 from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Resolve
 from celery_dlq.model.states import State
@@ -127,6 +128,7 @@ class TestList:
             ("status=gone", "status must be one of open, ignored, resolved"),
             ("mark=old", "mark must be one of new, regressed"),
             ("queue=mail", "not kept by queue"),
+            ("held=1", "not kept by held"),
             ("owner=a&owner=b", "more than once"),
             ("since=never", "is not a time"),
             ("stats=open", "did you mean 'status'"),
@@ -304,3 +306,21 @@ class TestActs:
         assert (page.status, page.find("form")) == (200, [])
         assert visitor.post(f"{PAGE}/resolve", {}).status == 403
         assert charge().status is GroupStatus.OPEN
+
+
+class TestTickets:
+    def test_the_list_and_the_page_link_to_the_ticket(self, ann, handled):
+        handled("77e1", Ticket("https://tickets.example.com/7"))
+        for path in (GROUPS, f"{GROUPS}/aaaa000000000000"):
+            page = ann.get(path)
+            [(found, text)] = page.find("a", rel="noopener noreferrer")
+            assert found["href"] == text == "https://tickets.example.com/7"
+            assert "by handler:ticketing" in page.text
+        assert ann.get(PAGE).find("section", id="dlq-tickets") == []
+
+    def test_an_escalation_is_shown_as_text(self, ann, handled):
+        handled("77e1", Escalate("payments", "the bank is away"))
+        for path in (GROUPS, f"{GROUPS}/aaaa000000000000"):
+            page = ann.get(path)
+            assert "escalation: payments: the bank is away" in page.text
+            assert page.find("a", rel="noopener noreferrer") == []

@@ -4,14 +4,17 @@ import json
 import time
 
 import pytest
+from sqlalchemy import update
 from support.factories import T0, bomb, envelope, letter, parking
 
+from celery_dlq import Discard, Escalate, Ticket
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
 
 TRACEBACK = """Traceback (most recent call last):
   File "/usr/lib/python3.11/site-packages/celery/app/trace.py", line 477, in trace_task
@@ -288,3 +291,68 @@ def test_invisible_characters_are_escaped_in_the_editor(ann, store):
     assert "\\u0000" in text
     assert "\\ud800" in text
     assert json.loads(text)["args"] == ["a\u202eb\x00c\ud800"]
+
+
+def test_a_held_letter_says_by_which_automatic_redrive_and_why(shop, ann, hold):
+    hold("77e1", "it failed <i>differently</i>")
+    page = page_of(ann, "77e1")
+    [(_, text)] = page.find("section", id="dlq-held")
+    for said in (
+        "Held: only a person redrives it", "charges", "it failed <i>differently</i>",
+        "2026-11-21 13:00:00 UTC (now)",
+    ):  # fmt: skip
+        assert said in text
+    assert page.find("a", href="/dead-letters/auto-redrives/charges")
+    assert page_of(ann, "0d3f1111-aaaa").find("section", id="dlq-held") == []
+
+
+def test_a_letter_held_by_one_that_was_removed_links_to_no_page(ann, hold):
+    hold("77e1", "it failed differently")
+    page = page_of(ann, "77e1")
+    assert "charges" in page.find("section", id="dlq-held")[0][1]
+    assert page.find("a", href="/dead-letters/auto-redrives/charges") == []
+
+
+class TestHandlers:
+    def test_a_ticket_of_its_group_is_a_link(self, ann, handled):
+        handled("77e1", Ticket("https://tickets.example.com/7?a=1&b='<"))
+        page = page_of(ann, "77e1")
+        [(found, text)] = page.find("a", rel="noopener noreferrer")
+        assert found["href"] == text == "https://tickets.example.com/7?a=1&b='<"
+        [(_, tickets)] = page.find("section", id="dlq-tickets")
+        assert "by handler:ticketing" in tickets
+
+    @pytest.mark.parametrize(
+        "url", ["javascript:alert(1)", " https://x", "//x", "data:text/html,x"]
+    )
+    def test_an_address_of_another_kind_is_no_link(self, ann, store, handled, url):
+        # As if another program had written it.
+        handled("77e1", Ticket("https://tickets.example.com/7"))
+        with store.database.engine.begin() as connection:
+            connection.execute(update(tables.ticket).values(url=url))
+        page = page_of(ann, "77e1")
+        assert url.strip() in page.find("section", id="dlq-tickets")[0][1]
+        assert page.find("a", rel="noopener noreferrer") == []
+        assert [
+            found for found, _ in page.find("a") if found.get("href", "").strip() == url.strip()
+        ] == []
+
+    def test_an_escalation_says_to_whom_why_and_by_whom(self, ann, handled):
+        handled("77e1", Escalate("payments", "the bank is <b>away</b>"))
+        [(_, text)] = page_of(ann, "77e1").find("section", id="dlq-tickets")
+        said = " ".join(text.split())
+        assert "escalation: payments: the bank is <b>away</b> by handler:ticketing, " in said
+
+    def test_what_a_handler_did_is_in_the_history_once(self, ann, store, handled):
+        handled("77e1", Discard("no such customer"))
+        [(_, text)] = page_of(ann, "77e1").find("section", id="dlq-history")
+        assert "handler:ticketing discard" in text
+        assert "done" in text
+        assert "reason=no such customer" in text
+        assert text.count("no such customer") == 1
+        assert state_of(store, "77e1") is State.DISCARDED
+
+    def test_a_letter_without_any(self, ann):
+        page = page_of(ann, "77e1")
+        assert page.find("section", id="dlq-tickets") == []
+        assert "handler" not in page.text

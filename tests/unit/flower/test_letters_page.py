@@ -76,6 +76,8 @@ def test_a_filter_stays_in_the_form_and_in_the_acts(ann):
         ("after=nonsense", "is not a cursor"),
         ("after=1.2.3", "is not a cursor"),
         ("task=a&task=b", "more than once"),
+        ("held=0", "held must be 1, or left out, not '0'"),
+        ("held=1&held=1", "more than once"),
         ("id=", "An id is empty"),
         ("search=%FF", "not UTF-8"),
     ],
@@ -199,3 +201,22 @@ def test_a_closed_letter_is_shown_when_it_is_asked_for(ann, store, three):
     store.closing.discard(wanted, who="bob", why="test", now=times.utc_now())
     assert "77e1" not in shown(ann.get(LETTERS))
     assert shown(ann.get(f"{LETTERS}?state=discarded")) == ["77e1"]
+
+
+def test_held_letters_are_marked_and_can_be_filtered(ann, hold):
+    hold("0d3f1111-aaaa", 'it failed "differently" <b>')
+    page = ann.get(LETTERS)
+    [(mark, text)] = page.find("span", class_="dlq-state dlq-state-held")
+    assert (text, mark["title"]) == ("held", 'it failed "differently" <b>')
+    assert "held by charges" in page.text
+    page = ann.get(f"{LETTERS}?held=1")
+    assert shown(page) == ["0d3f1111-aaaa"]
+    assert "1 letter matches" in page.text
+    assert "checked" in page.find("input", name="held")[0][0]
+    assert page.find("a", href="/dead-letters/redrive?held=1")
+    # The act is on these letters, too.
+    confirm = ann.get("/dead-letters/redrive?held=1")
+    assert "Redrive 1 letter" in confirm.text
+    assert ("held", "1") in confirm.form("/dead-letters/redrive")
+    assert "0d3f1111" in confirm.text
+    assert shown(ann.get(f"{LETTERS}?held=1&task=mail")) == []

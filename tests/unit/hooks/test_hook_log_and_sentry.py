@@ -1,5 +1,6 @@
 import logging
 import sys
+from dataclasses import replace
 
 import pytest
 import sentry_sdk
@@ -52,6 +53,15 @@ def test_sentry_groups_as_we_do(reports, event, group):
     assert reports[0]["tags"]["celery.task"] == "shop.charge"
     assert reports[0]["contexts"]["dead_letter_queue"]["task_id"] == "0d3f"
     assert reports[0]["timestamp"].startswith(T0.strftime("%Y-%m-%dT%H:%M"))
+
+
+def test_sentry_gets_the_route_and_the_owner_as_tags(reports, event):
+    made = event(value=letter(route="payments"))
+    Sentry()(replace(made, route_owner="team-payments"))
+    Sentry()(event())
+    tags = [report["tags"] for report in reports]
+    assert (tags[0]["dlq.route"], tags[0]["dlq.owner"]) == ("payments", "team-payments")
+    assert not {"dlq.route", "dlq.owner"} & set(tags[1])
 
 
 def test_sentry_groups_aborted_operations_together(reports, event, aborted):

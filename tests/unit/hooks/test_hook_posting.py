@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import standardwebhooks
+from support.factories import letter
 
 from celery_dlq.errors import HookError, SettingsError
 from celery_dlq.hooks import EventKind, Slack, Webhook
@@ -206,6 +207,11 @@ class TestSlack:
         [block] = said(EventKind.DEAD_LETTER)["blocks"]
         assert block["text"]["text"] == "*Dead letter*"
         assert "*Letter*\n0d3f" in [field["text"] for field in block["fields"]]
+
+    def test_a_route(self, said):
+        message = said(EventKind.DEAD_LETTER, letter(route="pay & mail"))
+        [block] = message["blocks"]
+        assert "*Route*\npay &amp; mail" in [field["text"] for field in block["fields"]]
 
     def test_an_operation(self, said, aborted):
         message = said(EventKind.OPERATION_ABORTED, aborted, flower="https://f.example")

@@ -1,14 +1,16 @@
 import asyncio
 import sys
 import types
+from functools import partial
 
 import pytest
-from support.factories import T0
+from support.factories import T0, letter
 
 from celery_dlq.errors import SettingsError
-from celery_dlq.hooks import EventKind, Log
-from celery_dlq.hooks.caller import Waiting
+from celery_dlq.hooks import EventHook, EventKind, Log
+from celery_dlq.hooks.caller import Caller, Waiting
 from celery_dlq.hooks.registry import Hooks
+from celery_dlq.model.route import Route
 
 
 class Pager:
@@ -117,3 +119,92 @@ def test_the_status_counts_by_hook(alerts):
     good, bad = hooks.status().values()
     assert good == {"waiting": 0, "dropped": 0, "failed": 0}
     assert bad == {"waiting": 0, "dropped": 0, "failed": 1}
+
+
+def hooks_of_routes(*routes, **given):
+    settings = {EventKind(name): hooks for name, hooks in given.items()}
+    return Hooks(
+        lambda: settings,
+        routes=lambda: routes,
+        make_caller=partial(Caller, owner_of=lambda name: f"team-{name}"),
+    )
+
+
+def tell_letter(hooks, made, kind=EventKind.DEAD_LETTER):
+    hooks.tell(Waiting(kind, T0, lambda: made, route=made.route))
+
+
+def test_a_hook_of_a_route_gets_events_with_the_route_and_its_owner():
+    seen = []
+    hooks = hooks_of_routes(Route("payments", task="*", hooks=(seen.append,)))
+    made = letter(route="payments")
+    tell_letter(hooks, made)
+    tell_letter(hooks, letter(route="mail"))
+    tell_letter(hooks, letter())
+    hooks.finish()
+    [event] = seen
+    assert (event.kind, event.value) == (EventKind.DEAD_LETTER, made)
+    assert (event.route, event.owner) == ("payments", "team-payments")
+
+
+def test_a_hook_for_a_kind_and_a_route_is_called_once():
+    class Pager(EventHook):
+        def __init__(self):
+            self.seen = []
+
+        def __call__(self, event):
+            self.seen.append(event.value)
+
+    pager = Pager()
+    hooks = hooks_of_routes(
+        Route("payments", task="*", hooks=(pager,)), dead_letter=[pager], resolved=[pager]
+    )
+    made = letter(route="payments")
+    tell_letter(hooks, made)
+    hooks.tell_routes(
+        EventKind.RESOLVED, lambda _route: Waiting(EventKind.RESOLVED, T0, lambda: made)
+    )
+    hooks.finish()
+    assert pager.seen == [made]
+    assert len(hooks.status()) == 1
+
+
+def test_only_events_of_letters_and_groups_are_wanted_for_a_route():
+    hooks = hooks_of_routes(Route("payments", task="*", hooks=(print,)))
+    wanted = {kind for kind in EventKind if hooks.wants(kind)}
+    assert set(EventKind) - wanted == {
+        EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED,
+    }  # fmt: skip
+    assert not hooks_of_routes(Route("payments", task="*")).wants(EventKind.DEAD_LETTER)
+
+
+def test_a_wrong_hook_of_a_route_is_refused_by_name(alerts):
+    hooks = hooks_of_routes(Route("payments", task="*", hooks=("shop_alerts.no", Log)))
+    with pytest.raises(SettingsError) as caught:
+        hooks.check()
+    told = str(caught.value)
+    assert "dlq_routes: 'payments': 'shop_alerts.no' cannot be imported" in told
+    assert "dlq_routes: 'payments': celery_dlq.hooks.log.Log is a class" in told
+
+
+def test_an_unchecked_wrong_hook_of_a_route_is_logged_and_the_others_are_called(alerts, caplog):
+    hooks = hooks_of_routes(
+        Route("payments", task="*", hooks=("shop_alerts.no", "shop_alerts.page"))
+    )
+    tell_letter(hooks, letter(route="payments"))
+    hooks.finish()
+    assert [event.route for event in alerts.seen] == ["payments"]
+    [record] = caplog.records
+    assert "dlq_routes: 'payments': 'shop_alerts.no' cannot be imported" in record.getMessage()
+
+
+def test_a_hook_of_a_route_that_raises_is_counted_under_its_own_name(alerts):
+    def page(event):
+        raise RuntimeError("pager is away")
+
+    hooks = hooks_of_routes(Route("payments", task="*", hooks=(page, "shop_alerts.page")))
+    tell_letter(hooks, letter(route="payments"))
+    hooks.finish()
+    assert len(alerts.seen) == 1
+    failed = [name for name, counts in hooks.status().items() if counts["failed"]]
+    assert failed == [f"{__name__}.{page.__qualname__}"]

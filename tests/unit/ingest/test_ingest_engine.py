@@ -13,7 +13,7 @@ from celery_dlq.ingest.taken import Taken
 from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Filter, Saved
 
-WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release=""))
+WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release="", routes=()))
 
 
 class Source:

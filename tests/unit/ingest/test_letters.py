@@ -11,6 +11,7 @@ from support.factories import T0, envelope
 
 from celery_dlq.ingest.letters import RULE, LetterMaker, recall_times
 from celery_dlq.ingest.taken import Taken, body_alone
+from celery_dlq.model.route import Route
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import Redactor
 
@@ -21,7 +22,7 @@ DEATH = {
 }  # fmt: skip
 
 
-WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release="1.4.2"))
+WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release="1.4.2", routes=()))
 
 
 def maker(**changes):
@@ -191,3 +192,14 @@ def all_letters():
     from celery_dlq.store.base import Filter
 
     return Filter()
+
+
+def test_an_ingested_letter_is_on_its_route():
+    routes = [
+        Route("mail", task="shop.mail"),
+        Route("from-the-broker", reason="ingested", exception="broker.rejected", tags=("late",)),
+    ]
+    settings = SimpleNamespace(release="", routes=routes)
+    wiring = SimpleNamespace(redactor=Redactor(), settings=settings)
+    made = maker(wiring=wiring).make(taken(task_headers(**{"x-death": [DEATH]})), T0).letter
+    assert (made.route, made.tags) == ("from-the-broker", ("late",))

@@ -14,8 +14,10 @@ from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import register
 from celery_dlq.metrics.labels import MOST_SETS
 from celery_dlq.metrics.snapshot import Reading, Snapshots
+from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.circuit import CircuitState
-from celery_dlq.model.operation import OperationState
+from celery_dlq.model.handling import HandlingState, TicketKind
+from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Cell, Measures
 
@@ -42,6 +44,12 @@ MEASURES = Measures(
     aborted_at=T0 + timedelta(seconds=5),
     deaths=3,
     circuits={("shop.ship", CircuitState.OPEN): 2},
+    handlings={("repair", HandlingState.FAILED): 5},
+    tickets={TicketKind.TICKET: 1, TicketKind.ESCALATION: 0},
+    auto_redrives={"nightly": AutoState.SUSPENDED},
+    auto_letters={("nightly", SendingState.FAILED): 9},
+    held={"nightly": 4},
+    routes={"payments": 3},
 )
 
 
@@ -86,6 +94,13 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_parked_overdue": 1,
         "celery_dlq_poison_deliveries": 3,
         "celery_dlq_circuits open shop.ship": 2,
+        "celery_dlq_handlings repair failed": 5,
+        "celery_dlq_tickets ticket": 1,
+        "celery_dlq_tickets escalation": 0,
+        "celery_dlq_auto_redrives nightly suspended": 1,
+        "celery_dlq_auto_redrive_letters nightly failed": 9,
+        "celery_dlq_held_letters nightly": 4,
+        "celery_dlq_route_letters payments": 3,
         "celery_dlq_spool_bytes": 17,
     }
 

@@ -20,9 +20,11 @@ NARROWING = {
     "queue": "celery",
     "states": frozenset({State.DEAD}),
     "group": "9c1e",
+    "route": "payments",
     "since": T0,
     "until": T0,
     "worker": "celery@host",
+    "held": True,
     "search": "declined",
     "operation": "5f0c",
 }

@@ -11,6 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
+        ("celery_dlq", "celery_dlq.tickets"),
         ("celery_dlq.store", "sqlalchemy"),
         ("celery_dlq.store.sql", "alembic"),
         ("celery_dlq.store.sql", "psycopg"),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from support.factories import T0
 
-from celery_dlq import Filter, Operation, Orders
+from celery_dlq import Filter, Operation, Orders, Settings
 from celery_dlq.errors import OperationError, StoreUnavailable
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.engine import RunResult
@@ -46,7 +46,9 @@ class Redrives:
 
 
 def queue(redrives):
-    return SimpleNamespace(redrives=redrives, store_health=StoreHealth(Path("spool")))
+    return SimpleNamespace(
+        redrives=redrives, settings=Settings(), store_health=StoreHealth(Path("spool"))
+    )
 
 
 def work_off(*answers):

@@ -7,7 +7,7 @@ import pytest
 
 from celery_dlq.errors import RedriveError, StoreUnavailable
 from celery_dlq.store.base import Lease, ToDo
-from celery_dlq.upkeep import step
+from celery_dlq.upkeep import leased, step
 from celery_dlq.upkeep.step import UpkeepStep, UpkeepThread
 from celery_dlq.worker.recording.store_health import StoreHealth
 
@@ -77,8 +77,9 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch):
-    for name in ("LOOK_S", "RETRY_S", "TRY_S", "PRUNE_PAUSE_S"):
+    for name in ("LOOK_S", "TRY_S", "PRUNE_PAUSE_S"):
         monkeypatch.setattr(step, name, 0.001)
+    monkeypatch.setattr(leased, "TRY_S", 0.001)
 
 
 HELD = Lease(name="parked.here", token=3)
@@ -90,7 +91,10 @@ def queue(store, history_retention=86_400.0):
         store=store,
         hold=SimpleNamespace(place="here"),
         settings=SimpleNamespace(
-            batch_size=10, outcome_timeout=3_600.0, history_retention=history_retention
+            auto_redrive=(),
+            batch_size=10,
+            outcome_timeout=3_600.0,
+            history_retention=history_retention,
         ),
         redrives=SimpleNamespace(left=list),
         store_health=StoreHealth(Path("spool")),
@@ -183,11 +187,11 @@ def test_one_without_the_lease_looks_rarely_until_it_may_be_free():
     def wait_after(lease_free_in_s, operations=False):
         store = thread._dlq.store = Store()
         store.left = [ToDo(lease_free_in_s=lease_free_in_s, operations=operations)]
-        waits = thread._work()
+        waits = thread._round()
         assert (store.names, store.done.is_set()) == (["parked.here"], False)
         return waits
 
-    assert wait_after(19.0) == step.IDLE_S + step.TRY_S
+    assert wait_after(19.0) == leased.IDLE_S + step.TRY_S
     assert wait_after(4.0) == 4.0 + step.TRY_S
     assert wait_after(19.0, operations=True) == step.TRY_S
 
@@ -201,7 +205,7 @@ def test_operations_that_are_left_wake_those_who_run_them():
     ]  # fmt: skip
     thread = UpkeepThread(queue(store), "me", wake=lambda: woken.append(len(store.left)))
     for _ in range(4):
-        thread._work()
+        thread._round()
     assert woken == [2, 1]
 
 
@@ -209,7 +213,7 @@ def test_while_nothing_is_parked_one_look_goes_with_each_prolonging(monkeypatch)
     monkeypatch.setattr(step, "TRY_S", 0.05)
     store, looks = Store(HELD), []
     monkeypatch.setattr(store.parked, "next_due", lambda place: looks.append(place))
-    UpkeepThread(queue(store), "me", wake=lambda: None)._work()
+    UpkeepThread(queue(store), "me", wake=lambda: None)._round()
     assert looks == ["here"]
 
 
@@ -225,5 +229,5 @@ def test_while_something_is_parked_it_is_looked_at_again_and_again(monkeypatch):
         return 3600.0
 
     monkeypatch.setattr(store.parked, "next_due", look)
-    thread._work()
+    thread._round()
     assert len(looks) > 3

@@ -14,6 +14,7 @@ from support.factories import bomb
 
 from celery_dlq import DeadLetterQueue, DLQTask, Reason
 from celery_dlq.errors import PoolFailed
+from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import COMPRESSED_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import NO_TASK
 from celery_dlq.unpack import bound_decoders
@@ -126,6 +127,17 @@ def test_nothing_is_acknowledged_before_its_letter_is_safe(consumer, recorder):
     recorder.release()
     assert consumer.done == ["unknown_task"]
     assert unknown.acknowledged
+
+
+@pytest.mark.parametrize("handler", ["on_unknown_task", "on_invalid_task", "on_decode_error"])
+def test_a_message_that_calls_a_handler_becomes_no_letter(consumer, recorder, handler):
+    """The store sends it again, to a worker that has the handler."""
+    given = message(headers={"id": "4711", "task": HANDLE_TASK})
+    before = [] if handler == "on_decode_error" else [None]
+    getattr(consumer, handler)(*before, given, KeyError(HANDLE_TASK))
+    assert recorder.records == []
+    assert consumer.done == [handler.removeprefix("on_")]
+    assert given.acknowledged
 
 
 def test_an_unknown_task_is_told_whole(consumer, recorder):

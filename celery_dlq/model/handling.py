@@ -1,0 +1,195 @@
+"""Repair handlers: the verdicts that they return, and the record of what each did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from celery_dlq.errors import HandlerError
+
+#: The name of the Celery task that calls handlers.
+HANDLE_TASK = "celery_dlq.handle"
+
+#: How often a handler is called for one failure of a letter if it raises, takes too long, or kills its
+#: worker.
+TRIES = 3
+
+#: The beginnings of a ticket's address. A browser would run an address of another kind.
+ADDRESSES = ("https://", "http://")
+
+
+class HandlingState(str, Enum):
+    """The state of a handling: of one handler and one failure of a letter."""
+
+    #: A message for it was sent, or will be.
+    QUEUED = "queued"
+    #: A worker calls the handler.
+    RUNNING = "running"
+    #: The handler's verdict was carried out.
+    DONE = "done"
+    #: The handler raised, took too long, or killed its worker, as often as it is tried.
+    FAILED = "failed"
+    #: The letter changed first, or the handler got another version. Nothing was done.
+    STALE = "stale"
+
+
+#: The states that a handling leaves by itself.
+LIVE = frozenset({HandlingState.QUEUED, HandlingState.RUNNING})
+
+
+class TicketKind(str, Enum):
+    """What a group was given: a ticket, or a person's attention."""
+
+    TICKET = "ticket"
+    ESCALATION = "escalation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redrive:
+    """Send the message back, with other contents where they are given. A part that is None does not change.
+
+    :raises HandlerError: a part has the wrong type.
+    """
+
+    args: Sequence[Any] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    headers: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.args is not None and not isinstance(self.args, (list, tuple)):
+            raise HandlerError(f"Redrive(args={type(self.args).__name__}): give a list, or None.")
+        for name in ("kwargs", "headers"):
+            part = getattr(self, name)
+            if part is not None and not isinstance(part, Mapping):
+                raise HandlerError(f"Redrive({name}={type(part).__name__}): give a dict, or None.")
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The parts that are given, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Close the letter for good, for a reason.
+
+    :raises HandlerError: the reason is empty.
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        _check_text(self, "reason")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """Note the address of the ticket that the handler has made for the letter's group.
+
+    :raises HandlerError: it does not begin with ``https://`` or ``http://``.
+    """
+
+    url: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str) or not self.url.startswith(ADDRESSES):
+            raise HandlerError(
+                f"Ticket(url={self.url!r}): give an address that begins with https:// or http://."
+            )
+
+
+@dataclass(frozen=True)
+class Escalate:
+    """Note that the letter's group needs a person or a team.
+
+    :raises HandlerError: one of the texts is empty.
+    """
+
+    to: str
+    why: str
+
+    def __post_init__(self) -> None:
+        _check_text(self, "to")
+        _check_text(self, "why")
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Do nothing. The letter goes to the next handler that matches it, and stays for people."""
+
+
+HandlerVerdict = Redrive | Discard | Ticket | Escalate | Leave
+
+#: The verdicts by the names that are stored and shown.
+VERDICTS: Mapping[str, type[HandlerVerdict]] = {
+    "redrive": Redrive, "discard": Discard, "ticket": Ticket, "escalate": Escalate, "leave": Leave,
+}  # fmt: skip
+
+
+def is_of_user(task: str) -> bool:
+    """Whether the task of this name is the user's, and not Celery's or ours."""
+    return not task.startswith("celery.") and task != HANDLE_TASK
+
+
+def name_of(verdict: HandlerVerdict) -> str:
+    """The name of a verdict, such as ``redrive``."""
+    return next(name for name, kind in VERDICTS.items() if isinstance(verdict, kind))
+
+
+def by_handler(name: str) -> str:
+    """The name of a handler in the audit, where people's names are."""
+    return f"handler:{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handling:
+    """One handler and one failure of a letter. There is at most one for each version of the handler."""
+
+    id: int
+    task_id: str
+    fingerprint: str
+    handler: str
+    version: str
+    #: The letter's last failure when it was chosen.
+    failed_at: datetime
+    state: HandlingState
+    #: One of :data:`VERDICTS`; empty until it is done.
+    verdict: str = ""
+    #: The contents of the verdict, without secrets: a redrive's ``change`` as lines of a diff, a ``reason``,
+    #: a ``url``, ``to`` and ``why``.
+    detail: Mapping[str, Any]
+    #: Why it failed, will be tried again, or is stale.
+    error: str = ""
+    #: How often the handler was called.
+    tries: int
+    queued_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    #: The worker that called the handler last.
+    worker: str = ""
+    #: The operation that sends the letter back.
+    operation: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTicket:
+    """The ticket or the escalation of a group. A group has at most one of each."""
+
+    fingerprint: str
+    kind: TicketKind
+    #: The address of a ticket; empty for an escalation.
+    url: str = ""
+    #: Who it was escalated to, and why; empty for a ticket.
+    to: str = ""
+    why: str = ""
+    handler: str
+    at: datetime
+
+
+def _check_text(verdict: object, field: str) -> None:
+    value = getattr(verdict, field)
+    if not isinstance(value, str) or not value.strip():
+        raise HandlerError(f"{type(verdict).__name__}({field}={value!r}): give a text.")

@@ -1,0 +1,146 @@
+"""Chooses letters for handlers, sends a message for each, and makes the operations of those that redrive.
+
+Each step is one transaction under the lease. Between the choice and the message, and between the verdict and
+its operation, the process may be killed: the store knows what was not done yet, and a later round does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from celery_dlq.errors import HandlerError
+from celery_dlq.model.handling import HANDLE_TASK, by_handler
+from celery_dlq.model.operation import Orders
+from celery_dlq.redact import safe_message
+from celery_dlq.store.base import Filter, HandlerScope, Lease
+from celery_dlq.upkeep.handlers.definition import Handler
+from celery_dlq.upkeep.handlers.run import HARD_S
+
+logger = get_logger(__name__)
+
+#: Seconds between two rounds.
+LOOK_S = 2.0
+#: Letters that wait for one handler at a time.
+MOST = 200
+#: Seconds after which a message is sent again if no worker has started it; they double each time.
+AGAIN_S = 300.0
+#: Seconds until a message that was not sent is tried again.
+UNSENT_S = 5.0
+#: Letters of one operation.
+TOGETHER = 500
+#: Seconds between two looks at all dead letters; the looks in between are at those that failed lately. A
+#: letter may come late: from a spool, from a discard that was undone, or by a slow clock.
+SWEEP_S = 60.0
+#: How much earlier than the last look a letter may have failed that a look at recent ones finds.
+OVERLAP = timedelta(seconds=60)
+
+
+@dataclass
+class _Looks:
+    """How far the letters of one handler were looked at."""
+
+    #: Letters that failed before this have no need of the handler. None if this is unknown.
+    seen_to: datetime | None = None
+    #: When to look at all of them again, by the monotonic clock.
+    sweep_at: float = field(default=float("-inf"))
+
+
+class Dispatcher:
+    """Gives dead letters to the handlers of an app.
+
+    :param dlq: the app's dead-letter queue, with its ``app``, ``store``, ``handlers`` and ``redrives``.
+    """
+
+    def __init__(self, dlq: Any, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._dlq, self._monotonic = dlq, monotonic
+        self._looks: dict[str, _Looks] = {}
+
+    def run(self, lease: Lease, prolong: Callable[[], Lease | None]) -> float:
+        """Serve each handler once, in the order of registration.
+
+        :returns: seconds until it wants to run again.
+        :raises StoreError: the store failed.
+        :raises HandlerError: the broker does not accept the messages.
+        """
+        earlier: list[HandlerScope] = []
+        more = False
+        for handler in self._dlq.handlers.values():
+            more |= self._serve(lease, handler, earlier)
+            earlier.append(handler.scope)
+            if prolong() != lease:
+                return 0.0
+        return 0.0 if more else LOOK_S
+
+    def _serve(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> bool:
+        """Do for one handler what is to be done now; whether there may be more."""
+        given_up = self._dlq.store.handlings.expire(lease, handler.scope)
+        if given_up:
+            logger.error("handler %s: gave up on %d letters", handler.name, given_up)
+        chosen = self._choose(lease, handler, earlier)
+        self._send(lease, handler)
+        redriven = self._redrive(lease, handler)
+        return bool(chosen) or redriven == TOGETHER
+
+    def _choose(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> int:
+        looks = self._looks.setdefault(handler.name, _Looks())
+        is_sweep = looks.seen_to is None or self._monotonic() >= looks.sweep_at
+        since = None if is_sweep or looks.seen_to is None else looks.seen_to - OVERLAP
+        now = self._dlq.store.now()
+        chosen = self._dlq.store.handlings.choose(
+            lease, handler.scope, earlier, per_hour=handler.per_hour, most=MOST, since=since
+        )
+        # Only a look that found nothing has seen all of them.
+        if chosen == 0:
+            looks.seen_to = now
+            if is_sweep:
+                looks.sweep_at = self._monotonic() + SWEEP_S
+        return chosen or 0
+
+    def _send(self, lease: Lease, handler: Handler) -> None:
+        store = self._dlq.store
+        due = store.handlings.take_due(lease, handler.scope, limit=MOST, again_s=AGAIN_S)
+        if not due:
+            return
+        ids, unstarted = list(due), sum(sends > 0 for sends in due.values())
+        sent, queue = 0, handler.queue or self._dlq.settings.handler_queue
+        try:
+            with self._dlq.app.producer_or_acquire() as producer:
+                for handling_id in ids:
+                    self._publish(handler, queue, handling_id, producer)
+                    sent += 1
+        except Exception as error:
+            store.handlings.put_off(ids[sent:], delay_s=UNSENT_S)
+            raise HandlerError(
+                f"{len(ids) - sent} messages of handler {handler.name} could not be sent to queue "
+                f"{queue}: {type(error).__name__}: {safe_message(error)}"
+            ) from error
+        if unstarted:
+            logger.warning(
+                "handler %s: %d messages were sent again, because no worker has started them; is there "
+                "one that consumes the queue %s?", handler.name, unstarted, queue,
+            )  # fmt: skip
+
+    def _publish(self, handler: Handler, queue: str, handling_id: int, producer: Any) -> None:
+        self._dlq.app.send_task(
+            HANDLE_TASK, (handling_id,), queue=queue, producer=producer,
+            soft_time_limit=handler.timeout, time_limit=handler.timeout + HARD_S, ignore_result=True,
+        )  # fmt: skip
+
+    def _redrive(self, lease: Lease, handler: Handler) -> int:
+        """Make the operation of the letters that the handler sends back; returns how many."""
+        store = self._dlq.store
+        found = store.handlings.to_redrive(lease, handler.name, limit=TOGETHER)
+        if found:
+            ids = tuple(one.task_id for one in found)
+            orders = Orders(why=f"verdict of handler {handler.name}, version {handler.version}")
+            operation = self._dlq.redrives.draft(
+                Filter(ids=ids), orders, who=by_handler(handler.name), detached=True
+            )
+            store.handlings.redrive(lease, [one.id for one in found], operation)
+        return len(found)

@@ -1,0 +1,145 @@
+"""The doctor about automatic redrives and handlers: what never matches, is stopped, or has no worker."""
+
+from types import SimpleNamespace
+
+import pytest
+from celery.app.control import Inspect
+from support.auto_world import CHARGES, LEASE_S
+from support.factories import letter
+
+from celery_dlq import AutoRedrive, Filter, Leave, Requirements
+from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.upkeep.auto_redrive.thread import lease_of
+
+
+@pytest.fixture
+def found(run):
+    """Gives the lines of one check, each a level and a text."""
+
+    def found(check):
+        lines = [line.split(maxsplit=2) for line in run("doctor").stdout.splitlines()[1:]]
+        return [(level, text) for name, level, text in lines if name == check]
+
+    return found
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What workers answer, by node: the queues that each consumes, and its handlers."""
+    given = {}
+
+    def queues(_inspect):
+        return {node: [{"name": name} for name in names] for node, (names, _) in given.items()}
+
+    def stats(_inspect):
+        return {node: {"dlq": {"handlers": known}} for node, (_, known) in given.items()}
+
+    monkeypatch.setattr(Inspect, "active_queues", lambda one: queues(one) or None)
+    monkeypatch.setattr(Inspect, "stats", lambda one: stats(one) or None)
+    return given
+
+
+@pytest.fixture
+def shop(app, request):
+    """Gives the app these automatic redrives, its store this many letters, and by default a worker that runs
+    them."""
+
+    def shop(*autos, letters=1, is_running=True):
+        app.conf.dlq_auto_redrive = autos
+        store = request.getfixturevalue("store")
+        store.letters.save([letter(f"letter-{number}") for number in range(letters)])
+        if is_running:
+            store.leases.take(lease_of(app), holder="a worker", seconds=LEASE_S)
+        return store
+
+    return shop
+
+
+def test_an_app_without_them_gets_no_line(found):
+    assert found("auto") == found("handlers") == []
+
+
+def test_one_that_runs_is_well(shop, found):
+    shop(AutoRedrive("charges", where=CHARGES))
+    assert found("auto") == [("ok", "charges: active, 0 held letters")]
+
+
+def test_one_that_has_suspended_itself_is_a_warning_and_a_paused_one_is_not(shop, found):
+    store = shop(AutoRedrive("charges", where=CHARGES))
+    for state, level in ((AutoState.SUSPENDED, "warning"), (AutoState.PAUSED, "ok")):
+        store.auto_redrives.set_state("charges", state, who="ann", why="too many", now=store.now())
+        [(said, text)] = found("auto")
+        assert said == level
+        assert text.startswith(f"charges: it is {state.value}")
+        assert text.endswith("after a fix, run: celery dlq auto resume charges")
+
+
+def test_one_that_matches_no_letter_is_a_warning(shop, found):
+    shop(AutoRedrive("charges", where=CHARGES), letters=0)
+    [(level, text)] = found("auto")
+    assert level == "warning"
+    assert text.startswith("charges: its where matches no letter of the store")
+
+
+def test_one_of_a_task_that_is_unknown_is_a_warning_with_the_task_that_is_meant(shop, found):
+    shop(AutoRedrive("charges", where=Filter(task="chrage")))
+    [(level, text)] = found("auto")
+    assert level == "warning"
+    assert "'chrage' is not a task of this app; did you mean 'shop.charge'?" in text
+
+
+def test_a_probe_that_does_not_exist_is_an_error(shop, found):
+    shop(AutoRedrive("charges", where=CHARGES, require=Requirements(probe="ping")))
+    [(level, text)] = found("auto")
+    assert level == "error"
+    assert "'ping', which is not a task of this app" in text
+
+
+def test_without_a_worker_that_runs_them_there_is_a_warning(shop, found):
+    shop(AutoRedrive("charges", where=CHARGES), is_running=False)
+    [_, (level, text)] = found("auto")
+    assert level == "warning"
+    assert text.startswith("no worker runs the automatic redrives; start a worker")
+
+
+@pytest.fixture
+def handler(queue):
+    queue.handler(where=Filter(task="charge"), name="leave")(lambda _letter: Leave())
+    return SimpleNamespace(queue=queue.settings.handler_queue)
+
+
+def test_a_handler_with_a_worker_is_well(found, handler, answers):
+    answers["w@one"] = ([handler.queue], {"leave": "1"})
+    assert found("handlers") == [("ok", "1 handler, all known to a worker on its queue")]
+
+
+def test_a_handler_without_a_worker_is_a_warning(found, handler, answers):
+    answers["w@one"] = (["celery"], {"leave": "1"})
+    [(level, text)] = found("handlers")
+    assert level == "warning"
+    assert (
+        text
+        == f"leave: no worker consumes its queue {handler.queue}; start one with -Q {handler.queue}"
+    )
+    answers.clear()
+    assert found("handlers") == [(level, text)]
+
+
+def test_a_worker_that_has_not_imported_the_handler_is_a_warning(found, handler, answers):
+    answers["w@one"] = ([handler.queue], {"leave": "1"})
+    answers["w@two"] = ([handler.queue], {})
+    [(level, text)] = found("handlers")
+    assert level == "warning"
+    assert text.startswith(
+        "leave: w@two consumes its queue, but has not imported it; import its module"
+    )
+
+
+def test_a_handler_of_an_unknown_task_is_a_warning(found, queue, answers):
+    queue.handler(where=Filter(task="chrage"), name="leave")(lambda _letter: Leave())
+    answers["w@one"] = ([queue.settings.handler_queue], {"leave": "1"})
+    [(level, text)] = found("handlers")
+    assert level == "warning"
+    assert text.startswith(
+        "leave: where: 'chrage' is not a task of this app; did you mean 'shop.charge'?"
+    )
