@@ -48,10 +48,6 @@ STATE = Allowed(
     "a word in capitals, digits, - or _, or None",
     lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
 )
-HISTORY = Allowed(
-    "a number of seconds from 86400 to 3153600000, or None",
-    lambda value: value is None or (_is_number(value) and 86_400 <= value <= 3_153_600_000),
-)
 BOOLEAN = Allowed("True or False", lambda value: isinstance(value, bool))
 NAMES = Allowed(
     "a list of strings",
@@ -77,6 +73,12 @@ AUTO_REDRIVES = Allowed(
 ROUTES = Allowed(
     "a list of celery_dlq.Route objects with different names",
     lambda value: _is_list(value) and _have_own_names(value, "takes"),
+)
+
+
+RETENTION = Allowed(
+    "a celery_dlq.Retention object, or None",
+    lambda value: value is None or hasattr(value, "history_bounds"),
 )
 
 
