@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from celery_dlq.settings.archive_url import PACKAGES, is_archive_url
+
 _WORD = re.compile("[A-Z][A-Z0-9_-]*")
 
 
@@ -51,6 +53,10 @@ STATE = Allowed(
 HISTORY = Allowed(
     "a number of seconds from 86400 to 3153600000, or None",
     lambda value: value is None or (_is_number(value) and 86_400 <= value <= 3_153_600_000),
+)
+ARCHIVE_URL = Allowed(
+    f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
+    lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),
 )
 BOOLEAN = Allowed("True or False", lambda value: isinstance(value, bool))
 NAMES = Allowed(

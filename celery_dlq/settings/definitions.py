@@ -9,6 +9,7 @@ from typing import Any
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings.allowed import (
+    ARCHIVE_URL,
     AUTO_REDRIVES,
     BOOLEAN,
     EXCEPTIONS,
@@ -318,6 +319,13 @@ class Settings:
         HISTORY,
         "How long workers keep the audit, ended operations, changes to the messages of closed "
         "letters, and the counts of letters over time; None for ever.",
+    )
+    archive_url: str | None = _setting(
+        None,
+        ARCHIVE_URL,
+        "Place to which closed letters are moved before they are deleted from the store: a directory, or a "
+        "folder in S3, Google Cloud Storage or Azure. Needs the extra archive, and the fsspec package of the "
+        "place. None for no archive.",
     )
 
     @classmethod
