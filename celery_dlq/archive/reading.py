@@ -103,6 +103,13 @@ class Search:
             if self._wanted.ids and seen >= self._wanted.ids:
                 return
 
+    def at_most(self) -> int:
+        """The number of letters in the segments that are searched.
+
+        :raises UnknownSegment: the archive does not have the wanted segment.
+        """
+        return sum(manifest.facts.letters for manifest in self._segments())
+
     def _segments(self) -> list[Manifest]:
         if self._wanted.segment is not None:
             return [self._chains.segment(self._wanted.segment)]

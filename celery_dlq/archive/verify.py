@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from celery_dlq.archive.bucket import Bucket
@@ -30,10 +30,9 @@ class Verified:
         return all(finding.is_harmless for finding in self.findings)
 
 
-def verify(bucket: Bucket, on_progress: Callable[[Manifest], None] = lambda _: None) -> Verified:
+def verify(bucket: Bucket) -> Verified:
     """Check all files. Changes nothing. One segment at a time is in memory.
 
-    :param on_progress: called with each segment before it is read.
     :raises ArchiveError: the place failed.
     """
     # Listed first: a segment that is written during the check then has its manifest, or is not in the list.
@@ -42,7 +41,6 @@ def verify(bucket: Bucket, on_progress: Callable[[Manifest], None] = lambda _: N
     findings = [*chains.findings()]
     whole = []
     for manifest in chains.current():
-        on_progress(manifest)
         finding = _check(bucket, manifest)
         if finding is None:
             whole.append(manifest.facts)

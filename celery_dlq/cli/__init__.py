@@ -32,6 +32,7 @@ _COMMANDS = {
     "undiscard": "letters.closing:undiscard",
     "audit": "letters.audit:audit",
     "reclassify": "letters.reclassify:reclassify",
+    "archive": "archive.command:archive",
     "ingest": "admin.ingest:ingest",
     "check": "doctor.check:check",
     "exporter": "admin.exporter:exporter",

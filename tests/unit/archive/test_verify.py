@@ -128,9 +128,3 @@ def test_the_stores_of_one_place_have_chains_of_their_own(bucket):
     result = verify(bucket)
     assert result.findings == ()
     assert (result.segments, result.letters) == (4, 9)
-
-
-def test_each_segment_is_reported_before_it_is_read(bucket):
-    seen = []
-    verify(bucket, lambda manifest: seen.append(manifest.segment))
-    assert seen == [FIRST, SECOND, THIRD]
