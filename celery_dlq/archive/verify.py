@@ -72,7 +72,7 @@ def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:
         if segment in chains.replaced:
             reason = (
                 f"{key} was replaced by {chains.replaced[segment]}, and still exists; the next run of the "
-                "archive, or of dlq forget, deletes it."
+                "archive deletes it."
             )
             yield Finding(key=key, problem=Problem.REPLACED, reason=reason)
         elif segment is None or (segment not in chains.by_id and segment not in unread):
