@@ -179,10 +179,10 @@ class KilledError(BaseException):
 
 
 class Steps:
-    """Calls of a bucket and a store, counted; the process is killed before or after one of them."""
+    """Calls of a bucket and a store, counted; ``error`` is raised before or after one of them."""
 
-    def __init__(self, kill_at=None, *, after=False):
-        self.count, self.kill_at, self.after = 0, kill_at, after
+    def __init__(self, kill_at=None, *, after=False, error=KilledError):
+        self.count, self.kill_at, self.after, self.error = 0, kill_at, after, error
 
     def watch(self, part, names):
         for name in names:
@@ -194,10 +194,10 @@ class Steps:
             self.count += 1
             is_last = self.count == self.kill_at
             if is_last and not self.after:
-                raise KilledError
+                raise self.error
             result = call(*args, **kwargs)
             if is_last:
-                raise KilledError
+                raise self.error
             return result
 
         return counted
@@ -207,9 +207,9 @@ STORE_STEPS = ("begin", "unfinished", "read", "commit", "delete", "close", "aban
 BUCKET_STEPS = ("put", "read", "list", "delete")
 
 
-def watched(bucket, store, kill_at=None, *, after=False):
+def watched(bucket, store, kill_at=None, *, after=False, error=KilledError):
     """Copies that share their content with ``bucket`` and ``store``, and count their calls."""
-    steps = Steps(kill_at, after=after)
+    steps = Steps(kill_at, after=after, error=error)
     return (
         steps.watch(copy.copy(bucket), BUCKET_STEPS),
         steps.watch(copy.copy(store), STORE_STEPS),

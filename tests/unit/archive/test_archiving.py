@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
@@ -133,6 +134,16 @@ def test_the_run_after_a_kill_ends_the_work(bucket, store, step, after):
     assert store.letters == {}
     assert archived_ids(bucket) == ids_of(lines(5))
     assert verify(bucket).is_whole
+
+
+@pytest.mark.parametrize("error", [ArchiveError, StoreError, ArchiveFileMissing])
+@pytest.mark.parametrize(("step", "after"), KILLS)
+def test_an_error_at_any_step_loses_nothing(bucket, store, step, after, error):
+    with contextlib.suppress(error):  # a manifest that is said to be missing is looked for again
+        archive_in_two(*watched(bucket, store, step, after=after, error=error)[:2])
+    archive_in_two(bucket, store)
+    assert store.letters == {}
+    assert archived_ids(bucket) == ids_of(lines(5))
 
 
 @pytest.mark.parametrize(("step", "after"), KILLS)

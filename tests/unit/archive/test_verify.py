@@ -13,10 +13,20 @@ from celery_dlq.archive.verify import verify
 
 
 @pytest.fixture
-def bucket():
+def store():
+    return FakeStore(lines(6))
+
+
+@pytest.fixture
+def bucket(store):
     bucket = MemoryBucket()
-    archive_all(bucket, FakeStore(lines(6)), together=2)
+    archive_all(bucket, store, together=2)
     return bucket
+
+
+@pytest.fixture
+def committed(bucket, store):
+    return store.manifests
 
 
 FIRST, SECOND, THIRD = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3))
@@ -128,3 +138,27 @@ def test_the_stores_of_one_place_have_chains_of_their_own(bucket):
     result = verify(bucket)
     assert result.findings == ()
     assert (result.segments, result.letters) == (4, 9)
+
+
+def test_the_store_knows_when_the_end_of_a_chain_is_missing(bucket, committed):
+    for key in (manifest_key(THIRD), segment_key(THIRD)):
+        bucket.delete(key)
+    assert problems(bucket) == set()
+    (finding,) = verify(bucket, committed).findings
+    assert (finding.key, finding.problem) == (manifest_key(THIRD), Problem.MISSING)
+
+
+def test_the_store_knows_when_the_last_manifest_was_exchanged(bucket, committed):
+    bucket.files[manifest_key(THIRD)] = resealed(THIRD)
+    found = {(one.key, one.problem) for one in verify(bucket, committed).findings}
+    assert (manifest_key(THIRD), Problem.DAMAGED) in found
+
+
+def test_a_whole_archive_is_what_the_store_has_committed(bucket, committed):
+    assert verify(bucket, committed).findings == ()
+
+
+def test_a_committed_manifest_that_cannot_be_read_is_named_once(bucket, committed):
+    bucket.files[manifest_key(THIRD)] += b"x"
+    found = [one.key for one in verify(bucket, committed).findings]
+    assert found == [manifest_key(THIRD)]
