@@ -158,5 +158,25 @@ class IngestError(CeleryDLQError):
     """The broker's queue could not be ingested; run: celery -A <app> dlq doctor."""
 
 
+class ArchiveError(CeleryDLQError):
+    """The archive failed, and no letter was deleted; check dlq_archive_url."""
+
+
+class ArchiveFileMissing(ArchiveError):
+    """A file of the archive is missing; run: celery -A <app> dlq archive verify."""
+
+
+class ArchiveDamaged(ArchiveError):
+    """A file of the archive is damaged; run: celery -A <app> dlq archive verify."""
+
+
+class ArchiveNewer(ArchiveError):
+    """A newer release wrote this file of the archive; run: pip install --upgrade celery-dlq."""
+
+
+class UnknownSegment(ArchiveError):
+    """The archive has no segment with this id; list them with: celery -A <app> dlq archive ls."""
+
+
 class ExporterError(CeleryDLQError):
     """The exporter cannot listen there; choose another --address or --port."""

@@ -98,6 +98,16 @@ class AppParts:
 
         parse_url(self.settings.store_url)
 
+    def check_archive_url(self) -> None:
+        """Check that the packages for ``dlq_archive_url`` are installed, if it is set. Does not connect.
+
+        :raises MissingExtra: one is missing.
+        """
+        if self.settings.archive_url is not None:
+            from celery_dlq.archive.bucket import need_packages
+
+            need_packages(self.settings.archive_url)
+
     def owner_of(self, route: str) -> str:
         """The owner of the route with this name, by the settings; empty if it has none, or if the settings do
         not have the route.

@@ -34,6 +34,7 @@ _COMMANDS = {
     "retention": "retention.retention:retention",
     "audit": "letters.audit:audit",
     "reclassify": "letters.reclassify:reclassify",
+    "archive": "archive.command:archive",
     "ingest": "admin.ingest:ingest",
     "check": "doctor.check:check",
     "exporter": "admin.exporter:exporter",

@@ -5,6 +5,7 @@ A Celery configuration enters, with the environment variable of the store's URL;
 except the errors and the words for unknown names.
 """
 
+from celery_dlq.settings.archive_url import archive_package
 from celery_dlq.settings.definitions import (
     ReadSettings,
     Settings,
@@ -18,6 +19,7 @@ __all__ = [
     "STORE_URL_VARIABLE",
     "ReadSettings",
     "Settings",
+    "archive_package",
     "check_option",
     "is_configured",
     "read_settings",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from celery_dlq.settings.archive_url import PACKAGES, is_archive_url
+
 _WORD = re.compile("[A-Z][A-Z0-9_-]*")
 
 
@@ -47,6 +49,10 @@ MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))
 STATE = Allowed(
     "a word in capitals, digits, - or _, or None",
     lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
+)
+ARCHIVE_URL = Allowed(
+    f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
+    lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),
 )
 BOOLEAN = Allowed("True or False", lambda value: isinstance(value, bool))
 NAMES = Allowed(

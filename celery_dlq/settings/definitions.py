@@ -9,6 +9,7 @@ from typing import Any
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings.allowed import (
+    ARCHIVE_URL,
     AUTO_REDRIVES,
     BOOLEAN,
     EXCEPTIONS,
@@ -318,6 +319,13 @@ class Settings:
         RETENTION,
         "A Retention object: how long closed letters, history and the audit are kept. None keeps letters for "
         "ever, and the rest for a year.",
+    )
+    archive_url: str | None = _setting(
+        None,
+        ARCHIVE_URL,
+        "Place to which closed letters are moved before they are deleted from the store: a directory, or a "
+        "folder in S3, Google Cloud Storage or Azure. Needs the extra archive, and the fsspec package of the "
+        "place. None for no archive.",
     )
 
     @classmethod

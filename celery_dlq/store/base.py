@@ -340,3 +340,28 @@ class Rows(Generic[T]):
 
     rows: tuple[T, ...]
     next: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A segment of the archive that is being made, as the store knows it."""
+
+    #: ``<chain>-<number>-<random>``; see docs/reference/archive_format.md.
+    id: str
+    #: 8 hexadecimal digits; they identify the store.
+    chain: str
+    #: 1-based; it increases with every segment of the chain.
+    number: int
+    #: The committed segment before this one, and the SHA-256 of its manifest; both are empty for the first.
+    previous_id: str
+    previous: str
+    #: Whether its manifest is known to be in the archive. Only then may its letters be deleted.
+    committed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """The result of a restore: task ids of letters that came back, and of those that the store has."""
+
+    restored: tuple[str, ...]
+    living: tuple[str, ...]

@@ -114,6 +114,7 @@ def _check(app: Any) -> None:
     """
     queue = app.dead_letter_queue
     queue.check_store_url()
+    queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now

@@ -56,6 +56,13 @@ VALUES = {
     "claim_lease": ([1, 120.0], [0, "2m"]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
     "retention": ([None, Retention()], [86_400, [Retention()], timedelta(days=30), True]),
+    "archive_url": (
+        [None, "file:///var/letters", "s3://letters", "s3://letters/shop", "gs://letters", "abfs://c@a"],
+        [
+            "", "/var/letters", "letters", "file://", "file:///", "file://letters", "s3://", "S3://letters",
+            "memory://letters", "https://example.org/letters", "simplecache::s3://letters", 7,
+        ],
+    ),
     **dict.fromkeys(
         [f"on_{kind}" for kind in (
             "dead_letter", "new_group", "regression", "operation_aborted", "redriven", "resolved",

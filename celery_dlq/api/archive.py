@@ -1,0 +1,106 @@
+"""The part of the Python API for the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from celery_dlq.api.parts import AppParts
+from celery_dlq.errors import SettingsError, page
+
+if TYPE_CHECKING:
+    from celery_dlq.archive.bucket import FsspecBucket
+    from celery_dlq.archive.chain import Chains
+    from celery_dlq.archive.export import Exported
+    from celery_dlq.archive.reading import Search, Wanted
+    from celery_dlq.archive.restore import Restoration
+    from celery_dlq.archive.role import ArchivingRole
+    from celery_dlq.archive.verify import Verified
+
+
+class Archive:
+    """The archive of a dead-letter queue.
+
+    All methods raise :class:`~celery_dlq.errors.ArchiveError` if the place of the archive fails.
+
+    :param store: the role of the store that restores letters.
+    :param now: the current time on the store's clock.
+    """
+
+    def __init__(
+        self, bucket: FsspecBucket, store: Callable[[], ArchivingRole], now: Callable[[], datetime]
+    ) -> None:
+        #: The place of its files.
+        self.bucket = bucket
+        self._store, self._now = store, now
+
+    def chains(self) -> Chains:
+        """The manifests of all segments."""
+        from celery_dlq.archive.chain import read_chains
+
+        return read_chains(self.bucket)
+
+    def find(self, wanted: Wanted) -> Search:
+        """The wanted letters, those that were archived last first. Secrets in them are not hidden."""
+        from celery_dlq.archive.reading import Search
+
+        return Search(self.bucket, self.chains(), wanted)
+
+    def verify(self) -> Verified:
+        """Check every byte of all files. Changes nothing."""
+        from celery_dlq.archive.verify import verify
+
+        return verify(self.bucket)
+
+    def restore(self, wanted: Wanted, *, who: str, reopen: bool = False) -> Restoration:
+        """Bring the wanted letters back into the store. The archive keeps them, and a second run changes
+        nothing.
+
+        :param who: the name in the audit.
+        :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
+        :raises UnknownSegment: the archive does not have the wanted segment.
+        :raises StoreError: the store failed. Letters that came back before that stay.
+        """
+        from celery_dlq.archive.restore import restore
+
+        return restore(self.bucket, self._store(), wanted, who=who, reopen=reopen, now=self._now())
+
+    def export(self, target: Path, wanted: Wanted, *, contents: bool = False) -> Exported:
+        """Write the wanted letters to a Parquet file.
+
+        :param contents: whether to include messages, arguments, tracebacks and the messages of exceptions,
+            with the secrets in them.
+        :raises MissingExtra: ``pyarrow`` is not installed.
+        """
+        from celery_dlq.archive.export import export, need_pyarrow
+
+        need_pyarrow()
+        return export(self.find(wanted), target, contents=contents)
+
+
+class ArchiveAPI(AppParts):
+    """The part of a dead-letter queue for its archive."""
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The archive at ``dlq_archive_url``. Does not connect.
+
+        :raises SettingsError: the setting is missing or not valid.
+        :raises MissingExtra: a package that the place needs is not installed.
+        """
+        url = self.settings.archive_url
+        if url is None:
+            raise SettingsError(
+                "There is no archive: dlq_archive_url is not set. Set it to a place such as "
+                f"s3://bucket/folder or file:///folder. See {page('settings')}."
+            )
+        from celery_dlq.archive.bucket import open_bucket
+
+        return Archive(
+            open_bucket(url),
+            lambda: self.store.archiving,  # type: ignore[attr-defined]
+            lambda: self.store.now(),
+        )

@@ -1,0 +1,250 @@
+"""The place of the archive's files, over fsspec. Every failure becomes an error that names the next step."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
+from celery_dlq.redact import safe_message
+from celery_dlq.settings import archive_package
+from celery_dlq.spool.segment import fsync_directory
+
+T = TypeVar("T")
+
+#: Seconds that a call may take, and those that each MiB adds: a place that is slower than that is as good as
+#: away, and a worker must not wait for it for ever.
+CALL_S = 60.0
+MIB_S = 4.0
+
+#: What to do about an error of the operating system.
+_REMEDIES = {
+    errno.ENOSPC: "is full; make room there",
+    errno.EDQUOT: "is full; make room there, or raise the quota",
+    errno.EROFS: "is read-only; make it writable",
+    errno.EACCES: "denies access; let the worker's user read, write, list and delete files there",
+    errno.EPERM: "denies access; let the worker's user read, write, list and delete files there",
+}
+
+
+class Bucket(Protocol):
+    """A place for files. Keys are paths inside it, such as ``segments/<id>.jsonl.zst``.
+
+    Every method raises :class:`~celery_dlq.errors.ArchiveError` if the place fails.
+    """
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write a file. If this fails, the file may exist or not."""
+
+    def read(self, key: str) -> bytes:
+        """The content of a file.
+
+        :raises ArchiveFileMissing: there is no such file.
+        """
+
+    def list(self, folder: str) -> list[str]:
+        """The keys of all files in ``folder``, sorted."""
+
+    def delete(self, key: str) -> None:
+        """Delete a file; a file that does not exist is no error."""
+
+
+def open_bucket(url: str) -> FsspecBucket:
+    """The place that ``dlq_archive_url`` names. Does not connect.
+
+    :raises MissingExtra: a package that it needs is not installed.
+    :raises ArchiveError: its client refuses the URL.
+    """
+    need_packages(url)
+    import fsspec.core
+
+    try:
+        # Cached lists would hide what other processes have written and deleted.
+        filesystem, root = fsspec.core.url_to_fs(
+            url, use_listings_cache=False, skip_instance_cache=True
+        )
+    except Exception as error:
+        raise _failure(url, error) from error
+    return FsspecBucket(filesystem, root, shown=url)
+
+
+def need_packages(url: str) -> None:
+    """Check that the archive's packages are installed, and that of the URL's scheme.
+
+    :raises MissingExtra: one is missing.
+    """
+    for name in ("fsspec", "zstandard"):
+        if find_spec(name) is None:
+            raise MissingExtra(
+                f"The archive needs the package {name}; run: pip install 'celery-dlq[archive]'"
+            )
+    package = archive_package(url)
+    if package and find_spec(package) is None:
+        raise MissingExtra(
+            f"dlq_archive_url = {url!r} needs the package {package}; run: pip install {package}"
+        )
+
+
+class FsspecBucket:
+    """A place that fsspec reaches.
+
+    :param filesystem: a file system of fsspec. Two calls never overlap.
+    :param root: the folder of the archive in it.
+    :param shown: the URL, for errors.
+    :param call_s: seconds that a call may take; each MiB adds ``MIB_S``.
+    """
+
+    def __init__(self, filesystem: Any, root: str, *, shown: str, call_s: float = CALL_S) -> None:
+        self._filesystem, self._root = filesystem, root.rstrip("/")
+        self._call_s = call_s
+        #: The URL of the place.
+        self.shown = shown
+        self._late: threading.Thread | None = None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write a file. On a local disk it appears as a whole, and is on the disk when this returns."""
+        path = self._path(key)
+        try:
+            if self._is_local:
+                self._call(lambda: _write_durably(Path(self._root), Path(path), data), len(data))
+            else:
+                self._call(lambda: self._filesystem.pipe_file(path, data), len(data))
+        except FileNotFoundError as error:
+            raise ArchiveError(_missing(self.shown)) from error
+
+    def read(self, key: str) -> bytes:
+        """The content of a file.
+
+        :raises ArchiveFileMissing: there is no such file.
+        """
+        path = self._path(key)
+        try:
+            size = self._call(lambda: self._filesystem.info(path))["size"]
+            content: bytes = self._call(lambda: self._filesystem.cat_file(path), size)
+        except FileNotFoundError as error:
+            self._check_root()
+            raise ArchiveFileMissing(
+                f"The archive {self.shown} has no file {key}; restore it from a backup, or run: "
+                "celery -A <app> dlq archive verify"
+            ) from error
+        return content
+
+    def list(self, folder: str) -> list[str]:
+        """The keys of all files in ``folder``, sorted."""
+        try:
+            found = self._call(lambda: self._filesystem.find(self._path(folder)))
+        except FileNotFoundError:
+            found = []
+        if not found:
+            self._check_root()
+        return sorted(f"{folder}/{path.rpartition('/')[2]}" for path in found)
+
+    def delete(self, key: str) -> None:
+        """Delete a file; a file that does not exist is no error."""
+        path = self._path(key)
+        with contextlib.suppress(FileNotFoundError):
+            self._call(lambda: self._filesystem.rm_file(path))
+
+    @property
+    def _is_local(self) -> bool:
+        protocol = self._filesystem.protocol
+        return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    def _check_root(self) -> None:
+        # A place that does not exist must not look like an empty archive. A prefix in a bucket exists only
+        # while there are files below it, so the bucket itself counts.
+        top = self._root if self._is_local else self._root.lstrip("/").partition("/")[0]
+        if top and not self._call(lambda: self._filesystem.exists(top)):
+            raise ArchiveError(_missing(self.shown))
+
+    def _call(self, call: Callable[[], T], size: int = 0) -> T:
+        """The result of ``call``, which runs in a thread of its own, because not all clients have a time
+        limit.
+
+        :raises FileNotFoundError: there is no such file.
+        """
+        if self._late is not None and self._late.is_alive():
+            # Otherwise each try would leave one more thread, and an old write might overtake a new one.
+            raise ArchiveError(
+                f"The archive {self.shown} still does not answer an earlier call; check the network, and "
+                "the disk if it is a directory. Nothing was deleted."
+            )
+        seconds = self._call_s + MIB_S * size / 2**20
+        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        thread = threading.Thread(
+            target=_answer, args=(call, answers), name="dlq-archive", daemon=True
+        )
+        thread.start()
+        try:
+            is_done, result = answers.get(timeout=seconds)
+        except queue.Empty:
+            self._late = thread
+            raise ArchiveError(
+                f"The archive {self.shown} did not answer within {seconds:.0f} s; check the network. Nothing "
+                "was deleted, and a later run tries again."
+            ) from None
+        if is_done:
+            return result  # type: ignore[no-any-return]
+        if isinstance(result, FileNotFoundError):
+            raise result
+        raise _failure(self.shown, result) from result
+
+
+def _answer(call: Callable[[], T], answers: queue.SimpleQueue[tuple[bool, Any]]) -> None:
+    try:
+        answers.put((True, call()))
+    except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+        answers.put((False, error))
+
+
+def _write_durably(root: Path, path: Path, data: bytes) -> None:
+    if not root.is_dir():
+        # Made here, it might be the empty mount point of a disk that is away.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
+    _make_folder(root, path.parent)
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def _make_folder(root: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        fsync_directory(root)
+
+
+def _failure(shown: str, error: BaseException) -> ArchiveError:
+    if isinstance(error, PermissionError):
+        remedy: str | None = _REMEDIES[errno.EACCES]
+    else:
+        remedy = _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    said = f"{type(error).__name__}: {safe_message(error)}"
+    if remedy is None:
+        remedy = "failed; check dlq_archive_url, the network and the credentials in the environment"
+    return ArchiveError(f"The archive {shown} {remedy} ({said}). Nothing was deleted.")
+
+
+def _missing(shown: str) -> str:
+    return (
+        f"The archive {shown} does not exist; make that directory or bucket, mount its disk, or set another "
+        "dlq_archive_url. Nothing was deleted."
+    )

@@ -1,0 +1,138 @@
+"""The chains of manifests in one place. Each store that uses the place has a chain of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.finding import Finding, Problem
+from celery_dlq.archive.keys import MANIFESTS, segment_of
+from celery_dlq.archive.manifest import Manifest, StoredManifest, decode_manifest
+from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer, UnknownSegment
+
+
+@dataclass(frozen=True)
+class Chains:
+    """All manifests of a place that could be read."""
+
+    #: By chain and number.
+    stored: tuple[StoredManifest, ...]
+    #: Manifests that could not be read.
+    unreadable: tuple[Finding, ...] = ()
+
+    @cached_property
+    def by_id(self) -> dict[str, StoredManifest]:
+        """The manifests by the id of their segment."""
+        return {one.manifest.segment: one for one in self.stored}
+
+    @cached_property
+    def replaced(self) -> dict[str, str]:
+        """The ids of segments that were replaced, each with that of the one that replaces it."""
+        return {
+            one.manifest.replaces: one.manifest.segment
+            for one in self.stored
+            if one.manifest.replaces
+        }
+
+    def current(self) -> list[Manifest]:
+        """The segments that hold letters, without those that were replaced. A segment has the place of the
+        one that it replaces, so letters that were archived later come later."""
+        held = [one.manifest for one in self.stored if one.manifest.segment not in self.replaced]
+        return sorted(held, key=lambda manifest: (manifest.chain, self._first_number(manifest)))
+
+    def segment(self, segment_id: str) -> Manifest:
+        """The segment with this id, or the one that replaces it.
+
+        :raises UnknownSegment: the archive has none.
+        """
+        known = self.by_id.get(segment_id)
+        if known is None:
+            raise UnknownSegment
+        later = self.replaced.get(segment_id)
+        return self.segment(later) if later else known.manifest
+
+    def findings(self) -> Iterator[Finding]:
+        """Manifests that cannot be read, gaps and forks."""
+        yield from self.unreadable
+        for one in self.stored:
+            yield from self._gap(one)
+        yield from self._forks()
+
+    def _first_number(self, manifest: Manifest) -> int:
+        before = self.by_id.get(manifest.replaces or "")
+        return self._first_number(before.manifest) if before else manifest.number
+
+    def _gap(self, one: StoredManifest) -> Iterator[Finding]:
+        previous = one.manifest.previous
+        if previous is None:
+            return
+        before = self.by_id.get(previous.segment)
+        if before is None:
+            if not any(segment_of(item.key) == previous.segment for item in self.unreadable):
+                yield _gap(one, f"the manifest before it, {previous.segment}, does not exist")
+        elif before.sha256 != previous.sha256:
+            yield _gap(one, f"the manifest before it, {previous.segment}, is another one")
+        elif before.manifest.number >= one.manifest.number:
+            yield _gap(one, f"the manifest before it, {previous.segment}, has a higher number")
+
+    def _forks(self) -> Iterator[Finding]:
+        following, replacing = defaultdict(list), defaultdict(list)
+        for one in self.stored:
+            previous = one.manifest.previous
+            following[one.manifest.chain, previous.segment if previous else ""].append(one)
+            if one.manifest.replaces:
+                replacing[one.manifest.replaces].append(one)
+        for (_chain, before), several in following.items():
+            yield from _fork(several, f"follow {before}" if before else "begin the chain")
+        for before, several in replacing.items():
+            yield from _fork(several, f"replace {before}")
+
+
+def read_chains(bucket: Bucket) -> Chains:
+    """All manifests of a place.
+
+    :raises ArchiveError: the place failed.
+    """
+    read = [_read_one(bucket, key) for key in bucket.list(MANIFESTS)]
+    stored = [one for one in read if isinstance(one, StoredManifest)]
+    stored.sort(key=lambda one: (one.manifest.chain, one.manifest.number, one.manifest.segment))
+    return Chains(tuple(stored), tuple(one for one in read if isinstance(one, Finding)))
+
+
+def _read_one(bucket: Bucket, key: str) -> StoredManifest | Finding | None:
+    if segment_of(key) is None:
+        return _unnamed(key)
+    try:
+        return decode_manifest(bucket.read(key), key)
+    except ArchiveDamaged as error:
+        return Finding(key=key, problem=Problem.DAMAGED, reason=str(error))
+    except ArchiveNewer as error:
+        return Finding(key=key, problem=Problem.NEWER, reason=str(error))
+    except ArchiveFileMissing:
+        return None  # an abandoned segment, whose files were deleted since they were listed
+
+
+def _unnamed(key: str) -> Finding:
+    reason = f"{key} is not a file of the archive; move it elsewhere."
+    return Finding(key=key, problem=Problem.UNNAMED, reason=reason)
+
+
+def _gap(one: StoredManifest, what: str) -> Finding:
+    reason = f"{one.key}: {what}; restore the files of the archive from a backup."
+    return Finding(key=one.key, problem=Problem.GAP, reason=reason)
+
+
+def _fork(several: Sequence[StoredManifest], what: str) -> Iterator[Finding]:
+    """A finding for each of these manifests, unless there is only one."""
+    if len(several) == 1:
+        return
+    names = ", ".join(one.manifest.segment for one in several)
+    for one in several:
+        reason = (
+            f"{one.key}: {len(several)} manifests {what}: {names}. The store has committed one of them. "
+            "Letters of the others may be in later segments, too, and a restore brings each letter back once."
+        )
+        yield Finding(key=one.key, problem=Problem.FORK, reason=reason)

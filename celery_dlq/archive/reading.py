@@ -1,0 +1,132 @@
+"""Finds letters in the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.chain import Chains
+from celery_dlq.archive.files import read_segment
+from celery_dlq.archive.finding import Finding, Problem
+from celery_dlq.archive.manifest import Manifest
+from celery_dlq.archive.segment import Line, Span, moment, read_lines
+from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
+
+
+def every_letter(_letter: Line) -> bool:
+    """The predicate that holds for all letters."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which letters to find: those for which all of this holds."""
+
+    #: Task ids; empty for all.
+    ids: frozenset[str] = frozenset()
+    #: The id of a segment.
+    segment: str | None = None
+    #: The last failure was at or after the first, and before the second.
+    failed_since: datetime | None = None
+    failed_until: datetime | None = None
+    #: Is given the ``letter`` of a line.
+    where: Callable[[Line], bool] = every_letter
+
+    def may_be_in(self, manifest: Manifest) -> bool:
+        """Whether a segment can hold such a letter, by what its manifest says."""
+        facts = manifest.facts
+        return (
+            facts.letters > 0
+            and self._may_fail_within(facts.failed)
+            and (not self.ids or any(facts.ids.first <= one <= facts.ids.last for one in self.ids))
+        )
+
+    def matches(self, line: Line) -> bool:
+        """Whether the letter of ``line`` is wanted."""
+        letter = line["letter"]
+        if self.ids and letter["task_id"] not in self.ids:
+            return False
+        return self._includes(moment(letter["last_failed_at"])) and self.where(letter)
+
+    def _may_fail_within(self, failed: Span) -> bool:
+        since, until = self.failed_since, self.failed_until
+        return (since is None or moment(failed.until) >= since) and (
+            until is None or moment(failed.from_) < until
+        )
+
+    def _includes(self, failed_at: datetime) -> bool:
+        since, until = self.failed_since, self.failed_until
+        return (since is None or failed_at >= since) and (until is None or failed_at < until)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A letter in the archive."""
+
+    manifest: Manifest
+    line: dict[str, Any]
+
+    @property
+    def task_id(self) -> str:
+        """The task id of the letter."""
+        return str(self.line["letter"]["task_id"])
+
+
+class Search:
+    """Finds the wanted letters of an archive, those that were archived last first. A letter that was archived
+    twice is found once: the later copy."""
+
+    def __init__(self, bucket: Bucket, chains: Chains, wanted: Wanted) -> None:
+        self._bucket, self._chains, self._wanted = bucket, chains, wanted
+        #: Segments that should have been searched, and cannot be read.
+        self.findings: list[Finding] = []
+
+    def __iter__(self) -> Iterator[Found]:
+        """The letters. One segment at a time is in memory.
+
+        :raises UnknownSegment: the archive does not have the wanted segment.
+        :raises ArchiveError: the place failed.
+        """
+        self.findings = [
+            finding for finding in self._chains.unreadable if finding.problem is not Problem.UNNAMED
+        ]
+        seen = set[str]()
+        for manifest in self._segments():
+            for line in self._lines(manifest):
+                found = Found(manifest, line)
+                if found.task_id not in seen:
+                    seen.add(found.task_id)
+                    yield found
+            if self._wanted.ids and seen >= self._wanted.ids:
+                return
+
+    def at_most(self) -> int:
+        """The number of letters in the segments that are searched.
+
+        :raises UnknownSegment: the archive does not have the wanted segment.
+        """
+        return sum(manifest.facts.letters for manifest in self._segments())
+
+    def _segments(self) -> list[Manifest]:
+        if self._wanted.segment is not None:
+            return [self._chains.segment(self._wanted.segment)]
+        return [one for one in reversed(self._chains.current()) if self._wanted.may_be_in(one)]
+
+    def _lines(self, manifest: Manifest) -> Iterator[dict[str, Any]]:
+        try:
+            data = read_segment(self._bucket, manifest)
+            for line in read_lines(data, manifest.key):
+                if self._wanted.matches(line):
+                    yield line
+        except ArchiveFileMissing as error:
+            self._note(manifest, Problem.MISSING, error)
+        except ArchiveDamaged as error:
+            self._note(manifest, Problem.DAMAGED, error)
+        except ArchiveNewer as error:
+            self._note(manifest, Problem.NEWER, error)
+
+    def _note(self, manifest: Manifest, problem: Problem, error: Exception) -> None:
+        self.findings.append(Finding(key=manifest.key, problem=problem, reason=str(error)))

@@ -1,0 +1,102 @@
+"""Checks all files of the archive: every byte of every segment and manifest, and how they belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.chain import Chains, read_chains
+from celery_dlq.archive.files import check_segment
+from celery_dlq.archive.finding import Finding, Problem
+from celery_dlq.archive.keys import SEGMENTS, manifest_key, segment_of
+from celery_dlq.archive.manifest import Manifest
+from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
+
+_UNKNOWN: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """The result of a check."""
+
+    #: Segments whose content was read, and their letters and bytes.
+    segments: int
+    letters: int
+    size: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all letters of the archive can be read."""
+        return all(finding.is_harmless for finding in self.findings)
+
+
+def verify(bucket: Bucket, committed: Mapping[str, str] = _UNKNOWN) -> Verified:
+    """Check all files. Changes nothing. One segment at a time is in memory.
+
+    :param committed: the segments that the store has committed, each with the SHA-256 of its manifest. The
+        files alone do not show that the last ones of a chain are missing.
+    :raises ArchiveError: the place failed.
+    """
+    # Listed first: a segment that is written during the check then has its manifest, or is not in the list.
+    segments = bucket.list(SEGMENTS)
+    chains = read_chains(bucket)
+    findings = [*chains.findings(), *_lost(committed, chains)]
+    whole = []
+    for manifest in chains.current():
+        finding = _check(bucket, manifest)
+        if finding is None:
+            whole.append(manifest.facts)
+        else:
+            findings.append(finding)
+    findings += _other_files(segments, chains)
+    return Verified(
+        segments=len(whole), letters=sum(facts.letters for facts in whole),
+        size=sum(facts.size for facts in whole), findings=tuple(findings),
+    )  # fmt: skip
+
+
+def _check(bucket: Bucket, manifest: Manifest) -> Finding | None:
+    try:
+        check_segment(bucket, manifest)
+    except ArchiveFileMissing as error:
+        return Finding(key=manifest.key, problem=Problem.MISSING, reason=str(error))
+    except ArchiveDamaged as error:
+        return Finding(key=manifest.key, problem=Problem.DAMAGED, reason=str(error))
+    except ArchiveNewer as error:
+        return Finding(key=manifest.key, problem=Problem.NEWER, reason=str(error))
+    return None
+
+
+def _lost(committed: Mapping[str, str], chains: Chains) -> Iterator[Finding]:
+    unread = {segment_of(finding.key) for finding in chains.unreadable}
+    for segment, expected in committed.items():
+        key, found = manifest_key(segment), chains.by_id.get(segment)
+        if found is None and segment not in unread:
+            reason = f"The store has committed {segment}, and {key} is missing; restore it from a backup."
+            yield Finding(key=key, problem=Problem.MISSING, reason=reason)
+        elif found is not None and found.sha256 != expected:
+            reason = (
+                f"{key} is not the manifest that the store has committed; restore it from a backup."
+            )
+            yield Finding(key=key, problem=Problem.DAMAGED, reason=reason)
+
+
+def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:
+    unread = {segment_of(finding.key) for finding in chains.unreadable}
+    for key in keys:
+        segment = segment_of(key)
+        if segment in chains.replaced:
+            reason = (
+                f"{key} was replaced by {chains.replaced[segment]}, and still exists; the next run of the "
+                "archive deletes it."
+            )
+            yield Finding(key=key, problem=Problem.REPLACED, reason=reason)
+        elif segment is None or (segment not in chains.by_id and segment not in unread):
+            reason = (
+                f"No manifest names {key}: it is being written now, or its writer was killed. Its letters "
+                "are still in the store."
+            )
+            yield Finding(key=key, problem=Problem.UNNAMED, reason=reason)

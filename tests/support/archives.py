@@ -1,0 +1,290 @@
+"""Archives of letters: lines, a store's account of segments, places that fail, and an S3 server."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from datetime import datetime, timedelta, timezone
+
+from support.ports import free_port
+from support.processes import with_parent
+
+from celery_dlq.archive.archiving import Archiver
+from celery_dlq.archive.manifest import encode_manifest, make_manifest
+from celery_dlq.archive.segment import letter_key, sha256, write_segment
+from celery_dlq.errors import ArchiveError, ArchiveFileMissing, StoreError
+from celery_dlq.store.base import Lease, Restored, Segment
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
+LEASE = Lease(name="archive", token=1)
+CHAIN = "0a1b2c3d"
+
+
+def a_line(number=1, *, task_id=None, task="shop.charge", failed_at=None, **content):
+    """The line of one closed letter; ``content`` overrides fields of its message."""
+    failed_at = failed_at or NOW - timedelta(days=400) + timedelta(minutes=number)
+    return {
+        "format": 1,
+        "schema": "0015",
+        "letter": {
+            "task_id": task_id or f"id-{number:06}",
+            "task": task,
+            "state": "resolved",
+            "reason": "exhausted",
+            "exception_type": "ConnectionError",
+            "fingerprint": "739baab2",
+            "queue": "celery",
+            "route": "",
+            "first_failed_at": failed_at.isoformat(),
+            "last_failed_at": failed_at.isoformat(),
+            "closed_at": (failed_at + timedelta(hours=1)).isoformat(),
+            "release": "1.0",
+            "worker": "w1@host",
+            "redrive_count": 1,
+            "attempt_count": 5,
+            "closed_by": "",
+            "closed_reason": "",
+            "message": "refused",
+        },
+        "content": {
+            "headers": "{}", "properties": "{}", "body": "W10=", "args": "[]", "kwargs": "{}",
+            "traceback": "Traceback", **content,
+        },
+        "attempts": [], "redrives": [], "changes": [], "handlings": [], "audit": [],
+    }  # fmt: skip
+
+
+def lines(count, start=1):
+    return [a_line(number) for number in range(start, start + count)]
+
+
+def ids_of(some):
+    return [line["letter"]["task_id"] for line in some]
+
+
+class FakeStore:
+    """What a store knows about letters and segments, in memory."""
+
+    def __init__(self, some=(), *, chain=CHAIN):
+        self.chain = chain
+        self.letters = {line["letter"]["task_id"]: line for line in some}
+        self.open = set()
+        self.rows = {}
+        self.lease_is_lost = False
+        self.manifests = {}
+        self.audit = []
+
+    def begin(self, lease, *, now):
+        self._assert(lease)
+        committed = [row for row in self.rows.values() if row["state"] in ("committed", "closed")]
+        last = committed[-1]["segment"].id if committed else ""
+        number = len(self.rows) + 1
+        segment = Segment(
+            id=f"{self.chain}-{number:08}-{number:08x}", chain=self.chain, number=number,
+            previous_id=last, previous=self.manifests.get(last, ""), committed=False,
+        )  # fmt: skip
+        self.rows[segment.id] = {"segment": segment, "state": "begun"}
+        return segment
+
+    def unfinished(self):
+        states = {"begun": False, "committed": True}
+        return [
+            Segment(**{**vars(row["segment"]), "committed": states[row["state"]]})
+            for row in self.rows.values()
+            if row["state"] in states
+        ]
+
+    def read(self, task_ids):
+        return [
+            copy.deepcopy(self.letters[one])
+            for one in task_ids
+            if one in self.letters and one not in self.open
+        ]
+
+    def commit(self, segment_id, lease, *, letters, size, manifest_sha256):
+        self._move(segment_id, lease, "begun", "committed")
+        self.manifests[segment_id] = manifest_sha256
+
+    def delete(self, keys, lease, *, now):
+        self._assert(lease)
+        here = [
+            key.task_id
+            for key in keys
+            if key.task_id in self.letters
+            and key.task_id not in self.open
+            and letter_key(self.letters[key.task_id]) == key
+        ]
+        for one in here:
+            del self.letters[one]
+        return len(here)
+
+    def close(self, segment_id, lease, *, deleted):
+        self._move(segment_id, lease, "committed", "closed")
+
+    def abandon(self, segment_id, lease):
+        self._move(segment_id, lease, "begun", "abandoned")
+
+    def restore(self, lines, *, who, reopen, origin, now):
+        restored, living = [], []
+        for line in lines:
+            one = line["letter"]["task_id"]
+            (living if one in self.letters else restored).append(one)
+            self.letters.setdefault(one, line)
+        self.open |= set(restored) if reopen else set()
+        self.audit.append((who, origin, tuple(restored)))
+        return Restored(restored=tuple(restored), living=tuple(living))
+
+    def states(self):
+        return [row["state"] for row in self.rows.values()]
+
+    def _move(self, segment_id, lease, before, after):
+        self._assert(lease)
+        assert self.rows[segment_id]["state"] == before
+        self.rows[segment_id]["state"] = after
+
+    def _assert(self, lease):
+        if self.lease_is_lost:
+            raise StoreError("the lease was lost")
+
+
+class MemoryBucket:
+    """A place that keeps files in memory and does what it is told."""
+
+    def __init__(self, files=()):
+        self.files = dict(files)
+
+    def put(self, key, data):
+        assert self.files.get(key, data) == data, "a key is written twice with different content"
+        self.files[key] = data
+
+    def read(self, key):
+        if key not in self.files:
+            raise ArchiveFileMissing
+        return self.files[key]
+
+    def list(self, folder):
+        return sorted(key for key in self.files if key.startswith(f"{folder}/"))
+
+    def delete(self, key):
+        self.files.pop(key, None)
+
+
+class KilledError(BaseException):
+    """The process was killed."""
+
+
+class Steps:
+    """Calls of a bucket and a store, counted; ``error`` is raised before or after one of them."""
+
+    def __init__(self, kill_at=None, *, after=False, error=KilledError):
+        self.count, self.kill_at, self.after, self.error = 0, kill_at, after, error
+
+    def watch(self, part, names):
+        for name in names:
+            setattr(part, name, self._counted(getattr(part, name)))
+        return part
+
+    def _counted(self, call):
+        def counted(*args, **kwargs):
+            self.count += 1
+            is_last = self.count == self.kill_at
+            if is_last and not self.after:
+                raise self.error
+            result = call(*args, **kwargs)
+            if is_last:
+                raise self.error
+            return result
+
+        return counted
+
+
+STORE_STEPS = ("begin", "unfinished", "read", "commit", "delete", "close", "abandon", "restore")
+BUCKET_STEPS = ("put", "read", "list", "delete")
+
+
+def watched(bucket, store, kill_at=None, *, after=False, error=KilledError):
+    """Copies that share their content with ``bucket`` and ``store``, and count their calls."""
+    steps = Steps(kill_at, after=after, error=error)
+    return (
+        steps.watch(copy.copy(bucket), BUCKET_STEPS),
+        steps.watch(copy.copy(store), STORE_STEPS),
+        steps,
+    )
+
+
+def archiver(bucket, store):
+    return Archiver(bucket, store, LEASE, lambda: NOW)
+
+
+def archive_all(bucket, store, *, together=None):
+    """Archive all letters of ``store``, in segments of ``together`` letters."""
+    ids = list(store.letters)
+    size = together or len(ids)
+    return [
+        archiver(bucket, store).archive(ids[first : first + size])
+        for first in range(0, len(ids), size)
+    ]
+
+
+def resealed(segment_id, **changes):
+    """The file of a manifest with changed fields, whose own hash is right."""
+    segment = Segment(
+        id=segment_id, chain=CHAIN, number=int(segment_id.split("-")[1]),
+        previous_id="", previous="", committed=False,
+    )  # fmt: skip
+    made = make_manifest(segment, write_segment(lines(3))[1], now=NOW)
+    fields = json.loads(encode_manifest(made)) | changes
+    del fields["self"]
+    fields["self"] = sha256(_canonical(fields))
+    return _canonical(fields) + b"\n"
+
+
+def _canonical(fields):
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def failing(*_args, **_kwargs):
+    raise ArchiveError("The archive is away.")
+
+
+@contextlib.contextmanager
+def s3_server():
+    """The address of an S3 server of this process's own, which begins empty."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(
+        with_parent(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _await(address, process)
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def s3_environment(address):
+    """The environment variables that point a client at the server."""
+    return {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": os.environ.get("NO_PROXY", "") + ",127.0.0.1",
+    }
+
+
+def _await(address, process):
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            direct.open(f"{address}/moto-api/", timeout=1).close()
+            return
+    raise AssertionError(f"moto.server ended with {process.returncode}")

@@ -1,0 +1,58 @@
+"""The archive of an app."""
+
+from __future__ import annotations
+
+import pytest
+from celery import Celery
+from support.archives import FakeStore, archive_all, lines
+
+from celery_dlq import DeadLetterQueue
+from celery_dlq.archive.bucket import open_bucket
+from celery_dlq.archive.reading import Wanted
+from celery_dlq.errors import MissingExtra, SettingsError
+from celery_dlq.worker import step
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/store.sqlite3"
+    return app
+
+
+@pytest.fixture
+def queue(app, tmp_path):
+    app.conf.dlq_archive_url = f"file://{tmp_path}"
+    return DeadLetterQueue.of(app)
+
+
+def test_without_a_place_there_is_no_archive(app):
+    with pytest.raises(SettingsError, match="dlq_archive_url is not set"):
+        DeadLetterQueue.of(app).archive  # noqa: B018 - made on first use
+
+
+def test_archived_letters_are_found_and_checked(queue):
+    archive_all(open_bucket(queue.settings.archive_url), FakeStore(lines(3)))
+    found = list(queue.archive.find(Wanted(ids=frozenset({"id-000002"}))))
+    assert [one.task_id for one in found] == ["id-000002"]
+    assert queue.archive.verify().letters == 3
+
+
+def test_archived_letters_are_restored(queue):
+    archive_all(open_bucket(queue.settings.archive_url), FakeStore(lines(3)))
+    queue.store.archiving = FakeStore()
+    assert len(queue.archive.restore(Wanted(), who="ada").restored) == 3
+    assert queue.store.archiving.audit[0][0] == "ada"
+
+
+def test_a_worker_does_not_start_without_the_package_of_the_place(app, monkeypatch):
+    app.conf.dlq_archive_url = "gs://letters"
+    DeadLetterQueue.of(app)
+    monkeypatch.setattr("celery_dlq.archive.bucket.find_spec", lambda name: name != "gcsfs" or None)
+    with pytest.raises(MissingExtra, match="run: pip install gcsfs"):
+        step._check(app)
+
+
+def test_a_worker_without_an_archive_needs_no_package(app, monkeypatch):
+    monkeypatch.setattr("celery_dlq.archive.bucket.find_spec", lambda _name: None)
+    DeadLetterQueue.of(app).check_archive_url()

@@ -1,0 +1,158 @@
+"""Letters come back from the archive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from support.archives import (
+    CHAIN,
+    NOW,
+    FakeStore,
+    KilledError,
+    MemoryBucket,
+    a_line,
+    archive_all,
+    ids_of,
+    lines,
+    watched,
+)
+
+from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.keys import manifest_key, segment_key
+from celery_dlq.archive.reading import Wanted
+from celery_dlq.archive.restore import restore
+from celery_dlq.errors import UnknownSegment
+
+FIRST, SECOND, THIRD = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3))
+
+
+@pytest.fixture
+def bucket():
+    bucket = MemoryBucket()
+    archive_all(bucket, FakeStore(lines(6)), together=2)
+    return bucket
+
+
+@pytest.fixture
+def store():
+    return FakeStore()
+
+
+def bring_back(bucket, store, *, reopen=False, **wanted):
+    if "ids" in wanted:
+        wanted["ids"] = frozenset(wanted["ids"])
+    return restore(bucket, store, Wanted(**wanted), who="ada", reopen=reopen, now=NOW)
+
+
+def test_letters_come_back_by_id_as_they_were(bucket, store):
+    result = bring_back(bucket, store, ids=["id-000002", "id-000005"])
+    assert sorted(result.restored) == ["id-000002", "id-000005"]
+    assert store.letters["id-000002"] == a_line(2)
+    assert (result.missing, result.findings) == ((), ())
+
+
+def test_the_store_hears_from_which_segment_they_come(bucket, store):
+    bring_back(bucket, store, ids=["id-000002"])
+    assert store.audit == [("ada", FIRST, ("id-000002",))]
+
+
+def test_a_second_restore_changes_nothing(bucket, store):
+    bring_back(bucket, store)
+    again = bring_back(bucket, store)
+    assert again.restored == ()
+    assert sorted(again.living) == ids_of(lines(6))
+
+
+def test_an_id_that_the_archive_does_not_have_is_missing(bucket, store):
+    assert bring_back(bucket, store, ids=["id-000002", "nowhere"]).missing == ("nowhere",)
+
+
+def test_a_segment_comes_back_alone(bucket, store):
+    assert sorted(bring_back(bucket, store, segment=SECOND).restored) == ["id-000003", "id-000004"]
+
+
+def test_an_unknown_segment_is_refused(bucket, store):
+    with pytest.raises(UnknownSegment, match="archive ls"):
+        bring_back(bucket, store, segment="nothing")
+
+
+def test_letters_come_back_by_the_time_of_their_failure(bucket, store):
+    start = NOW - timedelta(days=400)
+    span = {
+        "failed_since": start + timedelta(minutes=2),
+        "failed_until": start + timedelta(minutes=4),
+    }
+    assert sorted(bring_back(bucket, store, **span).restored) == ["id-000002", "id-000003"]
+
+
+def test_segments_that_cannot_hold_a_wanted_letter_are_not_read(bucket, store):
+    for one in (FIRST, THIRD):
+        bucket.delete(segment_key(one))
+    start = NOW - timedelta(days=400)
+    span = {
+        "failed_since": start + timedelta(minutes=3),
+        "failed_until": start + timedelta(minutes=5),
+    }
+    by_time, by_id = bring_back(bucket, store, **span), bring_back(bucket, store, ids=["id-000004"])
+    assert by_time.findings == by_id.findings == ()
+    assert sorted(by_time.restored) == ["id-000003", "id-000004"]
+
+
+def test_letters_come_back_by_a_predicate(bucket, store):
+    result = bring_back(bucket, store, where=lambda letter: letter["task_id"].endswith("6"))
+    assert result.restored == ("id-000006",)
+
+
+def test_reopened_letters_can_be_redriven(bucket, store):
+    bring_back(bucket, store, ids=["id-000001"], reopen=True)
+    assert store.open == {"id-000001"}
+
+
+def test_of_a_letter_that_was_archived_twice_the_later_copy_comes_back(bucket, store):
+    again = FakeStore([a_line(1, failed_at=NOW, body="newer")], chain=CHAIN)
+    again.rows = {number: {"segment": None, "state": "abandoned"} for number in range(3)}
+    archive_all(bucket, again)
+    result = bring_back(bucket, store, ids=["id-000001"])
+    assert result.restored == ("id-000001",)
+    assert store.letters["id-000001"]["content"]["body"] == "newer"
+
+
+def test_a_damaged_segment_is_named_and_the_others_come_back(bucket, store):
+    bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
+    result = bring_back(bucket, store)
+    assert sorted(result.restored) == ["id-000001", "id-000002", "id-000005", "id-000006"]
+    assert [(one.key, one.problem) for one in result.findings] == [
+        (segment_key(SECOND), Problem.DAMAGED)
+    ]
+
+
+def test_a_damaged_manifest_is_named_and_the_others_come_back(bucket, store):
+    bucket.files[manifest_key(SECOND)] = b"{}"
+    result = bring_back(bucket, store)
+    assert len(result.restored) == 4
+    assert [one.key for one in result.findings] == [manifest_key(SECOND)]
+
+
+def test_large_letters_come_back_in_small_portions(store):
+    bucket = MemoryBucket()
+    archive_all(bucket, FakeStore([a_line(one, body="x" * (3 << 20)) for one in range(1, 6)]))
+    assert len(bring_back(bucket, store).restored) == 5
+    assert [len(ids) for _who, _origin, ids in store.audit] == [2, 2, 1]
+
+
+def test_many_letters_come_back_in_portions(store):
+    bucket = MemoryBucket()
+    archive_all(bucket, FakeStore(lines(450)))
+    assert len(bring_back(bucket, store).restored) == 450
+    assert [len(ids) for _who, _origin, ids in store.audit] == [200, 200, 50]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+def test_a_restore_killed_at_any_step_is_ended_by_the_next_one(bucket, store, step, after):
+    with pytest.raises(KilledError):
+        bring_back(*watched(bucket, store, step, after=after)[:2])
+    result = bring_back(bucket, store)
+    assert sorted([*result.restored, *result.living]) == ids_of(lines(6))
+    assert sorted(store.letters) == ids_of(lines(6))

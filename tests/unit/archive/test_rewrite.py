@@ -1,0 +1,199 @@
+"""Letters are removed from the archive, and nothing else is."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from support.archives import (
+    CHAIN,
+    LEASE,
+    NOW,
+    FakeStore,
+    KilledError,
+    MemoryBucket,
+    archive_all,
+    archiver,
+    ids_of,
+    lines,
+    watched,
+)
+
+from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.keys import manifest_key, segment_key
+from celery_dlq.archive.manifest import encode_manifest, make_manifest
+from celery_dlq.archive.reading import Search, Wanted
+from celery_dlq.archive.restore import restore
+from celery_dlq.archive.rewrite import forget
+from celery_dlq.archive.segment import read_lines, write_segment
+from celery_dlq.archive.verify import verify
+from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
+
+FIRST, SECOND, THIRD, FOURTH = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3, 4))
+
+
+@pytest.fixture
+def store():
+    return FakeStore(lines(6))
+
+
+@pytest.fixture
+def bucket(store):
+    bucket = MemoryBucket()
+    archive_all(bucket, store, together=2)
+    return bucket
+
+
+def forget_ids(bucket, store, *ids):
+    return forget(bucket, archiver(bucket, store), Wanted(ids=frozenset(ids)), chain=CHAIN)
+
+
+def held(bucket):
+    search = Search(bucket, read_chains(bucket), Wanted())
+    ids = sorted(found.task_id for found in search)
+    assert search.findings == []
+    return ids
+
+
+def traces(bucket, task_id):
+    """The segments whose file holds a letter, whether a manifest names the file or not."""
+    return [
+        key
+        for key in bucket.list("segments")
+        if task_id in ids_of(read_lines(bucket.files[key], key))
+    ]
+
+
+def test_a_letter_is_removed_and_the_others_stay(bucket, store):
+    (rewritten,) = forget_ids(bucket, store, "id-000003").rewritten
+    assert rewritten.removed == ("id-000003",)
+    assert (rewritten.before, rewritten.after.segment) == (SECOND, FOURTH)
+    assert rewritten.after.replaces == SECOND
+    assert held(bucket) == [one for one in ids_of(lines(6)) if one != "id-000003"]
+    assert traces(bucket, "id-000003") == []
+
+
+def test_the_chain_holds_and_the_old_manifest_stays(bucket, store):
+    forget_ids(bucket, store, "id-000003")
+    assert verify(bucket).findings == ()
+    assert manifest_key(SECOND) in bucket.files
+    assert segment_key(SECOND) not in bucket.files
+    assert store.states() == ["closed"] * 4
+
+
+def test_a_segment_of_which_nothing_is_left_is_empty(bucket, store):
+    forget_ids(bucket, store, "id-000003", "id-000004")
+    assert held(bucket) == ["id-000001", "id-000002", "id-000005", "id-000006"]
+    assert verify(bucket).findings == ()
+
+
+def test_letters_of_several_segments_are_removed(bucket, store):
+    result = forget_ids(bucket, store, "id-000001", "id-000006")
+    assert [one.before for one in result.rewritten] == [FIRST, THIRD]
+    assert held(bucket) == ids_of(lines(4, start=2))
+
+
+def test_a_segment_can_be_rewritten_again(bucket, store):
+    forget_ids(bucket, store, "id-000003")
+    forget_ids(bucket, store, "id-000004")
+    assert held(bucket) == ["id-000001", "id-000002", "id-000005", "id-000006"]
+    assert verify(bucket).findings == ()
+    assert read_chains(bucket).segment(SECOND).number == 5
+
+
+def test_letters_are_removed_by_a_predicate(bucket, store):
+    wanted = Wanted(where=lambda letter: letter["task_id"] == "id-000005")
+    forget(bucket, archiver(bucket, store), wanted, chain=CHAIN)
+    assert traces(bucket, "id-000005") == []
+
+
+def test_without_such_a_letter_nothing_changes(bucket, store):
+    before = dict(bucket.files)
+    assert forget_ids(bucket, store, "nowhere").rewritten == ()
+    assert bucket.files == before
+
+
+def test_the_segments_of_other_stores_are_left_alone(bucket, store):
+    archive_all(bucket, FakeStore(lines(1, start=3), chain="ffffffff"))
+    other = segment_key("ffffffff-00000001-00000001")
+    forget_ids(bucket, store, "id-000003")
+    assert traces(bucket, "id-000003") == [other]
+
+
+def test_a_letter_that_was_restored_meanwhile_stays_in_the_store(bucket, store):
+    restore(bucket, store, Wanted(segment=SECOND), who="ada", reopen=False, now=NOW)
+    forget_ids(bucket, store, "id-000003")
+    assert sorted(store.letters) == ["id-000003", "id-000004"]
+
+
+def test_copies_that_a_killed_process_has_left_are_removed(bucket, store):
+    stray = store.begin(LEASE, now=NOW)
+    bucket.put(segment_key(stray.id), write_segment(lines(1, start=3))[0])
+    store.abandon(stray.id, LEASE)
+    forget_ids(bucket, store, "id-000003")
+    assert traces(bucket, "id-000003") == []
+
+
+def test_a_damaged_segment_is_not_rewritten(bucket, store):
+    bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
+    before = dict(bucket.files)
+    with pytest.raises(ArchiveDamaged, match=SECOND):
+        forget_ids(bucket, store, "id-000003")
+    assert bucket.files == before
+
+
+def test_a_manifest_that_cannot_be_read_is_reported(bucket, store):
+    bucket.files[manifest_key(FIRST)] = b"{}"
+    (finding,) = forget_ids(bucket, store, "id-000003").unread
+    assert (finding.key, finding.problem) == (manifest_key(FIRST), Problem.DAMAGED)
+    assert segment_key(FIRST) in bucket.files
+
+
+def test_a_segment_stays_while_the_one_that_replaces_it_is_missing(bucket, store):
+    late = store.begin(LEASE, now=NOW)
+    store.abandon(late.id, LEASE)
+    facts = write_segment(lines(1, start=4))[1]
+    manifest = make_manifest(late, facts, now=NOW, replaces=SECOND)
+    bucket.put(manifest_key(late.id), encode_manifest(manifest))
+    with pytest.raises(ArchiveFileMissing):
+        forget_ids(bucket, store, "id-000001")
+    assert segment_key(SECOND) in bucket.files
+
+
+def act(bucket, store):
+    forget_ids(bucket, store, "id-000003", "id-000006")
+
+
+def number_of_steps():
+    store, bucket = FakeStore(lines(6)), MemoryBucket()
+    archive_all(bucket, store, together=2)
+    *parts, steps = watched(bucket, store)
+    act(*parts)
+    return steps.count
+
+
+KILLS = [
+    pytest.param(step, after, id=f"{'after' if after else 'before'} step {step}")
+    for step, after in itertools.product(range(1, number_of_steps() + 1), (False, True))
+]
+
+
+@pytest.mark.parametrize(("step", "after"), KILLS)
+def test_a_removal_killed_at_any_step_loses_no_other_letter(bucket, store, step, after):
+    with pytest.raises(KilledError):
+        act(*watched(bucket, store, step, after=after)[:2])
+    kept = {"id-000001", "id-000002", "id-000004", "id-000005"}
+    assert kept <= set(held(bucket))
+    assert verify(bucket).is_whole
+
+
+@pytest.mark.parametrize(("step", "after"), KILLS)
+def test_the_removal_after_a_kill_ends_the_work(bucket, store, step, after):
+    with pytest.raises(KilledError):
+        act(*watched(bucket, store, step, after=after)[:2])
+    act(bucket, store)
+    assert held(bucket) == ["id-000001", "id-000002", "id-000004", "id-000005"]
+    assert traces(bucket, "id-000003") == traces(bucket, "id-000006") == []
+    assert verify(bucket).findings == ()
+    assert store.letters == {}

@@ -1,0 +1,164 @@
+"""Every change to the archive's files is named."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from support.archives import CHAIN, FakeStore, MemoryBucket, archive_all, lines, resealed
+
+from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.keys import manifest_key, segment_key
+from celery_dlq.archive.verify import verify
+
+
+@pytest.fixture
+def store():
+    return FakeStore(lines(6))
+
+
+@pytest.fixture
+def bucket(store):
+    bucket = MemoryBucket()
+    archive_all(bucket, store, together=2)
+    return bucket
+
+
+@pytest.fixture
+def committed(bucket, store):
+    return store.manifests
+
+
+FIRST, SECOND, THIRD = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3))
+
+
+def problems(bucket):
+    return {(finding.key, finding.problem) for finding in verify(bucket).findings}
+
+
+def test_a_whole_archive_has_no_findings(bucket):
+    result = verify(bucket)
+    assert result.findings == ()
+    assert (result.segments, result.letters) == (3, 6)
+    assert result.size == sum(len(bucket.files[segment_key(one)]) for one in (FIRST, SECOND, THIRD))
+    assert result.is_whole
+
+
+@pytest.mark.parametrize("name", [segment_key, manifest_key])
+@pytest.mark.parametrize("segment", [FIRST, THIRD])
+def test_one_flipped_bit_at_any_place_of_a_file_is_named(bucket, name, segment):
+    key = name(segment)
+    whole = bucket.files[key]
+    for offset in range(len(whole)):
+        changed = bytearray(whole)
+        changed[offset] ^= 1 << (offset % 8)
+        bucket.files[key] = bytes(changed)
+        assert (key, Problem.DAMAGED) in problems(bucket)
+
+
+def test_a_file_that_grew_is_named(bucket):
+    bucket.files[segment_key(SECOND)] += b"\0"
+    assert problems(bucket) == {(segment_key(SECOND), Problem.DAMAGED)}
+
+
+def test_a_missing_segment_is_named(bucket):
+    bucket.delete(segment_key(SECOND))
+    result = verify(bucket)
+    assert problems(bucket) == {(segment_key(SECOND), Problem.MISSING)}
+    assert not result.is_whole
+    assert result.segments == 2
+
+
+def test_a_missing_manifest_leaves_a_gap(bucket):
+    bucket.delete(manifest_key(SECOND))
+    assert problems(bucket) == {
+        (manifest_key(THIRD), Problem.GAP),
+        (segment_key(SECOND), Problem.UNNAMED),
+    }
+
+
+def test_a_manifest_that_was_exchanged_for_another_whole_one_leaves_a_gap(bucket):
+    key = manifest_key(SECOND)
+    bucket.files[key] = resealed(SECOND)
+    found = problems(bucket)
+    assert (manifest_key(THIRD), Problem.GAP) in found
+    assert (segment_key(SECOND), Problem.DAMAGED) in found
+
+
+def test_a_manifest_that_describes_other_letters_is_noticed(bucket):
+    data = bucket.files[segment_key(THIRD)]
+    bucket.files[manifest_key(THIRD)] = resealed(
+        THIRD,
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+    (finding,) = (one for one in verify(bucket).findings if one.key == segment_key(THIRD))
+    assert finding.problem is Problem.DAMAGED
+    assert "ids" in finding.reason
+
+
+def test_a_segment_without_a_manifest_is_named_and_harmless(bucket):
+    key = segment_key(f"{CHAIN}-00000009-00000009")
+    bucket.put(key, b"half")
+    result = verify(bucket)
+    assert problems(bucket) == {(key, Problem.UNNAMED)}
+    assert result.is_whole
+
+
+@pytest.mark.parametrize("key", ["segments/notes.txt", "manifests/notes.txt"])
+def test_a_file_that_does_not_belong_there_is_named(bucket, key):
+    bucket.put(key, b"")
+    assert problems(bucket) == {(key, Problem.UNNAMED)}
+
+
+def test_a_newer_manifest_is_named_and_left_alone(bucket):
+    fourth = f"{CHAIN}-00000004-00000004"
+    bucket.put(manifest_key(fourth), resealed(fourth, format=2))
+    bucket.put(segment_key(fourth), b"of a newer format")
+    assert problems(bucket) == {(manifest_key(fourth), Problem.NEWER)}
+    assert verify(bucket).is_whole
+
+
+def test_two_manifests_after_the_same_one_are_named(bucket):
+    other = f"{CHAIN}-00000004-00000004"
+    before = {
+        "segment": FIRST,
+        "sha256": hashlib.sha256(bucket.files[manifest_key(FIRST)]).hexdigest(),
+    }
+    bucket.put(
+        manifest_key(other),
+        resealed(other, previous=before),
+    )
+    found = problems(bucket)
+    assert {(manifest_key(SECOND), Problem.FORK), (manifest_key(other), Problem.FORK)} <= found
+
+
+def test_the_stores_of_one_place_have_chains_of_their_own(bucket):
+    archive_all(bucket, FakeStore(lines(3, start=7), chain="ffffffff"))
+    result = verify(bucket)
+    assert result.findings == ()
+    assert (result.segments, result.letters) == (4, 9)
+
+
+def test_the_store_knows_when_the_end_of_a_chain_is_missing(bucket, committed):
+    for key in (manifest_key(THIRD), segment_key(THIRD)):
+        bucket.delete(key)
+    assert problems(bucket) == set()
+    (finding,) = verify(bucket, committed).findings
+    assert (finding.key, finding.problem) == (manifest_key(THIRD), Problem.MISSING)
+
+
+def test_the_store_knows_when_the_last_manifest_was_exchanged(bucket, committed):
+    bucket.files[manifest_key(THIRD)] = resealed(THIRD)
+    found = {(one.key, one.problem) for one in verify(bucket, committed).findings}
+    assert (manifest_key(THIRD), Problem.DAMAGED) in found
+
+
+def test_a_whole_archive_is_what_the_store_has_committed(bucket, committed):
+    assert verify(bucket, committed).findings == ()
+
+
+def test_a_committed_manifest_that_cannot_be_read_is_named_once(bucket, committed):
+    bucket.files[manifest_key(THIRD)] += b"x"
+    found = [one.key for one in verify(bucket, committed).findings]
+    assert found == [manifest_key(THIRD)]
