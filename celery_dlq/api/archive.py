@@ -12,6 +12,7 @@ from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, page
 
 if TYPE_CHECKING:
+    from celery_dlq.archive.archiving import Archiver
     from celery_dlq.archive.bucket import FsspecBucket
     from celery_dlq.archive.chain import Chains
     from celery_dlq.archive.export import Exported
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from celery_dlq.archive.restore import Restoration
     from celery_dlq.archive.role import ArchivingRole
     from celery_dlq.archive.verify import Verified
+    from celery_dlq.store.base import Lease
 
 
 class Archive:
@@ -36,6 +38,12 @@ class Archive:
         #: The place of its files.
         self.bucket = bucket
         self._store, self._now = store, now
+
+    def archiver(self, lease: Lease) -> Archiver:
+        """Moves letters into the archive while ``lease`` is held."""
+        from celery_dlq.archive.archiving import Archiver
+
+        return Archiver(self.bucket, self._store(), lease, self._now)
 
     def chains(self) -> Chains:
         """The manifests of all segments."""
@@ -101,6 +109,6 @@ class ArchiveAPI(AppParts):
 
         return Archive(
             open_bucket(url),
-            lambda: self.store.archiving,  # type: ignore[attr-defined]
+            lambda: self.store.archiving,
             lambda: self.store.now(),
         )

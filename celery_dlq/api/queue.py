@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from celery_dlq.api.archive import ArchiveAPI
 from celery_dlq.api.auto_redrives import AutoRedriveAPI
 from celery_dlq.api.groups import GroupAPI
 from celery_dlq.api.handlers import HandlersAPI
@@ -42,9 +41,7 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(
-    ArchiveAPI, AutoRedriveAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI, RetentionAPI
-):
+class DeadLetterQueue(AutoRedriveAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI, RetentionAPI):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app

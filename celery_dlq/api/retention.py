@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from celery_dlq.api.parts import AppParts
+from celery_dlq.api.archive import ArchiveAPI
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.retention.engine import RetentionEngine
 
 
-class RetentionAPI(AppParts):
+class RetentionAPI(ArchiveAPI):
     """The methods of a dead-letter queue for retention."""
 
     @cached_property
     def retention(self) -> RetentionEngine:
-        """Deletes what was kept as long as ``dlq_retention`` says.
+        """Deletes what was kept as long as ``dlq_retention`` says, or moves it into the archive.
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         """
@@ -25,4 +25,5 @@ class RetentionAPI(AppParts):
 
         given = self.settings.retention
         retention = given if isinstance(given, Retention) else Retention()
-        return RetentionEngine(lambda: self.store, retention)
+        archiver = None if self.settings.archive_url is None else self.archive.archiver
+        return RetentionEngine(lambda: self.store, retention, archiver=archiver)

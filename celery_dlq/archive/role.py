@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ class ArchivingRole(Protocol):
     def unfinished(self) -> Sequence[Segment]:
         """The segments that are begun or committed, but not closed, oldest first."""
 
-    def read(self, task_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    def read(self, task_ids: Sequence[str]) -> Iterable[Mapping[str, Any]]:
         """The lines of letters, in the order of the ids; without those that are gone or not closed."""
 
     def commit(

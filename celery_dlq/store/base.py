@@ -365,3 +365,17 @@ class Restored:
 
     restored: tuple[str, ...]
     living: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveTotals:
+    """What a store has archived."""
+
+    #: Identifies the store's segments; empty if it has none.
+    chain: str
+    segments: int
+    letters: int
+    #: Bytes of the files of the segments.
+    size: int
+    #: When the last segment was closed.
+    last_at: datetime | None

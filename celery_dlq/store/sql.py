@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.settings import Settings
+from celery_dlq.store.archive.archiving import Archiving
 from celery_dlq.store.base import Filter
 from celery_dlq.store.coordination.auto_redrives import AutoRedrives
 from celery_dlq.store.coordination.circuits import StoredCircuits
@@ -74,6 +75,7 @@ class SQLStore:
         self.closing = Closing(transactions)
         self.deleting = Deleting(transactions)
         self.expiring = Expiring(transactions)
+        self.archiving = Archiving(transactions)
         self.edits = Edits(transactions)
         self.groups = Groups(transactions)
         self.monitoring = Monitoring(transactions)

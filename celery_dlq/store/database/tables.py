@@ -1,5 +1,6 @@
 """The tables: letters and their contents, parked retries, attempts, redrives, rollups, audit, deliveries,
-leases, circuits, automatic redrives, handlings and tickets. This module has no behaviour."""
+leases, circuits, automatic redrives, handlings, tickets, and segments of the archive. This module has no
+behaviour."""
 
 from __future__ import annotations
 
@@ -477,6 +478,23 @@ ticket = _table(
     Column("handler", name(100), nullable=False),
     Column("at", Moment, nullable=False),
     PrimaryKeyConstraint("fingerprint", "kind"),
+)
+
+# The segments of the archive. The letters of one that is committed are in its file, and are deleted here.
+segment = _table(
+    "celery_dlq_segment",
+    Column("id", name(32), primary_key=True),
+    Column("chain", name(8), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", name(16), nullable=False),
+    Column("letters", Integer, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("deleted", Integer, nullable=False),
+    # The SHA-256 of its manifest.
+    Column("manifest", name(64), nullable=False),
+    Column("begun_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    UniqueConstraint("number"),
 )
 
 version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))

@@ -58,22 +58,7 @@ class Deleting(StoreRole):
         """
         if not is_held(connection, lease):
             raise LeaseLost
-        as_they_were = {key.task_id: (key.last_failed_at, key.closed_at) for key in keys}
-        stored = (
-            select(*MEMBER, letter.c.closed_at)
-            .where(one_of(connection, letter.c.task_id, sorted(as_they_were)))
-            .where(in_states(CLOSED_STATES))
-            .order_by(letter.c.id)
-            .with_for_update()
-        )
-        rows = [
-            row
-            for row in connection.execute(stored).mappings()
-            if as_they_were[row["task_id"]] == (row["last_failed_at"], row["closed_at"])
-        ]
-        if rows:
-            delete_rows(connection, rows)
-        return [row["task_id"] for row in rows]
+        return delete_closed(connection, keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +68,26 @@ class _Deletion(Act):
     def change(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Delete the letters."""
         delete_rows(connection, rows)
+
+
+def delete_closed(connection: Connection, keys: Sequence[LetterKey]) -> list[str]:
+    """Delete the letters of ``keys`` that are still closed as they were; returns their ids, as stored."""
+    as_they_were = {key.task_id: (key.last_failed_at, key.closed_at) for key in keys}
+    stored = (
+        select(*MEMBER, letter.c.closed_at)
+        .where(one_of(connection, letter.c.task_id, sorted(as_they_were)))
+        .where(in_states(CLOSED_STATES))
+        .order_by(letter.c.id)
+        .with_for_update()
+    )
+    rows = [
+        row
+        for row in connection.execute(stored).mappings()
+        if as_they_were[row["task_id"]] == (row["last_failed_at"], row["closed_at"])
+    ]
+    if rows:
+        delete_rows(connection, rows)
+    return [row["task_id"] for row in rows]
 
 
 def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:

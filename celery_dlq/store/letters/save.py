@@ -215,7 +215,7 @@ def _columns_of(effect: Effect) -> Iterable[str] | None:
 def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
-        _insert(connection, new)
+        insert_letters(connection, new)
     for columns, rows in _by_shape(drafts).items():
         for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
             values = part_of(table, {name: bindparam(f"new_{name}") for name in columns})
@@ -226,7 +226,8 @@ def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
         connection.execute(insert(attempt), attempts)
 
 
-def _insert(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+def insert_letters(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert letters with their contents, each given as one row."""
     connection.execute(insert(letter), [part_of(letter, row) for row in rows])
     these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
     numbered = select(letter.c.task_id, letter.c.id).where(these)

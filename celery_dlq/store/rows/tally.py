@@ -124,6 +124,10 @@ class Tally:
             self._group(before)["total_count"] -= 1
             self._group(after)["total_count"] += 1
 
+    def enter(self, after: Member) -> None:
+        """Count a letter that was restored. Its arrival was counted before it was deleted."""
+        self._move(None, after)
+
     def leave(self, before: Member) -> None:
         """Count a letter that was deleted, or is about to be counted elsewhere. Its arrival stays counted."""
         self._group(before)[COUNTED_IN[before.state]] -= 1

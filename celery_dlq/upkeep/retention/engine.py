@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import StoreUnavailable
+from celery_dlq.archive.archiving import Archiver
 from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey
 from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention.removing import Deleter, Mover, Remover
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 #: The share of the time in which a round uses the store, at most. It pauses in between, so that other work
 #: comes first.
 SHARE = 0.25
-
-#: The most letters of one transaction, and the fewest that are still tried when transactions take too long.
-MOST, FEWEST = 1_000, 25
 
 #: Rows of history that are deleted in one transaction, of each kind.
 HISTORY_ROWS = 500
@@ -49,6 +47,7 @@ class RetentionEngine:
     """Deletes what has been kept long enough.
 
     :param store: returns the store.
+    :param archiver: makes what moves letters into the archive; None to delete them.
     :param monotonic: measures how long transactions take, in seconds.
     """
 
@@ -57,10 +56,11 @@ class RetentionEngine:
         store: Callable[[], Store],
         retention: Retention,
         *,
+        archiver: Callable[[Lease], Archiver] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.retention = retention
-        self._open, self._monotonic, self._size = store, monotonic, MOST
+        self._open, self._new_archiver, self._monotonic = store, archiver, monotonic
 
     @property
     def _store(self) -> Store:
@@ -85,27 +85,38 @@ class RetentionEngine:
         return [PlanRow(keep, found.get(number, Kept.none())) for number, keep in entries]
 
     def run(self, lease: Lease, pause: Pause) -> int:
-        """Delete expired letters and old history; returns how many letters were deleted. The letters are
-        audited as one act.
+        """Delete old history, and expired letters; returns how many letters were deleted. With an archive,
+        they are moved into it. The letters are audited as one act.
 
         :raises LeaseLost: another process has the lease now.
+        :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
         :raises StoreError: the store failed. What was deleted before that stays deleted.
         """
-        deleted = self._delete_letters(lease, pause)
         self._delete_history(pause)
-        return deleted
+        return self._remove_letters(lease, pause)
 
-    def _delete_letters(self, lease: Lease, pause: Pause) -> int:
+    def _remove_letters(self, lease: Lease, pause: Pause) -> int:
+        remover = self._remover(lease)
         expiries = self.retention.expiries(self._store.now())
-        act = NotedAct(self._store, who=WHO, act="expire", detail={"keep": _shown(expiries)})
-        keys, deleted = self._expired(expiries, pause), 0
-        while chunk := tuple(islice(keys, self._size)):
+        act = NotedAct(self._store, who=WHO, act=remover.act, detail={"keep": _shown(expiries)})
+        keys, removed = self._expired(expiries, pause), 0
+        while chunk := tuple(islice(keys, remover.size)):
             began = self._monotonic()
-            deleted += self._delete(chunk, lease)
-            act.reached(deleted)
-            if pause(self._pause_after(began)):
-                break
-        return deleted
+            for more in remover.remove(chunk):
+                removed += more
+                act.reached(removed)
+                if pause(self._pause_after(began)):
+                    return removed
+                began = self._monotonic()
+        return removed
+
+    def _remover(self, lease: Lease) -> Remover:
+        if self._new_archiver is None:
+            return Deleter(self._store, lease)
+        archiver = self._new_archiver(lease)
+        # Letters of a segment that another process has committed are deleted now.
+        archiver.finish()
+        return Mover(archiver)
 
     def _expired(self, expiries: tuple[Expiry, ...], pause: Pause) -> Iterator[LetterKey]:
         after: str | None = None
@@ -116,21 +127,6 @@ class RetentionEngine:
             after = found.next
             if after is None or (not found.keys and pause(self._pause_after(began))):
                 return
-
-    def _delete(self, keys: tuple[LetterKey, ...], lease: Lease) -> int:
-        """Delete these letters. If the transaction takes too long, this and the next ones are smaller."""
-        try:
-            deleted = len(self._store.deleting.delete_closed(keys, lease))
-        except StoreUnavailable:
-            if len(keys) <= FEWEST:
-                raise
-            self._size = max(FEWEST, len(keys) // 2)
-            return sum(
-                self._delete(keys[at : at + self._size], lease)
-                for at in range(0, len(keys), self._size)
-            )
-        self._size = min(MOST, 2 * self._size)
-        return deleted
 
     def _delete_history(self, pause: Pause) -> None:
         bounds = self.retention.history_bounds(self._store.now())

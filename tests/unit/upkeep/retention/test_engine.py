@@ -10,7 +10,7 @@ from celery_dlq.errors import LeaseLost, StoreUnavailable
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, LetterKey
 from celery_dlq.store.sql import SQLStore
-from celery_dlq.upkeep.retention import engine as module
+from celery_dlq.upkeep.retention import removing as module
 from celery_dlq.upkeep.retention.definition import Keep, Retention
 from celery_dlq.upkeep.retention.engine import RetentionEngine
 

@@ -1,0 +1,196 @@
+"""Takes letters out of the store for the archive, and brings them back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.store.archive.lines import OF_LETTER, Line, line_of, plain, row_of
+from celery_dlq.store.archive.segments import Segments, chain_of, check_lease
+from celery_dlq.store.base import Lease, LetterKey, Restored
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.transactions import reads, writes
+from celery_dlq.store.letters.deleting import delete_closed
+from celery_dlq.store.letters.save import insert_letters
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.bodies import give_time_for_bodies, read_bodies, within
+from celery_dlq.store.rows.query import WHOLE, in_states, one_of
+from celery_dlq.store.rows.rows import Row, fit, fit_text
+from celery_dlq.store.rows.tally import Member, Tally
+
+letter, sending, operation = tables.letter, tables.sending, tables.operation
+
+#: The rows of a table by task id.
+_ByLetter = dict[str, list[dict[str, Any]]]
+
+
+class Archiving(Segments):
+    """The segments, and the letters that go into them and come back."""
+
+    def read(self, task_ids: Sequence[str]) -> Iterator[Line]:
+        """The lines of letters, in the order of the ids; without those that are gone or not closed. Only as
+        many letters are in memory as have :data:`~celery_dlq.store.rows.bodies.TOGETHER` bytes of bodies."""
+        left = list(task_ids)
+        while left:
+            lines, count = self._read(left)
+            yield from lines
+            left = left[count:]
+
+    @reads
+    def _read(self, connection: Connection, task_ids: Sequence[str]) -> tuple[list[Line], int]:
+        """The lines of the first of these letters, and how many ids those are."""
+        rows, count = _closed(connection, task_ids)
+        known = [key for key in task_ids if key in rows]
+        others = {
+            name: _rows_of(connection, table, known)
+            for name, table in (*OF_LETTER.items(), ("audit", tables.audit))
+        }
+        lines = [
+            line_of(rows[key], {name: found.get(key, []) for name, found in others.items()})
+            for key in known
+        ]
+        return lines, count
+
+    @writes
+    def delete(
+        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease, *, now: datetime
+    ) -> int:
+        """Delete those letters that are still closed and have the same times; returns their number.
+
+        :raises LeaseLost: another process has taken the lease.
+        """
+        check_lease(connection, lease)
+        return len(delete_closed(connection, keys))
+
+    @writes
+    def restore(
+        self,
+        connection: Connection,
+        lines: Sequence[Line],
+        *,
+        who: str,
+        reopen: bool,
+        origin: str,
+        now: datetime,
+    ) -> Restored:
+        """Make letters of lines; audited. A letter that the store has stays as it is. Of a letter's redrives,
+        those of operations that the store has come back.
+
+        :param reopen: whether they come back as dead letters.
+        :param origin: the id of their segment.
+        """
+        by_id = {line["letter"]["task_id"]: line for line in lines}
+        living = _known(connection, by_id)
+        back = {key: line for key, line in sorted(by_id.items()) if key not in living}
+        if back:
+            rows = [_letter_row(line, reopen=reopen, origin=origin) for line in back.values()]
+            insert_letters(connection, rows)
+            for name, table in OF_LETTER.items():
+                _put_back(
+                    connection,
+                    table,
+                    [item for line in back.values() for item in line.get(name, ())],
+                )
+            _count(connection, rows, is_own=origin.startswith(f"{chain_of(connection)}-"))
+            audit.write_audit(
+                connection, who=who, act="restore", count=len(back), at=now,
+                detail={"segment": origin, "reopened": reopen, **_named(back)},
+            )  # fmt: skip
+        return Restored(restored=tuple(back), living=tuple(sorted(living)))
+
+
+def _closed(
+    connection: Connection, task_ids: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """The rows of the first of these letters that are closed, with their contents, by task id; and how many
+    ids those are."""
+    give_time_for_bodies(connection, len(task_ids))
+    these = WHOLE.where(
+        one_of(connection, letter.c.task_id, list(task_ids)), in_states(CLOSED_STATES)
+    )
+    by_id = {row["task_id"]: dict(row) for row in connection.execute(these).mappings()}
+    found = [by_id[key] for key in task_ids if key in by_id]
+    taken = found[: within(row["size"] for row in found)]
+    bodies = read_bodies(
+        connection, ((row["id"], row["size"]) for row in taken if row["body"] is None)
+    )
+    rows = {row["task_id"]: {**row, "body": bodies.get(row["id"], row["body"])} for row in taken}
+    all_taken = len(taken) == len(found)
+    return rows, len(task_ids) if all_taken else task_ids.index(found[len(taken)]["task_id"])
+
+
+def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _ByLetter:
+    """The rows of a table that belong to these letters."""
+    if not task_ids:
+        return {}
+    key = table.c.subject if table is tables.audit else table.c.task_id
+    stored = select(table).where(one_of(connection, key, list(task_ids)))
+    found: _ByLetter = {}
+    for row in connection.execute(stored.order_by(*table.primary_key)).mappings():
+        found.setdefault(row[key.name], []).append(plain(table, row))
+    return found
+
+
+def _known(connection: Connection, task_ids: Iterable[str]) -> set[str]:
+    """Those ids that the store has a letter or a parked retry of; no other process can add one of them before
+    the transaction ends, or its own is begun again."""
+    wanted = sorted(task_ids)
+    found: set[str] = set()
+    for table in (letter, tables.parked):
+        stored = select(table.c.task_id).where(one_of(connection, table.c.task_id, wanted))
+        found |= set(connection.execute(stored).scalars())
+    return found
+
+
+def _letter_row(line: Line, *, reopen: bool, origin: str) -> dict[str, Any]:
+    row = {**row_of(tables.letter, line["letter"]), **row_of(tables.content, line["content"])}
+    row |= {"claim_token": None, "lease_expires_at": None}
+    if reopen:
+        row |= {"state": State.DEAD.value, "closed_at": None, "closed_by": "", "closed_reason": ""}
+    else:
+        said = f"{row['closed_reason']} (restored from segment {origin})".lstrip()
+        row["closed_reason"] = fit_text(letter.c.closed_reason, said)
+    return row
+
+
+def _put_back(connection: Connection, table: Any, given: Collection[Mapping[str, Any]]) -> None:
+    rows = [fit(table, row_of(table, item)) for item in given]
+    if table is sending:
+        _put_sendings_back(connection, rows)
+    elif rows:
+        connection.execute(insert(table), rows)
+
+
+def _put_sendings_back(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """Write the redrives again, or only the texts of those that stayed when their letters were deleted."""
+    named = sorted({row["operation"] for row in rows})
+    stored = select(operation.c.id).where(operation.c.id.in_(named)) if named else None
+    known = set() if stored is None else set(connection.execute(stored).scalars())
+    kept = [row for row in rows if row["operation"] in known]
+    if kept:
+        upsert = dialect_of(connection).upsert(
+            sending, lambda given: {name: given[name] for name in ("why", "change")}
+        )
+        connection.execute(upsert, kept)
+
+
+def _count(connection: Connection, rows: Sequence[Row], *, is_own: bool) -> None:
+    """Count the letters. Those of another store have not arrived in this one before."""
+    tally = Tally()
+    for row in rows:
+        if is_own:
+            tally.enter(Member.of(row))
+        else:
+            tally.arrive(None, Member.of(row))
+    tally.write(connection)
+
+
+def _named(back: Mapping[str, Line]) -> dict[str, object]:
+    """The letter of an act that is about one letter."""
+    return {"letter": next(iter(back))} if len(back) == 1 else {}

@@ -1,0 +1,80 @@
+"""The two ways in which expired letters leave the store: they are deleted, or moved into the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from celery_dlq.archive.archiving import Archiver
+from celery_dlq.archive.segment import MAX_LETTERS
+from celery_dlq.errors import StoreUnavailable
+from celery_dlq.store.base import Lease, LetterKey
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: The most letters that are deleted in one transaction, and the fewest that are still tried when transactions
+#: take too long.
+MOST, FEWEST = 1_000, 25
+
+
+class Remover(Protocol):
+    """Removes letters from the store."""
+
+    #: The name of the act in the audit.
+    act: str
+
+    @property
+    def size(self) -> int:
+        """The letters that it takes at a time."""
+
+    def remove(self, keys: Sequence[LetterKey]) -> Iterator[int]:
+        """Remove those letters that have not changed; yields how many in each step."""
+
+
+class Deleter:
+    """Deletes letters, in transactions that get smaller when they take too long."""
+
+    act = "expire"
+
+    def __init__(self, store: Store, lease: Lease) -> None:
+        self._store, self._lease, self.size = store, lease, MOST
+
+    def remove(self, keys: Sequence[LetterKey]) -> Iterator[int]:
+        """Delete these letters.
+
+        :raises StoreError: the store failed.
+        """
+        left = list(keys)
+        while left:
+            some = left[: self.size]
+            try:
+                deleted = len(self._store.deleting.delete_closed(some, self._lease))
+            except StoreUnavailable:
+                if len(some) <= FEWEST:
+                    raise
+                self.size = max(FEWEST, len(some) // 2)
+                continue
+            left = left[len(some) :]
+            self.size = min(MOST, 2 * self.size)
+            yield deleted
+
+
+class Mover:
+    """Moves letters into the archive, one segment after the other."""
+
+    act = "archive"
+    size = MAX_LETTERS
+
+    def __init__(self, archiver: Archiver) -> None:
+        self._archiver = archiver
+
+    def remove(self, keys: Sequence[LetterKey]) -> Iterator[int]:
+        """Move these letters. Letters that are too large together get several segments.
+
+        :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
+        :raises StoreError: the store failed.
+        """
+        ids = [key.task_id for key in keys]
+        while archived := self._archiver.archive(ids):
+            yield archived.deleted
