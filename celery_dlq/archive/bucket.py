@@ -7,6 +7,7 @@ import errno
 import os
 import queue
 import secrets
+import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -61,7 +62,7 @@ def open_bucket(url: str) -> FsspecBucket:
     """The place that ``dlq_archive_url`` names. Does not connect.
 
     :raises MissingExtra: a package that it needs is not installed.
-    :raises ArchiveError: its client refuses the URL.
+    :raises ArchiveError: its client refuses the URL, or does not work in this process.
     """
     need_packages(url)
     import fsspec.core
@@ -73,7 +74,18 @@ def open_bucket(url: str) -> FsspecBucket:
         )
     except Exception as error:
         raise _failure(url, error) from error
+    if filesystem.async_impl and _threads_are_greenlets():
+        raise ArchiveError(
+            f"The client for {url} does not work in a worker with the gevent pool; run: celery -A <app> dlq "
+            "archive run, or start a worker with another pool. Nothing was deleted."
+        )
     return FsspecBucket(filesystem, root, shown=url)
+
+
+def _threads_are_greenlets() -> bool:
+    # Such a client runs an event loop in a thread, and refuses calls from the same thread.
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def need_packages(url: str) -> None:
@@ -145,7 +157,7 @@ class FsspecBucket:
             found = []
         if not found:
             self._check_root()
-        return sorted(f"{folder}/{path.rpartition('/')[2]}" for path in found)
+        return sorted(path.removeprefix(f"{self._root}/") for path in found)
 
     def delete(self, key: str) -> None:
         """Delete a file; a file that does not exist is no error."""
