@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
 from celery_dlq.redact import safe_message
 from celery_dlq.settings import archive_package
+from celery_dlq.spool.privacy import DIRECTORY_MODE, private_opener
 from celery_dlq.spool.segment import fsync_directory
 
 T = TypeVar("T")
@@ -227,7 +228,7 @@ def _write_durably(root: Path, path: Path, data: bytes) -> None:
     _make_folder(root, path.parent)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("xb") as file:
+        with open(part, "xb", opener=private_opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -240,7 +241,7 @@ def _write_durably(root: Path, path: Path, data: bytes) -> None:
 
 def _make_folder(root: Path, folder: Path) -> None:
     if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         fsync_directory(root)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -128,6 +129,13 @@ def test_no_half_file_appears_on_a_local_disk(tmp_path, monkeypatch):
     with pytest.raises(ArchiveError, match="is full; make room"):
         open_bucket(f"file://{tmp_path}").put("segments/a", b"1")
     assert list(tmp_path.rglob("*")) == [tmp_path / "segments"]
+
+
+def test_only_the_owner_can_read_files_on_a_local_disk(tmp_path):
+    open_bucket(f"file://{tmp_path}").put("segments/a", b"1")
+    folder = tmp_path / "segments"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "a").stat().st_mode) == 0o600
 
 
 class Failing(MemoryFileSystem):
