@@ -30,6 +30,7 @@ from celery_dlq.upkeep.auto_redrive.definition import (
     Suspension,
 )
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
+from celery_dlq.upkeep.retention.definition import Keep, Retention
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "GroupStatus",
     "Guard",
     "HandlerLetter",
+    "Keep",
     "Leave",
     "Limits",
     "Mark",
@@ -62,6 +64,7 @@ __all__ = [
     "Redrive",
     "Repair",
     "Requirements",
+    "Retention",
     "Route",
     "Rule",
     "Sending",

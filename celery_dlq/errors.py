@@ -38,6 +38,10 @@ class SchemaError(StoreError):
     """The store's schema does not fit this release; run: celery -A <app> dlq db upgrade."""
 
 
+class LeaseLost(StoreError):
+    """Another worker has taken over; nothing was changed."""
+
+
 class RecordRefused(StoreError):
     """The dead-letter store does not accept this letter, although it accepts others."""
 

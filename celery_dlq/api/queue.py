@@ -15,6 +15,7 @@ from celery_dlq.api.groups import GroupAPI
 from celery_dlq.api.handlers import HandlersAPI
 from celery_dlq.api.hooks import HooksAPI
 from celery_dlq.api.metrics import MetricsAPI
+from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter, Outcome
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(ArchiveAPI, AutoRedriveAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI):
+class DeadLetterQueue(
+    ArchiveAPI, AutoRedriveAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI, RetentionAPI
+):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app

@@ -30,6 +30,8 @@ _COMMANDS = {
     "release": "letters.closing:release",
     "discard": "letters.closing:discard",
     "undiscard": "letters.closing:undiscard",
+    "delete": "retention.delete:delete",
+    "retention": "retention.retention:retention",
     "audit": "letters.audit:audit",
     "reclassify": "letters.reclassify:reclassify",
     "archive": "archive.command:archive",

@@ -92,16 +92,17 @@ def read_moment(
 
 
 def filters(
-    *, only: Sequence[str] = (), states: Sequence[State] = tuple(State)
+    *, only: Sequence[str] = (), states: Sequence[State] = tuple(State), default: str = ""
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the filter options to a command. It is called with ``wanted``, the filter built from them.
 
     :param only: names of the options; empty means all.
     :param states: values of ``--state``; empty means that there is no such option.
+    :param default: the letters that the command takes without ``--state``.
     """
     options = {
         name: option
-        for name, option in _filter_options(states).items()
+        for name, option in _filter_options(states, default).items()
         if (name in only or not only) and (states or name != "states")
     }
 
@@ -141,9 +142,10 @@ def as_filter(given: Mapping[str, Any]) -> Filter:
     )
 
 
-def _filter_options(states: Sequence[State]) -> Options:
+def _filter_options(states: Sequence[State], default: str) -> Options:
     text = functools.partial(click.option, metavar="TEXT")
-    default = "open letters" if State.CLAIMED in states else f"{State.DEAD.value} letters"
+    usual = "open letters" if State.CLAIMED in states else f"{State.DEAD.value} letters"
+    default = default or usual
     hint = f"Without --state, the command takes {default}."
     moment = functools.partial(
         click.option,

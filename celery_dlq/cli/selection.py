@@ -9,14 +9,22 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.exits import FAILED
+from celery_dlq.cli.exits import DONE, FAILED
+from celery_dlq.cli.screens.letter import letter_table
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownGroup, UnknownRoute, UnknownTask
 from celery_dlq.known import unknown_name
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
-from celery_dlq.view.text import last_part
+from celery_dlq.view.text import counted, last_part
+
+#: Letters shown as examples before a confirmation.
+_EXAMPLES = 10
+
+#: The noun for the letters of a command, singular and plural.
+Things = tuple[str, str]
+LETTERS: Things = ("dead letter", "dead letters")
 
 
 def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: bool) -> Filter:
@@ -121,13 +129,50 @@ def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) ->
     return len(found)
 
 
+def confirm_act(
+    session: Session,
+    question: str,
+    wanted: Filter,
+    *,
+    yes: bool,
+    things: Things = LETTERS,
+    can_be_undone: bool = True,
+) -> bool:
+    """Count the letters, show examples and ask; ends the command if nothing matches. Returns whether letters
+    given by id are left alone.
+
+    :param question: with ``{}`` in place of the letters.
+    :param can_be_undone: otherwise it also asks about a single letter.
+    """
+    failed = left_alone(session, wanted, wanted.states) > 0
+    count = session.store.counts.letters(wanted)
+    if not count:
+        if not failed:
+            session.screen.show(f"No {things[1]} match.")
+        click.get_current_context().exit(FAILED if failed or wanted.ids else DONE)
+    asks = not yes and (count > 1 or not can_be_undone)
+    if asks:
+        _show_some(session, wanted, count)
+        _ask(session, question.format(counted(count, *things)))
+    return failed
+
+
+def _show_some(session: Session, wanted: Filter, count: int) -> None:
+    found = session.store.letters.find(wanted, limit=_EXAMPLES).letters
+    more = [f"… and {counted(count - len(found), *LETTERS)} more"] if count > len(found) else []
+    session.screen.show(letter_table(found), *more)
+
+
 def confirm(session: Session, question: str, *, count: int, yes: bool) -> None:
     """Ask before changing more than one letter, unless ``yes`` is set.
 
     :raises click.UsageError: there is no terminal to ask on.
     """
-    if yes or count <= 1:
-        return
+    if not yes and count > 1:
+        _ask(session, question)
+
+
+def _ask(session: Session, question: str) -> None:
     if not is_terminal(sys.stdin):
         raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
     if not click.confirm(question, err=True):

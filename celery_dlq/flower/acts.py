@@ -26,9 +26,6 @@ ORDERS = ("rate", "canary", "limit", "again", "why")
 #: The states from which letters can be discarded; the first by default, the others only on request.
 _DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
 
-#: The acts on automatic redrives.
-AUTO_ACTS = ("pause", "resume", "run")
-
 #: Characters of a reason that are kept.
 WHY_LIMIT = 500
 

@@ -80,7 +80,9 @@ PAGES = (
     Route("/dead-letters/auto-redrives", AutosPage),
     Route("/dead-letters/auto-redrives/{name}", AutoPage),
     Route("/dead-letters/auto-redrives/{name}/dry-run", AutoTrialPage),
-    Route("/dead-letters/auto-redrives/{name}/{act}", AutoAct),
+    Route("/dead-letters/auto-redrives/{name}/pause", AutoAct, act="pause"),
+    Route("/dead-letters/auto-redrives/{name}/resume", AutoAct, act="resume"),
+    Route("/dead-letters/auto-redrives/{name}/run", AutoAct, act="run"),
     Route("/dead-letters/auto-redrive-runs/{id}", AutoRunPage),
 )
 

@@ -80,6 +80,10 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 #: The states that count in the depth: the letter is not closed yet.
 OPEN_STATES: frozenset[State] = frozenset({State.DEAD, State.CLAIMED, State.REDRIVEN})
 
+#: The states of letters that are done with. Only a newer failure of the same task id, or an undone discard,
+#: opens such a letter again.
+CLOSED_STATES: frozenset[State] = frozenset({State.RESOLVED, State.DISCARDED})
+
 
 def may_move(source: State, target: State) -> bool:
     """Whether a letter in ``source`` may enter ``target``."""

@@ -50,10 +50,6 @@ STATE = Allowed(
     "a word in capitals, digits, - or _, or None",
     lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
 )
-HISTORY = Allowed(
-    "a number of seconds from 86400 to 3153600000, or None",
-    lambda value: value is None or (_is_number(value) and 86_400 <= value <= 3_153_600_000),
-)
 ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
     lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),
@@ -83,6 +79,12 @@ AUTO_REDRIVES = Allowed(
 ROUTES = Allowed(
     "a list of celery_dlq.Route objects with different names",
     lambda value: _is_list(value) and _have_own_names(value, "takes"),
+)
+
+
+RETENTION = Allowed(
+    "a celery_dlq.Retention object, or None",
+    lambda value: value is None or hasattr(value, "history_bounds"),
 )
 
 

@@ -13,10 +13,10 @@ from celery_dlq.settings.allowed import (
     AUTO_REDRIVES,
     BOOLEAN,
     EXCEPTIONS,
-    HISTORY,
     HOOKS,
     MAYBE_TEXT,
     NAMES,
+    RETENTION,
     ROUTES,
     RULES,
     SHARE,
@@ -314,11 +314,11 @@ class Settings:
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
         "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
     )
-    history_retention: float | None = _setting(
-        365 * 86_400.0,
-        HISTORY,
-        "How long workers keep the audit, ended operations, changes to the messages of closed "
-        "letters, and the counts of letters over time; None for ever.",
+    retention: object | None = _setting(
+        None,
+        RETENTION,
+        "A Retention object: how long closed letters, history and the audit are kept. None keeps letters for "
+        "ever, and the rest for a year.",
     )
     archive_url: str | None = _setting(
         None,

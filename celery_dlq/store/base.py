@@ -115,6 +115,65 @@ class LetterKey:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Expiry:
+    """Closed letters, and the moment before which they must have been closed to expire."""
+
+    where: Filter
+    #: None: they never expire.
+    before: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expired:
+    """Letters that a search for expired ones has found, and the place at which it goes on."""
+
+    keys: tuple[LetterKey, ...]
+    #: None at the end.
+    next: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryBounds:
+    """The moments before which history is deleted; None: never."""
+
+    #: For operations and their redrives, changes of messages, and acts of handlers and automatic redrives.
+    history: datetime | None
+    #: For the counts of letters over time.
+    arrivals: datetime | None
+    #: For the acts of people.
+    audit: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Closed letters for which the same expiry counts."""
+
+    letters: int
+    #: Characters of their messages, arguments and tracebacks; about as many bytes in the database.
+    size: int
+    #: Those that have expired.
+    expired: int
+    expired_size: int
+    #: When the letter that was closed first was closed; None without letters.
+    oldest_closed_at: datetime | None
+
+    @classmethod
+    def none(cls) -> Kept:
+        """No letters."""
+        return cls(letters=0, size=0, expired=0, expired_size=0, oldest_closed_at=None)
+
+    def __add__(self, other: Kept) -> Kept:
+        closed = [one.oldest_closed_at for one in (self, other) if one.oldest_closed_at]
+        return Kept(
+            letters=self.letters + other.letters,
+            size=self.size + other.size,
+            expired=self.expired + other.expired,
+            expired_size=self.expired_size + other.expired_size,
+            oldest_closed_at=min(closed, default=None),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToDo:
     """Whether a worker's upkeep has work."""
 
@@ -253,7 +312,7 @@ class Change:
 ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
-    "suspend", "hold", "run", "ticket", "escalate",
+    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "restore", "forget",
 )  # fmt: skip
 
 

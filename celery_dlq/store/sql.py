@@ -24,6 +24,8 @@ from celery_dlq.store.handlings.handlings import Handlings
 from celery_dlq.store.handlings.tickets import Tickets
 from celery_dlq.store.letters.closing import Closing
 from celery_dlq.store.letters.counting import Counts
+from celery_dlq.store.letters.deleting import Deleting
+from celery_dlq.store.letters.expiring import Expiring
 from celery_dlq.store.letters.monitoring import Monitoring
 from celery_dlq.store.letters.parked import Parked
 from celery_dlq.store.letters.records import Letters
@@ -70,6 +72,8 @@ class SQLStore:
         self.letters = Letters(transactions, told, monotonic=monotonic)
         self.counts = Counts(transactions)
         self.closing = Closing(transactions)
+        self.deleting = Deleting(transactions)
+        self.expiring = Expiring(transactions)
         self.edits = Edits(transactions)
         self.groups = Groups(transactions)
         self.monitoring = Monitoring(transactions)

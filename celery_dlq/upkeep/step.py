@@ -20,6 +20,7 @@ from celery_dlq.upkeep.auto_redrive.thread import AutoRedriveThread
 from celery_dlq.upkeep.leased import LeasedThread
 from celery_dlq.upkeep.operations import OperationsThread
 from celery_dlq.upkeep.parked import Releaser
+from celery_dlq.upkeep.retention.thread import RetentionThread
 
 logger = get_logger(__name__)
 
@@ -32,9 +33,6 @@ EXPIRE_S = 60.0
 #: Seconds for which a released retry and an unchanged circuit are remembered; and between checks for
 #: older ones.
 KEEP_S, PRUNE_S = 7 * 86_400.0, 3_600.0
-#: Rows of history that are deleted in one transaction, and seconds until the next one, so that other
-#: work comes first.
-PRUNE_ROWS, PRUNE_PAUSE_S = 500, 0.05
 #: Seconds that a worker's shutdown waits for the current batch.
 STOP_S = 10.0
 
@@ -46,7 +44,7 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **options: Any) -> None:
-        self._threads: tuple[LeasedThread | OperationsThread, ...] = ()
+        self._threads: tuple[LeasedThread | OperationsThread | RetentionThread, ...] = ()
         dlq = worker.app.dead_letter_queue
         dlq.client = Client(Role.WORKER, str(worker.hostname))
         if dlq.settings.auto_redrive:
@@ -58,7 +56,9 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         name = f"{worker.hostname}/{uuid.uuid4().hex}"
         dlq = worker.app.dead_letter_queue
         operations = OperationsThread(dlq)
-        self._threads = (UpkeepThread(dlq, name, wake=operations.wake), operations)
+        self._threads = (
+            UpkeepThread(dlq, name, wake=operations.wake), operations, RetentionThread(dlq, name)
+        )  # fmt: skip
         if dlq.settings.auto_redrive:
             self._threads += (AutoRedriveThread(dlq, name, wake=operations.wake),)
         for thread in self._threads:
@@ -150,14 +150,3 @@ class UpkeepThread(LeasedThread):
             self._prune_in_s = PRUNE_S
             self._dlq.store.parked.prune(older_than_s=KEEP_S)
             self._dlq.store.circuits.prune(older_than_s=KEEP_S)
-            self._prune_history()
-
-    def _prune_history(self) -> None:
-        """Delete old history in small transactions, for as long as the lease is held."""
-        keep_s = self._dlq.settings.history_retention
-        if keep_s is None:
-            return
-        before = self._dlq.store.now() - timedelta(seconds=keep_s)
-        while self._dlq.store.history.prune(before, limit=PRUNE_ROWS):
-            if self.stopping.wait(PRUNE_PAUSE_S) or self._tenure.prolong() is None:
-                return

@@ -11,7 +11,7 @@ from support.factories import T0, attempt, letter
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
-from celery_dlq.store.letters import closing
+from celery_dlq.store.letters import acts
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
@@ -82,7 +82,7 @@ def test_an_act_is_audited_once_with_its_count_and_filter(letters):
 
 
 def test_an_act_in_many_chunks_is_one_audit_row(letters, monkeypatch):
-    monkeypatch.setattr(closing, "CHUNK", 3)
+    monkeypatch.setattr(acts, "CHUNK", 3)
     assert discard(letters, Filter()) == 4
     assert [row["count"] for row in audit(letters)] == [4]
     assert undiscard(letters, Filter()) == 4
@@ -109,7 +109,7 @@ def test_redriven_letters_are_discarded_only_when_they_are_named(letters):
 
 
 def test_letters_that_die_while_an_act_runs_are_not_swept_in(letters, monkeypatch):
-    monkeypatch.setattr(closing, "CHUNK", 1)
+    monkeypatch.setattr(acts, "CHUNK", 1)
     write, late = letters.transactions.write, [letter("late", attempt(minutes=99))]
 
     def write_and_let_one_die(work):

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 from support.factories import T0, attempt, envelope, letter, operation
+from support.history import all_before
 
 from celery_dlq.model.handling import (
     TRIES,
@@ -506,7 +507,7 @@ def test_old_handlings_of_closed_letters_are_forgotten(store, start):
         store.handlings.end(started, seen, Leave(), detail={})
     store.closing.discard(Filter(ids=("a",)), who="ann", why="no", now=T0)
     let_pass(store, ended_at=T0 - timedelta(days=2))
-    store.history.prune(T0 - timedelta(days=1), limit=9)
+    store.history.prune(all_before(T0 - timedelta(days=1)), limit=9)
     assert [row.task_id for row in store.handlings.find().rows] == ["b"]
 
 

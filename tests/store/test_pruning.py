@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter, operation
+from support.history import all_before
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState
@@ -22,7 +23,7 @@ def days(number: float):
 def prune(store, before=NOW, limit: int = 100) -> int:
     """Prune everything older, in transactions of ``limit`` rows of a kind."""
     forgotten = 0
-    while more := store.history.prune(before, limit=limit):
+    while more := store.history.prune(all_before(before), limit=limit):
         forgotten += more
     return forgotten
 
@@ -58,7 +59,7 @@ def edit(store, task_id: str, at: float) -> None:
 def letters(store):
     store.letters.save([letter(name) for name in "abc"])
     # The times of their deaths differ.
-    assert store.history.prune(NOW, limit=9) == 1
+    assert store.history.prune(all_before(NOW), limit=9) == 1
     return store
 
 
@@ -75,10 +76,12 @@ def test_an_operation_goes_with_its_sendings_when_all_is_over(letters):
 def test_it_is_done_in_small_steps(letters):
     redrive(letters, "one", "a", "b", "c")
     succeed(letters, "a", "b", "c")
-    assert letters.history.prune(NOW, limit=2) == 2 + 0 + 1 + 1  # and the hour in which they died
+    assert (
+        letters.history.prune(all_before(NOW), limit=2) == 2 + 0 + 1 + 1
+    )  # and the hour in which they died
     assert letters.operations.get("one") is not None
-    assert letters.history.prune(NOW, limit=2) == 1 + 1
-    assert letters.history.prune(NOW, limit=2) == 0
+    assert letters.history.prune(all_before(NOW), limit=2) == 1 + 1
+    assert letters.history.prune(all_before(NOW), limit=2) == 0
 
 
 def test_history_of_an_open_letter_stays(letters):

@@ -1,9 +1,10 @@
 from dataclasses import fields
+from datetime import timedelta
 
 import pytest
 from celery import Celery
 
-from celery_dlq import AutoRedrive, Filter, Route
+from celery_dlq import AutoRedrive, Filter, Retention, Route
 from celery_dlq.errors import SettingsError
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
 
@@ -54,7 +55,7 @@ VALUES = {
     "auto_redrive_budget": ([1, 10_000], [0, 1.5, "10", None]),
     "claim_lease": ([1, 120.0], [0, "2m"]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
-    "history_retention": ([86_400, 1e9, None], [3_600, "1y", float("inf"), float("nan"), True]),
+    "retention": ([None, Retention()], [86_400, [Retention()], timedelta(days=30), True]),
     "archive_url": (
         [None, "file:///var/letters", "s3://letters", "s3://letters/shop", "gs://letters", "abfs://c@a"],
         [

@@ -7,22 +7,16 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY
+from celery_dlq.cli.exits import DONE, PARTLY
 from celery_dlq.cli.options import TAKEABLE, filters, selection_options
-from celery_dlq.cli.screens.letter import letter_table
-from celery_dlq.cli.selection import confirm, left_alone, select
+from celery_dlq.cli.selection import LETTERS, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.text import counted
 
-#: Letters shown as examples before a confirmation.
-_EXAMPLES = 10
-
-#: The noun for the letters of a command, singular and plural.
-Things = tuple[str, str]
-_LETTERS, _RETRIES = ("dead letter", "dead letters"), ("parked retry", "parked retries")
+_RETRIES = ("parked retry", "parked retries")
 
 
 @click.command("discard")
@@ -39,9 +33,9 @@ def discard(
     """
     wanted = select(session, ids, wanted, everything=everything)
     wanted = replace(wanted, states=wanted.states or frozenset({State.DEAD}))
-    failed = _confirm_act(session, "Discard", wanted, yes=yes)
+    failed = confirm_act(session, "Discard {}?", wanted, yes=yes)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
-    session.done(f"Discarded {counted(done, *_LETTERS)}. To undo: {_undo(session, wanted)}")
+    session.done(f"Discarded {counted(done, *LETTERS)}. To undo: {_undo(session, wanted)}")
     click.get_current_context().exit(PARTLY if failed else DONE)
 
 
@@ -55,9 +49,9 @@ def undiscard(
     """Reopen discarded letters."""
     wanted = select(session, ids, wanted, everything=everything)
     wanted = replace(wanted, states=frozenset({State.DISCARDED}))
-    failed = _confirm_act(session, "Reopen", wanted, yes=yes)
+    failed = confirm_act(session, "Reopen {}?", wanted, yes=yes)
     done = session.store.closing.undiscard(wanted, who=operator(), now=times.utc_now())
-    session.done(f"Reopened {counted(done, *_LETTERS)}. See: {session.command('list')}")
+    session.done(f"Reopened {counted(done, *LETTERS)}. See: {session.command('list')}")
     click.get_current_context().exit(PARTLY if failed else DONE)
 
 
@@ -75,34 +69,11 @@ def release(
     """
     wanted = select(session, ids, wanted, everything=everything)
     wanted = replace(wanted, states=frozenset({State.PARKED}))
-    failed = _confirm_act(session, "Release", wanted, yes=yes, things=_RETRIES)
+    failed = confirm_act(session, "Release {}?", wanted, yes=yes, things=_RETRIES)
     done = session.queue.release(wanted, who=operator())
     others = session.command("list", "--state", "parked")
     session.done(f"A worker will send {counted(done, *_RETRIES)} now. See the others: {others}")
     click.get_current_context().exit(PARTLY if failed else DONE)
-
-
-def _confirm_act(
-    session: Session, verb: str, wanted: Filter, *, yes: bool, things: Things = _LETTERS
-) -> bool:
-    """Count the letters, show examples and ask; ends the command if nothing matches. Returns whether letters
-    given by id are left alone."""
-    failed = left_alone(session, wanted, wanted.states) > 0
-    count = session.store.counts.letters(wanted)
-    if not count:
-        if not failed:
-            session.screen.show(f"No {things[1]} match.")
-        click.get_current_context().exit(FAILED if failed or wanted.ids else DONE)
-    if count > 1 and not yes:
-        _show_some(session, wanted, count)
-    confirm(session, f"{verb} {counted(count, *things)}?", count=count, yes=yes)
-    return failed
-
-
-def _show_some(session: Session, wanted: Filter, count: int) -> None:
-    found = session.store.letters.find(wanted, limit=_EXAMPLES).letters
-    more = [f"… and {counted(count - len(found), *_LETTERS)} more"] if count > len(found) else []
-    session.screen.show(letter_table(found), *more)
 
 
 def _undo(session: Session, wanted: Filter) -> str:

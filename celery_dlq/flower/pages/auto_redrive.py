@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from celery_dlq.flower.acts import AUTO_ACTS, move_auto, reason_in
+from celery_dlq.flower.acts import move_auto, reason_in
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Page
-from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.auto_redrives import FRESH_S, RunRow, acts_of, run_rows, stopped_at
 from celery_dlq.model.auto_redrive import EVERY
-from celery_dlq.redact import clip
 from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import times
 from celery_dlq.view.auto_redrives import SeenAuto, SeenRun, in_the_way, seen_auto, seen_runs
@@ -166,13 +164,11 @@ class AutoAct(Page):
 
     tab = "auto-redrives"
 
-    async def post(self, name: str, act: str) -> None:
+    async def post(self, name: str) -> None:
         """Run the act, once per form."""
-        if act not in AUTO_ACTS:
-            raise Refused(404, f"{clip(act, 40)} is not an act on automatic redrives.")
         given = sent(self.request)
-        self.take_mark(given, f"{act} {name}")
-        who, why = self.actor, reason_in(given)
+        self.take_mark(given, f"{self.act} {name}")
+        act, who, why = self.act, self.actor, reason_in(given)
         await self.site.act(lambda queue: move_auto(queue, name, act, who, why))
         page = self.links.page(self.tab, *(() if name == EVERY else (name,)))
         self.see(f"{page}?done={act}")

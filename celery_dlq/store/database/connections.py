@@ -29,7 +29,7 @@ class Connections:
         self._changed = threading.Condition()
         #: Threads that use it now, and that used it at the same time since the watcher last looked.
         self._users = self._peak = 0
-        self._has_unused = False
+        self._has_unused = self._is_paused = False
         self._watcher: _Watcher | None = None
 
     @contextmanager
@@ -38,9 +38,6 @@ class Connections:
 
         :raises sqlalchemy.exc.TimeoutError: too many threads use it for too long.
         """
-        if self._most is None:
-            yield self.engine
-            return
         self._enter()
         try:
             yield self.engine
@@ -64,6 +61,20 @@ class Connections:
                 self._watcher = None
             self.engine.dispose()
 
+    def pause(self, patience_s: float) -> None:
+        """Close all connections, and open none before :meth:`go_on`. Transactions may end first, for at most
+        ``patience_s`` seconds; the connection of a longer one stays open."""
+        with self._changed:
+            self._is_paused = True
+            if self._changed.wait_for(lambda: not self._users, patience_s):
+                self.engine.dispose()
+
+    def go_on(self) -> None:
+        """End :meth:`pause`."""
+        with self._changed:
+            self._is_paused = False
+            self._changed.notify_all()
+
     def close_unused(self) -> bool:
         """Close the connections that no thread has needed since the last look; those in use are not affected.
         Returns whether any connection may still be open."""
@@ -81,7 +92,7 @@ class Connections:
                 raise exc.TimeoutError("all connections are in use")
             self._users += 1
             self._peak = max(self._peak, self._users)
-            if self._watcher is None:
+            if self._watcher is None and self._most is not None:
                 self._watcher = _Watcher(self, self._idle_s)
                 self._watcher.start()
 
@@ -89,7 +100,7 @@ class Connections:
         with self._changed:
             self._users -= 1
             self._close_what_is_unused()
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _close_what_is_unused(self) -> None:
         # The pool closes all its connections or none. Without users, no connection is in use, and none can be
@@ -103,7 +114,7 @@ class Connections:
         return self._users + (pool.checkedin() if isinstance(pool, QueuePool) else 0)
 
     def _has_room(self) -> bool:
-        return self._most is None or self._users < self._most
+        return not self._is_paused and (self._most is None or self._users < self._most)
 
     def _extend(self, more: int) -> None:
         with self._changed:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, Connection, Engine, Transaction
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.connections import Connections
 from celery_dlq.store.database.dialect import WRITES, Dialect
+from celery_dlq.store.database.forking import close_at_fork
 from celery_dlq.store.database.supported import dialect_for, parse_url
 
 #: How often a transaction is begun before it is given up.
@@ -129,7 +130,10 @@ class Database:
     def _open(self) -> Connections:
         engine = self.dialect.open(self.url, self.timeout, self.client)
         most = None if self.dialect.is_file else self.client.most
-        return Connections(engine, most, patience_s=self.timeout)
+        connections = Connections(engine, most, patience_s=self.timeout)
+        if self.dialect.is_file:
+            close_at_fork(connections)
+        return connections
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -3,6 +3,7 @@ died."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import OPEN_STATES
+from celery_dlq.store.base import HistoryBounds
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.rows.query import in_states
@@ -28,30 +30,47 @@ class History(StoreRole):
     """The history that the store keeps."""
 
     @writes
-    def prune(self, connection: Connection, before: datetime, *, limit: int) -> int:
-        """Delete history that is older than ``before``: acts of people, operations that ended and their
+    def prune(self, connection: Connection, bounds: HistoryBounds, *, limit: int) -> int:
+        """Delete history that is older than ``bounds``: acts of people, operations that ended and their
         finished sendings, changes of messages, handlings that ended, runs of automatic redrives, and the
         counts of letters that died. The sendings, changes, handlings and automatic redrives of an open letter
         stay, and so does the count of the hour in which it died. An operation is deleted after its sendings,
         so that a crash leaves no sending without an operation. Deletes up to ``limit`` rows of each kind;
         returns how many were deleted."""
-        return sum(
-            _delete(connection, table, condition, limit)
-            for table, condition in (
-                (sending, _is_old(before)),
-                (operation, and_(operation.c.ended_at < before, ~_has_sendings())),
-                (change, and_(change.c.at < before, ~_is_open(change))),
-                (handling, and_(handling.c.ended_at < before, ~_is_open(handling))),
-                # The limit of an open letter is counted by them.
-                (auto_letter, and_(_is_of_old_run(before), ~_is_open(auto_letter))),
-                (auto_run, and_(auto_run.c.at < before, ~_has_letters())),
-                (held, and_(held.c.at < before, ~_is_open(held))),
-                (audit, audit.c.at < before),
-                (arrival, arrival.c.minute < before),
-                # The ages of open letters are read from these.
-                (trend, and_(trend.c.hour < before, trend.c.open_count == 0)),
-            )
-        )
+        old = [
+            *_old_history(bounds.history), *_old_arrivals(bounds.arrivals), *_old_audit(bounds.audit)
+        ]  # fmt: skip
+        return sum(_delete(connection, table, condition, limit) for table, condition in old)
+
+
+#: A table, and the condition on its rows that are deleted.
+_Old = tuple[Table, ColumnElement[bool]]
+
+
+def _old_history(before: datetime | None) -> Iterator[_Old]:
+    if before is None:
+        return
+    yield sending, _is_old(before)
+    yield operation, and_(operation.c.ended_at < before, ~_has_sendings())
+    yield change, and_(change.c.at < before, ~_is_open(change))
+    yield handling, and_(handling.c.ended_at < before, ~_is_open(handling))
+    # The limit of an open letter is counted by them.
+    yield auto_letter, and_(_is_of_old_run(before), ~_is_open(auto_letter))
+    yield auto_run, and_(auto_run.c.at < before, ~_has_letters())
+    yield held, and_(held.c.at < before, ~_is_open(held))
+
+
+def _old_arrivals(before: datetime | None) -> Iterator[_Old]:
+    if before is None:
+        return
+    yield arrival, arrival.c.minute < before
+    # The ages of open letters are read from these.
+    yield trend, and_(trend.c.hour < before, trend.c.open_count == 0)
+
+
+def _old_audit(before: datetime | None) -> Iterator[_Old]:
+    if before is not None:
+        yield audit, audit.c.at < before
 
 
 def _is_old(before: datetime) -> ColumnElement[bool]:

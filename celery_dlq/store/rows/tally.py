@@ -124,6 +124,12 @@ class Tally:
             self._group(before)["total_count"] -= 1
             self._group(after)["total_count"] += 1
 
+    def leave(self, before: Member) -> None:
+        """Count a letter that was deleted, or is about to be counted elsewhere. Its arrival stays counted."""
+        self._group(before)[COUNTED_IN[before.state]] -= 1
+        self._cell(before)["open_count"] -= before.state in OPEN_STATES
+        self._trend(before)["open_count"] -= before.state in OPEN_STATES
+
     def succeed(self, before: Member, *, redriven: bool) -> None:
         """Count a letter whose message ran successfully.
 
@@ -154,9 +160,7 @@ class Tally:
 
     def _move(self, before: Member | None, after: Member) -> None:
         if before is not None:
-            self._group(before)[COUNTED_IN[before.state]] -= 1
-            self._cell(before)["open_count"] -= before.state in OPEN_STATES
-            self._trend(before)["open_count"] -= before.state in OPEN_STATES
+            self.leave(before)
         self._group(after)[COUNTED_IN[after.state]] += 1
         self._cell(after)["open_count"] += after.state in OPEN_STATES
         self._trend(after)["open_count"] += after.state in OPEN_STATES

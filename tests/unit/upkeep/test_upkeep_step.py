@@ -23,8 +23,6 @@ class Store:
     def __init__(self, *answers):
         self.answers, self.given_up, self.pruned = list(answers), [], 0
         self.expired = []
-        #: How many rows there are to be forgotten, in each transaction.
-        self.old_rows, self.forgotten = [], []
         # Its roles.
         self.leases = SimpleNamespace(
             to_do=self.to_do, take=self.take_lease, give_up=self.give_up_lease
@@ -32,7 +30,6 @@ class Store:
         self.sendings = SimpleNamespace(expire=self.expire_sendings)
         self.parked = SimpleNamespace(next_due=lambda place: None, prune=self.prune_releases)
         self.circuits = SimpleNamespace(prune=self.prune_circuits)
-        self.history = SimpleNamespace(prune=self.prune_history)
         self.done = threading.Event()
         self.left = list(self.looks)
         self.names = []
@@ -69,15 +66,10 @@ class Store:
     def prune_circuits(self, *, older_than_s):
         assert older_than_s > 0
 
-    def prune_history(self, before, *, limit):
-        assert 0 < limit <= 1_000
-        self.forgotten.append(before)
-        return self.old_rows.pop() if self.old_rows else 0
-
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch):
-    for name in ("LOOK_S", "TRY_S", "PRUNE_PAUSE_S"):
+    for name in ("LOOK_S", "TRY_S"):
         monkeypatch.setattr(step, name, 0.001)
     monkeypatch.setattr(leased, "TRY_S", 0.001)
 
@@ -85,7 +77,7 @@ def impatience(monkeypatch):
 HELD = Lease(name="parked.here", token=3)
 
 
-def queue(store, history_retention=86_400.0):
+def queue(store):
     return SimpleNamespace(
         app=None,
         store=store,
@@ -94,15 +86,14 @@ def queue(store, history_retention=86_400.0):
             auto_redrive=(),
             batch_size=10,
             outcome_timeout=3_600.0,
-            history_retention=history_retention,
         ),
         redrives=SimpleNamespace(left=list),
         store_health=StoreHealth(Path("spool")),
     )
 
 
-def work_off(store, **settings):
-    thread = UpkeepThread(queue(store, **settings), "me", wake=lambda: None)
+def work_off(store):
+    thread = UpkeepThread(queue(store), "me", wake=lambda: None)
     thread.start()
     assert store.done.wait(PATIENCE_S)
     thread.stopping.set()
@@ -154,30 +145,7 @@ def test_the_step_starts_its_threads_and_stops_them():
     upkeep.stop(worker)
     upkeep.stop(worker)
     names = {one.name for one in threading.enumerate()}
-    assert names.isdisjoint({"dlq-upkeep", "dlq-operations"})
-
-
-def test_history_is_forgotten_in_steps_until_nothing_old_is_left():
-    store = Store(*[HELD] * 9)
-    store.old_rows = [500, 500, 7]
-    work_off(store)
-    assert len(store.forgotten) == 4
-    (before,) = set(store.forgotten)
-    age = datetime.now(timezone.utc) - before
-    assert timedelta(days=1) <= age < timedelta(days=2)
-
-
-def test_without_its_lease_it_forgets_no_more():
-    store = Store(HELD, HELD, None)
-    store.old_rows = [500] * 5
-    work_off(store)
-    assert 1 <= len(store.forgotten) < 5
-
-
-def test_history_may_be_kept_for_ever():
-    store = Store(*[HELD] * 9)
-    work_off(store, history_retention=None)
-    assert (store.forgotten, store.pruned) == ([], 1)
+    assert names.isdisjoint({"dlq-upkeep", "dlq-operations", "dlq-retention"})
 
 
 def test_one_without_the_lease_looks_rarely_until_it_may_be_free():

@@ -126,3 +126,35 @@ def test_without_a_bound_nothing_is_watched(tmp_path):
     server.use(5)
     assert watchers() <= before
     server.connections.close()
+
+
+def test_a_pause_waits_for_those_that_are_used_and_closes_all(server):
+    paused = threading.Event()
+
+    def pause():
+        server.connections.pause(PATIENCE_S)
+        paused.set()
+
+    with server.connections.used() as engine, engine.connect():
+        thread = threading.Thread(target=pause)
+        thread.start()
+        assert not paused.wait(0.05)
+        assert server.open == 1
+    thread.join()
+    assert server.open == 0
+
+
+def test_during_a_pause_no_connection_is_opened(server):
+    server.connections.pause(PATIENCE_S)
+    with pytest.raises(exc.TimeoutError):
+        server.use()
+    server.connections.go_on()
+    server.use()
+
+
+def test_a_pause_does_not_wait_for_ever(server):
+    with server.connections.used() as engine, engine.connect():
+        server.connections.pause(0.01)
+        assert server.open == 1
+    server.connections.go_on()
+    server.use()

@@ -1,0 +1,1 @@
+"""Commands that remove letters for ever: by hand, and by their age."""

@@ -1,0 +1,102 @@
+"""Deletes letters, with everything that belongs to them.
+
+The counts that never fall keep their value. The rows of a letter's redrives stay without their texts, as long
+as other history: they are the counts of operations, and tell workers which copies of a message have run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.errors import LeaseLost
+from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.store.base import Filter, Lease, LetterKey
+from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, writes
+from celery_dlq.store.letters.acts import MEMBER, Act
+from celery_dlq.store.rows.query import in_states, one_of
+from celery_dlq.store.rows.rows import Row
+from celery_dlq.store.rows.tally import Member, Tally
+
+letter, content, sending = tables.letter, tables.content, tables.sending
+
+#: Other tables whose rows belong to a letter, by its task id.
+_OF_LETTER = (
+    tables.attempt, tables.change, tables.handling, tables.auto_letter, tables.held,
+)  # fmt: skip
+
+#: The states of letters that a person may delete. The message of a claimed letter is being sent.
+DELETABLE = frozenset({*CLOSED_STATES, State.DEAD, State.REDRIVEN})
+
+
+class Deleting(StoreRole):
+    """Deletes letters for ever."""
+
+    def delete(self, wanted: Filter, *, who: str, why: str, now: datetime) -> int:
+        """Delete the letters of ``wanted``: closed ones, and open ones if their states are named; audited.
+        Returns how many. The act consists of several transactions, each complete in itself.
+
+        :raises StoreError: the store failed. What was deleted before that stays deleted.
+        """
+        sources = (wanted.states or CLOSED_STATES) & DELETABLE
+        act = _Deletion(name="delete", wanted=wanted, sources=sources, who=who, why=why, at=now)
+        return act.carry_out(self._transactions)
+
+    @writes
+    def delete_closed(
+        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease
+    ) -> list[str]:
+        """Delete the letters of ``keys`` that are still closed as they were; returns their ids, as stored.
+
+        :raises LeaseLost: another worker has the lease.
+        """
+        if not is_held(connection, lease):
+            raise LeaseLost
+        as_they_were = {key.task_id: (key.last_failed_at, key.closed_at) for key in keys}
+        stored = (
+            select(*MEMBER, letter.c.closed_at)
+            .where(one_of(connection, letter.c.task_id, sorted(as_they_were)))
+            .where(in_states(CLOSED_STATES))
+            .order_by(letter.c.id)
+            .with_for_update()
+        )
+        rows = [
+            row
+            for row in connection.execute(stored).mappings()
+            if as_they_were[row["task_id"]] == (row["last_failed_at"], row["closed_at"])
+        ]
+        if rows:
+            delete_rows(connection, rows)
+        return [row["task_id"] for row in rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Deletion(Act):
+    """A person's act that deletes letters."""
+
+    def change(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Delete the letters."""
+        delete_rows(connection, rows)
+
+
+def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:
+    """Delete the letters of locked rows, which have the columns of
+    :data:`~celery_dlq.store.letters.acts.MEMBER`."""
+    ids, task_ids = [row["id"] for row in rows], sorted(row["task_id"] for row in rows)
+    connection.execute(delete(content).where(one_of(connection, content.c.id, ids)))
+    for table in _OF_LETTER:
+        connection.execute(delete(table).where(one_of(connection, table.c.task_id, task_ids)))
+    of_these = one_of(connection, sending.c.task_id, task_ids)
+    has_texts = or_(sending.c.why != "", sending.c.change != "")
+    connection.execute(update(sending).where(and_(of_these, has_texts)).values(why="", change=""))
+    connection.execute(delete(letter).where(one_of(connection, letter.c.id, ids)))
+    tally = Tally()
+    for row in rows:
+        tally.leave(Member.of(row))
+    tally.write(connection)

@@ -1,0 +1,200 @@
+"""Finds closed letters that have been kept long enough.
+
+A search goes through the closed letters in the order of their last failure, in steps of a few thousand. So no
+statement takes long, whichever letters are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, false, func, literal, or_, select, true
+from sqlalchemy.engine import Connection
+
+from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.store.base import Expired, Expiry, Kept, LetterKey
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import StoreRole, reads
+from celery_dlq.store.rows.bodies import SIZE
+from celery_dlq.store.rows.query import OF_LETTER, conditions, in_states
+
+letter, content = tables.letter, tables.content
+
+#: Closed letters that one statement goes through.
+STEP = 5_000
+
+_STATES = sorted(CLOSED_STATES)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+#: Characters of a letter's large values.
+_SIZE = SIZE.element + sum(
+    func.length(content.c[name]) for name in ("headers", "args", "kwargs", "traceback")
+)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place among the closed letters: state by state, in the order of the last failure."""
+
+    state: State
+    moment: datetime
+    id: int
+
+    @classmethod
+    def read(cls, cursor: str) -> _Place:
+        """The inverse of :attr:`cursor`."""
+        state, micros, number = cursor.split(".")
+        return cls(State(state), _EPOCH + int(micros) * _MICROSECOND, int(number))
+
+    @property
+    def cursor(self) -> str:
+        """The text by which the next step finds the place."""
+        return f"{self.state.value}.{(self.moment - _EPOCH) // _MICROSECOND}.{self.id}"
+
+    @property
+    def is_before(self) -> ColumnElement[bool]:
+        """Whether the place is before a letter of its state."""
+        at = letter.c.last_failed_at
+        return or_(at > self.moment, and_(at == self.moment, letter.c.id > self.id))
+
+
+class Expiring(StoreRole):
+    """Finds the letters that have expired."""
+
+    @reads
+    def find(
+        self,
+        connection: Connection,
+        expiries: Sequence[Expiry],
+        after: str | None,
+        *,
+        step: int = STEP,
+    ) -> Expired:
+        """The letters that have expired, among the next ``step`` closed ones. The first of ``expiries`` that
+        matches a letter counts for it.
+
+        :param after: ``next`` of the previous step.
+        """
+        latest = max((one.before for one in expiries if one.before is not None), default=None)
+        if latest is None:
+            return Expired(keys=(), next=None)
+        part = _next_part(connection, after, step, letter.c.last_failed_at < latest)
+        if part is None:
+            return Expired(keys=(), next=None)
+        these, place = part
+        has_expired = _by_expiry(connection, expiries, _has_expired, otherwise=false())
+        columns = letter.c.task_id, letter.c.last_failed_at, letter.c.closed_at
+        found = (
+            select(*columns)
+            .where(these, has_expired)
+            .order_by(letter.c.last_failed_at, letter.c.id)
+        )
+        keys = (LetterKey(**row) for row in connection.execute(found).mappings())
+        return Expired(keys=tuple(keys), next=place.cursor)
+
+    @reads
+    def count(
+        self,
+        connection: Connection,
+        expiries: Sequence[Expiry],
+        after: str | None,
+        *,
+        step: int = STEP,
+    ) -> tuple[dict[int, Kept], str | None]:
+        """The next ``step`` closed letters by the index of the expiry that counts for them, or -1; and
+        ``after`` for the next step, or None at the end."""
+        part = _next_part(connection, after, step, true())
+        if part is None:
+            return {}, None
+        these, place = part
+        numbers = iter(range(len(expiries)))
+        number = _by_expiry(
+            connection, expiries, lambda _: literal(next(numbers)), otherwise=literal(-1)
+        )
+        has_expired = _by_expiry(connection, expiries, _has_expired, otherwise=false())
+        each = (
+            select(
+                number.label("number"), case((has_expired, 1), else_=0).label("expired"),
+                letter.c.closed_at, _SIZE.label("size"),
+            )
+            .join(content, OF_LETTER)
+            .where(these)
+            .subquery()
+        )  # fmt: skip
+        added = select(
+            each.c.number,
+            func.count().label("letters"),
+            func.sum(each.c.size).label("size"),
+            func.sum(each.c.expired).label("expired"),
+            func.sum(each.c.expired * each.c.size).label("expired_size"),
+            func.min(each.c.closed_at).label("oldest_closed_at"),
+        ).group_by(each.c.number)
+        return dict(map(_kept, connection.execute(added))), place.cursor
+
+
+def _next_part(
+    connection: Connection, after: str | None, step: int, bound: ColumnElement[bool]
+) -> tuple[ColumnElement[bool], _Place] | None:
+    """The condition for the next closed letters that meet ``bound``, and the place of the last one."""
+    for these in _rest(after):
+        columns = letter.c.state, letter.c.last_failed_at, letter.c.id
+        in_order = (
+            select(*columns)
+            .where(these, bound)
+            .order_by(letter.c.last_failed_at, letter.c.id)
+            .limit(step)
+            .subquery()
+        )
+        last = (
+            select(in_order)
+            .order_by(in_order.c.last_failed_at.desc(), in_order.c.id.desc())
+            .limit(1)
+        )
+        row = connection.execute(last).one_or_none()
+        if row is not None:
+            place = _Place(State(row.state), row.last_failed_at, row.id)
+            is_after = and_(letter.c.state == row.state, place.is_before)
+            return and_(these, bound, ~is_after), place
+    return None
+
+
+def _rest(after: str | None) -> Iterator[ColumnElement[bool]]:
+    """The conditions for the closed letters that are left, one for each state."""
+    place = None if after is None else _Place.read(after)
+    for state in _STATES:
+        if place is None or state > place.state:
+            yield in_states([state])
+        elif state == place.state:
+            yield and_(in_states([state]), place.is_before)
+
+
+def _by_expiry(
+    connection: Connection, expiries: Sequence[Expiry], value: Any, *, otherwise: ColumnElement[Any]
+) -> ColumnElement[Any]:
+    """The value of the first expiry that matches a letter."""
+    cases = [(_matches(connection, one), value(one)) for one in expiries]
+    return case(*cases, else_=otherwise) if cases else otherwise
+
+
+def _matches(connection: Connection, expiry: Expiry) -> ColumnElement[bool]:
+    states = expiry.where.states or CLOSED_STATES
+    return and_(in_states(states), *conditions(connection, expiry.where))
+
+
+def _has_expired(expiry: Expiry) -> ColumnElement[bool]:
+    return false() if expiry.before is None else letter.c.closed_at < expiry.before
+
+
+def _kept(row: Any) -> tuple[int, Kept]:
+    kept = Kept(
+        letters=row.letters,
+        size=int(row.size),
+        expired=int(row.expired),
+        expired_size=int(row.expired_size),
+        oldest_closed_at=row.oldest_closed_at,
+    )
+    return row.number, kept

@@ -1,0 +1,78 @@
+"""The worker's thread for retention."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from celery_dlq.redrive.lease import Tenure, kept
+from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.upkeep.guarded import GuardedThread
+
+#: Seconds between two rounds of all workers together.
+ROUND_S = 3_600.0
+
+#: Seconds until a worker asks whether a round is due, at most. Few questions are asked, because no letter is
+#: urgent to delete.
+ASK_S = 600.0
+
+#: The lease of the process that runs a round, and the one that no process gets within an hour of the last
+#: round. All apps that share a store have the same ones.
+LEASE, TURN = "retention", "retention.turn"
+
+
+class RetentionThread(GuardedThread):
+    """Runs a round of retention whenever no worker has run one within an hour.
+
+    :param holder: identifies this worker among all.
+    :param draw: random waits, so that workers do not ask at the same moment.
+    """
+
+    does = "retention"
+    stopped = "nothing that is old is deleted"
+    again = "retention runs again"
+
+    def __init__(self, dlq: Any, holder: str, *, draw: Uniform = uniform) -> None:
+        super().__init__(dlq)
+        self._draw, self._tenure = draw, Tenure(lambda: dlq.store, LEASE, holder)
+
+    def stop(self) -> None:
+        """End after the current transaction."""
+        self.stopping.set()
+
+    def run(self) -> None:
+        """Work until stopped."""
+        while not self.stopping.wait(self._draw(0.0, ASK_S)):
+            if self.guarded(self._turn) is not None:
+                self.log_once("")
+
+    def _turn(self) -> int:
+        """Run a round if one is due; returns how many letters were deleted."""
+        leases = self._dlq.store.leases
+        # A new holder each time, because this worker waits for the next turn like all others.
+        turn = leases.take(TURN, holder=uuid.uuid4().hex, seconds=ROUND_S)
+        if turn is None:
+            return 0
+        is_over = False
+        try:
+            deleted, is_over = self._round()
+        finally:
+            if not is_over:
+                leases.give_up(turn)
+        return deleted
+
+    def _round(self) -> tuple[int, bool]:
+        """How many letters were deleted, and whether the round came to its end."""
+        lease = self._tenure.prolong()
+        if lease is None:
+            return 0, False
+        try:
+            with kept(self._tenure, lease) as is_held:
+                deleted = self._dlq.retention.run(lease, lambda s: self._pause(s, is_held))
+        finally:
+            self._tenure.end()
+        return deleted, not self.stopping.is_set()
+
+    def _pause(self, seconds: float, is_held: Callable[[], bool]) -> bool:
+        return self.stopping.wait(seconds) or not is_held()

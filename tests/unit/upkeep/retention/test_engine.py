@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from support.factories import T0, attempt, letter
+
+from celery_dlq.errors import LeaseLost, StoreUnavailable
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Filter, LetterKey
+from celery_dlq.store.sql import SQLStore
+from celery_dlq.upkeep.retention import engine as module
+from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention.engine import RetentionEngine
+
+MONTH = timedelta(days=30)
+
+
+def days(number: float):
+    return T0 + timedelta(days=number)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Six letters of two tasks, closed on days 1 to 5; the last one is open. Today is day 33."""
+    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
+    names = "abcdef"
+    store.letters.save(
+        [letter(name, attempt(), task="pay" if name in "ab" else "mail") for name in names]
+    )
+    for at, name in enumerate(names[:5], 1):
+        store.closing.discard(Filter(ids=(name,)), who="ann", why="", now=days(at))
+    monkeypatch.setattr(store, "now", lambda: days(33))
+    yield store
+    store.close()
+
+
+def never(_seconds: float) -> bool:
+    return False
+
+
+def left(store) -> list[str]:
+    found = store.letters.find(Filter(states=frozenset(State)), limit=99).letters
+    return sorted(one.task_id for one in found)
+
+
+def lease(store):
+    return store.leases.take("retention", holder="me", seconds=60)
+
+
+def engine(store, retention: Retention, **options) -> RetentionEngine:
+    return RetentionEngine(lambda: store, retention, **options)
+
+
+def test_a_round_deletes_what_was_kept_long_enough_and_audits_it(store):
+    retention = Retention(letters=[Keep(None, where=Filter(task="pay")), Keep(MONTH)])
+    assert engine(store, retention).run(lease(store), never) == 0
+    retention = Retention(letters=[Keep(None, where=Filter(ids=("a",))), Keep(MONTH)])
+    assert engine(store, retention).run(lease(store), never) == 1
+    assert left(store) == ["a", "c", "d", "e", "f"]
+    act = store.audit.find(act="expire").rows[0]
+    assert (act.who, act.count) == ("retention", 1)
+    assert act.detail == {
+        "keep": [
+            {"filter": {"ids": ["a"]}, "closed_before": None},
+            {"filter": {}, "closed_before": days(3).isoformat()},
+        ]
+    }
+
+
+def test_a_changed_setting_works_at_once(store):
+    assert (
+        engine(store, Retention(letters=[Keep(timedelta(days=40))])).run(lease(store), never) == 0
+    )
+    assert engine(store, Retention(letters=[Keep(timedelta(days=1))])).run(lease(store), never) == 5
+    assert left(store) == ["f"]
+
+
+def test_a_round_that_deletes_nothing_writes_no_audit(store):
+    engine(store, Retention()).run(lease(store), never)
+    assert store.audit.find(act="expire").rows == ()
+
+
+def test_history_goes_by_its_own_ages(store):
+    kept = Retention(history=timedelta(days=1), arrivals=None, audit=None)
+    engine(store, kept).run(lease(store), never)
+    assert len(store.audit.find(act="discard").rows) == 5
+    engine(store, Retention(audit=timedelta(days=30))).run(lease(store), never)
+    assert [act.at for act in store.audit.find(act="discard").rows] == [days(5), days(4), days(3)]
+
+
+def test_it_pauses_so_that_it_uses_a_quarter_of_the_time(store, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    ticks = iter(range(0, 1_000, 2))
+    pauses = []
+    made = engine(
+        store, Retention(letters=[Keep(timedelta(days=1))]), monotonic=lambda: next(ticks)
+    )
+    assert made.run(lease(store), lambda seconds: bool(pauses.append(seconds))) == 5
+    assert pauses[:3] == [6.0, 6.0, 6.0]
+
+
+def test_it_stops_when_it_is_told(store, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))]))
+    assert made.run(lease(store), lambda _seconds: True) == 2
+    assert len(left(store)) == 4
+
+
+def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):
+    mine = lease(store)
+    store.leases.give_up(mine)
+    store.leases.take("retention", holder="other", seconds=60)
+    with pytest.raises(LeaseLost):
+        engine(store, Retention(letters=[Keep(timedelta(days=1))])).run(mine, never)
+    assert len(left(store)) == 6
+
+
+def test_transactions_that_take_too_long_get_smaller_and_grow_again(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 100)
+    sizes: list[int] = []
+    slow = [True, True]
+
+    def delete_closed(keys, _lease):
+        sizes.append(len(keys))
+        if slow and len(keys) > 25:
+            slow.pop()
+            raise StoreUnavailable("the statement took too long")
+        return [key.task_id for key in keys]
+
+    keys = tuple(LetterKey(task_id=str(n), last_failed_at=T0, closed_at=T0) for n in range(300))
+    pages = iter([SimpleNamespace(keys=keys, next=None)])
+    store = SimpleNamespace(
+        now=lambda: T0,
+        expiring=SimpleNamespace(find=lambda *_: next(pages)),
+        deleting=SimpleNamespace(delete_closed=delete_closed),
+        audit=SimpleNamespace(note=lambda **_: 1),
+        history=SimpleNamespace(prune=lambda *_args, **_options: 0),
+    )
+    made = engine(store, Retention(letters=[Keep(MONTH)]))
+    assert made.run(None, never) == 300
+    assert sizes == [100, 50, 25, 25, 50, 100, 100]
+
+
+def test_a_store_that_is_away_ends_the_round(monkeypatch):
+    def away(*_args):
+        raise StoreUnavailable("away")
+
+    key = LetterKey(task_id="a", last_failed_at=T0, closed_at=T0)
+    store = SimpleNamespace(
+        now=lambda: T0,
+        expiring=SimpleNamespace(find=lambda *_: SimpleNamespace(keys=(key,), next=None)),
+        deleting=SimpleNamespace(delete_closed=away),
+    )
+    with pytest.raises(StoreUnavailable, match="away"):
+        engine(store, Retention(letters=[Keep(MONTH)])).run(None, never)
+
+
+def test_the_plan_has_every_entry_and_the_letters_that_none_matches(store):
+    pay = Keep(None, where=Filter(task="pay"))
+    month = Keep(timedelta(days=29), where=Filter(task="mail"))
+    plan = engine(store, Retention(letters=[pay, month])).plan()
+    assert [row.keep for row in plan] == [pay, month, None]
+    assert [(row.kept.letters, row.kept.expired) for row in plan] == [(2, 0), (3, 1), (0, 0)]
+    assert plan[1].kept.oldest_closed_at == days(3)
+    assert len(left(store)) == 6
