@@ -86,6 +86,7 @@ class Archiver:
         :raises StoreError: the store failed, or the lease was lost.
         """
         segment = self._store.begin(self._lease, now=self._now())
+        self._check_place(segment)
         put_segment(self._bucket, segment_key(segment.id), data, facts)
         manifest = make_manifest(segment, facts, now=self._now(), replaces=replaces)
         stored = put_manifest(self._bucket, manifest)
@@ -102,6 +103,19 @@ class Archiver:
         if manifest.replaces:
             self._bucket.delete(segment_key(manifest.replaces))
         self._store.close(manifest.segment, self._lease, deleted=0)
+
+    def _check_place(self, segment: Segment) -> None:
+        """Check that the segment before this one is in the same place. The mount point of a disk that is away
+        is a directory, too, and would take letters that no one finds again."""
+        if segment.previous_id:
+            try:
+                self._bucket.read(manifest_key(segment.previous_id))
+            except ArchiveFileMissing as error:
+                raise ArchiveFileMissing(
+                    f"The place of the archive does not have {manifest_key(segment.previous_id)}, which was "
+                    "archived last. Mount its disk, copy the earlier files of the archive there, or set "
+                    "dlq_archive_url back. Nothing was deleted."
+                ) from error
 
     def _finish_one(self, segment: Segment) -> Archived | None:
         stored = self._committed(segment) if segment.committed else self._put_by(segment)
@@ -128,6 +142,7 @@ class Archiver:
         return None
 
     def _abandon(self, segment: Segment) -> None:
+        self._check_place(segment)
         # First in the store: from then on no process can commit it, however late it is, and its files can
         # be deleted.
         self._store.abandon(segment.id, self._lease)

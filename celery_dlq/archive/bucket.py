@@ -7,6 +7,7 @@ import errno
 import os
 import queue
 import secrets
+import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
 from celery_dlq.redact import safe_message
 from celery_dlq.settings import archive_package
+from celery_dlq.spool.privacy import DIRECTORY_MODE, private_opener
 from celery_dlq.spool.segment import fsync_directory
 
 T = TypeVar("T")
@@ -61,7 +63,7 @@ def open_bucket(url: str) -> FsspecBucket:
     """The place that ``dlq_archive_url`` names. Does not connect.
 
     :raises MissingExtra: a package that it needs is not installed.
-    :raises ArchiveError: its client refuses the URL.
+    :raises ArchiveError: its client refuses the URL, or does not work in this process.
     """
     need_packages(url)
     import fsspec.core
@@ -73,7 +75,18 @@ def open_bucket(url: str) -> FsspecBucket:
         )
     except Exception as error:
         raise _failure(url, error) from error
+    if filesystem.async_impl and _threads_are_greenlets():
+        raise ArchiveError(
+            f"The client for {url} does not work in a worker with the gevent pool; run: celery -A <app> dlq "
+            "archive run, or start a worker with another pool. Nothing was deleted."
+        )
     return FsspecBucket(filesystem, root, shown=url)
+
+
+def _threads_are_greenlets() -> bool:
+    # Such a client runs an event loop in a thread, and refuses calls from the same thread.
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def need_packages(url: str) -> None:
@@ -145,7 +158,7 @@ class FsspecBucket:
             found = []
         if not found:
             self._check_root()
-        return sorted(f"{folder}/{path.rpartition('/')[2]}" for path in found)
+        return sorted(path.removeprefix(f"{self._root}/") for path in found)
 
     def delete(self, key: str) -> None:
         """Delete a file; a file that does not exist is no error."""
@@ -215,7 +228,7 @@ def _write_durably(root: Path, path: Path, data: bytes) -> None:
     _make_folder(root, path.parent)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("xb") as file:
+        with open(part, "xb", opener=private_opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -228,7 +241,7 @@ def _write_durably(root: Path, path: Path, data: bytes) -> None:
 
 def _make_folder(root: Path, folder: Path) -> None:
     if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         fsync_directory(root)
 
 

@@ -8,6 +8,7 @@ SEGMENTS, MANIFESTS = "segments", "manifests"
 
 _ID = "[0-9a-f]{8}-[0-9]{8}-[0-9a-f]{8}"
 _SEGMENT = re.compile(rf"{SEGMENTS}/({_ID})\.jsonl\.zst")
+_PART = re.compile(rf"{SEGMENTS}/({_ID})\.jsonl\.zst\.[0-9a-f]+\.part")
 _MANIFEST = re.compile(rf"{MANIFESTS}/({_ID})\.json")
 
 
@@ -24,4 +25,11 @@ def manifest_key(segment_id: str) -> str:
 def segment_of(key: str) -> str | None:
     """The id of the segment whose lines or manifest ``key`` names; None for other files."""
     match = _SEGMENT.fullmatch(key) or _MANIFEST.fullmatch(key)
+    return match[1] if match else None
+
+
+def part_of(key: str) -> str | None:
+    """The id of the segment of which ``key`` is a part: a process was killed while it wrote the file to a
+    local disk. None for other files."""
+    match = _PART.fullmatch(key)
     return match[1] if match else None

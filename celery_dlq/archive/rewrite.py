@@ -13,7 +13,7 @@ from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
 from celery_dlq.archive.files import check_segment
 from celery_dlq.archive.finding import Finding
-from celery_dlq.archive.keys import SEGMENTS, segment_of
+from celery_dlq.archive.keys import SEGMENTS, part_of, segment_of
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.segment import read_lines, write_segment
@@ -75,21 +75,20 @@ def _rewrite(
 
 
 def _delete_leftovers(bucket: Bucket, files: list[str], chains: Chains, chain: str) -> None:
-    """Delete segments that were replaced, and those without a manifest. All segments that a process had begun
-    are ended, so no process waits for one of these."""
-    unreadable = {segment_of(finding.key) for finding in chains.unreadable}
+    """Delete segments that were replaced, those without a manifest, and parts of segments. All segments that
+    a process had begun are ended, so no process waits for one of these."""
+    named = {segment_of(finding.key) for finding in chains.unreadable}.union(chains.by_id)
     for key in files:
-        segment = segment_of(key)
-        is_named = segment in chains.by_id or segment in unreadable
         if not _is_of(key, chain):
             continue
+        segment = segment_of(key)
         if segment in chains.replaced:
             check_segment(bucket, chains.segment(segment))
             bucket.delete(key)
-        elif not is_named:
+        elif segment is None or segment not in named:
             bucket.delete(key)
 
 
 def _is_of(key: str, chain: str) -> bool:
-    segment = segment_of(key)
+    segment = segment_of(key) or part_of(key)
     return segment is not None and segment.startswith(f"{chain}-")

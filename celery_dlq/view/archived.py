@@ -12,8 +12,8 @@ from celery_dlq.archive.reading import Found
 from celery_dlq.redact import Redactor
 from celery_dlq.view.times import iso
 
-#: Parts of a message that are kept as JSON in a text.
-_JSON = ("headers", "properties", "args", "kwargs")
+#: Texts that are never JSON of ours.
+_PLAIN = ("message", "traceback", "body")
 
 
 def segment_record(manifest: Manifest) -> dict[str, Any]:
@@ -44,27 +44,31 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 
 
 def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
-    """An archived letter, without secrets, except in the body of its message."""
-    line = found.line
-    hidden = {name: redactor.hidden(value) for name, value in line.items() if name != "content"}
+    """An archived letter, without secrets, except in the bodies of messages."""
+    line, content = found.line, found.line["content"]
+    hidden = redactor.hidden(_opened(line))
+    shown = {
+        "traceback": redactor.traceback(content.get("traceback") or ""),
+        "body": content.get("body"),
+    }
     return {
         "segment": found.manifest.segment,
         **hidden,
-        "content": {
-            name: _hidden_content(name, value, redactor) for name, value in line["content"].items()
-        },
+        "content": {**hidden["content"], **shown},
     }
 
 
-def _hidden_content(name: str, value: Any, redactor: Redactor) -> Any:
-    if not isinstance(value, str) or name == "body":
-        return value
-    if name == "traceback":
-        return redactor.traceback(value)
-    return redactor.hidden(_read(value) if name in _JSON else value)
+def _opened(value: Any, name: str = "") -> Any:
+    """``value`` with the tables and lists that it has as JSON in texts, because secrets are recognized by the
+    names in them."""
+    if isinstance(value, Mapping):
+        return {key: _opened(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_opened(item) for item in value]
+    return _read(value) if isinstance(value, str) and name not in _PLAIN else value
 
 
-def _read(text: str) -> Mapping[str, Any] | list[Any] | str:
+def _read(text: str) -> Any:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):

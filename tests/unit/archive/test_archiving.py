@@ -217,6 +217,26 @@ def test_no_letter_is_deleted_for_a_committed_segment_that_is_missing(bucket, st
     assert store.states() == ["committed"]
 
 
+def test_no_letter_goes_to_a_place_without_the_earlier_ones(bucket, store):
+    archiver(bucket, store).archive(ids_of(lines(2)))
+    elsewhere = MemoryBucket()
+    with pytest.raises(ArchiveError, match=r"which was archived last\. Mount its disk"):
+        archiver(elsewhere, store).archive(ids_of(lines(3, start=3)))
+    with pytest.raises(ArchiveError, match="which was archived last"):
+        archiver(elsewhere, store).finish()
+    assert elsewhere.files == {}
+    assert len(store.letters) == 3
+    assert store.states() == ["closed", "begun"]
+    archive_in_two(bucket, store)
+    assert archived_ids(bucket) == ids_of(lines(5))
+
+
+def test_a_damaged_manifest_does_not_keep_later_letters_out_of_the_archive(bucket, store):
+    first = archiver(bucket, store).archive(ids_of(lines(2)))
+    bucket.files[manifest_key(first.manifest.segment)] += b"x"
+    assert archiver(bucket, store).archive(ids_of(lines(3, start=3))).deleted == 3
+
+
 @pytest.mark.parametrize("folder", ["segments", "manifests"])
 def test_no_letter_is_deleted_if_other_bytes_come_back(bucket, store, folder):
     read = bucket.read

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+import subprocess
+import sys
 import threading
 
 import fsspec
@@ -51,6 +54,12 @@ def test_files_are_listed_by_folder_as_soon_as_they_are_there(bucket):
     assert bucket.list("manifests") == ["manifests/c"]
 
 
+def test_files_in_deeper_folders_keep_their_key(bucket):
+    bucket.put("segments/a", b"")
+    bucket.put("segments/deep/a", b"")
+    assert bucket.list("segments") == ["segments/a", "segments/deep/a"]
+
+
 def test_a_second_client_sees_what_the_first_one_does(bucket):
     other = open_bucket(bucket.shown)
     assert other.list("segments") == []
@@ -95,6 +104,22 @@ def test_a_server_that_is_away_is_named(monkeypatch):
         open_bucket("s3://letters/shop").read("segments/a")
 
 
+def test_a_client_that_does_not_work_with_gevent_is_refused():
+    code = (
+        "from gevent import monkey; monkey.patch_all()\n"
+        "from celery_dlq.archive.bucket import open_bucket\n"
+        "open_bucket('file:///tmp').list('gone')\n"
+        "try:\n"
+        "    open_bucket('s3://letters')\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(
+        "ArchiveError The client for s3://letters does not work in a worker"
+    )
+
+
 def test_no_half_file_appears_on_a_local_disk(tmp_path, monkeypatch):
     def full(_handle):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -104,6 +129,13 @@ def test_no_half_file_appears_on_a_local_disk(tmp_path, monkeypatch):
     with pytest.raises(ArchiveError, match="is full; make room"):
         open_bucket(f"file://{tmp_path}").put("segments/a", b"1")
     assert list(tmp_path.rglob("*")) == [tmp_path / "segments"]
+
+
+def test_only_the_owner_can_read_files_on_a_local_disk(tmp_path):
+    open_bucket(f"file://{tmp_path}").put("segments/a", b"1")
+    folder = tmp_path / "segments"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "a").stat().st_mode) == 0o600
 
 
 class Failing(MemoryFileSystem):

@@ -135,6 +135,15 @@ def test_copies_that_a_killed_process_has_left_are_removed(bucket, store):
     assert traces(bucket, "id-000003") == []
 
 
+def test_parts_of_files_that_a_killed_process_has_left_are_removed(bucket, store):
+    part, other = segment_key(FIRST) + ".0a1b2c3d.part", "segments/notes.txt"
+    for key in (part, other):
+        bucket.put(key, b"half")
+    forget_ids(bucket, store, "id-000003")
+    assert part not in bucket.files
+    assert other in bucket.files
+
+
 def test_a_damaged_segment_is_not_rewritten(bucket, store):
     bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
     before = dict(bucket.files)

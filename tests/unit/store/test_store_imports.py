@@ -16,6 +16,9 @@ import pytest
         ("celery_dlq.store.sql", "alembic"),
         ("celery_dlq.store.sql", "psycopg"),
         ("celery_dlq.store.sql", "pymysql"),
+        ("celery_dlq.api.queue", "fsspec"),
+        ("celery_dlq.cli.archive.command", "fsspec"),
+        ("celery_dlq.cli.archive.command", "pyarrow"),
     ],
 )
 def test_an_import_does_not_bring(module, unwanted):
