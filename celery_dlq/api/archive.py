@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, page
+from celery_dlq.store.noted_act import NotedAct
 
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from celery_dlq.archive.export import Exported
     from celery_dlq.archive.reading import Search, Wanted
     from celery_dlq.archive.restore import Restoration
-    from celery_dlq.archive.role import ArchivingRole
     from celery_dlq.archive.verify import Verified
-    from celery_dlq.store.base import Lease
+    from celery_dlq.store import Store
+    from celery_dlq.store.base import Filter, Lease
+
+#: Letters that are listed together.
+_LISTED_TOGETHER = 1_000
 
 
 class Archive:
@@ -28,22 +31,41 @@ class Archive:
 
     All methods raise :class:`~celery_dlq.errors.ArchiveError` if the place of the archive fails.
 
-    :param store: the role of the store that restores letters.
-    :param now: the current time on the store's clock.
+    :param store: returns the store.
     """
 
-    def __init__(
-        self, bucket: FsspecBucket, store: Callable[[], ArchivingRole], now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, bucket: FsspecBucket, store: Callable[[], Store]) -> None:
         #: The place of its files.
         self.bucket = bucket
-        self._store, self._now = store, now
+        self._store = store
 
     def archiver(self, lease: Lease) -> Archiver:
         """Moves letters into the archive while ``lease`` is held."""
         from celery_dlq.archive.archiving import Archiver
 
-        return Archiver(self.bucket, self._store(), lease, self._now)
+        store = self._store()
+        return Archiver(self.bucket, store.archiving, lease, store.now)
+
+    def move(self, wanted: Filter, lease: Lease, *, who: str) -> int:
+        """Move the closed letters of ``wanted`` into the archive while ``lease`` is held; audited. Returns
+        how many.
+
+        :raises LeaseLost: another process has taken the lease.
+        :raises StoreError: the store failed. Letters that were moved before that are in the archive.
+        """
+        from celery_dlq.archive.archiving import chunks
+        from celery_dlq.archive.segment import MAX_LETTERS
+
+        store = self._store()
+        archiver = self.archiver(lease)
+        archiver.finish()
+        act = NotedAct(store, who=who, act="archive", detail={"filter": wanted.to_dict()})
+        moved = 0
+        for ids in chunks(_ids(store, wanted), MAX_LETTERS):
+            while archived := archiver.archive(ids):
+                moved += archived.deleted
+                act.reached(moved)
+        return moved
 
     def chains(self) -> Chains:
         """The manifests of all segments."""
@@ -74,7 +96,10 @@ class Archive:
         """
         from celery_dlq.archive.restore import restore
 
-        return restore(self.bucket, self._store(), wanted, who=who, reopen=reopen, now=self._now())
+        store = self._store()
+        return restore(
+            self.bucket, store.archiving, wanted, who=who, reopen=reopen, now=store.now()
+        )
 
     def export(self, target: Path, wanted: Wanted, *, contents: bool = False) -> Exported:
         """Write the wanted letters to a Parquet file.
@@ -107,8 +132,15 @@ class ArchiveAPI(AppParts):
             )
         from celery_dlq.archive.bucket import open_bucket
 
-        return Archive(
-            open_bucket(url),
-            lambda: self.store.archiving,
-            lambda: self.store.now(),
-        )
+        return Archive(open_bucket(url), lambda: self.store)
+
+
+def _ids(store: Store, wanted: Filter) -> Iterator[str]:
+    """The task ids of the letters that are there now, the newest first."""
+    after: str | None = None
+    while True:
+        page = store.letters.find(wanted, limit=_LISTED_TOGETHER, after=after)
+        yield from (one.task_id for one in page.letters)
+        after = page.next
+        if after is None:
+            return

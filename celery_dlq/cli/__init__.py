@@ -34,7 +34,7 @@ _COMMANDS = {
     "retention": "retention.retention:retention",
     "audit": "letters.audit:audit",
     "reclassify": "letters.reclassify:reclassify",
-    "archive": "archive.command:archive",
+    "archive": "retention.archive:archive",
     "ingest": "admin.ingest:ingest",
     "check": "doctor.check:check",
     "exporter": "admin.exporter:exporter",

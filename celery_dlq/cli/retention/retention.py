@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import time
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dlq.cli.exits import FAILED, NamingGroup
+from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import format_option
+from celery_dlq.cli.retention.lease import removing
 from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.redrive.lease import Tenure, kept
-from celery_dlq.upkeep.retention.thread import LEASE
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import byte_size, counted
 
@@ -38,7 +34,8 @@ _FIELDS: Sequence[Field] = (
 def retention() -> None:
     """See how long closed letters are kept, and delete those that have expired.
 
-    Workers delete them once an hour, by the setting dlq_retention. Open letters never expire.
+    Workers delete them once an hour, by the setting dlq_retention, or move them into the archive. Open
+    letters never expire.
     """
 
 
@@ -57,25 +54,15 @@ def plan(session: Session, form: str) -> None:
 @retention.command("run")
 @pass_session
 def run(session: Session) -> None:
-    """Delete now what has expired, instead of at the next hourly round."""
-    session.queue.retention  # noqa: B018 - checks the setting before the lease is taken
-    holder = f"dlq retention run/{os.getpid()}/{uuid.uuid4().hex}"
-    tenure = Tenure(lambda: session.queue.store, LEASE, holder)
-    lease = tenure.prolong()
-    if lease is None:
-        session.cli.error("A worker deletes expired letters at the moment. Try again in a minute.")
-        click.get_current_context().exit(FAILED)
-    try:
-        with kept(tenure, lease) as is_held:
-            deleted = session.queue.retention.run(lease, lambda s: _pause(s) or not is_held())
-    finally:
-        tenure.end()
-    session.done(f"Deleted {counted(deleted, *LETTERS)}.")
+    """Delete now what has expired, instead of at the next hourly round.
 
-
-def _pause(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
+    With dlq_archive_url, letters are moved into the archive.
+    """
+    engine = session.queue.retention
+    with removing(session, "dlq retention run") as (lease, pause):
+        removed = engine.run(lease, pause)
+    done = "Deleted" if session.queue.settings.archive_url is None else "Archived"
+    session.done(f"{done} {counted(removed, *LETTERS)}.")
 
 
 def _letters_of(row: PlanRow) -> str:

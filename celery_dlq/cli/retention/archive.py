@@ -1,9 +1,10 @@
-"""``dlq archive``: lists, shows, checks, restores and exports archived letters."""
+"""``dlq archive``: moves letters into the archive; lists, shows, checks, restores and exports them there."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,13 +12,15 @@ import click
 from celery_dlq.archive.finding import Finding
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.restore import Restoration
-from celery_dlq.cli.archive.choosing import archived, archived_filters
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup
-from celery_dlq.cli.options import format_option, selection_options
+from celery_dlq.cli.options import filters, format_option, selection_options
+from celery_dlq.cli.retention.choosing import archived, archived_filters
+from celery_dlq.cli.retention.lease import removing
 from celery_dlq.cli.screens.archive import archived_parts, findings_table, segments_table
-from celery_dlq.cli.selection import confirm
+from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import UnknownLetter
+from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.store.base import Filter
 from celery_dlq.view.archived import archived_record, finding_record, segment_record
 from celery_dlq.view.text import byte_size, counted, visible
@@ -39,7 +42,26 @@ def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
 
 @click.group("archive", cls=NamingGroup)
 def archive() -> None:
-    """List, show, check, restore and export archived letters."""
+    """Archive letters; list, show, check, restore and export archived ones."""
+
+
+@archive.command("run")
+@filters(states=tuple(sorted(CLOSED_STATES)), default="closed letters")
+@selection_options
+@pass_session
+def run(session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter) -> None:
+    """Move closed letters into the archive now, whatever their age.
+
+    Workers move those that have expired by themselves; see `retention`.
+    """
+    archive = session.queue.archive
+    wanted = select(session, ids, wanted, everything=everything)
+    wanted = replace(wanted, states=wanted.states or CLOSED_STATES)
+    failed = confirm_act(session, "Archive {}?", wanted, yes=yes)
+    with removing(session, "dlq archive run") as (lease, _pause):
+        moved = archive.move(wanted, lease, who=operator())
+    session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'ls')}")
+    click.get_current_context().exit(PARTLY if failed else DONE)
 
 
 @archive.command("ls")

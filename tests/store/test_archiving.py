@@ -1,0 +1,227 @@
+"""Letters leave the store as lines and come back as they were, on each database."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from support import redriving
+from support.factories import T0, attempt, letter, operation
+
+from celery_dlq.archive.segment import letter_key
+from celery_dlq.errors import LeaseLost
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Edit, Filter
+from celery_dlq.store.sql import SQLStore
+
+pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
+
+NOW = T0 + timedelta(days=1)
+
+
+def minutes(number: float):
+    return T0 + timedelta(minutes=number)
+
+
+def discard(store, *ids: str) -> None:
+    store.closing.discard(Filter(ids=ids), who="ann", why="obsolete", now=minutes(10))
+
+
+def edit(store, task_id: str) -> None:
+    before = store.letters.get(task_id).envelope
+    changed = Edit(
+        task_id=task_id, before=before, after=before.with_body(b"[[],{},{}]\xff"), args=[], kwargs={},
+        diff="-\n+", who="ann", at=minutes(5),
+    )  # fmt: skip
+    assert store.edits.save(changed)
+
+
+def redrive(store, *ids: str) -> None:
+    """A redrive after which these letters fail again."""
+    store.operations.create(operation("one", wanted=Filter(ids=ids)))
+    redriving.claim(store, Filter(ids=ids), token="one", lease_until=minutes(60), limit=9, now=T0)
+    redriving.end(store, "one", ids)
+    store.letters.save(
+        [letter(name, attempt(redrive=1, minutes=8), message="still bad") for name in ids]
+    )
+
+
+def lease(store, holder: str = "one"):
+    return store.leases.take("retention", holder=holder, seconds=60)
+
+
+def read(store, *ids: str) -> list[dict]:
+    """The lines of letters, as a file would have them."""
+    return [json.loads(json.dumps(line)) for line in store.archiving.read(ids)]
+
+
+def take_out(store, *ids: str) -> list[dict]:
+    """The lines of letters, which are deleted."""
+    lines = read(store, *ids)
+    keys = [letter_key(line) for line in lines]
+    assert store.archiving.delete(keys, lease(store), now=NOW) == len(ids)
+    return lines
+
+
+def restore(store, lines, *, reopen: bool = False, origin: str = ""):
+    return store.archiving.restore(lines, who="ann", reopen=reopen, origin=origin, now=NOW)
+
+
+def own_segment(store) -> str:
+    return store.archiving.begin(lease(store), now=NOW).id
+
+
+@pytest.fixture
+def letters(store):
+    store.letters.save(
+        [letter(name, attempt(minutes=at), tags=("a", "b")) for at, name in enumerate("abc")]
+    )
+    return store
+
+
+def test_a_letter_comes_back_as_it_was(letters):
+    edit(letters, "a")
+    redrive(letters, "a")
+    discard(letters, "a", "b")
+    before = [letters.letters.get(name) for name in "ab"]
+    changes, sendings = letters.edits.of_letter("a"), letters.sendings.of_letter("a")
+    origin = own_segment(letters)
+    lines = take_out(letters, "a", "b")
+    assert letters.letters.get("a") is None
+    result = restore(letters, lines, origin=origin)
+    assert (result.restored, result.living) == (("a", "b"), ())
+    for was in before:
+        said = f"obsolete (restored from segment {origin})"
+        assert letters.letters.get(was.task_id) == was.with_(closed_reason=said)
+    assert letters.edits.of_letter("a") == changes
+    assert letters.sendings.of_letter("a") == sendings
+    assert "still bad" in sendings[0].why
+
+
+def test_a_restored_letter_can_be_reopened_and_redriven(letters):
+    discard(letters, "a")
+    lines = take_out(letters, "a")
+    restore(letters, lines, reopen=True, origin=own_segment(letters))
+    found = letters.letters.get("a")
+    assert (found.state, found.closed_at, found.closed_reason) == (State.DEAD, None, "")
+    claimed = redriving.claim(
+        letters, Filter(ids=("a",)), token="t", lease_until=minutes(60), limit=9, now=T0
+    )
+    assert [one.envelope.body for one in claimed.letters] == [found.envelope.body]
+
+
+def test_a_letter_that_lives_stays_as_it_is(letters):
+    discard(letters, "a")
+    lines = read(letters, "a")
+    letters.closing.undiscard(Filter(ids=("a",)), who="bob", now=minutes(12))
+    result = restore(letters, lines)
+    assert (result.restored, result.living) == ((), ("a",))
+    assert letters.letters.get("a").state is State.DEAD
+    assert letters.audit.find(act="restore").rows == ()
+
+
+def test_a_second_restore_changes_nothing(letters):
+    discard(letters, "a")
+    lines = take_out(letters, "a")
+    origin = own_segment(letters)
+    restore(letters, lines, origin=origin)
+    found = letters.letters.get("a")
+    assert restore(letters, lines, origin=origin).living == ("a",)
+    assert letters.letters.get("a") == found
+
+
+def test_a_restore_is_audited_with_the_segment(letters):
+    discard(letters, "a", "b")
+    origin = own_segment(letters)
+    restore(letters, take_out(letters, "a", "b"), reopen=True, origin=origin)
+    (act,) = letters.audit.find(act="restore").rows
+    assert (act.who, act.count) == ("ann", 2)
+    assert act.detail == {"segment": origin, "reopened": True}
+
+
+def test_letters_come_back_into_another_store(letters, tmp_path):
+    edit(letters, "a")
+    discard(letters, "a")
+    before = letters.letters.get("a")
+    lines = take_out(letters, "a")
+    other = SQLStore(f"sqlite:///{tmp_path / 'other.sqlite3'}")
+    other.check_schema()
+    restore(other, lines, reopen=True, origin="0a1b2c3d-00000001-00000000")
+    found = other.letters.get("a")
+    closing = {"state": State.DEAD, "closed_at": None, "closed_by": "", "closed_reason": ""}
+    assert found == before.with_(**closing)
+    (group,) = other.groups.find(Filter(), now=NOW)
+    assert (group.open_count, group.total_count) == (1, 1)
+    other.close()
+
+
+def test_a_line_of_an_older_schema_gets_defaults(letters):
+    discard(letters, "a")
+    (line,) = take_out(letters, "a")
+    del line["letter"]["route"], line["handlings"]
+    line["letter"]["later"] = "unknown to this release"
+    restore(letters, [line], origin=own_segment(letters))
+    assert letters.letters.get("a").route == ""
+
+
+def test_open_and_unknown_letters_have_no_lines(letters):
+    discard(letters, "b")
+    lines = read(letters, "c", "b", "x", "a")
+    assert [line["letter"]["task_id"] for line in lines] == ["b"]
+
+
+def test_lines_are_in_the_order_of_the_ids_however_large_the_bodies_are(store):
+    bodies = {name: bytes([ord(name)]) * 6_000_000 for name in "abcd"} | {"e": b"small"}
+    for name, body in bodies.items():
+        made = letter(name)
+        store.letters.save([made.with_(envelope=made.envelope.with_body(body))])
+    discard(store, *bodies)
+    lines = store.archiving.read(("d", "x", "a", "e", "c", "b"))
+    assert [line["letter"]["task_id"] for line in lines] == ["d", "a", "e", "c", "b"]
+
+
+def test_segments_follow_each_other_in_one_chain(store):
+    mine = lease(store)
+    first = store.archiving.begin(mine, now=NOW)
+    assert (first.number, first.previous_id, first.previous, first.committed) == (1, "", "", False)
+    store.archiving.commit(first.id, mine, letters=3, size=100, manifest_sha256="f" * 64)
+    (left,) = store.archiving.unfinished()
+    assert (left.id, left.committed) == (first.id, True)
+    store.archiving.close(first.id, mine, deleted=3)
+    lost = store.archiving.begin(mine, now=NOW)
+    store.archiving.abandon(lost.id, mine)
+    third = store.archiving.begin(mine, now=NOW)
+    assert (third.number, third.chain) == (3, first.chain)
+    assert (third.previous_id, third.previous) == (first.id, "f" * 64)
+    assert [one.id for one in store.archiving.unfinished()] == [third.id]
+    totals = store.archiving.totals()
+    assert (totals.chain, totals.segments, totals.letters, totals.size) == (first.chain, 1, 3, 100)
+
+
+def test_a_process_that_has_lost_the_lease_changes_nothing(letters):
+    discard(letters, "a")
+    (line,) = read(letters, "a")
+    mine = lease(letters)
+    begun = letters.archiving.begin(mine, now=NOW)
+    letters.leases.give_up(mine)
+    lease(letters, "two")
+    for act in (
+        lambda: letters.archiving.begin(mine, now=NOW),
+        lambda: letters.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256=""),
+        lambda: letters.archiving.delete([letter_key(line)], mine, now=NOW),
+        lambda: letters.archiving.close(begun.id, mine, deleted=0),
+        lambda: letters.archiving.abandon(begun.id, mine),
+    ):
+        with pytest.raises(LeaseLost):
+            act()
+    assert letters.letters.get("a") is not None
+    assert [one.id for one in letters.archiving.unfinished()] == [begun.id]
+
+
+def test_a_segment_that_was_abandoned_cannot_be_committed(store):
+    mine = lease(store)
+    begun = store.archiving.begin(mine, now=NOW)
+    store.archiving.abandon(begun.id, mine)
+    with pytest.raises(LeaseLost, match=f"Segment {begun.id} was ended by another process"):
+        store.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256="")
