@@ -93,7 +93,7 @@ def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:
             yield Finding(key=key, problem=Problem.REPLACED, reason=reason)
         elif segment is None or (segment not in chains.by_id and segment not in unread):
             reason = (
-                f"No manifest names {key}: it is being written now, or its writer was killed. Its letters "
-                "are still in the store."
+                f"No manifest names {key}: it is being written now, or its writer was killed. No letter was "
+                "deleted for it."
             )
             yield Finding(key=key, problem=Problem.UNNAMED, reason=reason)

@@ -167,6 +167,16 @@ def test_a_segment_without_a_manifest_is_abandoned(bucket, store):
     assert len(store.letters) == 5
 
 
+def test_parts_of_files_of_an_abandoned_segment_are_deleted(bucket, store):
+    segment = store.begin(LEASE, now=NOW)
+    other = segment_key("ffffffff-00000001-00000001") + ".0a1b2c3d.part"
+    for key in (segment_key(segment.id), manifest_key(segment.id)):
+        bucket.put(f"{key}.0a1b2c3d.part", b"half")
+    bucket.put(other, b"half")
+    archiver(bucket, store).finish()
+    assert list(bucket.files) == [other]
+
+
 def test_a_cut_manifest_of_a_segment_that_was_begun_counts_as_none(bucket, store):
     segment = store.begin(LEASE, now=NOW)
     data, facts = write_segment(lines(5))
