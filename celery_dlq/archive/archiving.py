@@ -16,7 +16,14 @@ from typing import TypeVar
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.files import check_segment, put_manifest, put_segment, read_manifest
-from celery_dlq.archive.keys import manifest_key, segment_key
+from celery_dlq.archive.keys import (
+    MANIFESTS,
+    SEGMENTS,
+    manifest_key,
+    part_of,
+    segment_key,
+    segment_of,
+)
 from celery_dlq.archive.manifest import Manifest, StoredManifest, make_manifest
 from celery_dlq.archive.role import ArchivingRole
 from celery_dlq.archive.segment import Facts, Line, SegmentWriter, letter_key, read_lines
@@ -146,8 +153,9 @@ class Archiver:
         # First in the store: from then on no process can commit it, however late it is, and its files can
         # be deleted.
         self._store.abandon(segment.id, self._lease)
-        self._bucket.delete(manifest_key(segment.id))
-        self._bucket.delete(segment_key(segment.id))
+        for key in [*self._bucket.list(MANIFESTS), *self._bucket.list(SEGMENTS)]:
+            if segment.id in (segment_of(key), part_of(key)):
+                self._bucket.delete(key)
 
     def _commit(self, stored: StoredManifest) -> None:
         facts = stored.manifest.facts

@@ -8,7 +8,7 @@ SEGMENTS, MANIFESTS = "segments", "manifests"
 
 _ID = "[0-9a-f]{8}-[0-9]{8}-[0-9a-f]{8}"
 _SEGMENT = re.compile(rf"{SEGMENTS}/({_ID})\.jsonl\.zst")
-_PART = re.compile(rf"{SEGMENTS}/({_ID})\.jsonl\.zst\.[0-9a-f]+\.part")
+_PART = re.compile(rf"\w+/({_ID})\.(?:jsonl\.zst|json)\.[0-9a-f]+\.part")
 _MANIFEST = re.compile(rf"{MANIFESTS}/({_ID})\.json")
 
 
@@ -29,7 +29,7 @@ def segment_of(key: str) -> str | None:
 
 
 def part_of(key: str) -> str | None:
-    """The id of the segment of which ``key`` is a part: a process was killed while it wrote the file to a
-    local disk. None for other files."""
+    """The id of the segment of whose lines or manifest ``key`` is a part: a process was killed while it
+    wrote the file to a local disk. None for other files."""
     match = _PART.fullmatch(key)
     return match[1] if match else None

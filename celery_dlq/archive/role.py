@@ -39,6 +39,9 @@ class ArchivingRole(Protocol):
     def abandon(self, segment_id: str, lease: Lease) -> None:
         """Note that a segment that was begun will never be committed."""
 
+    def committed(self) -> Mapping[str, str]:
+        """The segments whose manifests are in the archive, each with the SHA-256 of its manifest."""
+
     def restore(
         self,
         lines: Sequence[Mapping[str, Any]],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
@@ -13,8 +12,6 @@ from celery_dlq.archive.finding import Finding, Problem
 from celery_dlq.archive.keys import SEGMENTS, manifest_key, segment_of
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
-
-_UNKNOWN: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +30,7 @@ class Verified:
         return all(finding.is_harmless for finding in self.findings)
 
 
-def verify(bucket: Bucket, committed: Mapping[str, str] = _UNKNOWN) -> Verified:
+def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:
     """Check all files. Changes nothing. One segment at a time is in memory.
 
     :param committed: the segments that the store has committed, each with the SHA-256 of its manifest. The
@@ -96,7 +93,7 @@ def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:
             yield Finding(key=key, problem=Problem.REPLACED, reason=reason)
         elif segment is None or (segment not in chains.by_id and segment not in unread):
             reason = (
-                f"No manifest names {key}: it is being written now, or its writer was killed. Its letters "
-                "are still in the store."
+                f"No manifest names {key}: it is being written now, or its writer was killed. No letter was "
+                "deleted for it."
             )
             yield Finding(key=key, problem=Problem.UNNAMED, reason=reason)

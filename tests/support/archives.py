@@ -129,6 +129,9 @@ class FakeStore:
     def abandon(self, segment_id, lease):
         self._move(segment_id, lease, "begun", "abandoned")
 
+    def committed(self):
+        return dict(self.manifests)
+
     def restore(self, lines, *, who, reopen, origin, now):
         restored, living = [], []
         for line in lines:

@@ -90,6 +90,14 @@ class Segments(StoreRole):
         _move(connection, segment_id, BEGUN, ABANDONED, ended_at=clock.now(connection))
 
     @reads
+    def committed(self, connection: Connection) -> dict[str, str]:
+        """The segments whose manifests are in the archive, each with the SHA-256 of its manifest."""
+        known = select(segment.c.id, segment.c.manifest).where(
+            segment.c.state.in_((COMMITTED, CLOSED))
+        )
+        return {row.id: row.manifest for row in connection.execute(known)}
+
+    @reads
     def totals(self, connection: Connection) -> ArchiveTotals:
         """What this store has archived."""
         added = select(

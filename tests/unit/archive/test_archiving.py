@@ -59,7 +59,7 @@ def test_the_next_segment_names_the_one_before_it(bucket, store):
     first, second = archive_all(bucket, store, together=3)
     assert second.manifest.previous.segment == first.manifest.segment
     assert second.manifest.previous.sha256 == store.manifests[first.manifest.segment]
-    assert verify(bucket).findings == ()
+    assert verify(bucket, store.committed()).findings == ()
 
 
 def test_letters_that_are_open_or_gone_are_left_out(bucket, store):
@@ -123,7 +123,7 @@ def test_a_run_killed_at_any_step_leaves_each_letter_in_one_place(bucket, store,
     archiver(bucket, store).finish()
     assert store.unfinished() == []
     assert sorted([*store.letters, *archived_ids(bucket)]) == ids_of(lines(5))
-    assert verify(bucket).is_whole
+    assert verify(bucket, store.committed()).is_whole
 
 
 @pytest.mark.parametrize(("step", "after"), KILLS)
@@ -133,7 +133,7 @@ def test_the_run_after_a_kill_ends_the_work(bucket, store, step, after):
     archive_in_two(bucket, store)
     assert store.letters == {}
     assert archived_ids(bucket) == ids_of(lines(5))
-    assert verify(bucket).is_whole
+    assert verify(bucket, store.committed()).is_whole
 
 
 @pytest.mark.parametrize("error", [ArchiveError, StoreError, ArchiveFileMissing])
@@ -165,6 +165,16 @@ def test_a_segment_without_a_manifest_is_abandoned(bucket, store):
     assert store.states() == ["abandoned"]
     assert bucket.files == {}
     assert len(store.letters) == 5
+
+
+def test_parts_of_files_of_an_abandoned_segment_are_deleted(bucket, store):
+    segment = store.begin(LEASE, now=NOW)
+    other = segment_key("ffffffff-00000001-00000001") + ".0a1b2c3d.part"
+    for key in (segment_key(segment.id), manifest_key(segment.id)):
+        bucket.put(f"{key}.0a1b2c3d.part", b"half")
+    bucket.put(other, b"half")
+    archiver(bucket, store).finish()
+    assert list(bucket.files) == [other]
 
 
 def test_a_cut_manifest_of_a_segment_that_was_begun_counts_as_none(bucket, store):
@@ -280,4 +290,6 @@ def test_an_abandoned_segment_stays_so_when_its_writer_comes_late(bucket, store)
     bucket.put(manifest_key(late.id), encode_manifest(make_manifest(late, facts, now=NOW)))
     archiver(bucket, store).finish()
     assert archived_ids(bucket) == ids_of(lines(5))
-    assert {finding.problem.value for finding in verify(bucket).findings} == {"fork"}
+    assert {finding.problem.value for finding in verify(bucket, store.committed()).findings} == {
+        "fork"
+    }

@@ -27,3 +27,4 @@ def test_other_files_belong_to_none(key):
 
 def test_a_part_of_a_file_is_known():
     assert part_of(f"{segment_key(ID)}.0a1b2c3d.part") == ID
+    assert part_of(f"{manifest_key(ID)}.0a1b2c3d.part") == ID

@@ -33,11 +33,11 @@ FIRST, SECOND, THIRD = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2,
 
 
 def problems(bucket):
-    return {(finding.key, finding.problem) for finding in verify(bucket).findings}
+    return {(finding.key, finding.problem) for finding in verify(bucket, {}).findings}
 
 
 def test_a_whole_archive_has_no_findings(bucket):
-    result = verify(bucket)
+    result = verify(bucket, {})
     assert result.findings == ()
     assert (result.segments, result.letters) == (3, 6)
     assert result.size == sum(len(bucket.files[segment_key(one)]) for one in (FIRST, SECOND, THIRD))
@@ -63,7 +63,7 @@ def test_a_file_that_grew_is_named(bucket):
 
 def test_a_missing_segment_is_named(bucket):
     bucket.delete(segment_key(SECOND))
-    result = verify(bucket)
+    result = verify(bucket, {})
     assert problems(bucket) == {(segment_key(SECOND), Problem.MISSING)}
     assert not result.is_whole
     assert result.segments == 2
@@ -92,7 +92,7 @@ def test_a_manifest_that_describes_other_letters_is_noticed(bucket):
         size=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
     )
-    (finding,) = (one for one in verify(bucket).findings if one.key == segment_key(THIRD))
+    (finding,) = (one for one in verify(bucket, {}).findings if one.key == segment_key(THIRD))
     assert finding.problem is Problem.DAMAGED
     assert "ids" in finding.reason
 
@@ -100,7 +100,7 @@ def test_a_manifest_that_describes_other_letters_is_noticed(bucket):
 def test_a_segment_without_a_manifest_is_named_and_harmless(bucket):
     key = segment_key(f"{CHAIN}-00000009-00000009")
     bucket.put(key, b"half")
-    result = verify(bucket)
+    result = verify(bucket, {})
     assert problems(bucket) == {(key, Problem.UNNAMED)}
     assert result.is_whole
 
@@ -116,7 +116,7 @@ def test_a_newer_manifest_is_named_and_left_alone(bucket):
     bucket.put(manifest_key(fourth), resealed(fourth, format=2))
     bucket.put(segment_key(fourth), b"of a newer format")
     assert problems(bucket) == {(manifest_key(fourth), Problem.NEWER)}
-    assert verify(bucket).is_whole
+    assert verify(bucket, {}).is_whole
 
 
 def test_two_manifests_after_the_same_one_are_named(bucket):
@@ -135,7 +135,7 @@ def test_two_manifests_after_the_same_one_are_named(bucket):
 
 def test_the_stores_of_one_place_have_chains_of_their_own(bucket):
     archive_all(bucket, FakeStore(lines(3, start=7), chain="ffffffff"))
-    result = verify(bucket)
+    result = verify(bucket, {})
     assert result.findings == ()
     assert (result.segments, result.letters) == (4, 9)
 

@@ -146,6 +146,15 @@ def test_a_file_to_clean_up_is_partial_success(run, archived, place):
     assert json.loads(result.stdout)["problem"] == "unnamed"
 
 
+def test_a_segment_of_this_store_that_is_missing_is_named(run, restored, place):
+    restored.manifests = {SECOND: "of no importance"}
+    (place / manifest_key(SECOND)).unlink()
+    (place / segment_key(SECOND)).unlink()
+    result = run("archive", "verify")
+    assert result.exit_code == 1
+    assert f"missing  {manifest_key(SECOND)}" in result.stdout
+
+
 # -- restore ---------------------------------------------------------------------------------------
 
 
