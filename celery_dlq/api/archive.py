@@ -87,7 +87,7 @@ class Archive:
         from celery_dlq.archive.verify import verify
 
         # Asked first: segments that are committed later are not missing.
-        return verify(self.bucket, self._store().committed())
+        return verify(self.bucket, self._store().archiving.committed())
 
     def restore(self, wanted: Wanted, *, who: str, reopen: bool = False) -> Restoration:
         """Bring the wanted letters back into the store. The archive keeps them, and a second run changes

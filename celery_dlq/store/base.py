@@ -312,7 +312,7 @@ class Change:
 ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
-    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "restore", "forget",
+    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "restore",
 )  # fmt: skip
 
 
