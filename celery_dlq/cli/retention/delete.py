@@ -39,9 +39,10 @@ def delete(
     is_open: bool,
     why: str,
 ) -> None:
-    """Delete closed letters for ever, with their messages and attempts.
+    """Delete closed letters for ever.
 
-    The counts of arrivals stay, and so do the audit and the results of redrives.
+    They go with their messages and attempts. The counts of arrivals stay, and so do the audit and the results
+    of redrives.
     """
     wanted = select(session, ids, wanted, everything=everything)
     wanted = replace(wanted, states=_states(wanted, is_open=is_open, why=why))

@@ -32,7 +32,7 @@ _FIELDS: Sequence[Field] = (
 
 @click.group("retention", cls=NamingGroup)
 def retention() -> None:
-    """See how long closed letters are kept, and delete those that have expired.
+    """See which closed letters expire, and when.
 
     Workers delete them once an hour, by the setting dlq_retention, or move them into the archive. Open
     letters never expire.
