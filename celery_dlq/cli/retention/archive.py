@@ -42,7 +42,7 @@ def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
 
 @click.group("archive", cls=NamingGroup)
 def archive() -> None:
-    """Archive letters; list, show, check, restore and export archived ones."""
+    """Archive, list, check and restore letters."""
 
 
 @archive.command("run")
