@@ -108,6 +108,8 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,libraries,lint]'
 	# It requires a Celery below 5.7, but works with 5.7.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'celery-batches>=0.11'
+	# It needs an older boto3. Resolved together with all others, this takes pip very long.
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test-s3]'
 	touch $@
 
 clean:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.cli.doctor import acknowledgement, unattended
+from celery_dlq.cli.doctor import acknowledgement, keeping, unattended
 from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named
 from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
@@ -347,4 +347,6 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "acks": acknowledgement.check,
     "auto": unattended.check_auto_redrives,
     "handlers": unattended.check_handlers,
+    "retention": keeping.check_retention,
+    "archive": keeping.check_archive,
 }

@@ -1,0 +1,79 @@
+"""The doctor about retention and the archive."""
+
+from datetime import timedelta
+
+import pytest
+from support.archives import failing
+
+from celery_dlq import Keep, Retention
+from celery_dlq.archive.bucket import FsspecBucket
+
+
+@pytest.fixture
+def found(run):
+    """Gives the lines of one check, each a level and a text."""
+
+    def found(check):
+        lines = [line.split(maxsplit=2) for line in run("doctor").stdout.splitlines()[1:]]
+        return [(level, text) for name, level, text in lines if name == check]
+
+    return found
+
+
+@pytest.fixture
+def place(app, tmp_path):
+    """The directory of the archive."""
+    place = tmp_path / "letters"
+    place.mkdir()
+    app.conf.dlq_archive_url = f"file://{place}"
+    return place
+
+
+@pytest.fixture
+def kept(app):
+    app.conf.dlq_retention = Retention(letters=[Keep(timedelta(days=30))])
+
+
+def test_an_app_without_them_gets_no_line(found):
+    assert found("retention") == found("archive") == []
+
+
+def test_a_round_within_the_last_hour_is_fine(kept, store, found):
+    assert store.leases.take("retention.turn", holder="a worker", seconds=3_600)
+    assert found("retention") == [("ok", "1 entry; what they keep: celery dlq retention plan")]
+
+
+def test_without_a_round_a_worker_is_asked_for(kept, store, found):
+    [(level, text)] = found("retention")
+    assert level == "warning"
+    assert "no worker has looked for expired letters within the last hour; start a worker" in text
+
+
+def test_an_archive_that_works_is_left_as_it_was(place, store, found):
+    assert found("archive") == [("ok", f"file://{place} answers, 0 segments with 0 letters (0 B)")]
+    assert list(place.iterdir()) == []
+
+
+def test_an_archive_that_is_away_is_an_error(place, store, found):
+    place.rmdir()
+    [(level, text)] = found("archive")
+    assert level == "error"
+    assert f"The archive file://{place} does not exist; make that directory" in text
+
+
+def test_an_archive_that_returns_other_bytes_is_an_error(place, store, found, monkeypatch):
+    monkeypatch.setattr(FsspecBucket, "read", lambda _bucket, _key: b"other")
+    [(level, text)] = found("archive")
+    assert (level, "returns other bytes than were written to it" in text) == ("error", True)
+    assert list(place.iterdir()) == []
+
+
+def test_an_archive_that_cannot_be_written_is_an_error(place, store, found, monkeypatch):
+    monkeypatch.setattr(FsspecBucket, "put", failing)
+    assert found("archive") == [("error", "The archive is away.")]
+
+
+def test_an_archive_in_the_spool_is_an_error(app, place, found):
+    app.conf.dlq_spool_dir = str(place.parent)
+    levels = [level for level, text in found("archive") if "share a directory" in text]
+    assert levels == ["error"]
