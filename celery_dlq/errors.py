@@ -159,7 +159,7 @@ class IngestError(CeleryDLQError):
 
 
 class ArchiveError(CeleryDLQError):
-    """The archive failed, and no letter was deleted; check dlq_archive_url."""
+    """The archive failed; check dlq_archive_url. Letters that are not in it stay in the store."""
 
 
 class ArchiveFileMissing(ArchiveError):

@@ -25,5 +25,10 @@ class RetentionAPI(ArchiveAPI):
 
         given = self.settings.retention
         retention = given if isinstance(given, Retention) else Retention()
-        archiver = None if self.settings.archive_url is None else self.archive.archiver
+        # Opened only when letters are moved: history is deleted though the archive cannot be opened.
+        archiver = (
+            None
+            if self.settings.archive_url is None
+            else lambda lease: self.archive.archiver(lease)
+        )
         return RetentionEngine(lambda: self.store, retention, archiver=archiver)

@@ -28,7 +28,7 @@ from celery_dlq.archive.manifest import Manifest, StoredManifest, make_manifest
 from celery_dlq.archive.role import ArchivingRole
 from celery_dlq.archive.segment import Facts, Line, SegmentWriter, letter_key, read_lines
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
-from celery_dlq.store.base import Lease, Segment
+from celery_dlq.store.base import Lease, LetterKey, Segment
 
 T = TypeVar("T")
 
@@ -62,11 +62,21 @@ class Archiver:
         """Move the first of these letters into one segment, as many as it takes; the others stay. None if
         none of them is closed. Call :meth:`finish` first.
 
-        :raises ArchiveError: the archive failed; no letter was deleted, and :meth:`finish` continues.
+        :raises ArchiveError: the archive failed; letters that are not in it stay in the store, and
+            :meth:`finish` continues.
         :raises StoreError: the store failed, or the lease was lost.
         """
+        return self._archive(self._lines(task_ids))
+
+    def archive_unchanged(self, keys: Sequence[LetterKey]) -> Archived | None:
+        """Move the first of these letters that have not changed into one segment; see :meth:`archive`."""
+        wanted = set(keys)
+        lines = self._lines(key.task_id for key in keys)
+        return self._archive(line for line in lines if letter_key(line) in wanted)
+
+    def _archive(self, lines: Iterable[Line]) -> Archived | None:
         writer = SegmentWriter()
-        for line in self._lines(task_ids):
+        for line in lines:
             if not writer.add(line):
                 break
         if not writer.letters:
@@ -121,7 +131,7 @@ class Archiver:
                 raise ArchiveFileMissing(
                     f"The place of the archive does not have {manifest_key(segment.previous_id)}, which was "
                     "archived last. Mount its disk, copy the earlier files of the archive there, or set "
-                    "dlq_archive_url back. Nothing was deleted."
+                    "dlq_archive_url back. Letters that are not in the archive stay in the store."
                 ) from error
 
     def _finish_one(self, segment: Segment) -> Archived | None:

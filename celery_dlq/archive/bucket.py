@@ -56,7 +56,7 @@ class Bucket(Protocol):
         """The keys of all files in ``folder``, sorted."""
 
     def delete(self, key: str) -> None:
-        """Delete a file; a file that does not exist is no error."""
+        """Delete a file; a file that does not exist is not an error."""
 
 
 def open_bucket(url: str) -> FsspecBucket:
@@ -78,7 +78,7 @@ def open_bucket(url: str) -> FsspecBucket:
     if filesystem.async_impl and _threads_are_greenlets():
         raise ArchiveError(
             f"The client for {url} does not work in a worker with the gevent pool; run: celery -A <app> dlq "
-            "archive run, or start a worker with another pool. Nothing was deleted."
+            "archive run, or start a worker with another pool. Letters that are not in it stay in the store."
         )
     return FsspecBucket(filesystem, root, shown=url)
 
@@ -161,7 +161,7 @@ class FsspecBucket:
         return sorted(path.removeprefix(f"{self._root}/") for path in found)
 
     def delete(self, key: str) -> None:
-        """Delete a file; a file that does not exist is no error."""
+        """Delete a file; a file that does not exist is not an error."""
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):
             self._call(lambda: self._filesystem.rm_file(path))
@@ -191,7 +191,7 @@ class FsspecBucket:
             # Otherwise each try would leave one more thread, and an old write might overtake a new one.
             raise ArchiveError(
                 f"The archive {self.shown} still does not answer an earlier call; check the network, and "
-                "the disk if it is a directory. Nothing was deleted."
+                "the disk if it is a directory. Letters that are not in it stay in the store."
             )
         seconds = self._call_s + MIB_S * size / 2**20
         answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
@@ -204,8 +204,8 @@ class FsspecBucket:
         except queue.Empty:
             self._late = thread
             raise ArchiveError(
-                f"The archive {self.shown} did not answer within {seconds:.0f} s; check the network. Nothing "
-                "was deleted, and a later run tries again."
+                f"The archive {self.shown} did not answer within {seconds:.0f} s; check the network. "
+                "Letters that are not in it stay in the store."
             ) from None
         if is_done:
             return result  # type: ignore[no-any-return]
@@ -253,11 +253,13 @@ def _failure(shown: str, error: BaseException) -> ArchiveError:
     said = f"{type(error).__name__}: {safe_message(error)}"
     if remedy is None:
         remedy = "failed; check dlq_archive_url, the network and the credentials in the environment"
-    return ArchiveError(f"The archive {shown} {remedy} ({said}). Nothing was deleted.")
+    return ArchiveError(
+        f"The archive {shown} {remedy} ({said}). Letters that are not in it stay in the store."
+    )
 
 
 def _missing(shown: str) -> str:
     return (
         f"The archive {shown} does not exist; make that directory or bucket, mount its disk, or set another "
-        "dlq_archive_url. Nothing was deleted."
+        "dlq_archive_url. Letters that are not in it stay in the store."
     )

@@ -70,6 +70,6 @@ def _check_same(data: bytes, expected: str, key: str) -> None:
     if sha256(data) != expected:
         raise ArchiveDamaged(
             f"The archive returned other bytes for {key} than were put there: their SHA-256 is "
-            f"{sha256(data)} and not {expected}. No letter was deleted; check the place of the archive, "
+            f"{sha256(data)} and not {expected}. Check the place of the archive, "
             "then run: celery -A <app> dlq archive verify"
         )

@@ -125,7 +125,7 @@ class Expiry:
 
 @dataclass(frozen=True, kw_only=True)
 class Expired:
-    """Letters that a search for expired ones has found, and the place at which it goes on."""
+    """Letters that a search for expired ones has found, and the place at which it continues."""
 
     keys: tuple[LetterKey, ...]
     #: None at the end.

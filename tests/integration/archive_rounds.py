@@ -37,7 +37,7 @@ def main(store_url: str, archive_url: str) -> None:
         pass
     print("begun", flush=True)
     with kept(tenure, held):
-        while dlq.retention.run(held, lambda _seconds: False):
+        while dlq.retention.run(held, lambda _seconds: False).letters:
             pass
     print("ended", flush=True)
 

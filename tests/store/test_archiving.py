@@ -92,8 +92,9 @@ def test_a_letter_comes_back_as_it_was(letters):
     result = restore(letters, lines, origin=origin)
     assert (result.restored, result.living) == (("a", "b"), ())
     for was in before:
-        said = f"obsolete (restored from segment {origin})"
-        assert letters.letters.get(was.task_id) == was.with_(closed_reason=said)
+        said = f"obsolete (closed 2026-11-21 12:10 UTC, restored from segment {origin})"
+        back = was.with_(closed_at=NOW, closed_reason=said)
+        assert letters.letters.get(was.task_id) == back
     assert letters.edits.of_letter("a") == changes
     assert letters.sendings.of_letter("a") == sendings
     assert "still bad" in sendings[0].why
@@ -119,6 +120,14 @@ def test_a_letter_that_lives_stays_as_it_is(letters):
     assert (result.restored, result.living) == ((), ("a",))
     assert letters.letters.get("a").state is State.DEAD
     assert letters.audit.find(act="restore").rows == ()
+
+
+def test_a_restored_letter_is_not_deleted_by_a_process_that_ends_its_segment_late(letters):
+    discard(letters, "a")
+    (line,) = take_out(letters, "a")
+    restore(letters, [line], origin=own_segment(letters))
+    assert letters.archiving.delete([letter_key(line)], lease(letters), now=NOW) == 0
+    assert letters.letters.get("a") is not None
 
 
 def test_a_second_restore_changes_nothing(letters):

@@ -134,6 +134,24 @@ def test_a_deleted_letter_that_fails_again_arrives_anew(letters):
     assert letters.letters.get("a").redrive_count == 2
 
 
+def test_a_new_letter_with_the_task_id_of_a_deleted_one_counts_its_redrives_on(letters):
+    letters.operations.create(operation("one", wanted=Filter(ids=("a",))))
+    redriving.claim(
+        letters, Filter(ids=("a",)), token="one", lease_until=minutes(60), limit=9, now=T0
+    )
+    redriving.end(letters, "one", "a")
+    letters.letters.save([letter("a", attempt(redrive=1, minutes=8))])
+    discard(letters, "a")
+    delete(letters, Filter())
+    letters.letters.save([letter("a", attempt(minutes=30))])
+    assert letters.letters.get("a").redrive_count == 1
+    claimed = redriving.claim(
+        letters, Filter(ids=("a",)), token="two", lease_until=minutes(90), limit=9, now=minutes(31)
+    )
+    assert claimed.letters[0].redrive_count == 1
+    assert letters.sendings.accept([("a", 2, "two")]) == [True]
+
+
 def test_a_late_success_of_a_deleted_letter_changes_nothing(letters):
     delete(letters, Filter(ids=("a",), states=frozenset({State.DEAD})))
     late = Outcome(task_id="a", redrive=0, succeeded_at=minutes(30), worker="w")

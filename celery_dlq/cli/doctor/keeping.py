@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from celery_dlq.cli.doctor.finding import Finding, Findings, Level
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import ArchiveDamaged
-from celery_dlq.upkeep.retention.thread import TURN
+from celery_dlq.store.base import Expiry
 from celery_dlq.view.text import byte_size, counted
+
+#: The time after which an expired letter should be gone: two rounds of all workers, and one that was slow.
+_OVERDUE = timedelta(hours=3)
+
+#: Steps of the search for such a letter.
+_STEPS = 20
 
 
 def check_retention(session: Session) -> Findings:
-    """One finding, if letters or history expire."""
+    """One finding, if letters expire: whether any that expired long ago is still there."""
     retention = session.queue.retention.retention
     if not retention.expires:
         return
-    if session.store.leases.to_do(TURN).lease_free_in_s <= 0:
+    overdue = _overdue(session, retention.expiries(session.store.now() - _OVERDUE))
+    if overdue:
+        run = session.command("retention", "run")
         yield Finding(
             Level.WARNING,
-            "no worker has looked for expired letters within the last hour; start a worker with the module "
-            "that sets dlq_retention, and wait ten minutes",
+            f"letters that expired more than {_OVERDUE.total_seconds() / 3_600:g} hours ago are still there; "
+            f"look for errors of retention in the logs of the workers, or run: {run}",
         )
         return
-    entries = counted(len(retention.letters), "entry", "entries")
     plan = session.command("retention", "plan")
-    yield Finding(Level.OK, f"{entries}; what they keep: {plan}")
+    entries = counted(len(retention.letters), "entry", "entries")
+    yield Finding(Level.OK, f"{entries}; see how long each keeps letters: {plan}")
+
+
+def _overdue(session: Session, expiries: Sequence[Expiry]) -> bool:
+    after: str | None = None
+    for _ in range(_STEPS):
+        found = session.store.expiring.find(expiries, after)
+        if found.keys:
+            return True
+        after = found.next
+        if after is None:
+            return False
+    return False
 
 
 def check_archive(session: Session) -> Findings:

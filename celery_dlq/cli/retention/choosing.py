@@ -14,7 +14,7 @@ from celery_dlq.store.base import Filter
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-#: The filters that what is archived of a letter can answer.
+#: The filters whose values an archived letter has.
 _FILTERS = ("task", "exception", "queue", "group", "route", "since", "until")
 
 

@@ -1,4 +1,4 @@
-"""``dlq retention``: what expires, and a round at once."""
+"""``dlq retention``: shows which letters expire, and deletes them at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dlq.cli.exits import NamingGroup
+from celery_dlq.cli.exits import PARTLY, NamingGroup
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.retention.lease import removing
 from celery_dlq.cli.screens.render import Column, Field, table_of
@@ -60,9 +60,12 @@ def run(session: Session) -> None:
     """
     engine = session.queue.retention
     with removing(session, "dlq retention run") as (lease, pause):
-        removed = engine.run(lease, pause)
+        ended = engine.run(lease, pause)
     done = "Deleted" if session.queue.settings.archive_url is None else "Archived"
-    session.done(f"{done} {counted(removed, *LETTERS)}.")
+    session.done(f"{done} {counted(ended.letters, *LETTERS)}.")
+    if not ended.is_over:
+        session.cli.error("It was stopped before its end: another process has taken over.")
+        click.get_current_context().exit(PARTLY)
 
 
 def _letters_of(row: PlanRow) -> str:

@@ -89,7 +89,9 @@ class Archiving(Segments):
         living = _known(connection, by_id)
         back = {key: line for key, line in sorted(by_id.items()) if key not in living}
         if back:
-            rows = [_letter_row(line, reopen=reopen, origin=origin) for line in back.values()]
+            rows = [
+                _letter_row(line, reopen=reopen, origin=origin, now=now) for line in back.values()
+            ]
             insert_letters(connection, rows)
             for name, table in OF_LETTER.items():
                 _put_back(
@@ -148,14 +150,16 @@ def _known(connection: Connection, task_ids: Iterable[str]) -> set[str]:
     return found
 
 
-def _letter_row(line: Line, *, reopen: bool, origin: str) -> dict[str, Any]:
+def _letter_row(line: Line, *, reopen: bool, origin: str, now: datetime) -> dict[str, Any]:
     row = {**row_of(tables.letter, line["letter"]), **row_of(tables.content, line["content"])}
     row |= {"claim_token": None, "lease_expires_at": None}
     if reopen:
         row |= {"state": State.DEAD.value, "closed_at": None, "closed_by": "", "closed_reason": ""}
     else:
-        said = f"{row['closed_reason']} (restored from segment {origin})".lstrip()
-        row["closed_reason"] = fit_text(letter.c.closed_reason, said)
+        # A new time, because the letter is kept as long again from now on.
+        closed = f"closed {row['closed_at']:%Y-%m-%d %H:%M} UTC, restored from segment {origin}"
+        said = f"{row['closed_reason']} ({closed})".lstrip()
+        row |= {"closed_at": now, "closed_reason": fit_text(letter.c.closed_reason, said)}
     return row
 
 

@@ -29,7 +29,9 @@ class Connections:
         self._changed = threading.Condition()
         #: Threads that use it now, and that used it at the same time since the watcher last looked.
         self._users = self._peak = 0
-        self._has_unused = self._is_paused = False
+        self._has_unused = False
+        #: Forks that are under way in different threads.
+        self._pauses = 0
         self._watcher: _Watcher | None = None
 
     @contextmanager
@@ -65,14 +67,14 @@ class Connections:
         """Close all connections, and open none before :meth:`go_on`. Transactions may end first, for at most
         ``patience_s`` seconds; the connection of a longer one stays open."""
         with self._changed:
-            self._is_paused = True
+            self._pauses += 1
             if self._changed.wait_for(lambda: not self._users, patience_s):
                 self.engine.dispose()
 
     def go_on(self) -> None:
         """End :meth:`pause`."""
         with self._changed:
-            self._is_paused = False
+            self._pauses = max(0, self._pauses - 1)
             self._changed.notify_all()
 
     def close_unused(self) -> bool:
@@ -114,7 +116,7 @@ class Connections:
         return self._users + (pool.checkedin() if isinstance(pool, QueuePool) else 0)
 
     def _has_room(self) -> bool:
-        return not self._is_paused and (self._most is None or self._users < self._most)
+        return not self._pauses and (self._most is None or self._users < self._most)
 
     def _extend(self, more: int) -> None:
         with self._changed:

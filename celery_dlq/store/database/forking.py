@@ -8,6 +8,7 @@ there is no note. (https://sqlite.org/howtocorrupt.html, section 2.6)
 from __future__ import annotations
 
 import os
+import threading
 from weakref import WeakSet
 
 from celery_dlq.store.database.connections import Connections
@@ -16,21 +17,34 @@ from celery_dlq.store.database.connections import Connections
 PATIENCE_S = 5.0
 
 _of_files: WeakSet[Connections] = WeakSet()
+_changing = threading.Lock()
 
 
 def close_at_fork(connections: Connections) -> None:
     """Close the connections to a file before each fork of this process. Later uses open them again."""
-    _of_files.add(connections)
+    with _changing:
+        _of_files.add(connections)
 
 
 def _before() -> None:
-    for connections in [*_of_files]:
+    for connections in _now():
         connections.pause(PATIENCE_S)
 
 
 def _in_parent() -> None:
-    for connections in [*_of_files]:
+    for connections in _now():
         connections.go_on()
 
 
-os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_of_files.clear)
+def _in_child() -> None:
+    global _changing
+    _changing = threading.Lock()
+    _of_files.clear()
+
+
+def _now() -> list[Connections]:
+    with _changing:
+        return [*_of_files]
+
+
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

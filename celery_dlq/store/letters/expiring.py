@@ -57,9 +57,15 @@ class _Place:
 
     @property
     def is_before(self) -> ColumnElement[bool]:
-        """Whether the place is before a letter of its state."""
+        """Whether the place is before a letter of its state. The first half alone bounds the index."""
         at = letter.c.last_failed_at
-        return or_(at > self.moment, and_(at == self.moment, letter.c.id > self.id))
+        return and_(at >= self.moment, or_(at > self.moment, letter.c.id > self.id))
+
+    @property
+    def is_reached(self) -> ColumnElement[bool]:
+        """The opposite, written in the same way."""
+        at = letter.c.last_failed_at
+        return and_(at <= self.moment, or_(at < self.moment, letter.c.id <= self.id))
 
 
 class Expiring(StoreRole):
@@ -157,8 +163,7 @@ def _next_part(
         row = connection.execute(last).one_or_none()
         if row is not None:
             place = _Place(State(row.state), row.last_failed_at, row.id)
-            is_after = and_(letter.c.state == row.state, place.is_before)
-            return and_(these, bound, ~is_after), place
+            return and_(these, bound, place.is_reached), place
     return None
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
@@ -33,7 +33,7 @@ from celery_dlq.store.rows.rows import (
 )
 from celery_dlq.store.rows.tally import Member, Tally
 
-letter, content, attempt = tables.letter, tables.content, tables.attempt
+letter, content, attempt, sending = tables.letter, tables.content, tables.attempt, tables.sending
 
 #: The columns that every newer failure writes, in addition to the failure's own.
 _STATE_COLUMNS = (
@@ -215,6 +215,7 @@ def _columns_of(effect: Effect) -> Iterable[str] | None:
 def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
+        _count_on(connection, new)
         insert_letters(connection, new)
     for columns, rows in _by_shape(drafts).items():
         for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
@@ -224,6 +225,16 @@ def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
     attempts = [row for draft in drafts for row in draft.attempts]
     if attempts:
         connection.execute(insert(attempt), attempts)
+
+
+def _count_on(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Let new letters count their redrives on from those of a deleted letter with the same task id. Workers
+    do not run the message of a redrive with a number that was used before."""
+    these = one_of(connection, sending.c.task_id, [row["task_id"] for row in rows])
+    highest = select(sending.c.task_id, func.max(sending.c.redrive)).where(these)
+    known = dict(map(tuple, connection.execute(highest.group_by(sending.c.task_id))))
+    for row in rows:
+        row["redrive_count"] = max(row["redrive_count"], known.get(row["task_id"], 0))
 
 
 def insert_letters(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:

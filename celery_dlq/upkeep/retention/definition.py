@@ -102,7 +102,7 @@ def _problems(retention: Retention) -> Iterator[str]:
 
 
 def _order_problems(letters: Sequence[Keep]) -> Iterator[str]:
-    """A name for each entry that can match no letter."""
+    """The first entry after which no other can match a letter."""
     for number, keep in enumerate(letters[:-1], 1):
         if not keep.where.restricts or keep.where.states == CLOSED_STATES:
             yield (

@@ -24,9 +24,6 @@ SHARE = 0.25
 #: Rows of history that are deleted in one transaction, of each kind.
 HISTORY_ROWS = 500
 
-#: Closed letters that are counted by one statement.
-COUNTED = 20_000
-
 #: The person in the audit.
 WHO = "retention"
 
@@ -41,6 +38,20 @@ class PlanRow:
     #: None for the letters that no entry matches, which are kept for ever.
     keep: Keep | None
     kept: Kept
+
+
+@dataclass(frozen=True)
+class Round:
+    """The result of a round."""
+
+    #: Letters that were deleted, or moved into the archive.
+    letters: int
+    #: False if it was stopped before its end.
+    is_over: bool
+
+
+class _StoppedError(Exception):
+    """The round must stop."""
 
 
 class RetentionEngine:
@@ -76,7 +87,7 @@ class RetentionEngine:
         found: dict[int, Kept] = {}
         after: str | None = None
         while True:
-            part, after = self._store.expiring.count(expiries, after, step=COUNTED)
+            part, after = self._store.expiring.count(expiries, after)
             for number, kept in part.items():
                 found[number] = found[number] + kept if number in found else kept
             if after is None:
@@ -84,39 +95,46 @@ class RetentionEngine:
         entries: list[tuple[int, Keep | None]] = [*enumerate(self.retention.letters), (-1, None)]
         return [PlanRow(keep, found.get(number, Kept.none())) for number, keep in entries]
 
-    def run(self, lease: Lease, pause: Pause) -> int:
-        """Delete old history, and expired letters; returns how many letters were deleted. With an archive,
-        they are moved into it. The letters are audited as one act.
+    def run(self, lease: Lease, pause: Pause) -> Round:
+        """Delete old history, and expired letters. With an archive, letters are moved into it. They are
+        audited as one act.
 
         :raises LeaseLost: another process has the lease now.
         :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
         :raises StoreError: the store failed. What was deleted before that stays deleted.
         """
-        self._delete_history(pause)
-        return self._remove_letters(lease, pause)
+        removed = 0
+        try:
+            self._delete_history(pause)
+            for more in self._remove_letters(lease, pause):
+                removed += more
+        except _StoppedError:
+            return Round(removed, is_over=False)
+        return Round(removed, is_over=True)
 
-    def _remove_letters(self, lease: Lease, pause: Pause) -> int:
+    def _remove_letters(self, lease: Lease, pause: Pause) -> Iterator[int]:
+        """Remove the letters that have expired; yields how many in each step."""
         remover = self._remover(lease)
         expiries = self.retention.expiries(self._store.now())
         act = NotedAct(self._store, who=WHO, act=remover.act, detail={"keep": _shown(expiries)})
-        keys, removed = self._expired(expiries, pause), 0
-        while chunk := tuple(islice(keys, remover.size)):
+        removed, began = 0, self._monotonic()
+        for more in self._steps(remover, expiries, pause):
+            removed += more
+            act.reached(removed)
+            yield more
+            self._rest(began, pause)
             began = self._monotonic()
-            for more in remover.remove(chunk):
-                removed += more
-                act.reached(removed)
-                if pause(self._pause_after(began)):
-                    return removed
-                began = self._monotonic()
-        return removed
+
+    def _steps(self, remover: Remover, expiries: tuple[Expiry, ...], pause: Pause) -> Iterator[int]:
+        yield from remover.finish()
+        keys = self._expired(expiries, pause)
+        while chunk := tuple(islice(keys, remover.size)):
+            yield from remover.remove(chunk)
 
     def _remover(self, lease: Lease) -> Remover:
         if self._new_archiver is None:
             return Deleter(self._store, lease)
-        archiver = self._new_archiver(lease)
-        # Letters of a segment that another process has committed are deleted now.
-        archiver.finish()
-        return Mover(archiver)
+        return Mover(self._new_archiver(lease))
 
     def _expired(self, expiries: tuple[Expiry, ...], pause: Pause) -> Iterator[LetterKey]:
         after: str | None = None
@@ -125,8 +143,10 @@ class RetentionEngine:
             found = self._store.expiring.find(expiries, after)
             yield from found.keys
             after = found.next
-            if after is None or (not found.keys and pause(self._pause_after(began))):
+            if after is None:
                 return
+            if not found.keys:
+                self._rest(began, pause)
 
     def _delete_history(self, pause: Pause) -> None:
         bounds = self.retention.history_bounds(self._store.now())
@@ -134,12 +154,16 @@ class RetentionEngine:
             began = self._monotonic()
             if not self._store.history.prune(bounds, limit=HISTORY_ROWS):
                 return
-            if pause(self._pause_after(began)):
-                return
+            self._rest(began, pause)
 
-    def _pause_after(self, began: float) -> float:
+    def _rest(self, began: float, pause: Pause) -> None:
+        """Pause for as long as the share of the time asks after a step that began at ``began``.
+
+        :raises _StoppedError: the round must stop.
+        """
         spent = self._monotonic() - began
-        return spent * (1 / SHARE - 1)
+        if pause(spent * (1 / SHARE - 1)):
+            raise _StoppedError
 
 
 def _shown(expiries: tuple[Expiry, ...]) -> list[dict[str, object]]:

@@ -28,17 +28,24 @@ class Remover(Protocol):
     def size(self) -> int:
         """The letters that it takes at a time."""
 
+    def finish(self) -> Iterator[int]:
+        """End what another process has begun; yields how many letters that removes."""
+
     def remove(self, keys: Sequence[LetterKey]) -> Iterator[int]:
         """Remove those letters that have not changed; yields how many in each step."""
 
 
 class Deleter:
-    """Deletes letters, in transactions that get smaller when they take too long."""
+    """Deletes letters, in transactions that get smaller when one takes too long."""
 
     act = "expire"
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self._store, self._lease, self.size = store, lease, MOST
+
+    def finish(self) -> Iterator[int]:
+        """Nothing: each transaction is complete in itself."""
+        yield from ()
 
     def remove(self, keys: Sequence[LetterKey]) -> Iterator[int]:
         """Delete these letters.
@@ -56,7 +63,6 @@ class Deleter:
                 self.size = max(FEWEST, len(some) // 2)
                 continue
             left = left[len(some) :]
-            self.size = min(MOST, 2 * self.size)
             yield deleted
 
 
@@ -69,12 +75,21 @@ class Mover:
     def __init__(self, archiver: Archiver) -> None:
         self._archiver = archiver
 
+    def finish(self) -> Iterator[int]:
+        """End the segments that another process has begun: the letters of those that it has committed are
+        deleted.
+
+        :raises ArchiveError: the archive failed.
+        :raises StoreError: the store failed.
+        """
+        for archived in self._archiver.finish():
+            yield archived.deleted
+
     def remove(self, keys: Sequence[LetterKey]) -> Iterator[int]:
         """Move these letters. Letters that are too large together get several segments.
 
         :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
         :raises StoreError: the store failed.
         """
-        ids = [key.task_id for key in keys]
-        while archived := self._archiver.archive(ids):
+        while archived := self._archiver.archive_unchanged(keys):
             yield archived.deleted

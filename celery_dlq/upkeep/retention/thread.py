@@ -9,6 +9,7 @@ from typing import Any
 from celery_dlq.redrive.lease import Tenure, kept
 from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.upkeep.guarded import GuardedThread
+from celery_dlq.upkeep.retention.engine import Round
 
 #: Seconds between two rounds of all workers together.
 ROUND_S = 3_600.0
@@ -30,8 +31,8 @@ class RetentionThread(GuardedThread):
     """
 
     does = "retention"
-    stopped = "nothing that is old is deleted"
-    again = "retention runs again"
+    stopped = "expired letters are not removed"
+    again = "expired letters are removed again"
 
     def __init__(self, dlq: Any, holder: str, *, draw: Uniform = uniform) -> None:
         super().__init__(dlq)
@@ -44,35 +45,35 @@ class RetentionThread(GuardedThread):
     def run(self) -> None:
         """Work until stopped."""
         while not self.stopping.wait(self._draw(0.0, ASK_S)):
-            if self.guarded(self._turn) is not None:
-                self.log_once("")
+            self.guarded(self._turn)
 
-    def _turn(self) -> int:
-        """Run a round if one is due; returns how many letters were deleted."""
+    def _turn(self) -> None:
+        """Run a round if one is due."""
         leases = self._dlq.store.leases
         # A new holder each time, because this worker waits for the next turn like all others.
         turn = leases.take(TURN, holder=uuid.uuid4().hex, seconds=ROUND_S)
         if turn is None:
-            return 0
+            return
         is_over = False
         try:
-            deleted, is_over = self._round()
+            is_over = self._round()
         finally:
             if not is_over:
                 leases.give_up(turn)
-        return deleted
+        if is_over:
+            self.log_once("")
 
-    def _round(self) -> tuple[int, bool]:
-        """How many letters were deleted, and whether the round came to its end."""
+    def _round(self) -> bool:
+        """Whether a round came to its end."""
         lease = self._tenure.prolong()
         if lease is None:
-            return 0, False
+            return False
         try:
             with kept(self._tenure, lease) as is_held:
-                deleted = self._dlq.retention.run(lease, lambda s: self._pause(s, is_held))
+                ended: Round = self._dlq.retention.run(lease, lambda s: self._pause(s, is_held))
         finally:
             self._tenure.end()
-        return deleted, not self.stopping.is_set()
+        return ended.is_over
 
     def _pause(self, seconds: float, is_held: Callable[[], bool]) -> bool:
         return self.stopping.wait(seconds) or not is_held()

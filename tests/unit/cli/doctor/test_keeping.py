@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 from support.archives import failing
+from support.factories import attempt, letter
 
-from celery_dlq import Keep, Retention
+from celery_dlq import Filter, Keep, Retention
 from celery_dlq.archive.bucket import FsspecBucket
 
 
@@ -38,15 +39,26 @@ def test_an_app_without_them_gets_no_line(found):
     assert found("retention") == found("archive") == []
 
 
-def test_a_round_within_the_last_hour_is_fine(kept, store, found):
-    assert store.leases.take("retention.turn", holder="a worker", seconds=3_600)
-    assert found("retention") == [("ok", "1 entry; what they keep: celery dlq retention plan")]
+def closed(store, days):
+    """Store a letter that was closed this many days ago."""
+    at = store.now() - timedelta(days=days)
+    store.letters.save([letter("a1", attempt(failed_at=at))])
+    store.closing.discard(Filter(), who="ann", why="", now=at)
 
 
-def test_without_a_round_a_worker_is_asked_for(kept, store, found):
+def test_letters_that_expired_lately_are_fine(kept, store, found):
+    closed(store, 30.05)
+    assert found("retention") == [
+        ("ok", "1 entry; see how long each keeps letters: celery dlq retention plan")
+    ]
+
+
+def test_letters_that_should_be_gone_are_a_warning(kept, store, found):
+    closed(store, 30.5)
     [(level, text)] = found("retention")
     assert level == "warning"
-    assert "no worker has looked for expired letters within the last hour; start a worker" in text
+    assert "letters that expired more than 3 hours ago are still there; look for errors" in text
+    assert text.endswith("or run: celery dlq retention run")
 
 
 def test_an_archive_that_works_is_left_as_it_was(place, store, found):

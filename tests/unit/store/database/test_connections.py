@@ -158,3 +158,13 @@ def test_a_pause_does_not_wait_for_ever(server):
         assert server.open == 1
     server.connections.go_on()
     server.use()
+
+
+def test_two_pauses_both_have_to_end(server):
+    server.connections.pause(PATIENCE_S)
+    server.connections.pause(PATIENCE_S)
+    server.connections.go_on()
+    with pytest.raises(exc.TimeoutError):
+        server.use()
+    server.connections.go_on()
+    server.use()

@@ -12,7 +12,7 @@ from celery_dlq.store.base import Filter, LetterKey
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.upkeep.retention import removing as module
 from celery_dlq.upkeep.retention.definition import Keep, Retention
-from celery_dlq.upkeep.retention.engine import RetentionEngine
+from celery_dlq.upkeep.retention.engine import RetentionEngine, Round
 
 MONTH = timedelta(days=30)
 
@@ -55,9 +55,9 @@ def engine(store, retention: Retention, **options) -> RetentionEngine:
 
 def test_a_round_deletes_what_was_kept_long_enough_and_audits_it(store):
     retention = Retention(letters=[Keep(None, where=Filter(task="pay")), Keep(MONTH)])
-    assert engine(store, retention).run(lease(store), never) == 0
+    assert engine(store, retention).run(lease(store), never) == Round(0, is_over=True)
     retention = Retention(letters=[Keep(None, where=Filter(ids=("a",))), Keep(MONTH)])
-    assert engine(store, retention).run(lease(store), never) == 1
+    assert engine(store, retention).run(lease(store), never) == Round(1, is_over=True)
     assert left(store) == ["a", "c", "d", "e", "f"]
     act = store.audit.find(act="expire").rows[0]
     assert (act.who, act.count) == ("retention", 1)
@@ -70,10 +70,12 @@ def test_a_round_deletes_what_was_kept_long_enough_and_audits_it(store):
 
 
 def test_a_changed_setting_works_at_once(store):
-    assert (
-        engine(store, Retention(letters=[Keep(timedelta(days=40))])).run(lease(store), never) == 0
-    )
-    assert engine(store, Retention(letters=[Keep(timedelta(days=1))])).run(lease(store), never) == 5
+    assert engine(store, Retention(letters=[Keep(timedelta(days=40))])).run(
+        lease(store), never
+    ) == Round(0, is_over=True)
+    assert engine(store, Retention(letters=[Keep(timedelta(days=1))])).run(
+        lease(store), never
+    ) == Round(5, is_over=True)
     assert left(store) == ["f"]
 
 
@@ -92,20 +94,52 @@ def test_history_goes_by_its_own_ages(store):
 
 def test_it_pauses_so_that_it_uses_a_quarter_of_the_time(store, monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
-    ticks = iter(range(0, 1_000, 2))
+    clock = [0.0]
+    delete_closed = store.deleting.delete_closed
+
+    def in_two_seconds(keys, held):
+        clock[0] += 2.0
+        return delete_closed(keys, held)
+
+    monkeypatch.setattr(store.deleting, "delete_closed", in_two_seconds)
     pauses = []
-    made = engine(
-        store, Retention(letters=[Keep(timedelta(days=1))]), monotonic=lambda: next(ticks)
-    )
-    assert made.run(lease(store), lambda seconds: bool(pauses.append(seconds))) == 5
-    assert pauses[:3] == [6.0, 6.0, 6.0]
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))]), monotonic=lambda: clock[0])
+    assert made.run(lease(store), lambda seconds: bool(pauses.append(seconds))).letters == 5
+    assert [seconds for seconds in pauses if seconds] == [6.0, 6.0, 6.0]
 
 
 def test_it_stops_when_it_is_told(store, monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
     made = engine(store, Retention(letters=[Keep(timedelta(days=1))]))
-    assert made.run(lease(store), lambda _seconds: True) == 2
+    assert made.run(lease(store), lambda _seconds: True) == Round(2, is_over=False)
     assert len(left(store)) == 4
+
+
+def test_a_round_that_is_stopped_in_its_history_deletes_no_letters(store):
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))], audit=timedelta(days=1)))
+    assert made.run(lease(store), lambda _seconds: True) == Round(0, is_over=False)
+    assert len(left(store)) == 6
+
+
+def test_with_an_archive_letters_are_moved_and_those_of_a_committed_segment_are_audited(store):
+    moved = []
+
+    class Archiver:
+        def finish(self):
+            return [SimpleNamespace(deleted=3)]
+
+        def archive_unchanged(self, keys):
+            more = [key.task_id for key in keys if key.task_id not in moved][:2]
+            moved.extend(more)
+            return SimpleNamespace(deleted=len(more)) if more else None
+
+    made = engine(
+        store, Retention(letters=[Keep(timedelta(days=1))]), archiver=lambda _lease: Archiver()
+    )
+    assert made.run(lease(store), never) == Round(8, is_over=True)
+    assert sorted(moved) == ["a", "b", "c", "d", "e"]
+    act = store.audit.find(act="archive").rows[0]
+    assert (act.who, act.count) == ("retention", 8)
 
 
 def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):
@@ -117,7 +151,7 @@ def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):
     assert len(left(store)) == 6
 
 
-def test_transactions_that_take_too_long_get_smaller_and_grow_again(monkeypatch):
+def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypatch):
     monkeypatch.setattr(module, "MOST", 100)
     sizes: list[int] = []
     slow = [True, True]
@@ -139,8 +173,8 @@ def test_transactions_that_take_too_long_get_smaller_and_grow_again(monkeypatch)
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
     )
     made = engine(store, Retention(letters=[Keep(MONTH)]))
-    assert made.run(None, never) == 300
-    assert sizes == [100, 50, 25, 50, 25, 100, 100]
+    assert made.run(None, never) == Round(300, is_over=True)
+    assert sizes == [100, 50, *[25] * 12]
 
 
 def test_a_store_that_is_away_ends_the_round(monkeypatch):

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.errors import StoreUnavailable
+from celery_dlq.errors import ArchiveError, StoreUnavailable
 from celery_dlq.store.base import Lease
+from celery_dlq.upkeep.retention.engine import Round
 from celery_dlq.upkeep.retention.thread import RetentionThread
 
 PATIENCE_S = 60
@@ -35,7 +36,8 @@ class Leases:
 class Queue:
     """Counts the rounds; each of them may raise an error."""
 
-    def __init__(self, leases, *errors, round=lambda pause: None):
+    def __init__(self, leases, *errors, round=lambda pause: None, stopped=False):
+        self.stopped = stopped
         self.store = SimpleNamespace(leases=leases)
         self.store_health = SimpleNamespace(works=self.works, fails=self.fails)
         self.retention = SimpleNamespace(run=self.run)
@@ -48,7 +50,7 @@ class Queue:
         if self.errors:
             raise self.errors.pop(0)
         self.round(pause)
-        return 7
+        return Round(7, is_over=not self.stopped)
 
     def works(self, _does):
         self.done.set()
@@ -115,7 +117,7 @@ def test_a_worker_that_stops_gives_its_turn_back(run):
         assert pause(PATIENCE_S)
 
     leases = Leases(TURN)
-    thread = run(Queue(leases, round=long_round))
+    thread = run(Queue(leases, round=long_round, stopped=True))
     assert pausing.wait(PATIENCE_S)
     thread.stop()
     thread.join(PATIENCE_S)
@@ -133,3 +135,23 @@ def test_workers_ask_rarely():
     thread = RetentionThread(Queue(Leases(None)), "me", draw=draw)
     thread.run()
     assert asked == [(0.0, 600.0)]
+
+
+def test_a_round_that_lost_its_lease_is_not_the_last_one_within_an_hour(run):
+    leases = Leases(TURN, None)
+    queue = Queue(leases, stopped=True)
+    run(queue)
+    assert queue.done.wait(PATIENCE_S)
+    assert leases.given_up == [HELD, TURN]
+
+
+def test_a_turn_that_is_not_due_does_not_end_an_obstacle(run, caplog):
+    caplog.set_level("INFO")
+    leases = Leases(TURN, None)
+    queue = Queue(leases, ArchiveError("the archive is away"))
+    asked = threading.Event()
+    queue.store_health.works = lambda _does: asked.set()
+    run(queue)
+    assert asked.wait(PATIENCE_S)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["expired letters are not removed: the archive is away"]
