@@ -1,5 +1,5 @@
 """Schema 0013 gives letters a route: those that are there already have none, and are counted as before.
-Schema 0014 adds two columns to redrives."""
+Schema 0014 adds two columns to redrives, and 0015 a table."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ STEPS = (
     *(f"ALTER TABLE {table.name} ADD" for table in TABLES), "CREATE INDEX",
     f"ALTER TABLE {tables.sending.name} ADD COLUMN failed_at",
     f"ALTER TABLE {tables.sending.name} ADD COLUMN cause",
+    f"CREATE TABLE {tables.segment.name}",
     "UPDATE ",
 )  # fmt: skip
 
@@ -44,6 +45,7 @@ def go_back(store) -> None:
         f"ALTER TABLE {tables.sending.name} DROP COLUMN {column}"
         for column in ("failed_at", "cause")
     ]
+    statements.append(f"DROP TABLE {tables.segment.name}")
     statements.append(f"UPDATE {tables.VERSION_TABLE} SET version_num = '0012'")
     for statement in statements:
         store.database.write(lambda one, said=statement: one.execute(text(said)))
