@@ -131,7 +131,7 @@ class ArchiveAPI(AppParts):
         url = self.settings.archive_url
         if url is None:
             raise SettingsError(
-                "There is no archive: dlq_archive_url is not set. Set it to a place such as "
+                "This app has no archive, because dlq_archive_url is not set. Set it to a place such as "
                 f"s3://bucket/folder or file:///folder. See {page('settings')}."
             )
         from celery_dlq.archive.bucket import open_bucket

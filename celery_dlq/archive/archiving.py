@@ -179,8 +179,7 @@ class Archiver:
         data = check_segment(self._bucket, manifest)
         keys = map(letter_key, read_lines(data, manifest.key))
         deleted = sum(
-            self._store.delete(some, self._lease, now=self._now())
-            for some in chunks(keys, _DELETED_TOGETHER)
+            self._store.delete(some, self._lease) for some in chunks(keys, _DELETED_TOGETHER)
         )
         self._store.close(manifest.segment, self._lease, deleted=deleted)
         return deleted

@@ -29,7 +29,7 @@ def put_manifest(bucket: Bucket, manifest: Manifest) -> StoredManifest:
 def read_manifest(bucket: Bucket, segment_id: str) -> StoredManifest:
     """The manifest of a segment.
 
-    :raises ArchiveFileMissing: there is none.
+    :raises ArchiveFileMissing: the archive does not have it.
     :raises ArchiveDamaged: a byte of it has changed.
     :raises ArchiveNewer: a newer release wrote it.
     """
@@ -40,7 +40,7 @@ def read_manifest(bucket: Bucket, segment_id: str) -> StoredManifest:
 def read_segment(bucket: Bucket, manifest: Manifest) -> bytes:
     """The file of a segment, as its manifest describes it.
 
-    :raises ArchiveFileMissing: there is none.
+    :raises ArchiveFileMissing: the archive does not have it.
     :raises ArchiveDamaged: it is not the file that was put.
     """
     data = bucket.read(manifest.key)
@@ -51,7 +51,7 @@ def read_segment(bucket: Bucket, manifest: Manifest) -> bytes:
 def check_segment(bucket: Bucket, manifest: Manifest) -> bytes:
     """The file of a segment, whose lines have been read and compared with all that its manifest says.
 
-    :raises ArchiveFileMissing: there is none.
+    :raises ArchiveFileMissing: the archive does not have it.
     :raises ArchiveDamaged: it is not the file that was put, or its manifest does not describe it.
     :raises ArchiveNewer: a newer release wrote a line.
     """

@@ -30,7 +30,7 @@ class ArchivingRole(Protocol):
     ) -> None:
         """Note that the manifest of a segment that was begun is in the archive."""
 
-    def delete(self, keys: Sequence[LetterKey], lease: Lease, *, now: datetime) -> int:
+    def delete(self, keys: Sequence[LetterKey], lease: Lease) -> int:
         """Delete those letters that are still closed and have the same times; returns their number."""
 
     def close(self, segment_id: str, lease: Lease, *, deleted: int) -> None:

@@ -20,11 +20,12 @@ class Allowed:
     accepts: Callable[[Any], bool]
 
 
-def number(low: float, high: float, unit: str) -> Allowed:
-    """A number of ``unit``, the bounds included."""
+def number(low: float, high: float, unit: str = "") -> Allowed:
+    """A number, of ``unit`` if given, the bounds included."""
+    of_unit = f" of {unit}" if unit else ""
     return Allowed(
-        f"a number of {unit} from {low:.15g} to {high:.15g}",
-        lambda value: _is_number(value) and low <= value <= high,
+        f"a number{of_unit} from {low:.15g} to {high:.15g}",
+        lambda value: is_number(value) and low <= value <= high,
     )
 
 
@@ -36,13 +37,14 @@ def whole(low: int, high: int) -> Allowed:
     )
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a number. ``True`` and ``False`` are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 SHARE = Allowed(
     "a number from 0 to 1, or None",
-    lambda value: value is None or (_is_number(value) and 0.0 <= value <= 1.0),
+    lambda value: value is None or (is_number(value) and 0.0 <= value <= 1.0),
 )
 TEXT = Allowed("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
 MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))

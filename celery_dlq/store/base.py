@@ -377,5 +377,3 @@ class ArchiveTotals:
     letters: int
     #: Bytes of the files of the segments.
     size: int
-    #: When the last segment was closed.
-    last_at: datetime | None

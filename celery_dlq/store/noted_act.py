@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class NotedAct:
-    """An operator's act on letters that come into the store. The audit has one row for it, which is written
+    """An act on letters that come into the store or leave it. The audit has one row for it, which is written
     with the first letters and updated with the others. So an act that is cut off is recorded as far as it
     went.
 

@@ -12,7 +12,7 @@ from celery_dlq.archive.reading import Found
 from celery_dlq.redact import Redactor
 from celery_dlq.view.times import iso
 
-#: Texts that are never JSON of ours.
+#: Texts that this package does not write as JSON.
 _PLAIN = ("message", "traceback", "body")
 
 

@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 from support import redriving
 from support.factories import T0, attempt, letter, operation
+from support.history import edit
 
 from celery_dlq.archive.segment import letter_key
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Edit, Filter
+from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
@@ -26,15 +27,6 @@ def minutes(number: float):
 
 def discard(store, *ids: str) -> None:
     store.closing.discard(Filter(ids=ids), who="ann", why="obsolete", now=minutes(10))
-
-
-def edit(store, task_id: str) -> None:
-    before = store.letters.get(task_id).envelope
-    changed = Edit(
-        task_id=task_id, before=before, after=before.with_body(b"[[],{},{}]\xff"), args=[], kwargs={},
-        diff="-\n+", who="ann", at=minutes(5),
-    )  # fmt: skip
-    assert store.edits.save(changed)
 
 
 def redrive(store, *ids: str) -> None:
@@ -60,7 +52,7 @@ def take_out(store, *ids: str) -> list[dict]:
     """The lines of letters, which are deleted."""
     lines = read(store, *ids)
     keys = [letter_key(line) for line in lines]
-    assert store.archiving.delete(keys, lease(store), now=NOW) == len(ids)
+    assert store.archiving.delete(keys, lease(store)) == len(ids)
     return lines
 
 
@@ -81,7 +73,7 @@ def letters(store):
 
 
 def test_a_letter_comes_back_as_it_was(letters):
-    edit(letters, "a")
+    edit(letters, "a", at=minutes(5), body=b"[[],{},{}]\xff")
     redrive(letters, "a")
     discard(letters, "a", "b")
     before = [letters.letters.get(name) for name in "ab"]
@@ -126,7 +118,7 @@ def test_a_restored_letter_is_not_deleted_by_a_process_that_ends_its_segment_lat
     discard(letters, "a")
     (line,) = take_out(letters, "a")
     restore(letters, [line], origin=own_segment(letters))
-    assert letters.archiving.delete([letter_key(line)], lease(letters), now=NOW) == 0
+    assert letters.archiving.delete([letter_key(line)], lease(letters)) == 0
     assert letters.letters.get("a") is not None
 
 
@@ -150,7 +142,7 @@ def test_a_restore_is_audited_with_the_segment(letters):
 
 
 def test_letters_come_back_into_another_store(letters, tmp_path):
-    edit(letters, "a")
+    edit(letters, "a", at=minutes(5), body=b"[[],{},{}]\xff")
     discard(letters, "a")
     before = letters.letters.get("a")
     lines = take_out(letters, "a")
@@ -218,7 +210,7 @@ def test_a_process_that_has_lost_the_lease_changes_nothing(letters):
     for act in (
         lambda: letters.archiving.begin(mine, now=NOW),
         lambda: letters.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256=""),
-        lambda: letters.archiving.delete([letter_key(line)], mine, now=NOW),
+        lambda: letters.archiving.delete([letter_key(line)], mine),
         lambda: letters.archiving.close(begun.id, mine, deleted=0),
         lambda: letters.archiving.abandon(begun.id, mine),
     ):

@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import func, select
 from support import redriving
 from support.factories import T0, attempt, letter, operation
+from support.history import edit
 
 from celery_dlq.errors import LeaseLost, StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Edit, Filter, LetterKey
+from celery_dlq.store.base import Filter, LetterKey
 from celery_dlq.store.database import tables
 from celery_dlq.store.letters import acts
 
@@ -30,15 +31,6 @@ def delete(store, wanted: Filter, why: str = "30 days") -> int:
 
 def discard(store, *ids: str, now: float = 10) -> None:
     store.closing.discard(Filter(ids=ids), who="ann", why="obsolete", now=minutes(now))
-
-
-def edit(store, task_id: str) -> None:
-    before = store.letters.get(task_id).envelope
-    changed = Edit(
-        task_id=task_id, before=before, after=before.with_body(b"[[],{},{}]"), args=[], kwargs={},
-        diff="-\n+", who="ann", at=minutes(5),
-    )  # fmt: skip
-    assert store.edits.save(changed)
 
 
 def rows_of(store, table, task_id: str) -> int:
@@ -75,7 +67,7 @@ def test_closed_letters_are_deleted_and_open_ones_stay(letters):
 
 
 def test_a_letter_goes_with_its_content_attempts_and_changes(letters):
-    edit(letters, "a")
+    edit(letters, "a", at=minutes(5))
     discard(letters, "a")
     assert delete(letters, Filter(ids=("a",))) == 1
     assert contents(letters) == 3

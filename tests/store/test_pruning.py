@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter, operation
-from support.history import all_before
+from support.history import all_before, edit
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState
-from celery_dlq.store.base import Edit, Filter
+from celery_dlq.store.base import Filter
 
 NOW = T0 + timedelta(days=400)
 
@@ -46,15 +46,6 @@ def succeed(store, *task_ids: str, at: float = 2) -> None:
     )
 
 
-def edit(store, task_id: str, at: float) -> None:
-    before = store.letters.get(task_id).envelope
-    changed = Edit(
-        task_id=task_id, before=before, after=before.with_body(b"[[],{},{}]"), args=[], kwargs={},
-        diff="-\n+", who="ann", at=days(at),
-    )  # fmt: skip
-    assert store.edits.save(changed)
-
-
 @pytest.fixture
 def letters(store):
     store.letters.save([letter(name) for name in "abc"])
@@ -85,7 +76,7 @@ def test_it_is_done_in_small_steps(letters):
 
 
 def test_history_of_an_open_letter_stays(letters):
-    edit(letters, "a", at=0.5)
+    edit(letters, "a", at=days(0.5))
     redrive(letters, "one", "a", "b")
     succeed(letters, "b")
     letters.letters.save([letter("a", attempt(redrive=1, failed_at=days(2)))])

@@ -110,7 +110,7 @@ class FakeStore:
         self._move(segment_id, lease, "begun", "committed")
         self.manifests[segment_id] = manifest_sha256
 
-    def delete(self, keys, lease, *, now):
+    def delete(self, keys, lease):
         self._assert(lease)
         here = [
             key.task_id

@@ -11,8 +11,9 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.archive.lines import OF_LETTER, Line, line_of, plain, row_of
-from celery_dlq.store.archive.segments import Segments, chain_of, check_lease
+from celery_dlq.store.archive.segments import Segments, chain_of
 from celery_dlq.store.base import Lease, LetterKey, Restored
+from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.supported import dialect_of
 from celery_dlq.store.database.transactions import reads, writes
@@ -58,9 +59,7 @@ class Archiving(Segments):
         return lines, count
 
     @writes
-    def delete(
-        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease, *, now: datetime
-    ) -> int:
+    def delete(self, connection: Connection, keys: Sequence[LetterKey], lease: Lease) -> int:
         """Delete those letters that are still closed and have the same times; returns their number.
 
         :raises LeaseLost: another process has taken the lease.

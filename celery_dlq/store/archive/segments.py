@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import LeaseLost
 from celery_dlq.store.base import ArchiveTotals, Lease, Segment
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.rows import Row
@@ -21,6 +21,9 @@ segment = tables.segment
 
 #: The states of a segment. One that is begun may be given up; one that is committed must be closed.
 BEGUN, COMMITTED, CLOSED, ABANDONED = "begun", "committed", "closed", "abandoned"
+
+#: Whether the manifest of a segment is in the archive.
+_HAS_MANIFEST = segment.c.state.in_((COMMITTED, CLOSED))
 
 
 class Segments(StoreRole):
@@ -92,9 +95,7 @@ class Segments(StoreRole):
     @reads
     def committed(self, connection: Connection) -> dict[str, str]:
         """The segments whose manifests are in the archive, each with the SHA-256 of its manifest."""
-        known = select(segment.c.id, segment.c.manifest).where(
-            segment.c.state.in_((COMMITTED, CLOSED))
-        )
+        known = select(segment.c.id, segment.c.manifest).where(_HAS_MANIFEST)
         return {row.id: row.manifest for row in connection.execute(known)}
 
     @reads
@@ -102,22 +103,12 @@ class Segments(StoreRole):
         """What this store has archived."""
         added = select(
             func.count(), func.coalesce(func.sum(segment.c.letters), 0),
-            func.coalesce(func.sum(segment.c.size), 0), func.max(segment.c.ended_at),
-        ).where(segment.c.state.in_((COMMITTED, CLOSED)))  # fmt: skip
-        segments, letters, size, last = connection.execute(added).one()
-        chain = connection.execute(select(func.min(segment.c.chain))).scalar_one()
+            func.coalesce(func.sum(segment.c.size), 0),
+        ).where(_HAS_MANIFEST)  # fmt: skip
+        segments, letters, size = connection.execute(added).one()
         return ArchiveTotals(
-            chain=chain or "", segments=segments, letters=int(letters), size=int(size), last_at=last
+            chain=chain_of(connection), segments=segments, letters=int(letters), size=int(size)
         )
-
-
-def check_lease(connection: Connection, lease: Lease) -> None:
-    """Check that no other process has taken ``lease``, nor can before the transaction ends.
-
-    :raises LeaseLost: one has.
-    """
-    if not is_held(connection, lease):
-        raise LeaseLost
 
 
 def chain_of(connection: Connection) -> str:
@@ -134,7 +125,7 @@ def _move(connection: Connection, segment_id: str, source: str, target: str, **v
 def _segment_from(connection: Connection, row: Row) -> Segment:
     before = (
         select(segment.c.id, segment.c.manifest)
-        .where(segment.c.number < row["number"], segment.c.state.in_((COMMITTED, CLOSED)))
+        .where(segment.c.number < row["number"], _HAS_MANIFEST)
         .order_by(segment.c.number.desc())
         .limit(1)
     )

@@ -7,6 +7,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, and_, insert, select, update
 from sqlalchemy.engine import Connection
 
+from celery_dlq.errors import LeaseLost
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -52,6 +53,15 @@ class Leases(StoreRole):
         """End ``held``, so that the next holder may take it at once."""
         ended = update(lease).where(_is(held)).values(expires_at=clock.now(connection))
         connection.execute(ended)
+
+
+def check_lease(connection: Connection, held: Lease) -> None:
+    """Check that no one else has taken ``held``, nor can before the transaction ends.
+
+    :raises LeaseLost: another process has.
+    """
+    if not is_held(connection, held):
+        raise LeaseLost
 
 
 def is_held(connection: Connection, held: Lease) -> bool:

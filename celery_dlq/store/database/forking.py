@@ -1,8 +1,8 @@
 """Closes SQLite's files while the process forks.
 
 SQLite notes in memory which locks a process has. A forked process inherits the note, but not the locks: if
-another thread wrote at that moment, the new process would find the file locked for ever. Without open files
-there is no note. (https://sqlite.org/howtocorrupt.html, section 2.6)
+another thread wrote at that moment, the new process would find the file locked for ever. Without open files,
+SQLite notes nothing. (https://sqlite.org/howtocorrupt.html, section 2.6)
 """
 
 from __future__ import annotations

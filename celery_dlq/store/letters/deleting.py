@@ -13,10 +13,9 @@ from datetime import datetime
 from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.errors import LeaseLost
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Filter, Lease, LetterKey
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.letters.acts import MEMBER, Act
@@ -56,8 +55,7 @@ class Deleting(StoreRole):
 
         :raises LeaseLost: another worker has the lease.
         """
-        if not is_held(connection, lease):
-            raise LeaseLost
+        check_lease(connection, lease)
         return delete_closed(connection, keys)
 
 

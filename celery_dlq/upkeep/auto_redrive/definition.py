@@ -12,6 +12,7 @@ from celery_dlq.model.auto_redrive import EVERY, AutoMode
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State
 from celery_dlq.redrive.orders import check_orders
+from celery_dlq.settings.allowed import Allowed, is_number, number, whole
 from celery_dlq.store.filter import Filter
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
 
@@ -20,6 +21,11 @@ _DOCS = page("auto-redrive")
 NAME_LIMIT = 40
 #: The longest pause between two automatic redrives of a letter, in seconds: a year.
 _LONGEST_S = 31_536_000.0
+
+#: A share that is not empty.
+_SHARE = Allowed(
+    "a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1
+)
 
 #: The longest time of a probe: it must end before the lease does.
 _LONGEST_PROBE_S = 15.0
@@ -149,7 +155,7 @@ def _problems(auto: AutoRedrive) -> Iterator[str]:
         yield from _suspension_problems(auto.suspend)
     if isinstance(auto.require, Requirements):
         yield from _requirement_problems(auto.require)
-    yield from _number("after_s", auto.after_s, 0.0, _LONGEST_S)
+    yield from _checked("after_s", auto.after_s, number(0.0, _LONGEST_S))
     if auto.mode not in tuple(AutoMode):
         yield f"mode must be 'on' or 'shadow', not {auto.mode!r}."
 
@@ -190,38 +196,30 @@ def _order_problems(orders: Orders) -> Iterator[str]:
 
 
 def _limit_problems(limits: Limits) -> Iterator[str]:
-    yield from _whole("limits.per_letter", limits.per_letter, 1, 20)
-    yield from _whole("limits.per_run", limits.per_run, 1, 5_000)
-    yield from _whole("limits.per_day", limits.per_day, 1, 10_000_000)
-    yield from _number("limits.growth", limits.growth, 1.0, 100.0)
-    yield from _share("limits.share_of_group", limits.share_of_group)
+    yield from _checked("limits.per_letter", limits.per_letter, whole(1, 20))
+    yield from _checked("limits.per_run", limits.per_run, whole(1, 5_000))
+    yield from _checked("limits.per_day", limits.per_day, whole(1, 10_000_000))
+    yield from _checked("limits.growth", limits.growth, number(1.0, 100.0))
+    yield from _checked("limits.share_of_group", limits.share_of_group, _SHARE)
 
 
 def _suspension_problems(suspend: Suspension) -> Iterator[str]:
-    yield from _share("suspend.success_below", suspend.success_below)
-    yield from _whole("suspend.of_last", suspend.of_last, 1, 10_000)
+    yield from _checked("suspend.success_below", suspend.success_below, _SHARE)
+    yield from _checked("suspend.of_last", suspend.of_last, whole(1, 10_000))
     if suspend.arrivals_above is not None:
-        yield from _whole("suspend.arrivals_above", suspend.arrivals_above, 1, 1_000_000_000)
+        yield from _checked(
+            "suspend.arrivals_above", suspend.arrivals_above, whole(1, 1_000_000_000)
+        )
 
 
 def _requirement_problems(require: Requirements) -> Iterator[str]:
-    yield from _number("require.probe_timeout_s", require.probe_timeout_s, 0.1, _LONGEST_PROBE_S)
+    yield from _checked(
+        "require.probe_timeout_s", require.probe_timeout_s, number(0.1, _LONGEST_PROBE_S)
+    )
     if not isinstance(require.probe, str):
         yield f"require.probe must be the name of a task, not {require.probe!r}."
 
 
-def _whole(name: str, value: Any, low: int, high: int) -> Iterator[str]:
-    if type(value) is not int or not low <= value <= high:
-        yield f"{name} must be a whole number from {low} to {high}, not {value!r}."
-
-
-def _number(name: str, value: Any, low: float, high: float) -> Iterator[str]:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not low <= value <= high:
-        yield f"{name} must be a number from {low:.15g} to {high:.15g}, not {value!r}."
-
-
-def _share(name: str, value: Any) -> Iterator[str]:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= 1:
-        yield f"{name} must be a number above 0 and at most 1, not {value!r}."
+def _checked(name: str, value: Any, allowed: Allowed) -> Iterator[str]:
+    if not allowed.accepts(value):
+        yield f"{name} must be {allowed.words}, not {value!r}."

@@ -33,18 +33,6 @@ from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
 FIRST, SECOND, THIRD, FOURTH = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3, 4))
 
 
-@pytest.fixture
-def store():
-    return FakeStore(lines(6))
-
-
-@pytest.fixture
-def bucket(store):
-    bucket = MemoryBucket()
-    archive_all(bucket, store, together=2)
-    return bucket
-
-
 def forget_ids(bucket, store, *ids):
     return forget(bucket, archiver(bucket, store), Wanted(ids=frozenset(ids)), chain=CHAIN)
 

@@ -5,23 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from support.archives import CHAIN, FakeStore, MemoryBucket, archive_all, lines, resealed
+from support.archives import CHAIN, FakeStore, archive_all, lines, resealed
 
 from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.keys import manifest_key, segment_key
 from celery_dlq.archive.verify import verify
-
-
-@pytest.fixture
-def store():
-    return FakeStore(lines(6))
-
-
-@pytest.fixture
-def bucket(store):
-    bucket = MemoryBucket()
-    archive_all(bucket, store, together=2)
-    return bucket
 
 
 @pytest.fixture

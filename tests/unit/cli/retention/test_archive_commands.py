@@ -24,7 +24,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def archived(app, place):
-    """An archive with two segments, of which the second has a letter with secrets."""
+    """An archive with two segments. The second has a letter with secrets."""
     app.conf.dlq_archive_url = f"file://{place}"
     secret = a_line(
         4,

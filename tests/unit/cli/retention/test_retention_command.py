@@ -18,7 +18,7 @@ def configured(app):
 
 @pytest.fixture
 def closed(configured, store):
-    """Closed letters, one of which has expired."""
+    """Three closed letters. One of them has expired."""
     long_ago = store.now() - timedelta(days=31)
     tasks = {"a1": "shop.charge", "b1": "shop.mail", "c1": "shop.mail"}
     store.letters.save(
