@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from celery_dlq.api.auto_redrives import AutoRedriveAPI
+from celery_dlq.api.erasure import ErasureAPI
 from celery_dlq.api.groups import GroupAPI
 from celery_dlq.api.handlers import HandlersAPI
 from celery_dlq.api.hooks import HooksAPI
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(AutoRedriveAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI, RetentionAPI):
+class DeadLetterQueue(
+    AutoRedriveAPI, ErasureAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI, RetentionAPI
+):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app

@@ -16,7 +16,7 @@ from celery_dlq.archive.segment import Line, Span, moment, read_lines
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
 
 
-def every_letter(_letter: Line) -> bool:
+def every_letter(_line: Line) -> bool:
     """The predicate that holds for all letters."""
     return True
 
@@ -32,7 +32,7 @@ class Wanted:
     #: The last failure was at or after the first, and before the second.
     failed_since: datetime | None = None
     failed_until: datetime | None = None
-    #: Is given the ``letter`` of a line.
+    #: Is given the line of a letter.
     where: Callable[[Line], bool] = every_letter
 
     def may_be_in(self, manifest: Manifest) -> bool:
@@ -49,7 +49,7 @@ class Wanted:
         letter = line["letter"]
         if self.ids and letter["task_id"] not in self.ids:
             return False
-        return self._includes(moment(letter["last_failed_at"])) and self.where(letter)
+        return self._includes(moment(letter["last_failed_at"])) and self.where(line)
 
     def _may_fail_within(self, failed: Span) -> bool:
         since, until = self.failed_since, self.failed_until

@@ -31,6 +31,7 @@ _COMMANDS = {
     "discard": "letters.closing:discard",
     "undiscard": "letters.closing:undiscard",
     "delete": "retention.delete:delete",
+    "forget": "retention.forget:forget",
     "retention": "retention.retention:retention",
     "archive": "retention.archive:archive",
     "audit": "letters.audit:audit",

@@ -312,7 +312,7 @@ class Change:
 ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
-    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "restore",
+    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "restore", "forget",
 )  # fmt: skip
 
 
@@ -332,6 +332,28 @@ class AuditRow:
     #: The filter, the operation or the letter; for a repair also its changes, and ``changed``: the
     #: changes that it made in the one letter of the act.
     detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErasureAct:
+    """An act that erases letters, for the audit."""
+
+    who: str
+    why: str
+    #: Which letters, without the values by which they were found.
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErasedSegment:
+    """A segment of the archive that letters were removed from."""
+
+    #: The ids of the segment, and of the one that replaces it.
+    before: str
+    after: str
+    #: Task ids and groups of the letters.
+    task_ids: tuple[str, ...]
+    fingerprints: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from celery_dlq.store.handlings.tickets import Tickets
 from celery_dlq.store.letters.closing import Closing
 from celery_dlq.store.letters.counting import Counts
 from celery_dlq.store.letters.deleting import Deleting
+from celery_dlq.store.letters.erasing import Erasing
 from celery_dlq.store.letters.expiring import Expiring
 from celery_dlq.store.letters.monitoring import Monitoring
 from celery_dlq.store.letters.parked import Parked
@@ -74,6 +75,7 @@ class SQLStore:
         self.counts = Counts(transactions)
         self.closing = Closing(transactions)
         self.deleting = Deleting(transactions)
+        self.erasing = Erasing(transactions)
         self.expiring = Expiring(transactions)
         self.archiving = Archiving(transactions)
         self.edits = Edits(transactions)

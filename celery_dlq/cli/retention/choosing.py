@@ -31,7 +31,7 @@ def archived(ids: Sequence[str], segment: str | None, wanted: Filter) -> Wanted:
     return Wanted(
         ids=frozenset(ids), segment=segment,
         failed_since=wanted.since, failed_until=wanted.until,
-        where=lambda letter: _matches(letter, wanted),
+        where=lambda line: _matches(line["letter"], wanted),
     )  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""Assignments such as ``kwargs.order.lines[2].sku="A-1"``: a place in a message, and its new value."""
+"""Assignments such as ``kwargs.order.lines[2].sku="A-1"``: a place in a message, and a value for it."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +27,32 @@ Step = str | int
 
 @dataclass(frozen=True)
 class Assignment:
-    """A value, and the place in a message where it belongs."""
+    """A value, and a place in a message."""
 
     #: As it was written.
     text: str
     root: str
     steps: tuple[Step, ...]
     value: Any
+    #: The value as it was written.
+    written: str
 
     @property
     def place(self) -> str:
         """The place of the value, as text."""
         return functools.reduce(_joined, self.steps, self.root)
+
+    def find(self, parts: Mapping[str, Any]) -> Any:
+        """The value that is in its place in ``parts``: args, kwargs and headers.
+
+        :raises LookupError: the message has no such place.
+        """
+        try:
+            return functools.reduce(
+                lambda place, step: place[_key(place, step)], self.steps, parts[self.root]
+            )
+        except TypeError as error:
+            raise LookupError(self.place) from error
 
     def apply(self, parts: dict[str, Any]) -> None:
         """Put the value in its place in ``parts``: args, kwargs and headers.
@@ -67,22 +82,28 @@ class Assignment:
         return RepairError(f"it has no {place} that --set {self.text} could change")
 
 
-def parse_assignment(text: str) -> Assignment:
+def parse_assignment(text: str, option: str = "--set") -> Assignment:
     """Parse ``text`` as an assignment. The value is read as JSON; if it is not JSON, it is the text itself.
 
+    :param option: names it in errors.
     :raises RepairError: it is not an assignment.
     """
     root = next((root for root in ROOTS if re.match(rf"{root}[.\[]", text)), None)
     if root is None:
-        raise RepairError(f"--set {text}: begin with {', '.join(ROOTS)}, as in kwargs.currency=USD")
+        raise RepairError(
+            f"{option} {text}: begin with {', '.join(ROOTS)}, as in kwargs.currency=USD"
+        )
     steps: list[Step] = []
     position = len(root)
     while found := _STEP.match(text, position):
         steps.append(_step(found))
         position = found.end()
     if not steps or text[position : position + 1] != "=":
-        raise RepairError(f'--set {text}: write it like kwargs.lines[2].sku=A-1 or kwargs["a.b"]=5')
-    return Assignment(text, root, tuple(steps), parse_value(text[position + 1 :]))
+        raise RepairError(
+            f'{option} {text}: write it like kwargs.lines[2].sku=A-1 or kwargs["a.b"]=5'
+        )
+    written = text[position + 1 :]
+    return Assignment(text, root, tuple(steps), parse_value(written), written)
 
 
 def parse_value(text: str) -> Any:

@@ -34,19 +34,24 @@ _ByLetter = dict[str, list[dict[str, Any]]]
 class Archiving(Segments):
     """The segments, and the letters that go into them and come back."""
 
-    def read(self, task_ids: Sequence[str]) -> Iterator[Line]:
-        """The lines of letters, in the order of the ids; without those that are gone or not closed. Only as
-        many letters are in memory as have :data:`~celery_dlq.store.rows.bodies.TOGETHER` bytes of bodies."""
+    def read(
+        self, task_ids: Sequence[str], states: Collection[State] = CLOSED_STATES
+    ) -> Iterator[Line]:
+        """The lines of letters, in the order of the ids; without those that are gone or in none of
+        ``states``. Only as many letters are in memory as have
+        :data:`~celery_dlq.store.rows.bodies.TOGETHER` bytes of bodies."""
         left = list(task_ids)
         while left:
-            lines, count = self._read(left)
+            lines, count = self._read(left, states)
             yield from lines
             left = left[count:]
 
     @reads
-    def _read(self, connection: Connection, task_ids: Sequence[str]) -> tuple[list[Line], int]:
+    def _read(
+        self, connection: Connection, task_ids: Sequence[str], states: Collection[State]
+    ) -> tuple[list[Line], int]:
         """The lines of the first of these letters, and how many ids those are."""
-        rows, count = _closed(connection, task_ids)
+        rows, count = _in_states(connection, task_ids, states)
         known = [key for key in task_ids if key in rows]
         others = {
             name: _rows_of(connection, table, known)
@@ -106,15 +111,13 @@ class Archiving(Segments):
         return Restored(restored=tuple(back), living=tuple(sorted(living)))
 
 
-def _closed(
-    connection: Connection, task_ids: Sequence[str]
+def _in_states(
+    connection: Connection, task_ids: Sequence[str], states: Collection[State]
 ) -> tuple[dict[str, dict[str, Any]], int]:
-    """The rows of the first of these letters that are closed, with their contents, by task id; and how many
-    ids those are."""
+    """The rows of the first of these letters that are in one of ``states``, with their contents, by task id;
+    and how many ids those are."""
     give_time_for_bodies(connection, len(task_ids))
-    these = WHOLE.where(
-        one_of(connection, letter.c.task_id, list(task_ids)), in_states(CLOSED_STATES)
-    )
+    these = WHOLE.where(one_of(connection, letter.c.task_id, list(task_ids)), in_states(states))
     by_id = {row["task_id"]: dict(row) for row in connection.execute(these).mappings()}
     found = [by_id[key] for key in task_ids if key in by_id]
     taken = found[: within(row["size"] for row in found)]

@@ -6,16 +6,17 @@ their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from pybase64 import b64decode, b64encode_as_string
 from sqlalchemy import Boolean, Column, Integer, LargeBinary, String, Table, Text
 
+from celery_dlq.model.letter import Envelope
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.database.columns import Moment
-from celery_dlq.store.rows.rows import Row
+from celery_dlq.store.rows.rows import Row, envelope_from
 
 #: The version of the format of a line.
 FORMAT = 1
@@ -68,6 +69,14 @@ def row_of(table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
         for column in table.columns
         if column.name not in _LOCAL
     }
+
+
+def envelopes_of(line: Line) -> Iterator[Envelope]:
+    """The message of the letter of a line, and its earlier forms, before each change."""
+    letter, message = row_of(tables.letter, line["letter"]), row_of(tables.content, line["content"])
+    yield envelope_from({**letter, **message})
+    for change in line.get("changes", ()):
+        yield envelope_from(row_of(tables.change, change))
 
 
 def _plain(value: Any) -> Any:

@@ -21,9 +21,9 @@ from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.letters.acts import MEMBER, Act
 from celery_dlq.store.rows.query import in_states, one_of
 from celery_dlq.store.rows.rows import Row
-from celery_dlq.store.rows.tally import Member, Tally
+from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
 
-letter, content, sending = tables.letter, tables.content, tables.sending
+letter, content, sending, group = tables.letter, tables.content, tables.sending, tables.group
 
 #: Other tables whose rows belong to a letter, by its task id.
 _OF_LETTER = (
@@ -103,3 +103,14 @@ def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:
     for row in rows:
         tally.leave(Member.of(row))
     tally.write(connection)
+    _empty_examples(connection, rows)
+
+
+def _empty_examples(connection: Connection, rows: Sequence[Row]) -> None:
+    """Remove the example messages of groups whose last letters these were."""
+    fingerprints = sorted({row["fingerprint"] for row in rows})
+    is_empty = and_(*(group.c[name] == 0 for name in sorted(set(COUNTED_IN.values()))))
+    these = update(group).where(
+        one_of(connection, group.c.fingerprint, fingerprints), is_empty, group.c.message != ""
+    )
+    connection.execute(these.values(message=""))

@@ -207,11 +207,20 @@ def untouched() -> ColumnElement[bool]:
     return and_(is_parked(), parked.c.next_at == parked.c.due_at)
 
 
-# A worker has the message, so its body is no longer kept.
+# A worker has the message, so neither its body nor its arguments are kept any longer.
 _RAN = (
     update(parked)
     .where(parked.c.id == bindparam("of_id"))
-    .values(state=RELEASED, accepted=bindparam("of_copy"), next_at=bindparam("at"), body=b"")
+    .values(
+        state=RELEASED,
+        accepted=bindparam("of_copy"),
+        next_at=bindparam("at"),
+        body=b"",
+        record=b"",
+        message="",
+        args="null",
+        kwargs="null",
+    )
 )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Table, case
+from sqlalchemy import ColumnElement, Table, and_, case, literal_column, or_
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.group import Arrivals, hour_of
@@ -175,6 +175,7 @@ class Tally:
             row = self._groups[member.key] = _new_group(member)
         if member.last_failed_at >= row["last_seen_at"]:
             row["route"] = member.route
+            row["message"] = _sample(member) or row["message"]
         row["first_seen_at"] = min(row["first_seen_at"], member.last_failed_at)
         row["last_seen_at"] = max(row["last_seen_at"], member.last_failed_at)
         return row
@@ -195,12 +196,16 @@ def _new_group(member: Member) -> dict[str, Any]:
         "fingerprint": member.fingerprint,
         "task": member.task,
         "exception_type": member.exception_type,
-        "message": clip(member.message, SAMPLE_LIMIT),
+        "message": _sample(member),
         **dict.fromkeys(_COUNTS, 0),
         "first_seen_at": member.last_failed_at,
         "last_seen_at": member.last_failed_at,
         "route": member.route,
     }
+
+
+def _sample(member: Member) -> str:
+    return clip(member.message, SAMPLE_LIMIT)
 
 
 def _new_cell(member: Member) -> dict[str, Any]:
@@ -232,9 +237,24 @@ def _greatest(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any
 
 
 def _newest(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any]:
+    return case((_is_newest(stored, given), given[name]), else_=stored[name])
+
+
+# Not a parameter: PyMySQL fills in those of the values only, when it writes several rows at once.
+_NO_TEXT: ColumnElement[str] = literal_column("''")
+
+
+def _newest_text(name: str, stored: _Columns, given: _Columns) -> ColumnElement[Any]:
+    # A letter that is counted again, because its state changed, brings no message.
+    is_wanted = and_(
+        given[name] != _NO_TEXT, or_(_is_newest(stored, given), stored[name] == _NO_TEXT)
+    )
+    return case((is_wanted, given[name]), else_=stored[name])
+
+
+def _is_newest(stored: _Columns, given: _Columns) -> ColumnElement[bool]:
     # Also right if the database has already set the moment to the greater one, as MySQL does.
-    is_newer = given["last_seen_at"] >= stored["last_seen_at"]
-    return case((is_newer, given[name]), else_=stored[name])
+    return given["last_seen_at"] >= stored["last_seen_at"]
 
 
 #: How the columns of an existing row are combined with those of a new one.
@@ -244,6 +264,7 @@ _CHANGES: Mapping[Table, Mapping[str, Any]] = {
         "first_seen_at": _least,
         "last_seen_at": _greatest,
         "route": _newest,
+        "message": _newest_text,
     },
     tables.arrival: {"count": _plus},
     tables.trend: {"count": _plus, "open_count": _plus},

@@ -81,7 +81,7 @@ def test_messages_are_left_out_unless_they_are_asked_for(bucket, target):
 
 
 def test_only_the_wanted_letters_are_written(bucket, target):
-    wanted = search(bucket, where=lambda letter: letter["task"] == "shop.ship")
+    wanted = search(bucket, where=lambda line: line["letter"]["task"] == "shop.ship")
     assert export(wanted, target).letters == 1
 
 

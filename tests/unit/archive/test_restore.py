@@ -100,7 +100,7 @@ def test_segments_that_cannot_hold_a_wanted_letter_are_not_read(bucket, store):
 
 
 def test_letters_come_back_by_a_predicate(bucket, store):
-    result = bring_back(bucket, store, where=lambda letter: letter["task_id"].endswith("6"))
+    result = bring_back(bucket, store, where=lambda line: line["letter"]["task_id"].endswith("6"))
     assert result.restored == ("id-000006",)
 
 

@@ -25,7 +25,7 @@ from celery_dlq.archive.keys import manifest_key, segment_key
 from celery_dlq.archive.manifest import encode_manifest, make_manifest
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.restore import restore
-from celery_dlq.archive.rewrite import forget
+from celery_dlq.archive.rewrite import forget, holding
 from celery_dlq.archive.segment import read_lines, write_segment
 from celery_dlq.archive.verify import verify
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
@@ -54,7 +54,7 @@ def traces(bucket, task_id):
 
 
 def test_a_letter_is_removed_and_the_others_stay(bucket, store):
-    (rewritten,) = forget_ids(bucket, store, "id-000003").rewritten
+    (rewritten,) = forget_ids(bucket, store, "id-000003")
     assert rewritten.removed == ("id-000003",)
     assert (rewritten.before, rewritten.after.segment) == (SECOND, FOURTH)
     assert rewritten.after.replaces == SECOND
@@ -78,7 +78,7 @@ def test_a_segment_of_which_nothing_is_left_is_empty(bucket, store):
 
 def test_letters_of_several_segments_are_removed(bucket, store):
     result = forget_ids(bucket, store, "id-000001", "id-000006")
-    assert [one.before for one in result.rewritten] == [FIRST, THIRD]
+    assert [one.before for one in result] == [FIRST, THIRD]
     assert held(bucket) == ids_of(lines(4, start=2))
 
 
@@ -91,14 +91,14 @@ def test_a_segment_can_be_rewritten_again(bucket, store):
 
 
 def test_letters_are_removed_by_a_predicate(bucket, store):
-    wanted = Wanted(where=lambda letter: letter["task_id"] == "id-000005")
+    wanted = Wanted(where=lambda line: line["letter"]["task_id"] == "id-000005")
     forget(bucket, archiver(bucket, store), wanted, chain=CHAIN)
     assert traces(bucket, "id-000005") == []
 
 
 def test_without_such_a_letter_nothing_changes(bucket, store):
     before = dict(bucket.files)
-    assert forget_ids(bucket, store, "nowhere").rewritten == ()
+    assert forget_ids(bucket, store, "nowhere") == ()
     assert bucket.files == before
 
 
@@ -140,11 +140,64 @@ def test_a_damaged_segment_is_not_rewritten(bucket, store):
     assert bucket.files == before
 
 
-def test_a_manifest_that_cannot_be_read_is_reported(bucket, store):
+def test_the_segment_of_a_manifest_that_cannot_be_read_stays(bucket, store):
     bucket.files[manifest_key(FIRST)] = b"{}"
-    (finding,) = forget_ids(bucket, store, "id-000003").unread
-    assert (finding.key, finding.problem) == (manifest_key(FIRST), Problem.DAMAGED)
+    forget_ids(bucket, store, "id-000003")
     assert segment_key(FIRST) in bucket.files
+
+
+def test_a_committed_segment_that_has_lost_its_manifest_stays(bucket, store):
+    del bucket.files[manifest_key(THIRD)]
+    archive_all(bucket, FakeStore(lines(1, start=9), chain="ffffffff"))
+    with pytest.raises(ArchiveFileMissing):  # a new segment would follow the lost one
+        forget_ids(bucket, store, "id-000003")
+    assert segment_key(THIRD) in bucket.files
+
+
+def test_each_segment_is_reported_as_it_is_done(bucket, store):
+    seen = []
+    wanted = Wanted(ids=frozenset({"id-000001", "id-000006"}))
+
+    def note(rewritten):
+        seen.append((rewritten.removed, rewritten.fingerprints, held(bucket)))
+
+    forget(bucket, archiver(bucket, store), wanted, chain=CHAIN, on_rewritten=note)
+    assert seen == [
+        (("id-000001",), {"739baab2"}, ids_of(lines(5, start=2))),
+        (("id-000006",), {"739baab2"}, ids_of(lines(4, start=2))),
+    ]
+
+
+def holding_ids(bucket, store, *ids):
+    return holding(bucket, Wanted(ids=frozenset(ids)), chain=CHAIN, committed=store.committed())
+
+
+def test_the_segments_that_hold_a_letter_are_named(bucket, store):
+    archive_all(bucket, FakeStore(lines(1, start=3), chain="ffffffff"))
+    before = dict(bucket.files)
+    found = holding_ids(bucket, store, "id-000003", "id-000004")
+    assert found.own == {SECOND: 2}
+    assert found.others == {"ffffffff-00000001-00000001": 1}
+    assert found.unread == ()
+    assert bucket.files == before
+
+
+def test_files_of_this_store_that_cannot_be_read_are_named(bucket, store):
+    archive_all(bucket, FakeStore(lines(1), chain="ffffffff"))
+    bucket.files[manifest_key("ffffffff-00000001-00000001")] = b"{}"
+    bucket.files[manifest_key(FIRST)] = b"{}"
+    del bucket.files[manifest_key(THIRD)]
+    found = holding_ids(bucket, store, "id-000003").unread
+    assert [(one.key, one.problem) for one in found] == [
+        (manifest_key(FIRST), Problem.DAMAGED),
+        (manifest_key(THIRD), Problem.MISSING),
+    ]
+
+
+def test_a_damaged_segment_cannot_be_looked_into(bucket, store):
+    bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
+    with pytest.raises(ArchiveDamaged, match=SECOND):
+        holding_ids(bucket, store, "id-000003")
 
 
 def test_a_segment_stays_while_the_one_that_replaces_it_is_missing(bucket, store):
