@@ -1,7 +1,6 @@
-"""Tasks about people: one that is refused, and one that waits in the store before its last failure."""
+"""Tasks about people: one that is refused, and one that waits in the store before it fails for good."""
 
 from proj import app
-from proj_parking import waits  # noqa: F401 - gives the workers quick leases
 
 from celery_dlq import DLQTask
 
