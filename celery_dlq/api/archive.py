@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.store.noted_act import NotedAct
+from celery_dlq.store.base import OngoingAct
 
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
@@ -39,12 +39,17 @@ class Archive:
         self.bucket = bucket
         self._store = store
 
-    def archiver(self, lease: Lease) -> Archiver:
-        """Moves letters into the archive while ``lease`` is held."""
+    def archiver(self, lease: Lease, *, who: str, detail: Mapping[str, object]) -> Archiver:
+        """Moves letters into the archive while ``lease`` is held; audited as one act.
+
+        :param who: the name in the audit.
+        :param detail: the subject of the act, for the audit.
+        """
         from celery_dlq.archive.archiving import Archiver
 
         store = self._store()
-        return Archiver(self.bucket, store.archiving, lease, store.now)
+        act = OngoingAct(who=who, act="archive", detail=detail, at=store.now())
+        return Archiver(self.bucket, store.archiving, lease, act, store.now)
 
     def move(self, wanted: Filter, lease: Lease, *, who: str) -> int:
         """Move the closed letters of ``wanted`` into the archive while ``lease`` is held; audited. Returns
@@ -57,14 +62,12 @@ class Archive:
         from celery_dlq.archive.segment import MAX_LETTERS
 
         store = self._store()
-        archiver = self.archiver(lease)
+        archiver = self.archiver(lease, who=who, detail={"filter": wanted.to_dict()})
         archiver.finish()
-        act = NotedAct(store, who=who, act="archive", detail={"filter": wanted.to_dict()})
         moved = 0
         for ids in chunks(_ids(store, wanted), MAX_LETTERS):
             while archived := archiver.archive(ids):
                 moved += archived.deleted
-                act.reached(moved)
         return moved
 
     def chains(self) -> Chains:

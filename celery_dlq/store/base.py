@@ -335,6 +335,21 @@ class AuditRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OngoingAct:
+    """An act that is done in several transactions, as the audit records it. Each transaction adds its letters
+    to the act's one row. So an act that is cut off is recorded as far as it went."""
+
+    who: str
+    act: str
+    #: The subject of the act.
+    detail: Mapping[str, object]
+    #: When it began.
+    at: datetime
+    #: The id of its row; None before the first letters.
+    row: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rows(Generic[T]):
     """Rows of a list, and the cursor of the next ones (None at the end)."""
 

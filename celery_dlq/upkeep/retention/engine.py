@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from celery_dlq.archive.archiving import Archiver
-from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey
-from celery_dlq.store.noted_act import NotedAct
+from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey, OngoingAct
 from celery_dlq.upkeep.retention.definition import Keep, Retention
 from celery_dlq.upkeep.retention.removing import Deleter, Mover, Remover
 
@@ -26,6 +25,10 @@ HISTORY_ROWS = 500
 
 #: The person in the audit.
 WHO = "retention"
+
+#: Makes what moves letters into the archive while the lease is held. The mapping is the detail of the act in
+#: the audit.
+NewArchiver = Callable[[Lease, Mapping[str, object]], Archiver]
 
 #: Waits this many seconds; returns whether to stop.
 Pause = Callable[[float], bool]
@@ -67,7 +70,7 @@ class RetentionEngine:
         store: Callable[[], Store],
         retention: Retention,
         *,
-        archiver: Callable[[Lease], Archiver] | None = None,
+        archiver: NewArchiver | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.retention = retention
@@ -114,13 +117,10 @@ class RetentionEngine:
 
     def _remove_letters(self, lease: Lease, pause: Pause) -> Iterator[int]:
         """Remove the letters that have expired; yields how many in each step."""
-        remover = self._remover(lease)
         expiries = self.retention.expiries(self._store.now())
-        act = NotedAct(self._store, who=WHO, act=remover.act, detail={"keep": _shown(expiries)})
-        removed, began = 0, self._monotonic()
+        remover = self._remover(lease, {"keep": _shown(expiries)})
+        began = self._monotonic()
         for more in self._steps(remover, expiries, pause):
-            removed += more
-            act.reached(removed)
             yield more
             self._rest(began, pause)
             began = self._monotonic()
@@ -131,10 +131,11 @@ class RetentionEngine:
         while chunk := tuple(islice(keys, remover.size)):
             yield from remover.remove(chunk)
 
-    def _remover(self, lease: Lease) -> Remover:
-        if self._new_archiver is None:
-            return Deleter(self._store, lease)
-        return Mover(self._new_archiver(lease))
+    def _remover(self, lease: Lease, detail: Mapping[str, object]) -> Remover:
+        if self._new_archiver is not None:
+            return Mover(self._new_archiver(lease, detail))
+        act = OngoingAct(who=WHO, act="expire", detail=detail, at=self._store.now())
+        return Deleter(self._store, lease, act)
 
     def _expired(self, expiries: tuple[Expiry, ...], pause: Pause) -> Iterator[LetterKey]:
         after: str | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.segment import MAX_LETTERS
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.store.base import Lease, LetterKey
+from celery_dlq.store.base import Lease, LetterKey, OngoingAct
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -19,10 +19,7 @@ MOST, FEWEST = 1_000, 25
 
 
 class Remover(Protocol):
-    """Removes letters from the store."""
-
-    #: The name of the act in the audit.
-    act: str
+    """Removes letters from the store, and has each transaction audit the letters that it removes."""
 
     @property
     def size(self) -> int:
@@ -36,12 +33,13 @@ class Remover(Protocol):
 
 
 class Deleter:
-    """Deletes letters, in transactions that get smaller when one takes too long."""
+    """Deletes letters, in transactions that get smaller when one takes too long.
 
-    act = "expire"
+    :param act: the act of which the deletions are a part, for the audit.
+    """
 
-    def __init__(self, store: Store, lease: Lease) -> None:
-        self._store, self._lease, self.size = store, lease, MOST
+    def __init__(self, store: Store, lease: Lease, act: OngoingAct) -> None:
+        self._store, self._lease, self._act, self.size = store, lease, act, MOST
 
     def finish(self) -> Iterator[int]:
         """Nothing: each transaction is complete in itself."""
@@ -56,7 +54,9 @@ class Deleter:
         while left:
             some = left[: self.size]
             try:
-                deleted = len(self._store.deleting.delete_closed(some, self._lease))
+                deleted, self._act = self._store.deleting.delete_closed(
+                    some, self._lease, self._act
+                )
             except StoreUnavailable:
                 if len(some) <= FEWEST:
                     raise
@@ -69,7 +69,6 @@ class Deleter:
 class Mover:
     """Moves letters into the archive, one segment after the other."""
 
-    act = "archive"
     size = MAX_LETTERS
 
     def __init__(self, archiver: Archiver) -> None:

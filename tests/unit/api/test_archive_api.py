@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from celery import Celery
 from support.archives import FakeStore, archive_all, lines
+from support.factories import attempt, letter
 
-from celery_dlq import DeadLetterQueue
+from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.errors import MissingExtra, SettingsError
+from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.worker import step
 
 
@@ -36,6 +38,26 @@ def test_archived_letters_are_found_and_checked(queue):
     found = list(queue.archive.find(Wanted(ids=frozenset({"id-000002"}))))
     assert [one.task_id for one in found] == ["id-000002"]
     assert queue.archive.verify().letters == 3
+
+
+@pytest.fixture
+def closed(queue):
+    """The store of the app, with three closed letters."""
+    queue.store.letters.save([letter(name, attempt()) for name in "abc"])
+    queue.store.closing.discard(Filter(), who="ann", why="", now=queue.store.now())
+    return queue.store
+
+
+def move(queue, *ids, who):
+    lease = queue.store.leases.take("retention", holder="me", seconds=60)
+    return queue.archive.move(Filter(ids=ids, states=CLOSED_STATES), lease, who=who)
+
+
+def test_moved_letters_are_counted_and_audited(queue, closed):
+    assert move(queue, "a", "b", who="ada") == 2
+    (act,) = closed.audit.find(act="archive").rows
+    assert (act.who, act.count) == ("ada", 2)
+    assert act.detail["filter"]["ids"] == ["a", "b"]
 
 
 def test_archived_letters_are_restored(queue):

@@ -51,8 +51,16 @@ def test_letters_move_into_one_segment(bucket, store):
     done = archiver(bucket, store).archive(list(store.letters))
     assert (done.manifest.facts.letters, done.deleted) == (5, 5)
     assert store.letters == {}
+    assert store.acts == {1: 5}
     assert archived_ids(bucket) == ids_of(lines(5))
     assert store.states() == ["closed"]
+
+
+def test_all_segments_of_one_archiver_are_one_act(bucket, store):
+    made = archiver(bucket, store)
+    made.archive(ids_of(lines(3)))
+    made.archive(ids_of(lines(2, start=4)))
+    assert store.acts == {1: 5}
 
 
 def test_the_next_segment_names_the_one_before_it(bucket, store):
@@ -134,6 +142,7 @@ def test_the_run_after_a_kill_ends_the_work(bucket, store, step, after):
     assert store.letters == {}
     assert archived_ids(bucket) == ids_of(lines(5))
     assert verify(bucket, store.committed()).is_whole
+    assert sum(store.acts.values()) == 5
 
 
 @pytest.mark.parametrize("error", [ArchiveError, StoreError, ArchiveFileMissing])
