@@ -53,7 +53,7 @@ class Archive:
 
     def move(self, wanted: Filter, lease: Lease, *, who: str) -> int:
         """Move the closed letters of ``wanted`` into the archive while ``lease`` is held; audited. Returns
-        how many.
+        how many, with those that another process has moved, and not yet deleted.
 
         :raises LeaseLost: another process has taken the lease.
         :raises StoreError: the store failed. Letters that were moved before that are in the archive.
@@ -63,8 +63,7 @@ class Archive:
 
         store = self._store()
         archiver = self.archiver(lease, who=who, detail={"filter": wanted.to_dict()})
-        archiver.finish()
-        moved = 0
+        moved = sum(archived.deleted for archived in archiver.finish())
         for ids in chunks(_ids(store, wanted), MAX_LETTERS):
             while archived := archiver.archive(ids):
                 moved += archived.deleted

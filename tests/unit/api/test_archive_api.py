@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from celery import Celery
-from support.archives import FakeStore, archive_all, lines
+from support.archives import FakeStore, archive_all, failing, lines
 from support.factories import attempt, letter
 
 from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.reading import Wanted
-from celery_dlq.errors import MissingExtra, SettingsError
-from celery_dlq.model.states import CLOSED_STATES
+from celery_dlq.errors import ArchiveError, MissingExtra, SettingsError
+from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.worker import step
 
 
@@ -58,6 +58,18 @@ def test_moved_letters_are_counted_and_audited(queue, closed):
     (act,) = closed.audit.find(act="archive").rows
     assert (act.who, act.count) == ("ada", 2)
     assert act.detail["filter"]["ids"] == ["a", "b"]
+
+
+def test_letters_of_a_segment_that_another_process_has_begun_are_counted_and_audited(
+    queue, closed, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(closed.archiving, "delete", failing)
+        with pytest.raises(ArchiveError):
+            move(queue, "a", "b", who="ada")
+    assert move(queue, "c", who="bob") == 3
+    assert closed.letters.find(Filter(states=frozenset(State))).letters == ()
+    assert [(act.who, act.count) for act in closed.audit.find(act="archive").rows] == [("bob", 3)]
 
 
 def test_archived_letters_are_restored(queue):
