@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,37 @@ from celery_dlq.archive.finding import Finding, Problem
 from celery_dlq.archive.keys import MANIFESTS, segment_of
 from celery_dlq.archive.manifest import Manifest, StoredManifest, decode_manifest
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer, UnknownSegment
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """Several manifests in one place of a chain, which has room for one."""
+
+    several: tuple[StoredManifest, ...]
+    #: What all of them do.
+    what: str
+
+    def leftovers(self, committed: Container[str]) -> Iterator[StoredManifest]:
+        """Those that no letter was deleted for, because the store has committed another one in their place.
+        One that replaces a segment is such a leftover only if the committed one replaces the same segment:
+        otherwise it may hold the only copy of that segment's letters."""
+        known = [one.manifest for one in self.several if one.manifest.segment in committed]
+        if len(known) == 1:
+            for one in self.several:
+                if one.manifest != known[0] and one.manifest.replaces in (None, known[0].replaces):
+                    yield one
+
+    def findings(self, leftovers: Container[str]) -> Iterator[Finding]:
+        """A finding for each of the manifests that are left, unless there is only one."""
+        left = [one for one in self.several if one.manifest.segment not in leftovers]
+        names = ", ".join(one.manifest.segment for one in left)
+        for one in left if len(left) > 1 else ():
+            reason = (
+                f"{one.key}: {len(left)} manifests {self.what}: {names}. Check with the store that wrote "
+                "them: it knows which one counts. Letters of the others may be in later segments, too, and a "
+                "restore brings each letter back once."
+            )
+            yield Finding(key=one.key, problem=Problem.FORK, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -54,12 +85,24 @@ class Chains:
         later = self.replaced.get(segment_id)
         return self.segment(later) if later else known.manifest
 
-    def findings(self) -> Iterator[Finding]:
-        """Manifests that cannot be read, gaps and forks."""
+    def leftovers(self, committed: Container[str]) -> frozenset[str]:
+        """The ids of segments that a killed or very late process has put there, and that the store never
+        committed. Their letters are in the store, or in later segments.
+
+        :param committed: the ids of the segments that the store has committed.
+        """
+        found = (one for fork in self._forks() for one in fork.leftovers(committed))
+        return frozenset(one.manifest.segment for one in found)
+
+    def findings(self, leftovers: Container[str]) -> Iterator[Finding]:
+        """Manifests that cannot be read, gaps, forks and leftovers."""
         yield from self.unreadable
         for one in self.stored:
             yield from self._gap(one)
-        yield from self._forks()
+            if one.manifest.segment in leftovers:
+                yield _leftover(one)
+        for fork in self._forks():
+            yield from fork.findings(leftovers)
 
     def _first_number(self, manifest: Manifest) -> int:
         before = self.by_id.get(manifest.replaces or "")
@@ -78,7 +121,7 @@ class Chains:
         elif before.manifest.number >= one.manifest.number:
             yield _gap(one, f"the manifest before it, {previous.segment}, has a higher number")
 
-    def _forks(self) -> Iterator[Finding]:
+    def _forks(self) -> Iterator[_Fork]:
         following, replacing = defaultdict(list), defaultdict(list)
         for one in self.stored:
             previous = one.manifest.previous
@@ -86,9 +129,9 @@ class Chains:
             if one.manifest.replaces:
                 replacing[one.manifest.replaces].append(one)
         for (_chain, before), several in following.items():
-            yield from _fork(several, f"follow {before}" if before else "begin the chain")
+            yield _Fork(tuple(several), f"follow {before}" if before else "begin the chain")
         for before, several in replacing.items():
-            yield from _fork(several, f"replace {before}")
+            yield _Fork(tuple(several), f"replace {before}")
 
 
 def read_chains(bucket: Bucket) -> Chains:
@@ -125,14 +168,9 @@ def _gap(one: StoredManifest, what: str) -> Finding:
     return Finding(key=one.key, problem=Problem.GAP, reason=reason)
 
 
-def _fork(several: Sequence[StoredManifest], what: str) -> Iterator[Finding]:
-    """A finding for each of these manifests, unless there is only one."""
-    if len(several) == 1:
-        return
-    names = ", ".join(one.manifest.segment for one in several)
-    for one in several:
-        reason = (
-            f"{one.key}: {len(several)} manifests {what}: {names}. The store has committed one of them. "
-            "Letters of the others may be in later segments, too, and a restore brings each letter back once."
-        )
-        yield Finding(key=one.key, problem=Problem.FORK, reason=reason)
+def _leftover(one: StoredManifest) -> Finding:
+    reason = (
+        f"A process wrote {one.key}, and the store has committed another manifest in its place. No letter "
+        f"was deleted for it. Delete {one.key} and {one.manifest.key}."
+    )
+    return Finding(key=one.key, problem=Problem.LEFTOVER, reason=reason)

@@ -40,9 +40,12 @@ def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:
     # Listed first: a segment that is written during the check then has its manifest, or is not in the list.
     segments = bucket.list(SEGMENTS)
     chains = read_chains(bucket)
-    findings = [*chains.findings(), *_lost(committed, chains)]
+    leftovers = chains.leftovers(committed)
+    findings = [*chains.findings(leftovers), *_lost(committed, chains)]
     whole = []
     for manifest in chains.current():
+        if manifest.segment in leftovers:
+            continue
         finding = _check(bucket, manifest)
         if finding is None:
             whole.append(manifest.facts)

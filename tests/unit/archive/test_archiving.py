@@ -22,6 +22,7 @@ from support.archives import (
 )
 
 from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.keys import manifest_key, segment_key
 from celery_dlq.archive.manifest import encode_manifest, make_manifest
 from celery_dlq.archive.reading import Search, Wanted
@@ -299,6 +300,8 @@ def test_an_abandoned_segment_stays_so_when_its_writer_comes_late(bucket, store)
     bucket.put(manifest_key(late.id), encode_manifest(make_manifest(late, facts, now=NOW)))
     archiver(bucket, store).finish()
     assert archived_ids(bucket) == ids_of(lines(5))
-    assert {finding.problem.value for finding in verify(bucket, store.committed()).findings} == {
-        "fork"
-    }
+    result = verify(bucket, store.committed())
+    assert [(one.key, one.problem) for one in result.findings] == [
+        (manifest_key(late.id), Problem.LEFTOVER)
+    ]
+    assert (result.is_whole, result.letters) == (True, 5)
