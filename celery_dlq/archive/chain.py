@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
+from itertools import groupby
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.finding import Finding, Problem
@@ -69,10 +71,11 @@ class Chains:
         }
 
     def current(self) -> list[Manifest]:
-        """The segments that hold letters, without those that were replaced. A segment has the place of the
-        one that it replaces, so letters that were archived later come later."""
+        """The segments that hold letters, without those that were replaced, in the order in which they were
+        made. A segment has the place of the one that it replaces, so letters that were archived later come
+        later."""
         held = [one.manifest for one in self.stored if one.manifest.segment not in self.replaced]
-        return sorted(held, key=lambda manifest: (manifest.chain, self._first_number(manifest)))
+        return sorted(held, key=lambda manifest: self._place(self._first(manifest)))
 
     def segment(self, segment_id: str) -> Manifest:
         """The segment with this id, or the one that replaces it.
@@ -104,9 +107,25 @@ class Chains:
         for fork in self._forks():
             yield from fork.findings(leftovers)
 
-    def _first_number(self, manifest: Manifest) -> int:
+    def _first(self, manifest: Manifest) -> Manifest:
+        """The segment in whose place this one is."""
         before = self.by_id.get(manifest.replaces or "")
-        return self._first_number(before.manifest) if before else manifest.number
+        return self._first(before.manifest) if before else manifest
+
+    def _place(self, manifest: Manifest) -> tuple[datetime, str, int]:
+        return self._moments[manifest.segment], manifest.chain, manifest.number
+
+    @cached_property
+    def _moments(self) -> dict[str, datetime]:
+        """The moments by which segments of several chains are ordered: when each was made, or when one before
+        it in its chain was, if that is later. So a clock that was set back does not change the order of a
+        chain."""
+        found = dict[str, datetime]()
+        for _chain, several in groupby(self.stored, key=lambda one: one.manifest.chain):
+            latest = datetime.min.replace(tzinfo=timezone.utc)
+            for one in several:
+                found[one.manifest.segment] = latest = max(latest, one.manifest.made_at)
+        return found
 
     def _gap(self, one: StoredManifest) -> Iterator[Finding]:
         previous = one.manifest.previous

@@ -226,16 +226,16 @@ def watched(bucket, store, kill_at=None, *, after=False, error=KilledError):
     )
 
 
-def archiver(bucket, store):
-    return Archiver(bucket, store, LEASE, ACT, lambda: NOW)
+def archiver(bucket, store, now=NOW):
+    return Archiver(bucket, store, LEASE, ACT, lambda: now)
 
 
-def archive_all(bucket, store, *, together=None):
+def archive_all(bucket, store, *, together=None, now=NOW):
     """Archive all letters of ``store``, in segments of ``together`` letters."""
     ids = list(store.letters)
     size = together or len(ids)
     return [
-        archiver(bucket, store).archive(ids[first : first + size])
+        archiver(bucket, store, now).archive(ids[first : first + size])
         for first in range(0, len(ids), size)
     ]
 
