@@ -13,7 +13,13 @@ from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.finding import Finding, Problem
 from celery_dlq.archive.keys import MANIFESTS, segment_of
 from celery_dlq.archive.manifest import Manifest, StoredManifest, decode_manifest
-from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer, UnknownSegment
+from celery_dlq.errors import (
+    ArchiveDamaged,
+    ArchiveError,
+    ArchiveFileMissing,
+    ArchiveNewer,
+    UnknownSegment,
+)
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,12 @@ class Chains:
         """The segment with this id, or the one that replaces it.
 
         :raises UnknownSegment: the archive has none.
+        :raises ArchiveDamaged: its manifest is damaged.
+        :raises ArchiveNewer: a newer release wrote its manifest.
         """
         known = self.by_id.get(segment_id)
         if known is None:
-            raise UnknownSegment
+            raise self._unread(segment_id) or UnknownSegment
         later = self.replaced.get(segment_id)
         return self.segment(later) if later else known.manifest
 
@@ -106,6 +114,14 @@ class Chains:
                 yield _leftover(one)
         for fork in self._forks():
             yield from fork.findings(leftovers)
+
+    def _unread(self, segment_id: str) -> ArchiveError | None:
+        """The error for a manifest that could not be read; None if there is no such manifest."""
+        for finding in self.unreadable:
+            if segment_of(finding.key) == segment_id:
+                is_newer = finding.problem is Problem.NEWER
+                return ArchiveNewer(finding.reason) if is_newer else ArchiveDamaged(finding.reason)
+        return None
 
     def _first(self, manifest: Manifest) -> Manifest:
         """The segment in whose place this one is."""

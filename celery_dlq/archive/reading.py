@@ -88,7 +88,7 @@ class Search:
         """The letters. One segment at a time is in memory.
 
         :raises UnknownSegment: the archive does not have the wanted segment.
-        :raises ArchiveError: the place failed.
+        :raises ArchiveError: the place failed, or the manifest of the wanted segment cannot be read.
         """
         self.findings = [
             finding for finding in self._chains.unreadable if finding.problem is not Problem.UNNAMED
@@ -107,6 +107,7 @@ class Search:
         """The number of letters in the segments that are searched.
 
         :raises UnknownSegment: the archive does not have the wanted segment.
+        :raises ArchiveError: the manifest of the wanted segment cannot be read.
         """
         return sum(manifest.facts.letters for manifest in self._segments())
 

@@ -97,9 +97,10 @@ def show(session: Session, task_id: str, form: str) -> None:
     found = next(iter(search), None)
     _report(session, search.findings)
     if found is None:
+        limits = ", as far as it can be read" if search.findings else ""
         raise UnknownLetter(
-            f"The archive has no letter {task_id}; give the whole task id. If the letter is still in the "
-            "store, run: celery -A <app> dlq show"
+            f"The archive has no letter {task_id}{limits}; give the whole task id. If the letter is still in "
+            "the store, run: celery -A <app> dlq show"
         )
     record = archived_record(found, session.queue.redactor)
     session.screen.emit(form, record, *archived_parts(record, session.command))

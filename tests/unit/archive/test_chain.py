@@ -1,4 +1,4 @@
-"""The order of segments, in one chain and across several."""
+"""The order of segments, in one chain and across several, and a segment by its id."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from support.archives import (
     a_line,
     archive_all,
     archiver,
+    resealed,
 )
 
 from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.keys import manifest_key
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.rewrite import forget
+from celery_dlq.errors import ArchiveDamaged, ArchiveNewer, UnknownSegment
 
+FIRST = f"{CHAIN}-00000001-00000001"
 ONE = frozenset({"id-000001"})
 
 
@@ -71,3 +75,25 @@ def test_a_clock_that_was_set_back_does_not_change_the_order_of_a_chain(bucket):
     archive_copy(bucket, "of another chain", chain="00000000", at=later(-1))
     order = [(manifest.chain, manifest.number) for manifest in read_chains(bucket).current()]
     assert order == [("00000000", 1), (CHAIN, 1), (CHAIN, 2), (CHAIN, 3)]
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "said"),
+    [
+        (
+            b"{}",
+            ArchiveDamaged,
+            f"{manifest_key(FIRST)} is damaged .*; restore the file from a backup",
+        ),
+        (resealed(FIRST, format=2), ArchiveNewer, "pip install --upgrade celery-dlq"),
+        (None, UnknownSegment, "dlq archive ls"),
+    ],
+)
+def test_a_segment_whose_manifest_cannot_be_read_is_not_an_unknown_one(bucket, file, error, said):
+    archive_all(bucket, FakeStore([a_line(1), a_line(2)]), together=1)
+    if file is None:
+        bucket.delete(manifest_key(FIRST))
+    else:
+        bucket.files[manifest_key(FIRST)] = file
+    with pytest.raises(error, match=said):
+        read_chains(bucket).segment(FIRST)

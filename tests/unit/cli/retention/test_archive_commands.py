@@ -121,6 +121,14 @@ def test_an_unknown_letter_is_named(run, archived):
     assert "The archive has no letter nowhere" in result.stderr
 
 
+def test_a_letter_that_is_not_found_may_be_in_a_segment_that_cannot_be_read(run, archived, place):
+    flip(place / manifest_key(FIRST))
+    result = run("archive", "show", "id-000001")
+    assert result.exit_code == 1
+    assert f"{manifest_key(FIRST)} is damaged" in result.stderr
+    assert "The archive has no letter id-000001, as far as it can be read" in result.stderr
+
+
 # -- verify ----------------------------------------------------------------------------------------
 
 
@@ -235,6 +243,23 @@ def test_an_unknown_segment_is_named(run, restored):
     result = run("archive", "restore", "--segment", "nothing", "--yes")
     assert result.exit_code == 1
     assert "no segment with this id" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("restore", "--yes"), ("export", "--parquet", "new.parquet")],
+    ids=lambda one: one[0],
+)
+def test_a_segment_whose_manifest_is_damaged_is_said_to_be_damaged(
+    run, restored, place, command, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    flip(place / manifest_key(FIRST))
+    result = run("archive", *command, "--segment", FIRST)
+    assert result.exit_code == 1
+    assert f"{manifest_key(FIRST)} is damaged" in result.stderr
+    assert "restore the file from a backup" in result.stderr
+    assert not (tmp_path / "new.parquet").exists()
 
 
 # -- export ----------------------------------------------------------------------------------------
