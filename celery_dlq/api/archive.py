@@ -91,9 +91,9 @@ class Archive:
         # Asked first: segments that are committed later are not missing.
         return verify(self.bucket, self._store().archiving.committed())
 
-    def restore(self, wanted: Wanted, *, who: str, reopen: bool = False) -> Restoration:
-        """Bring the wanted letters back into the store. The archive keeps them, and a second run changes
-        nothing.
+    def restore(self, search: Search, *, who: str, reopen: bool = False) -> Restoration:
+        """Bring the letters that :meth:`find` has found back into the store. The archive keeps them, and a
+        second run changes nothing.
 
         :param who: the name in the audit.
         :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
@@ -103,9 +103,7 @@ class Archive:
         from celery_dlq.archive.restore import restore
 
         store = self._store()
-        return restore(
-            self.bucket, store.archiving, wanted, who=who, reopen=reopen, now=store.now()
-        )
+        return restore(search, store.archiving, who=who, reopen=reopen, now=store.now())
 
     def export(self, target: Path, wanted: Wanted, *, contents: bool = False) -> Exported:
         """Write the wanted letters to a Parquet file.

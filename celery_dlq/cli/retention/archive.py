@@ -157,10 +157,10 @@ def restore(
         )
     if not everything and not named:
         raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
-    chosen = archived(ids, segment, wanted)
-    at_most = len(ids) or session.queue.archive.find(chosen).at_most()
+    search = session.queue.archive.find(archived(ids, segment, wanted))
+    at_most = len(ids) or search.at_most()
     confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=yes)
-    result = session.queue.archive.restore(chosen, who=operator(), reopen=reopen)
+    result = session.queue.archive.restore(search, who=operator(), reopen=reopen)
     session.done(f"{counted(len(result.restored), 'letter')} restored.")
     _remark(session, "Already in the store", result.living)
     _remark(session, "Not in the archive", result.missing)

@@ -75,7 +75,8 @@ def test_letters_of_a_segment_that_another_process_has_begun_are_counted_and_aud
 def test_archived_letters_are_restored(queue):
     archive_all(open_bucket(queue.settings.archive_url), FakeStore(lines(3)))
     queue.store.archiving = FakeStore()
-    assert len(queue.archive.restore(Wanted(), who="ada").restored) == 3
+    search = queue.archive.find(Wanted())
+    assert len(queue.archive.restore(search, who="ada").restored) == 3
     assert queue.store.archiving.audit[0][0] == "ada"
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 from support.archives import CHAIN, FakeStore, a_line, archive_all, ids_of, lines
 
-from celery_dlq.archive.bucket import open_bucket
+from celery_dlq.archive.bucket import FsspecBucket, open_bucket
 from celery_dlq.archive.keys import manifest_key, segment_key
 
 FIRST, SECOND = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2))
@@ -171,6 +171,20 @@ def test_letters_are_restored_by_id(run, restored):
     assert (result.exit_code, result.stdout) == (0, "1 letter restored.\n")
     assert list(restored.letters) == ["id-000002"]
     assert restored.open == set()
+
+
+def test_a_restore_reads_each_manifest_once(run, restored, monkeypatch):
+    read, keys = FsspecBucket.read, []
+
+    def noted(bucket, key):
+        keys.append(key)
+        return read(bucket, key)
+
+    monkeypatch.setattr(FsspecBucket, "read", noted)
+    run("archive", "restore", "--all", "--yes")
+    assert sorted(keys) == sorted(
+        key(one) for one in (FIRST, SECOND) for key in (manifest_key, segment_key)
+    )
 
 
 def test_letters_are_reopened_on_request(run, restored):
