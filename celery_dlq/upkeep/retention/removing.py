@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.segment import MAX_LETTERS
-from celery_dlq.errors import StoreUnavailable
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct
+from celery_dlq.store.portion import Portion
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: The most letters that are deleted in one transaction, and the fewest that are still tried when transactions
-#: take too long.
-MOST, FEWEST = 1_000, 25
+#: The most letters that are deleted in one transaction.
+MOST = 1_000
 
 
 class Remover(Protocol):
@@ -39,7 +39,13 @@ class Deleter:
     """
 
     def __init__(self, store: Store, lease: Lease, act: OngoingAct) -> None:
-        self._store, self._lease, self._act, self.size = store, lease, act, MOST
+        self._store, self._lease, self._act = store, lease, act
+        self._portion = Portion(MOST)
+
+    @property
+    def size(self) -> int:
+        """The letters that it takes at a time."""
+        return self._portion.size
 
     def finish(self) -> Iterator[int]:
         """Nothing: each transaction is complete in itself."""
@@ -52,18 +58,13 @@ class Deleter:
         """
         left = list(keys)
         while left:
-            some = left[: self.size]
-            try:
-                deleted, self._act = self._store.deleting.delete_closed(
-                    some, self._lease, self._act
-                )
-            except StoreUnavailable:
-                if len(some) <= FEWEST:
-                    raise
-                self.size = max(FEWEST, len(some) // 2)
-                continue
-            left = left[len(some) :]
-            yield deleted
+            yield self._portion.attempt(partial(self._delete_first, left))
+            left = left[self.size :]
+
+    def _delete_first(self, keys: Sequence[LetterKey], size: int) -> int:
+        delete_closed = self._store.deleting.delete_closed
+        deleted, self._act = delete_closed(keys[:size], self._lease, self._act)
+        return deleted
 
 
 class Mover:

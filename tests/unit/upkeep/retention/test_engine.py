@@ -174,7 +174,7 @@ def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):
 def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypatch):
     monkeypatch.setattr(module, "MOST", 100)
     sizes: list[int] = []
-    slow = [True, True]
+    slow = [True]
 
     def delete_closed(keys, _lease, act):
         sizes.append(len(keys))
@@ -193,7 +193,7 @@ def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypa
     )
     made = engine(store, Retention(letters=[Keep(MONTH)]))
     assert made.run(None, never) == Round(300, is_over=True)
-    assert sizes == [100, 50, *[25] * 12]
+    assert sizes == [100, *[25] * 12]
 
 
 def test_a_store_that_is_away_ends_the_round(monkeypatch):
@@ -209,6 +209,29 @@ def test_a_store_that_is_away_ends_the_round(monkeypatch):
     )
     with pytest.raises(StoreUnavailable, match="away"):
         engine(store, Retention(letters=[Keep(MONTH)])).run(None, never)
+
+
+def test_a_search_that_takes_too_long_is_tried_with_smaller_steps(store, monkeypatch):
+    steps = {"find": [], "count": []}
+
+    def slow(name):
+        read = getattr(store.expiring, name)
+
+        def read_slowly(expiries, after, step):
+            steps[name].append(step)
+            if step > 100:
+                raise StoreUnavailable("the statement took too long")
+            return read(expiries, after, step)
+
+        return read_slowly
+
+    for name in steps:
+        monkeypatch.setattr(store.expiring, name, slow(name))
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))]))
+    assert sum(row.kept.expired for row in made.plan()) == 5
+    assert made.run(lease(store), never) == Round(5, is_over=True)
+    # States follow each other: one step for the discarded letters, and one that finds no others.
+    assert steps == {name: [5_000, 1_250, 312, 78, 78] for name in steps}
 
 
 def test_the_plan_has_every_entry_and_the_letters_that_none_matches(store):
