@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.store.noted_act import NotedAct
+from celery_dlq.store.base import OngoingAct
 
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
@@ -39,16 +39,21 @@ class Archive:
         self.bucket = bucket
         self._store = store
 
-    def archiver(self, lease: Lease) -> Archiver:
-        """Moves letters into the archive while ``lease`` is held."""
+    def archiver(self, lease: Lease, *, who: str, detail: Mapping[str, object]) -> Archiver:
+        """Moves letters into the archive while ``lease`` is held; audited as one act.
+
+        :param who: the name in the audit.
+        :param detail: the subject of the act, for the audit.
+        """
         from celery_dlq.archive.archiving import Archiver
 
         store = self._store()
-        return Archiver(self.bucket, store.archiving, lease, store.now)
+        act = OngoingAct(who=who, act="archive", detail=detail, at=store.now())
+        return Archiver(self.bucket, store.archiving, lease, act, store.now)
 
     def move(self, wanted: Filter, lease: Lease, *, who: str) -> int:
         """Move the closed letters of ``wanted`` into the archive while ``lease`` is held; audited. Returns
-        how many.
+        how many, with those that another process has moved, and not yet deleted.
 
         :raises LeaseLost: another process has taken the lease.
         :raises StoreError: the store failed. Letters that were moved before that are in the archive.
@@ -57,14 +62,11 @@ class Archive:
         from celery_dlq.archive.segment import MAX_LETTERS
 
         store = self._store()
-        archiver = self.archiver(lease)
-        archiver.finish()
-        act = NotedAct(store, who=who, act="archive", detail={"filter": wanted.to_dict()})
-        moved = 0
+        archiver = self.archiver(lease, who=who, detail={"filter": wanted.to_dict()})
+        moved = sum(archived.deleted for archived in archiver.finish())
         for ids in chunks(_ids(store, wanted), MAX_LETTERS):
             while archived := archiver.archive(ids):
                 moved += archived.deleted
-                act.reached(moved)
         return moved
 
     def chains(self) -> Chains:
@@ -89,9 +91,9 @@ class Archive:
         # Asked first: segments that are committed later are not missing.
         return verify(self.bucket, self._store().archiving.committed())
 
-    def restore(self, wanted: Wanted, *, who: str, reopen: bool = False) -> Restoration:
-        """Bring the wanted letters back into the store. The archive keeps them, and a second run changes
-        nothing.
+    def restore(self, search: Search, *, who: str, reopen: bool = False) -> Restoration:
+        """Bring the letters that :meth:`find` has found back into the store. The archive keeps them, and a
+        second run changes nothing.
 
         :param who: the name in the audit.
         :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
@@ -101,9 +103,7 @@ class Archive:
         from celery_dlq.archive.restore import restore
 
         store = self._store()
-        return restore(
-            self.bucket, store.archiving, wanted, who=who, reopen=reopen, now=store.now()
-        )
+        return restore(search, store.archiving, who=who, reopen=reopen, now=store.now())
 
     def export(self, target: Path, wanted: Wanted, *, contents: bool = False) -> Exported:
         """Write the wanted letters to a Parquet file.

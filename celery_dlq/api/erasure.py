@@ -47,7 +47,11 @@ class ErasureAPI(ArchiveAPI):
         from celery_dlq.erasure.engine import ArchivePart
 
         if self.settings.archive_url is not None:
-            return ArchivePart(bucket=self.archive.bucket, archiver=self.archive.archiver)
+            # Its own act in the audit moves the letters of segments that another process has begun.
+            return ArchivePart(
+                bucket=self.archive.bucket,
+                archiver=lambda lease, who: self.archive.archiver(lease, who=who, detail={}),
+            )
         if self.store.archiving.totals().segments:
             raise SettingsError(
                 "This store has letters in an archive, and dlq_archive_url is not set. Set it, so that they "

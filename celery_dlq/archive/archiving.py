@@ -28,7 +28,7 @@ from celery_dlq.archive.manifest import Manifest, StoredManifest, make_manifest
 from celery_dlq.archive.role import ArchivingRole
 from celery_dlq.archive.segment import Facts, Line, SegmentWriter, letter_key, read_lines
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
-from celery_dlq.store.base import Lease, LetterKey, Segment
+from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Segment
 
 T = TypeVar("T")
 
@@ -50,13 +50,20 @@ class Archived:
 class Archiver:
     """Moves letters into one place under one lease, which the caller prolongs.
 
+    :param act: the act of which the moved letters are a part, for the audit.
     :param now: the current time on the store's clock.
     """
 
     def __init__(
-        self, bucket: Bucket, store: ArchivingRole, lease: Lease, now: Callable[[], datetime]
+        self,
+        bucket: Bucket,
+        store: ArchivingRole,
+        lease: Lease,
+        act: OngoingAct,
+        now: Callable[[], datetime],
     ) -> None:
         self._bucket, self._store, self._lease, self._now = bucket, store, lease, now
+        self._act = act
 
     def archive(self, task_ids: Iterable[str]) -> Archived | None:
         """Move the first of these letters into one segment, as many as it takes; the others stay. None if
@@ -185,10 +192,12 @@ class Archiver:
         """Delete the letters that the archive holds, as it is read now, and close the segment."""
         data = check_segment(self._bucket, manifest)
         keys = map(letter_key, read_lines(data, manifest.key))
-        deleted = sum(
-            self._store.delete(some, self._lease) for some in chunks(keys, _DELETED_TOGETHER)
-        )
+        deleted = sum(map(self._delete, chunks(keys, _DELETED_TOGETHER)))
         self._store.close(manifest.segment, self._lease, deleted=deleted)
+        return deleted
+
+    def _delete(self, keys: Sequence[LetterKey]) -> int:
+        deleted, self._act = self._store.delete(keys, self._lease, self._act)
         return deleted
 
     def _lines(self, task_ids: Iterable[str]) -> Iterator[Line]:

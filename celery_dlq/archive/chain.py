@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
+from itertools import groupby
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.finding import Finding, Problem
-from celery_dlq.archive.keys import MANIFESTS, segment_of
+from celery_dlq.archive.keys import MANIFESTS, manifest_key, segment_of
 from celery_dlq.archive.manifest import Manifest, StoredManifest, decode_manifest
-from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer, UnknownSegment
+from celery_dlq.errors import (
+    ArchiveDamaged,
+    ArchiveError,
+    ArchiveFileMissing,
+    ArchiveNewer,
+    UnknownSegment,
+)
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """Several manifests in one place of a chain, which has room for one."""
+
+    several: tuple[StoredManifest, ...]
+    #: What all of them do.
+    what: str
+
+    def leftovers(self, committed: Container[str]) -> Iterator[StoredManifest]:
+        """Those that no letter was deleted for, because the store has committed another one in their place.
+        One that replaces a segment is such a leftover only if the committed one replaces the same segment:
+        otherwise it may hold the only copy of that segment's letters."""
+        known = [one.manifest for one in self.several if one.manifest.segment in committed]
+        if len(known) == 1:
+            for one in self.several:
+                if one.manifest != known[0] and one.manifest.replaces in (None, known[0].replaces):
+                    yield one
+
+    def findings(self, leftovers: Container[str]) -> Iterator[Finding]:
+        """A finding for each of the manifests that are left, unless there is only one."""
+        left = [one for one in self.several if one.manifest.segment not in leftovers]
+        names = ", ".join(one.manifest.segment for one in left)
+        for one in left if len(left) > 1 else ():
+            reason = (
+                f"{one.key}: {len(left)} manifests {self.what}: {names}. Check with the store that wrote "
+                "them: it knows which one counts. Letters of the others may be in later segments, too, and a "
+                "restore brings each letter back once."
+            )
+            yield Finding(key=one.key, problem=Problem.FORK, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -38,32 +77,86 @@ class Chains:
         }
 
     def current(self) -> list[Manifest]:
-        """The segments that hold letters, without those that were replaced. A segment has the place of the
-        one that it replaces, so letters that were archived later come later."""
+        """The segments that hold letters, without those that were replaced, in the order in which they were
+        made. A segment has the place of the one that it replaces, so letters that were archived later come
+        later."""
         held = [one.manifest for one in self.stored if one.manifest.segment not in self.replaced]
-        return sorted(held, key=lambda manifest: (manifest.chain, self._first_number(manifest)))
+        return sorted(held, key=lambda manifest: self._place(self._first(manifest)))
 
     def segment(self, segment_id: str) -> Manifest:
         """The segment with this id, or the one that replaces it.
 
         :raises UnknownSegment: the archive has none.
+        :raises ArchiveDamaged: its manifest is damaged.
+        :raises ArchiveNewer: a newer release wrote its manifest.
         """
         known = self.by_id.get(segment_id)
         if known is None:
-            raise UnknownSegment
+            raise self._unread(segment_id) or UnknownSegment
         later = self.replaced.get(segment_id)
         return self.segment(later) if later else known.manifest
 
-    def findings(self) -> Iterator[Finding]:
-        """Manifests that cannot be read, gaps and forks."""
+    def leftovers(self, committed: Container[str]) -> frozenset[str]:
+        """The ids of segments that a killed or very late process has put there, and that the store never
+        committed. Their letters are in the store, or in later segments.
+
+        :param committed: the ids of the segments that the store has committed.
+        """
+        found = (one for fork in self._forks() for one in fork.leftovers(committed))
+        return frozenset(one.manifest.segment for one in found)
+
+    def findings(self, leftovers: Container[str]) -> Iterator[Finding]:
+        """Manifests that cannot be read, gaps, forks and leftovers."""
         yield from self.unreadable
         for one in self.stored:
             yield from self._gap(one)
-        yield from self._forks()
+            if one.manifest.segment in leftovers:
+                yield _leftover(one)
+        for fork in self._forks():
+            yield from fork.findings(leftovers)
 
-    def _first_number(self, manifest: Manifest) -> int:
+    def _unread(self, segment_id: str) -> ArchiveError | None:
+        """The error for a manifest that could not be read; None if there is no such manifest."""
+        for finding in self.unreadable:
+            if segment_of(finding.key) == segment_id:
+                is_newer = finding.problem is Problem.NEWER
+                return ArchiveNewer(finding.reason) if is_newer else ArchiveDamaged(finding.reason)
+        return None
+
+    def _first(self, manifest: Manifest) -> Manifest:
+        """The segment in whose place this one is."""
         before = self.by_id.get(manifest.replaces or "")
-        return self._first_number(before.manifest) if before else manifest.number
+        return self._first(before.manifest) if before else manifest
+
+    def _place(self, manifest: Manifest) -> tuple[datetime, str, int]:
+        return self._moments[manifest.segment], manifest.chain, manifest.number
+
+    @cached_property
+    def _moments(self) -> dict[str, datetime]:
+        """The moments by which segments of several chains are ordered: when each was made, or when one before
+        it in its chain was, if that is later. So a clock that was set back does not change the order of a
+        chain."""
+        found = dict[str, datetime]()
+        for _chain, several in groupby(self.stored, key=lambda one: one.manifest.chain):
+            latest = datetime.min.replace(tzinfo=timezone.utc)
+            for one in several:
+                found[one.manifest.segment] = latest = max(latest, one.manifest.made_at)
+        return found
+
+    def lost(self, committed: Mapping[str, str]) -> Iterator[Finding]:
+        """Manifests that should be there.
+
+        :param committed: the segments that the store has committed, each with the SHA-256 of its manifest.
+        """
+        unread = {segment_of(finding.key) for finding in self.unreadable}
+        for segment, expected in committed.items():
+            key, found = manifest_key(segment), self.by_id.get(segment)
+            if found is None and segment not in unread:
+                reason = f"The store has committed {segment}, and {key} is missing; restore it from a backup."
+                yield Finding(key=key, problem=Problem.MISSING, reason=reason)
+            elif found is not None and found.sha256 != expected:
+                reason = f"{key} is not the manifest that the store has committed; restore it from a backup."
+                yield Finding(key=key, problem=Problem.DAMAGED, reason=reason)
 
     def _gap(self, one: StoredManifest) -> Iterator[Finding]:
         previous = one.manifest.previous
@@ -78,7 +171,7 @@ class Chains:
         elif before.manifest.number >= one.manifest.number:
             yield _gap(one, f"the manifest before it, {previous.segment}, has a higher number")
 
-    def _forks(self) -> Iterator[Finding]:
+    def _forks(self) -> Iterator[_Fork]:
         following, replacing = defaultdict(list), defaultdict(list)
         for one in self.stored:
             previous = one.manifest.previous
@@ -86,9 +179,9 @@ class Chains:
             if one.manifest.replaces:
                 replacing[one.manifest.replaces].append(one)
         for (_chain, before), several in following.items():
-            yield from _fork(several, f"follow {before}" if before else "begin the chain")
+            yield _Fork(tuple(several), f"follow {before}" if before else "begin the chain")
         for before, several in replacing.items():
-            yield from _fork(several, f"replace {before}")
+            yield _Fork(tuple(several), f"replace {before}")
 
 
 def read_chains(bucket: Bucket) -> Chains:
@@ -125,14 +218,9 @@ def _gap(one: StoredManifest, what: str) -> Finding:
     return Finding(key=one.key, problem=Problem.GAP, reason=reason)
 
 
-def _fork(several: Sequence[StoredManifest], what: str) -> Iterator[Finding]:
-    """A finding for each of these manifests, unless there is only one."""
-    if len(several) == 1:
-        return
-    names = ", ".join(one.manifest.segment for one in several)
-    for one in several:
-        reason = (
-            f"{one.key}: {len(several)} manifests {what}: {names}. The store has committed one of them. "
-            "Letters of the others may be in later segments, too, and a restore brings each letter back once."
-        )
-        yield Finding(key=one.key, problem=Problem.FORK, reason=reason)
+def _leftover(one: StoredManifest) -> Finding:
+    reason = (
+        f"A process wrote {one.key}, and the store has committed another manifest in its place. No letter "
+        f"was deleted for it. Delete {one.key} and {one.manifest.key}."
+    )
+    return Finding(key=one.key, problem=Problem.LEFTOVER, reason=reason)

@@ -17,12 +17,17 @@ class Problem(str, Enum):
     GAP = "gap"
     #: Two manifests follow the same one, or replace the same segment.
     FORK = "fork"
+    #: The store has committed another manifest in the place of this one.
+    LEFTOVER = "leftover"
     #: No manifest names the file.
     UNNAMED = "unnamed"
     #: The segment was replaced, but its file still exists.
     REPLACED = "replaced"
     #: A newer release wrote the file, so it was not read.
     NEWER = "newer"
+
+
+_HARMLESS = frozenset({Problem.LEFTOVER, Problem.UNNAMED, Problem.REPLACED, Problem.NEWER})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,4 +43,4 @@ class Finding:
     @property
     def is_harmless(self) -> bool:
         """Whether all letters of the archive can still be read, by this release or by a newer one."""
-        return self.problem in (Problem.UNNAMED, Problem.REPLACED, Problem.NEWER)
+        return self.problem in _HARMLESS

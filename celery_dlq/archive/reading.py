@@ -80,7 +80,7 @@ class Search:
     twice is found once: the later copy."""
 
     def __init__(self, bucket: Bucket, chains: Chains, wanted: Wanted) -> None:
-        self._bucket, self._chains, self._wanted = bucket, chains, wanted
+        self._bucket, self._chains, self.wanted = bucket, chains, wanted
         #: Segments that should have been searched, and cannot be read.
         self.findings: list[Finding] = []
 
@@ -88,7 +88,7 @@ class Search:
         """The letters. One segment at a time is in memory.
 
         :raises UnknownSegment: the archive does not have the wanted segment.
-        :raises ArchiveError: the place failed.
+        :raises ArchiveError: the place failed, or the manifest of the wanted segment cannot be read.
         """
         self.findings = [
             finding for finding in self._chains.unreadable if finding.problem is not Problem.UNNAMED
@@ -100,26 +100,27 @@ class Search:
                 if found.task_id not in seen:
                     seen.add(found.task_id)
                     yield found
-            if self._wanted.ids and seen >= self._wanted.ids:
+            if self.wanted.ids and seen >= self.wanted.ids:
                 return
 
     def at_most(self) -> int:
         """The number of letters in the segments that are searched.
 
         :raises UnknownSegment: the archive does not have the wanted segment.
+        :raises ArchiveError: the manifest of the wanted segment cannot be read.
         """
         return sum(manifest.facts.letters for manifest in self._segments())
 
     def _segments(self) -> list[Manifest]:
-        if self._wanted.segment is not None:
-            return [self._chains.segment(self._wanted.segment)]
-        return [one for one in reversed(self._chains.current()) if self._wanted.may_be_in(one)]
+        if self.wanted.segment is not None:
+            return [self._chains.segment(self.wanted.segment)]
+        return [one for one in reversed(self._chains.current()) if self.wanted.may_be_in(one)]
 
     def _lines(self, manifest: Manifest) -> Iterator[dict[str, Any]]:
         try:
             data = read_segment(self._bucket, manifest)
             for line in read_lines(data, manifest.key):
-                if self._wanted.matches(line):
+                if self.wanted.matches(line):
                     yield line
         except ArchiveFileMissing as error:
             self._note(manifest, Problem.MISSING, error)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from celery_dlq.archive.bucket import Bucket
-from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.finding import Finding
-from celery_dlq.archive.reading import Found, Search, Wanted
+from celery_dlq.archive.reading import Found, Search
 from celery_dlq.archive.role import ArchivingRole
 from celery_dlq.archive.segment import encode_line
 
@@ -34,9 +32,9 @@ class Restoration:
 
 
 def restore(
-    bucket: Bucket, store: ArchivingRole, wanted: Wanted, *, who: str, reopen: bool, now: datetime
+    search: Search, store: ArchivingRole, *, who: str, reopen: bool, now: datetime
 ) -> Restoration:
-    """Bring the wanted letters back. A second run changes nothing.
+    """Bring the letters that ``search`` finds back. A second run changes nothing.
 
     :param who: the name in the audit.
     :param reopen: whether they can be redriven afterwards; otherwise they come back closed.
@@ -44,7 +42,6 @@ def restore(
     :raises ArchiveError: the place failed. Letters that came back before that stay.
     :raises StoreError: the store failed. Letters that came back before that stay.
     """
-    search = Search(bucket, read_chains(bucket), wanted)
     restored, living = list[str](), list[str]()
     for origin, of_segment in groupby(search, key=lambda found: found.manifest.segment):
         for some in _portions(of_segment):
@@ -54,7 +51,7 @@ def restore(
             living += result.living
     return Restoration(
         restored=tuple(restored), living=tuple(living),
-        missing=tuple(sorted(wanted.ids.difference(restored, living))),
+        missing=tuple(sorted(search.wanted.ids.difference(restored, living))),
         findings=tuple(search.findings),
     )  # fmt: skip
 

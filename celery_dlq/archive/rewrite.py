@@ -6,15 +6,15 @@ deleted. Its manifest stays, so that the chain has no gap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
 from celery_dlq.archive.files import check_segment, read_segment
-from celery_dlq.archive.finding import Finding, Problem
-from celery_dlq.archive.keys import SEGMENTS, manifest_key, part_of, segment_of
+from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.keys import SEGMENTS, part_of, segment_of
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.segment import read_lines, write_segment
@@ -43,11 +43,11 @@ class Holding:
     unread: tuple[Finding, ...]
 
 
-def holding(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Collection[str]) -> Holding:
+def holding(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Mapping[str, str]) -> Holding:
     """The segments that hold wanted letters. One segment at a time is in memory.
 
     :param chain: identifies this store.
-    :param committed: the ids of the segments that this store has committed.
+    :param committed: the segments that this store has committed, each with the SHA-256 of its manifest.
     :raises ArchiveError: the place failed, or a segment is damaged.
     """
     chains = read_chains(bucket)
@@ -60,7 +60,10 @@ def holding(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Collection
     return Holding(
         own=own,
         others={key: count for key, count in found.items() if count and key not in own},
-        unread=tuple(_unread(chains, chain, committed)),
+        unread=(
+            *(one for one in chains.unreadable if _is_of(one.key, chain)),
+            *chains.lost(committed),
+        ),
     )
 
 
@@ -98,17 +101,6 @@ def forget(
 def _count(bucket: Bucket, manifest: Manifest, wanted: Wanted) -> int:
     data = read_segment(bucket, manifest)
     return sum(wanted.matches(line) for line in read_lines(data, manifest.key))
-
-
-def _unread(chains: Chains, chain: str, committed: Collection[str]) -> Iterator[Finding]:
-    yield from (one for one in chains.unreadable if _is_of(one.key, chain))
-    read = {segment_of(one.key) for one in chains.unreadable}.union(chains.by_id)
-    for segment in sorted({*committed} - read):
-        key = manifest_key(segment)
-        reason = (
-            f"The store has committed {segment}, and {key} is missing; restore it from a backup."
-        )
-        yield Finding(key=key, problem=Problem.MISSING, reason=reason)
 
 
 def _rewrite(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from celery_dlq.store.base import Lease, LetterKey, Restored, Segment
+from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored, Segment
 
 
 class ArchivingRole(Protocol):
@@ -30,8 +30,11 @@ class ArchivingRole(Protocol):
     ) -> None:
         """Note that the manifest of a segment that was begun is in the archive."""
 
-    def delete(self, keys: Sequence[LetterKey], lease: Lease) -> int:
-        """Delete those letters that are still closed and have the same times; returns their number."""
+    def delete(
+        self, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
+        """Delete those letters that are still closed and have the same times, and add them to the audit of
+        ``act`` in the same transaction. Returns their number, and the act for the next letters."""
 
     def close(self, segment_id: str, lease: Lease, *, deleted: int) -> None:
         """Note that the letters of a committed segment are deleted."""

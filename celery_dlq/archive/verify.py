@@ -9,7 +9,7 @@ from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
 from celery_dlq.archive.files import check_segment
 from celery_dlq.archive.finding import Finding, Problem
-from celery_dlq.archive.keys import SEGMENTS, manifest_key, segment_of
+from celery_dlq.archive.keys import SEGMENTS, segment_of
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
 
@@ -40,9 +40,12 @@ def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:
     # Listed first: a segment that is written during the check then has its manifest, or is not in the list.
     segments = bucket.list(SEGMENTS)
     chains = read_chains(bucket)
-    findings = [*chains.findings(), *_lost(committed, chains)]
+    leftovers = chains.leftovers(committed)
+    findings = [*chains.findings(leftovers), *chains.lost(committed)]
     whole = []
     for manifest in chains.current():
+        if manifest.segment in leftovers:
+            continue
         finding = _check(bucket, manifest)
         if finding is None:
             whole.append(manifest.facts)
@@ -65,20 +68,6 @@ def _check(bucket: Bucket, manifest: Manifest) -> Finding | None:
     except ArchiveNewer as error:
         return Finding(key=manifest.key, problem=Problem.NEWER, reason=str(error))
     return None
-
-
-def _lost(committed: Mapping[str, str], chains: Chains) -> Iterator[Finding]:
-    unread = {segment_of(finding.key) for finding in chains.unreadable}
-    for segment, expected in committed.items():
-        key, found = manifest_key(segment), chains.by_id.get(segment)
-        if found is None and segment not in unread:
-            reason = f"The store has committed {segment}, and {key} is missing; restore it from a backup."
-            yield Finding(key=key, problem=Problem.MISSING, reason=reason)
-        elif found is not None and found.sha256 != expected:
-            reason = (
-                f"{key} is not the manifest that the store has committed; restore it from a backup."
-            )
-            yield Finding(key=key, problem=Problem.DAMAGED, reason=reason)
 
 
 def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:

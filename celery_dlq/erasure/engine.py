@@ -16,7 +16,7 @@ from celery_dlq.erasure.condition import Condition
 from celery_dlq.erasure.matching import Matcher
 from celery_dlq.erasure.spooled import SpooledLetters, spooled
 from celery_dlq.model.states import State
-from celery_dlq.store.base import ErasedSegment, ErasureAct, Filter, Lease
+from celery_dlq.store.base import ErasedSegment, Filter, Lease, OngoingAct
 from celery_dlq.store.rows.audit import by_filter
 from celery_dlq.store.rows.rows import stored_id
 
@@ -66,8 +66,8 @@ class ArchivePart:
     """The archive of a store."""
 
     bucket: Bucket
-    #: Makes an archiver that works while a lease is held.
-    archiver: Callable[[Lease], Archiver]
+    #: Makes an archiver that works while a lease is held, for the person in the audit.
+    archiver: Callable[[Lease, str], Archiver]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +158,12 @@ class Erasure:
         :raises ArchiveError: the archive failed, or a segment is damaged.
         :raises StoreError: the store failed, or the lease was lost.
         """
-        act = ErasureAct(who=who, why=why, detail=self._meant.detail)
-        row = self._store.erasing.begin(act, lease, now=self._store.now())
+        detail, now = self._meant.detail, self._store.now()
+        act = OngoingAct(who=who, act="forget", why=why, detail=detail, at=now)
+        act = self._store.erasing.begin(act, lease)
         # First the archive: a restore that runs at the same time brings letters into the store.
-        rewritten = self._erase_archived(lease, row)
-        deleted, left = self._erase_stored(lease, row)
+        rewritten = self._erase_archived(lease, act)
+        deleted, left = self._erase_stored(lease, act)
         return Erased(
             stored=deleted,
             archived=sum(len(one.removed) for one in rewritten),
@@ -171,27 +172,26 @@ class Erasure:
             left=left,
         )
 
-    def _erase_archived(self, lease: Lease, row: int) -> tuple[Rewritten, ...]:
+    def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Rewritten, ...]:
         if self._archive is None:
             return ()
 
         def note(one: Rewritten) -> None:
+            nonlocal act
             removed = ErasedSegment(
                 before=one.before, after=one.after.segment,
                 task_ids=one.removed, fingerprints=one.fingerprints,
             )  # fmt: skip
-            self._store.erasing.note_archived(removed, row=row)
+            act = self._store.erasing.note_archived(removed, act)
 
-        archiver = self._archive.archiver(lease)
-        return forget(
-            self._archive.bucket, archiver, self._wanted(), chain=self._chain(), on_rewritten=note
-        )
+        bucket, archiver = self._archive.bucket, self._archive.archiver(lease, act.who)
+        return forget(bucket, archiver, self._wanted(), chain=self._chain(), on_rewritten=note)
 
-    def _erase_stored(self, lease: Lease, row: int) -> tuple[int, tuple[str, ...]]:
+    def _erase_stored(self, lease: Lease, act: OngoingAct) -> tuple[int, tuple[str, ...]]:
         deleted, left = 0, list[str]()
         ids = (line["letter"]["task_id"] for line in self._stored())
         for some in chunks(ids, _DELETED_TOGETHER):
-            gone = self._store.erasing.delete(some, lease, row=row)
+            gone = self._store.erasing.delete(some, lease, act)
             deleted += len(gone)
             left += sorted({*some} - {*gone})
         return deleted, tuple(left)

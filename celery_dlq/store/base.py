@@ -335,16 +335,6 @@ class AuditRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErasureAct:
-    """An act that erases letters, for the audit."""
-
-    who: str
-    why: str
-    #: Which letters, without the values by which they were found.
-    detail: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
 class ErasedSegment:
     """A segment of the archive that letters were removed from."""
 
@@ -354,6 +344,22 @@ class ErasedSegment:
     #: Task ids and groups of the letters.
     task_ids: tuple[str, ...]
     fingerprints: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OngoingAct:
+    """An act that is done in several transactions, as the audit records it. Each transaction adds its letters
+    to the act's one row. So an act that is cut off is recorded as far as it went."""
+
+    who: str
+    act: str
+    why: str = ""
+    #: The subject of the act.
+    detail: Mapping[str, Any]
+    #: When it began.
+    at: datetime
+    #: The id of its row; None before the first letters.
+    row: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,6 +122,9 @@ def test_each_letter_is_in_one_place_however_often_the_process_is_killed(
             assert process.communicate()[0] == "begun\nended\n"
         assert in_store(store) == []
         assert sorted(in_archive(archive)) == ids
+        assert (
+            sum(act.count for act in store.audit.find(act="archive", limit=1_000).rows) == LETTERS
+        )
         assert archive.verify().findings == ()
         assert killed == KILLS, "there were too few letters for this many kills"
         store.close()
@@ -149,7 +152,9 @@ def test_letters_come_back_into_another_kind_of_store_and_are_redriven(
 
     moved = replace(project, store_url=f"sqlite:///{tmp_path / 'new.sqlite3'}", nodes=[], sent=[])
     found = Archive(archive.bucket, lambda: moved.dlq.store)
-    assert sorted(found.restore(Wanted(), who="ann", reopen=True).restored) == sorted(ids)
+    assert sorted(found.restore(found.find(Wanted()), who="ann", reopen=True).restored) == sorted(
+        ids
+    )
     moved.fixed.touch()
     with moved.worker():
         assert moved.dlq.redrive(Filter(queue=moved.queue), who="ann").counts.out == 5

@@ -13,12 +13,13 @@ from support.history import edit
 from celery_dlq.archive.segment import letter_key
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
 NOW = T0 + timedelta(days=1)
+ACT = OngoingAct(who="retention", act="archive", detail={"keep": []}, at=NOW)
 
 
 def minutes(number: float):
@@ -52,7 +53,7 @@ def take_out(store, *ids: str) -> list[dict]:
     """The lines of letters, which are deleted."""
     lines = read(store, *ids)
     keys = [letter_key(line) for line in lines]
-    assert store.archiving.delete(keys, lease(store)) == len(ids)
+    assert store.archiving.delete(keys, lease(store), ACT)[0] == len(ids)
     return lines
 
 
@@ -104,6 +105,13 @@ def test_a_restored_letter_can_be_reopened_and_redriven(letters):
     assert [one.envelope.body for one in claimed.letters] == [found.envelope.body]
 
 
+def test_letters_that_leave_are_audited(letters):
+    discard(letters, "a", "b")
+    take_out(letters, "a", "b")
+    (act,) = letters.audit.find(act="archive").rows
+    assert (act.who, act.count, act.detail) == ("retention", 2, {"keep": []})
+
+
 def test_a_letter_that_lives_stays_as_it_is(letters):
     discard(letters, "a")
     lines = read(letters, "a")
@@ -118,7 +126,7 @@ def test_a_restored_letter_is_not_deleted_by_a_process_that_ends_its_segment_lat
     discard(letters, "a")
     (line,) = take_out(letters, "a")
     restore(letters, [line], origin=own_segment(letters))
-    assert letters.archiving.delete([letter_key(line)], lease(letters)) == 0
+    assert letters.archiving.delete([letter_key(line)], lease(letters), ACT) == (0, ACT)
     assert letters.letters.get("a") is not None
 
 
@@ -210,7 +218,7 @@ def test_a_process_that_has_lost_the_lease_changes_nothing(letters):
     for act in (
         lambda: letters.archiving.begin(mine, now=NOW),
         lambda: letters.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256=""),
-        lambda: letters.archiving.delete([letter_key(line)], mine),
+        lambda: letters.archiving.delete([letter_key(line)], mine, ACT),
         lambda: letters.archiving.close(begun.id, mine, deleted=0),
         lambda: letters.archiving.abandon(begun.id, mine),
     ):

@@ -14,9 +14,10 @@ from celery_dlq.errors import LeaseLost, StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, LetterKey
+from celery_dlq.store.base import Filter, LetterKey, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.letters import acts
+from celery_dlq.store.rows import audit
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 
@@ -52,6 +53,13 @@ def key_of(store, task_id: str) -> LetterKey:
 
 def lease(store, holder: str = "one"):
     return store.leases.take("retention", holder=holder, seconds=60)
+
+
+def expire(store, *ids: str, act: OngoingAct) -> tuple[int, OngoingAct]:
+    return store.deleting.delete_closed([key_of(store, one) for one in ids], lease(store), act)
+
+
+ACT = OngoingAct(who="retention", act="expire", detail={"keep": []}, at=minutes(20))
 
 
 @pytest.fixture
@@ -186,9 +194,35 @@ def test_a_store_that_stays_away_ends_the_act(letters, monkeypatch):
 
 def test_letters_are_deleted_by_their_keys(letters):
     discard(letters, "a", "b")
-    keys = [key_of(letters, "a"), key_of(letters, "b")]
-    assert letters.deleting.delete_closed(keys, lease(letters)) == ["a", "b"]
-    assert letters.counts.letters(Filter(states=frozenset(State))) == 2
+    assert expire(letters, "a", "b", act=ACT)[0] == 2
+    assert [letters.letters.get(name) is None for name in "abcd"] == [True, True, False, False]
+
+
+def test_deletions_of_one_act_are_one_audit_row(letters):
+    discard(letters, "a", "b", "c")
+    _deleted, act = expire(letters, "a", "b", act=ACT)
+    expire(letters, "c", act=act)
+    (row,) = letters.audit.find(act="expire").rows
+    assert (row.who, row.count, row.at, row.detail) == ("retention", 3, minutes(20), {"keep": []})
+
+
+def test_a_deletion_of_nothing_is_not_audited(letters):
+    discard(letters, "a")
+    keys = [key_of(letters, "a")]
+    letters.closing.undiscard(Filter(ids=("a",)), who="bob", now=minutes(11))
+    assert letters.deleting.delete_closed(keys, lease(letters), ACT) == (0, ACT)
+    assert letters.audit.find(act="expire").rows == ()
+
+
+def test_letters_stay_if_their_deletion_cannot_be_audited(letters, monkeypatch):
+    def away(*_args):
+        raise StoreUnavailable("away")
+
+    discard(letters, "a")
+    monkeypatch.setattr(audit, "add_to_act", away)
+    with pytest.raises(StoreUnavailable, match="away"):
+        expire(letters, "a", act=ACT)
+    assert letters.letters.get("a") is not None
 
 
 def test_a_letter_that_was_reopened_since_stays(letters):
@@ -197,7 +231,8 @@ def test_a_letter_that_was_reopened_since_stays(letters):
     letters.closing.undiscard(Filter(ids=("a",)), who="bob", now=minutes(11))
     letters.closing.undiscard(Filter(ids=("b",)), who="bob", now=minutes(11))
     discard(letters, "b", now=12)
-    assert letters.deleting.delete_closed(keys, lease(letters)) == ["c"]
+    assert letters.deleting.delete_closed(keys, lease(letters), ACT)[0] == 1
+    assert letters.letters.get("c") is None
     assert letters.letters.get("a").state is State.DEAD
     assert letters.letters.get("b").state is State.DISCARDED
 
@@ -208,5 +243,5 @@ def test_without_the_lease_nothing_is_deleted(letters):
     letters.leases.give_up(mine)
     lease(letters, "two")
     with pytest.raises(LeaseLost, match="Another worker"):
-        letters.deleting.delete_closed([key_of(letters, "a")], mine)
+        letters.deleting.delete_closed([key_of(letters, "a")], mine, ACT)
     assert letters.letters.get("a") is not None

@@ -14,10 +14,12 @@ from celery_dlq.errors import LeaseLost
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
-from celery_dlq.store.base import ErasedSegment, ErasureAct, Filter
+from celery_dlq.store.base import ErasedSegment, Filter, OngoingAct
 from celery_dlq.store.database import tables
 
-ACT = ErasureAct(who="ann", why="request 12", detail={"where": ["args.user_id"]})
+ACT = OngoingAct(
+    who="ann", act="forget", why="request 12", detail={"where": ["args.user_id"]}, at=T0
+)
 JO = "jo@example.com"
 
 
@@ -29,12 +31,12 @@ def lease(store, holder: str = "one"):
     return store.leases.take("retention", holder=holder, seconds=60)
 
 
-def begin(store) -> int:
-    return store.erasing.begin(ACT, lease(store), now=minutes(30))
+def begin(store) -> OngoingAct:
+    return store.erasing.begin(ACT, lease(store))
 
 
-def erase(store, *ids: str, row: int | None = None) -> list[str]:
-    return store.erasing.delete(ids, lease(store), row=row or begin(store))
+def erase(store, *ids: str, act: OngoingAct | None = None) -> list[str]:
+    return store.erasing.delete(ids, lease(store), act or begin(store))
 
 
 def rows(store, table) -> int:
@@ -87,22 +89,22 @@ def test_a_letter_that_is_being_sent_stays(letters):
 
 
 def test_the_act_is_written_first_and_counts_the_letters(letters):
-    row = begin(letters)
+    begun = begin(letters)
     (act,) = acts(letters, "forget")
     assert (act.who, act.count, act.why, act.detail) == ("ann", 0, "request 12", ACT.detail)
-    erase(letters, "a", row=row)
-    erase(letters, "b", "c", row=row)
+    erase(letters, "a", act=begun)
+    erase(letters, "b", "c", act=begun)
     assert [one.count for one in acts(letters, "forget")] == [3]
 
 
 def test_without_the_lease_nothing_is_erased(letters):
-    mine, row = lease(letters), begin(letters)
+    mine, begun = lease(letters), begin(letters)
     letters.leases.give_up(mine)
     lease(letters, "two")
     with pytest.raises(LeaseLost, match="Another worker"):
-        letters.erasing.delete(["a"], mine, row=row)
+        letters.erasing.delete(["a"], mine, begun)
     with pytest.raises(LeaseLost, match="Another worker"):
-        letters.erasing.begin(ACT, mine, now=T0)
+        letters.erasing.begin(ACT, mine)
     assert letters.letters.get("a") is not None
 
 
@@ -132,15 +134,12 @@ def test_acts_on_a_letter_keep_neither_their_reason_nor_their_changes(letters):
 
 
 def test_the_act_names_the_segments_that_were_replaced(letters):
-    row = begin(letters)
+    begun = begin(letters)
     for number in ("1", "2"):
-        letters.erasing.note_archived(
-            ErasedSegment(
-                before=number, after=f"{number}0", task_ids=("x", "y"),
-                fingerprints=frozenset({"aa"}),
-            ),
-            row=row,
-        )  # fmt: skip
+        removed = ErasedSegment(
+            before=number, after=f"{number}0", task_ids=("x", "y"), fingerprints=frozenset({"aa"})
+        )
+        begun = letters.erasing.note_archived(removed, begun)
     (act,) = acts(letters, "forget")
     assert act.count == 4
     assert act.detail == {**ACT.detail, "segments": {"1": "10", "2": "20"}}

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from support.ports import free_port
@@ -18,10 +19,11 @@ from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.manifest import encode_manifest, make_manifest
 from celery_dlq.archive.segment import letter_key, sha256, write_segment
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, StoreError
-from celery_dlq.store.base import Lease, Restored, Segment
+from celery_dlq.store.base import Lease, OngoingAct, Restored, Segment
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 LEASE = Lease(name="archive", token=1)
+ACT = OngoingAct(who="ada", act="archive", detail={}, at=NOW)
 CHAIN = "0a1b2c3d"
 
 
@@ -78,6 +80,8 @@ class FakeStore:
         self.lease_is_lost = False
         self.manifests = {}
         self.audit = []
+        #: The letters that each act has deleted, by the id of its row.
+        self.acts = {}
 
     def begin(self, lease, *, now):
         self._assert(lease)
@@ -110,7 +114,7 @@ class FakeStore:
         self._move(segment_id, lease, "begun", "committed")
         self.manifests[segment_id] = manifest_sha256
 
-    def delete(self, keys, lease):
+    def delete(self, keys, lease, act):
         self._assert(lease)
         here = [
             key.task_id
@@ -121,7 +125,9 @@ class FakeStore:
         ]
         for one in here:
             del self.letters[one]
-        return len(here)
+        row = act.row or len(self.acts) + 1
+        self.acts[row] = self.acts.get(row, 0) + len(here)
+        return len(here), replace(act, row=row)
 
     def close(self, segment_id, lease, *, deleted):
         self._move(segment_id, lease, "committed", "closed")
@@ -220,16 +226,16 @@ def watched(bucket, store, kill_at=None, *, after=False, error=KilledError):
     )
 
 
-def archiver(bucket, store):
-    return Archiver(bucket, store, LEASE, lambda: NOW)
+def archiver(bucket, store, now=NOW):
+    return Archiver(bucket, store, LEASE, ACT, lambda: now)
 
 
-def archive_all(bucket, store, *, together=None):
+def archive_all(bucket, store, *, together=None, now=NOW):
     """Archive all letters of ``store``, in segments of ``together`` letters."""
     ids = list(store.letters)
     size = together or len(ids)
     return [
-        archiver(bucket, store).archive(ids[first : first + size])
+        archiver(bucket, store, now).archive(ids[first : first + size])
         for first in range(0, len(ids), size)
     ]
 

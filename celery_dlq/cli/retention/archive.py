@@ -97,9 +97,10 @@ def show(session: Session, task_id: str, form: str) -> None:
     found = next(iter(search), None)
     _report(session, search.findings)
     if found is None:
+        limits = ", as far as it can be read" if search.findings else ""
         raise UnknownLetter(
-            f"The archive has no letter {task_id}; give the whole task id. If the letter is still in the "
-            "store, run: celery -A <app> dlq show"
+            f"The archive has no letter {task_id}{limits}; give the whole task id. If the letter is still in "
+            "the store, run: celery -A <app> dlq show"
         )
     record = archived_record(found, session.queue.redactor)
     session.screen.emit(form, record, *archived_parts(record, session.command))
@@ -156,10 +157,10 @@ def restore(
         )
     if not everything and not named:
         raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
-    chosen = archived(ids, segment, wanted)
-    at_most = len(ids) or session.queue.archive.find(chosen).at_most()
+    search = session.queue.archive.find(archived(ids, segment, wanted))
+    at_most = len(ids) or search.at_most()
     confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=yes)
-    result = session.queue.archive.restore(chosen, who=operator(), reopen=reopen)
+    result = session.queue.archive.restore(search, who=operator(), reopen=reopen)
     session.done(f"{counted(len(result.restored), 'letter')} restored.")
     _remark(session, "Already in the store", result.living)
     _remark(session, "Not in the archive", result.missing)

@@ -12,8 +12,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.archive.lines import OF_LETTER, Line, line_of, plain, row_of
 from celery_dlq.store.archive.segments import Segments, chain_of
-from celery_dlq.store.base import Lease, LetterKey, Restored
-from celery_dlq.store.coordination.leases import check_lease
+from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.supported import dialect_of
 from celery_dlq.store.database.transactions import reads, writes
@@ -64,13 +63,15 @@ class Archiving(Segments):
         return lines, count
 
     @writes
-    def delete(self, connection: Connection, keys: Sequence[LetterKey], lease: Lease) -> int:
-        """Delete those letters that are still closed and have the same times; returns their number.
+    def delete(
+        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
+        """Delete those letters that are still closed and have the same times; audited. Returns their number,
+        and the act for the next letters.
 
         :raises LeaseLost: another process has taken the lease.
         """
-        check_lease(connection, lease)
-        return len(delete_closed(connection, keys))
+        return delete_closed(connection, keys, lease, act)
 
     @writes
     def restore(

@@ -12,19 +12,19 @@ from functools import partial
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import Transactions
+from celery_dlq.store.portion import Portion
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import conditions, in_states
 from celery_dlq.store.rows.rows import Row
 
 letter = tables.letter
 
-#: The most letters of one transaction, and the fewest that are still tried when transactions take too long.
-CHUNK, SMALLEST_CHUNK = 1_000, 25
+#: The most letters of one transaction.
+CHUNK = 1_000
 
 #: The columns that the counts and a change need.
 MEMBER = (
@@ -52,18 +52,12 @@ class Act(ABC):
         :raises StoreError: the store failed. The chunks before that stay changed.
         """
         until = transactions.read(self.newest_failure)
-        total, size = 0, CHUNK
+        total, portion = 0, Portion(CHUNK)
         #: The act's one audit row, written with the first chunk.
         audit_id: int | None = None
         while until is not None:
-            step = partial(self.change_chunk, until=until, audit_id=audit_id, size=size)
-            try:
-                changed, audit_id = transactions.write(step)
-            except StoreUnavailable:
-                if size <= SMALLEST_CHUNK:
-                    raise
-                size = max(SMALLEST_CHUNK, size // 4)
-                continue
+            step = partial(self._write_chunk, transactions, until, audit_id)
+            changed, audit_id = portion.attempt(step)
             if not changed:
                 break
             total += changed
@@ -95,6 +89,12 @@ class Act(ABC):
             detail=audit.by_filter(self.wanted), at=self.at, row=audit_id,
         )  # fmt: skip
         return len(rows), audit_id
+
+    def _write_chunk(
+        self, transactions: Transactions, until: datetime, audit_id: int | None, size: int
+    ) -> tuple[int, int | None]:
+        chunk = partial(self.change_chunk, until=until, audit_id=audit_id, size=size)
+        return transactions.write(chunk)
 
     def _next_rows(self, connection: Connection, until: datetime, size: int) -> Sequence[Row]:
         for state in sorted(self.sources):

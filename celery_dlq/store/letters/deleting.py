@@ -14,11 +14,12 @@ from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Filter, Lease, LetterKey
+from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct
 from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.letters.acts import MEMBER, Act
+from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import in_states, one_of
 from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
@@ -49,14 +50,14 @@ class Deleting(StoreRole):
 
     @writes
     def delete_closed(
-        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease
-    ) -> list[str]:
-        """Delete the letters of ``keys`` that are still closed as they were; returns their ids, as stored.
+        self, connection: Connection, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
+        """Delete the letters of ``keys`` that are still closed as they were; audited. Returns how many, and
+        the act for the next letters.
 
         :raises LeaseLost: another worker has the lease.
         """
-        check_lease(connection, lease)
-        return delete_closed(connection, keys)
+        return delete_closed(connection, keys, lease, act)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,24 @@ class _Deletion(Act):
         delete_rows(connection, rows)
 
 
-def delete_closed(connection: Connection, keys: Sequence[LetterKey]) -> list[str]:
-    """Delete the letters of ``keys`` that are still closed as they were; returns their ids, as stored."""
+def delete_closed(
+    connection: Connection, keys: Sequence[LetterKey], lease: Lease, act: OngoingAct
+) -> tuple[int, OngoingAct]:
+    """Delete the letters of ``keys`` that are still closed as they were, and add them to the audit of
+    ``act``. Returns how many, and the act for the next letters.
+
+    :raises LeaseLost: another process has the lease.
+    """
+    check_lease(connection, lease)
+    rows = _closed_as_they_were(connection, keys)
+    if not rows:
+        return 0, act
+    delete_rows(connection, rows)
+    return len(rows), audit.add_to_act(connection, act, len(rows))
+
+
+def _closed_as_they_were(connection: Connection, keys: Sequence[LetterKey]) -> list[Row]:
+    """The rows of these letters, locked."""
     as_they_were = {key.task_id: (key.last_failed_at, key.closed_at) for key in keys}
     stored = (
         select(*MEMBER, letter.c.closed_at)
@@ -78,14 +95,11 @@ def delete_closed(connection: Connection, keys: Sequence[LetterKey]) -> list[str
         .order_by(letter.c.id)
         .with_for_update()
     )
-    rows = [
+    return [
         row
         for row in connection.execute(stored).mappings()
         if as_they_were[row["task_id"]] == (row["last_failed_at"], row["closed_at"])
     ]
-    if rows:
-        delete_rows(connection, rows)
-    return [row["task_id"] for row in rows]
 
 
 def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:

@@ -3,9 +3,9 @@ other texts."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Column, ColumnElement, and_, false, or_, select, update
@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.codec import dump_json
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
-from celery_dlq.store.base import ErasedSegment, ErasureAct, Lease
+from celery_dlq.store.base import ErasedSegment, Lease, OngoingAct
 from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -43,24 +43,22 @@ class Erasing(StoreRole):
     """Erases letters for ever."""
 
     @writes
-    def begin(self, connection: Connection, act: ErasureAct, lease: Lease, *, now: datetime) -> int:
-        """Write the audit row of an act, before it removes anything; returns the row's id.
+    def begin(self, connection: Connection, act: OngoingAct, lease: Lease) -> OngoingAct:
+        """Write the audit row of an act before it removes anything; returns the act with its row.
 
         :raises LeaseLost: another process has taken the lease.
         """
         check_lease(connection, lease)
-        return audit.write_audit(
-            connection, who=act.who, act="forget", why=act.why, count=0, detail=act.detail, at=now
-        )
+        return audit.add_to_act(connection, act, 0)
 
     @writes
     def delete(
-        self, connection: Connection, task_ids: Sequence[str], lease: Lease, *, row: int
+        self, connection: Connection, task_ids: Sequence[str], lease: Lease, act: OngoingAct
     ) -> list[str]:
         """Delete the letters of ``task_ids`` in whatever state, except those that a redrive is sending;
-        returns the ids of the deleted ones.
+        audited. Returns the ids of the deleted ones.
 
-        :param row: the act's audit row.
+        :param act: as :meth:`begin` has returned it.
         :raises LeaseLost: another process has taken the lease.
         """
         check_lease(connection, lease)
@@ -74,27 +72,29 @@ class Erasing(StoreRole):
         if not rows:
             return []
         delete_rows(connection, rows)
-        _renew_examples(connection, {found["fingerprint"] for found in rows})
-        gone = [found["task_id"] for found in rows]
-        _erase_acts(connection, gone, except_row=row)
-        _count(connection, row, len(gone))
+        _renew_examples(connection, {row["fingerprint"] for row in rows})
+        gone = [row["task_id"] for row in rows]
+        _erase_acts(connection, gone, act)
+        audit.add_to_act(connection, act, len(gone))
         return gone
 
     @writes
-    def note_archived(self, connection: Connection, removed: ErasedSegment, *, row: int) -> None:
+    def note_archived(
+        self, connection: Connection, removed: ErasedSegment, act: OngoingAct
+    ) -> OngoingAct:
         """Record that letters were removed from the archive, and erase what the store has noted about them.
+        Returns the act, whose detail names the segments.
 
-        :param row: the act's audit row, which names the segments.
+        :param act: as :meth:`begin` or this method has returned it.
         """
         _renew_examples(connection, removed.fingerprints)
-        _erase_acts(connection, removed.task_ids, except_row=row)
-        _count(connection, row, len(removed.task_ids))
-        act = tables.audit.c.id == row
-        detail = json.loads(
-            connection.execute(select(tables.audit.c.detail).where(act)).scalar_one()
-        )
-        detail.setdefault("segments", {})[removed.before] = removed.after
-        connection.execute(update(tables.audit).where(act).values(detail=dump_json(detail)))
+        _erase_acts(connection, removed.task_ids, act)
+        audit.add_to_act(connection, act, len(removed.task_ids))
+        segments = {**act.detail.get("segments", {}), removed.before: removed.after}
+        act = replace(act, detail={**act.detail, "segments": segments})
+        row = update(tables.audit).where(tables.audit.c.id == act.row)
+        connection.execute(row.values(detail=dump_json(act.detail)))
+        return act
 
     @reads
     def mentions(self, connection: Connection, texts: Sequence[str]) -> int:
@@ -125,11 +125,6 @@ class Erasing(StoreRole):
         return [(found["id"], parked_letter(found)) for found in rows]
 
 
-def _count(connection: Connection, row: int, more: int) -> None:
-    counted = update(tables.audit).where(tables.audit.c.id == row)
-    connection.execute(counted.values(count=tables.audit.c.count + more))
-
-
 def _renew_examples(connection: Connection, fingerprints: Collection[str]) -> None:
     """Take the example messages of groups from letters that they still have."""
     for fingerprint in sorted(fingerprints):
@@ -153,12 +148,12 @@ def _newest_of_states(connection: Connection, fingerprint: str) -> Iterable[tupl
             yield found.last_failed_at, found.message
 
 
-def _erase_acts(connection: Connection, task_ids: Sequence[str], *, except_row: int) -> None:
+def _erase_acts(connection: Connection, task_ids: Sequence[str], erasing: OngoingAct) -> None:
     """Erase the reasons and the changes in the audit of acts on one of these letters. The other columns, such
     as the person and the time, stay."""
     acts = tables.audit
     for task_id in task_ids:
-        of_it = update(acts).where(acts.c.subject == task_id, acts.c.id != except_row)
+        of_it = update(acts).where(acts.c.subject == task_id, acts.c.id != erasing.row)
         connection.execute(of_it.where(acts.c.why != "").values(why=ERASED))
         connection.execute(of_it.values(detail=dump_json({"letter": task_id})))
 

@@ -23,9 +23,6 @@ from celery_dlq.store.rows.query import OF_LETTER, conditions, in_states
 
 letter, content = tables.letter, tables.content
 
-#: Closed letters that one statement goes through.
-STEP = 5_000
-
 _STATES = sorted(CLOSED_STATES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
@@ -77,8 +74,7 @@ class Expiring(StoreRole):
         connection: Connection,
         expiries: Sequence[Expiry],
         after: str | None,
-        *,
-        step: int = STEP,
+        step: int,
     ) -> Expired:
         """The letters that have expired, among the next ``step`` closed ones. The first of ``expiries`` that
         matches a letter counts for it.
@@ -108,8 +104,7 @@ class Expiring(StoreRole):
         connection: Connection,
         expiries: Sequence[Expiry],
         after: str | None,
-        *,
-        step: int = STEP,
+        step: int,
     ) -> tuple[dict[int, Kept], str | None]:
         """The next ``step`` closed letters by the index of the expiry that counts for them, or -1; and
         ``after`` for the next step, or None at the end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.rows import fit, stored_id
 
@@ -45,6 +46,15 @@ def write_audit(
     written = insert(audit).values(at=at, count=count, detail=dump_json(detail), **values)
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
     return int(audit_id)
+
+
+def add_to_act(connection: Connection, act: OngoingAct, count: int) -> OngoingAct:
+    """Record that ``act`` was done to ``count`` more letters; returns it for the next transaction."""
+    row = write_audit(
+        connection, who=act.who, act=act.act, why=act.why, count=count, at=act.at,
+        detail=act.detail, row=act.row,
+    )  # fmt: skip
+    return replace(act, row=row)
 
 
 def by_filter(wanted: Filter) -> dict[str, object]:

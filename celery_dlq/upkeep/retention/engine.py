@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from celery_dlq.archive.archiving import Archiver
-from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey
-from celery_dlq.store.noted_act import NotedAct
+from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey, OngoingAct
+from celery_dlq.store.portion import Portion
 from celery_dlq.upkeep.retention.definition import Keep, Retention
 from celery_dlq.upkeep.retention.removing import Deleter, Mover, Remover
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
+T = TypeVar("T")
+
 #: The share of the time in which a round uses the store, at most. It pauses in between, so that other work
 #: comes first.
 SHARE = 0.25
+
+#: Closed letters that one statement goes through.
+STEP = 5_000
 
 #: Rows of history that are deleted in one transaction, of each kind.
 HISTORY_ROWS = 500
 
 #: The person in the audit.
 WHO = "retention"
+
+#: Makes what moves letters into the archive while the lease is held. The mapping is the detail of the act in
+#: the audit.
+NewArchiver = Callable[[Lease, Mapping[str, object]], Archiver]
+
 
 #: Waits this many seconds; returns whether to stop.
 Pause = Callable[[float], bool]
@@ -67,7 +78,7 @@ class RetentionEngine:
         store: Callable[[], Store],
         retention: Retention,
         *,
-        archiver: Callable[[Lease], Archiver] | None = None,
+        archiver: NewArchiver | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.retention = retention
@@ -85,13 +96,9 @@ class RetentionEngine:
         """
         expiries = self.retention.expiries(self._store.now())
         found: dict[int, Kept] = {}
-        after: str | None = None
-        while True:
-            part, after = self._store.expiring.count(expiries, after)
+        for part, _after in _in_steps(partial(self._store.expiring.count, expiries)):
             for number, kept in part.items():
                 found[number] = found[number] + kept if number in found else kept
-            if after is None:
-                break
         entries: list[tuple[int, Keep | None]] = [*enumerate(self.retention.letters), (-1, None)]
         return [PlanRow(keep, found.get(number, Kept.none())) for number, keep in entries]
 
@@ -114,13 +121,10 @@ class RetentionEngine:
 
     def _remove_letters(self, lease: Lease, pause: Pause) -> Iterator[int]:
         """Remove the letters that have expired; yields how many in each step."""
-        remover = self._remover(lease)
         expiries = self.retention.expiries(self._store.now())
-        act = NotedAct(self._store, who=WHO, act=remover.act, detail={"keep": _shown(expiries)})
-        removed, began = 0, self._monotonic()
+        remover = self._remover(lease, {"keep": _shown(expiries)})
+        began = self._monotonic()
         for more in self._steps(remover, expiries, pause):
-            removed += more
-            act.reached(removed)
             yield more
             self._rest(began, pause)
             began = self._monotonic()
@@ -131,22 +135,25 @@ class RetentionEngine:
         while chunk := tuple(islice(keys, remover.size)):
             yield from remover.remove(chunk)
 
-    def _remover(self, lease: Lease) -> Remover:
-        if self._new_archiver is None:
-            return Deleter(self._store, lease)
-        return Mover(self._new_archiver(lease))
+    def _remover(self, lease: Lease, detail: Mapping[str, object]) -> Remover:
+        if self._new_archiver is not None:
+            return Mover(self._new_archiver(lease, detail))
+        act = OngoingAct(who=WHO, act="expire", detail=detail, at=self._store.now())
+        return Deleter(self._store, lease, act)
 
     def _expired(self, expiries: tuple[Expiry, ...], pause: Pause) -> Iterator[LetterKey]:
-        after: str | None = None
-        while True:
-            began = self._monotonic()
-            found = self._store.expiring.find(expiries, after)
-            yield from found.keys
-            after = found.next
-            if after is None:
-                return
-            if not found.keys:
+        began = self._monotonic()
+        for keys, after in _in_steps(partial(self._find, expiries)):
+            yield from keys
+            if after is not None and not keys:
                 self._rest(began, pause)
+            began = self._monotonic()
+
+    def _find(
+        self, expiries: tuple[Expiry, ...], after: str | None, step: int
+    ) -> tuple[Sequence[LetterKey], str | None]:
+        found = self._store.expiring.find(expiries, after, step)
+        return found.keys, found.next
 
     def _delete_history(self, pause: Pause) -> None:
         bounds = self.retention.history_bounds(self._store.now())
@@ -164,6 +171,24 @@ class RetentionEngine:
         spent = self._monotonic() - began
         if pause(spent * (1 / SHARE - 1)):
             raise _StoppedError
+
+
+def _in_steps(
+    read: Callable[[str | None, int], tuple[T, str | None]],
+) -> Iterator[tuple[T, str | None]]:
+    """What ``read`` returns for one step through the closed letters after the other. The steps get smaller
+    when one takes too long.
+
+    :param read: is given the place at which the step begins, and the number of letters; also returns the
+        place of the next step, or None at the end.
+    """
+    after: str | None = None
+    portion = Portion(STEP)
+    while True:
+        part, after = portion.attempt(partial(read, after))
+        yield part, after
+        if after is None:
+            return
 
 
 def _shown(expiries: tuple[Expiry, ...]) -> list[dict[str, object]]:

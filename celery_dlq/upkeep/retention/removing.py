@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.segment import MAX_LETTERS
-from celery_dlq.errors import StoreUnavailable
-from celery_dlq.store.base import Lease, LetterKey
+from celery_dlq.store.base import Lease, LetterKey, OngoingAct
+from celery_dlq.store.portion import Portion
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: The most letters that are deleted in one transaction, and the fewest that are still tried when transactions
-#: take too long.
-MOST, FEWEST = 1_000, 25
+#: The most letters that are deleted in one transaction.
+MOST = 1_000
 
 
 class Remover(Protocol):
-    """Removes letters from the store."""
-
-    #: The name of the act in the audit.
-    act: str
+    """Removes letters from the store, and has each transaction audit the letters that it removes."""
 
     @property
     def size(self) -> int:
@@ -36,12 +33,19 @@ class Remover(Protocol):
 
 
 class Deleter:
-    """Deletes letters, in transactions that get smaller when one takes too long."""
+    """Deletes letters, in transactions that get smaller when one takes too long.
 
-    act = "expire"
+    :param act: the act of which the deletions are a part, for the audit.
+    """
 
-    def __init__(self, store: Store, lease: Lease) -> None:
-        self._store, self._lease, self.size = store, lease, MOST
+    def __init__(self, store: Store, lease: Lease, act: OngoingAct) -> None:
+        self._store, self._lease, self._act = store, lease, act
+        self._portion = Portion(MOST)
+
+    @property
+    def size(self) -> int:
+        """The letters that it takes at a time."""
+        return self._portion.size
 
     def finish(self) -> Iterator[int]:
         """Nothing: each transaction is complete in itself."""
@@ -54,22 +58,18 @@ class Deleter:
         """
         left = list(keys)
         while left:
-            some = left[: self.size]
-            try:
-                deleted = len(self._store.deleting.delete_closed(some, self._lease))
-            except StoreUnavailable:
-                if len(some) <= FEWEST:
-                    raise
-                self.size = max(FEWEST, len(some) // 2)
-                continue
-            left = left[len(some) :]
-            yield deleted
+            yield self._portion.attempt(partial(self._delete_first, left))
+            left = left[self.size :]
+
+    def _delete_first(self, keys: Sequence[LetterKey], size: int) -> int:
+        delete_closed = self._store.deleting.delete_closed
+        deleted, self._act = delete_closed(keys[:size], self._lease, self._act)
+        return deleted
 
 
 class Mover:
     """Moves letters into the archive, one segment after the other."""
 
-    act = "archive"
     size = MAX_LETTERS
 
     def __init__(self, archiver: Archiver) -> None:

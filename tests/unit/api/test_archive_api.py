@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from celery import Celery
-from support.archives import FakeStore, archive_all, lines
+from support.archives import FakeStore, archive_all, failing, lines
+from support.factories import attempt, letter
 
-from celery_dlq import DeadLetterQueue
+from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.reading import Wanted
-from celery_dlq.errors import MissingExtra, SettingsError
+from celery_dlq.errors import ArchiveError, MissingExtra, SettingsError
+from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.worker import step
 
 
@@ -38,10 +40,43 @@ def test_archived_letters_are_found_and_checked(queue):
     assert queue.archive.verify().letters == 3
 
 
+@pytest.fixture
+def closed(queue):
+    """The store of the app, with three closed letters."""
+    queue.store.letters.save([letter(name, attempt()) for name in "abc"])
+    queue.store.closing.discard(Filter(), who="ann", why="", now=queue.store.now())
+    return queue.store
+
+
+def move(queue, *ids, who):
+    lease = queue.store.leases.take("retention", holder="me", seconds=60)
+    return queue.archive.move(Filter(ids=ids, states=CLOSED_STATES), lease, who=who)
+
+
+def test_moved_letters_are_counted_and_audited(queue, closed):
+    assert move(queue, "a", "b", who="ada") == 2
+    (act,) = closed.audit.find(act="archive").rows
+    assert (act.who, act.count) == ("ada", 2)
+    assert act.detail["filter"]["ids"] == ["a", "b"]
+
+
+def test_letters_of_a_segment_that_another_process_has_begun_are_counted_and_audited(
+    queue, closed, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(closed.archiving, "delete", failing)
+        with pytest.raises(ArchiveError):
+            move(queue, "a", "b", who="ada")
+    assert move(queue, "c", who="bob") == 3
+    assert closed.letters.find(Filter(states=frozenset(State))).letters == ()
+    assert [(act.who, act.count) for act in closed.audit.find(act="archive").rows] == [("bob", 3)]
+
+
 def test_archived_letters_are_restored(queue):
     archive_all(open_bucket(queue.settings.archive_url), FakeStore(lines(3)))
     queue.store.archiving = FakeStore()
-    assert len(queue.archive.restore(Wanted(), who="ada").restored) == 3
+    search = queue.archive.find(Wanted())
+    assert len(queue.archive.restore(search, who="ada").restored) == 3
     assert queue.store.archiving.audit[0][0] == "ada"
 
 

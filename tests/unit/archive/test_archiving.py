@@ -22,6 +22,7 @@ from support.archives import (
 )
 
 from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.keys import manifest_key, segment_key
 from celery_dlq.archive.manifest import encode_manifest, make_manifest
 from celery_dlq.archive.reading import Search, Wanted
@@ -51,8 +52,16 @@ def test_letters_move_into_one_segment(bucket, store):
     done = archiver(bucket, store).archive(list(store.letters))
     assert (done.manifest.facts.letters, done.deleted) == (5, 5)
     assert store.letters == {}
+    assert store.acts == {1: 5}
     assert archived_ids(bucket) == ids_of(lines(5))
     assert store.states() == ["closed"]
+
+
+def test_all_segments_of_one_archiver_are_one_act(bucket, store):
+    made = archiver(bucket, store)
+    made.archive(ids_of(lines(3)))
+    made.archive(ids_of(lines(2, start=4)))
+    assert store.acts == {1: 5}
 
 
 def test_the_next_segment_names_the_one_before_it(bucket, store):
@@ -134,6 +143,7 @@ def test_the_run_after_a_kill_ends_the_work(bucket, store, step, after):
     assert store.letters == {}
     assert archived_ids(bucket) == ids_of(lines(5))
     assert verify(bucket, store.committed()).is_whole
+    assert sum(store.acts.values()) == 5
 
 
 @pytest.mark.parametrize("error", [ArchiveError, StoreError, ArchiveFileMissing])
@@ -290,6 +300,8 @@ def test_an_abandoned_segment_stays_so_when_its_writer_comes_late(bucket, store)
     bucket.put(manifest_key(late.id), encode_manifest(make_manifest(late, facts, now=NOW)))
     archiver(bucket, store).finish()
     assert archived_ids(bucket) == ids_of(lines(5))
-    assert {finding.problem.value for finding in verify(bucket, store.committed()).findings} == {
-        "fork"
-    }
+    result = verify(bucket, store.committed())
+    assert [(one.key, one.problem) for one in result.findings] == [
+        (manifest_key(late.id), Problem.LEFTOVER)
+    ]
+    assert (result.is_whole, result.letters) == (True, 5)

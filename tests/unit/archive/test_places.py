@@ -17,7 +17,8 @@ from support.archives import (
 )
 
 from celery_dlq.archive.bucket import open_bucket
-from celery_dlq.archive.reading import Wanted
+from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.restore import restore
 from celery_dlq.archive.rewrite import forget
 from celery_dlq.archive.verify import verify
@@ -48,6 +49,8 @@ def test_letters_go_there_and_come_back(bucket):
     forget(bucket, archiver(bucket, store), forgotten, chain=CHAIN)
     assert verify(bucket, store.manifests).findings == ()
 
-    result = restore(bucket, store, Wanted(), who="ada", reopen=False, now=NOW)
+    result = restore(
+        Search(bucket, read_chains(bucket), Wanted()), store, who="ada", reopen=False, now=NOW
+    )
     assert result.findings == ()
     assert sorted(store.letters) == [one for one in ids_of(lines(30)) if one != "id-000015"]

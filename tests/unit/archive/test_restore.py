@@ -18,9 +18,10 @@ from support.archives import (
     watched,
 )
 
+from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.keys import manifest_key, segment_key
-from celery_dlq.archive.reading import Wanted
+from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.restore import restore
 from celery_dlq.errors import UnknownSegment
 
@@ -42,7 +43,8 @@ def store():
 def bring_back(bucket, store, *, reopen=False, **wanted):
     if "ids" in wanted:
         wanted["ids"] = frozenset(wanted["ids"])
-    return restore(bucket, store, Wanted(**wanted), who="ada", reopen=reopen, now=NOW)
+    search = Search(bucket, read_chains(bucket), Wanted(**wanted))
+    return restore(search, store, who="ada", reopen=reopen, now=NOW)
 
 
 def test_letters_come_back_by_id_as_they_were(bucket, store):

@@ -110,7 +110,8 @@ def test_the_segments_of_other_stores_are_left_alone(bucket, store):
 
 
 def test_a_letter_that_was_restored_meanwhile_stays_in_the_store(bucket, store):
-    restore(bucket, store, Wanted(segment=SECOND), who="ada", reopen=False, now=NOW)
+    search = Search(bucket, read_chains(bucket), Wanted(segment=SECOND))
+    restore(search, store, who="ada", reopen=False, now=NOW)
     forget_ids(bucket, store, "id-000003")
     assert sorted(store.letters) == ["id-000003", "id-000004"]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from support.archives import CHAIN, FakeStore, archive_all, lines, resealed
+from support.archives import CHAIN, FakeStore, archive_all, archiver, lines, resealed
 
 from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.keys import manifest_key, segment_key
+from celery_dlq.archive.reading import Wanted
+from celery_dlq.archive.rewrite import forget
 from celery_dlq.archive.verify import verify
 
 
@@ -107,18 +109,52 @@ def test_a_newer_manifest_is_named_and_left_alone(bucket):
     assert verify(bucket, {}).is_whole
 
 
+def put_after_first(bucket, segment_id=f"{CHAIN}-00000004-00000004", **changes):
+    """Put a manifest that follows the first segment, as the second one does. It has no lines."""
+    sha256 = hashlib.sha256(bucket.files[manifest_key(FIRST)]).hexdigest()
+    before = {"segment": FIRST, "sha256": sha256}
+    bucket.put(manifest_key(segment_id), resealed(segment_id, previous=before, **changes))
+    return segment_id
+
+
 def test_two_manifests_after_the_same_one_are_named(bucket):
-    other = f"{CHAIN}-00000004-00000004"
-    before = {
-        "segment": FIRST,
-        "sha256": hashlib.sha256(bucket.files[manifest_key(FIRST)]).hexdigest(),
-    }
-    bucket.put(
-        manifest_key(other),
-        resealed(other, previous=before),
-    )
+    other = put_after_first(bucket)
     found = problems(bucket)
     assert {(manifest_key(SECOND), Problem.FORK), (manifest_key(other), Problem.FORK)} <= found
+
+
+def test_a_manifest_that_the_store_never_committed_is_named_and_harmless(bucket, committed):
+    other = put_after_first(bucket)
+    result = verify(bucket, committed)
+    (finding,) = result.findings
+    assert (finding.key, finding.problem) == (manifest_key(other), Problem.LEFTOVER)
+    assert f"Delete {manifest_key(other)} and {segment_key(other)}." in finding.reason
+    assert (result.is_whole, result.segments, result.letters) == (True, 3, 6)
+
+
+def test_several_such_manifests_are_all_harmless(bucket, committed):
+    others = {put_after_first(bucket, f"{CHAIN}-0000000{n}-0000000{n}") for n in (4, 5)}
+    result = verify(bucket, committed)
+    assert {(one.key, one.problem) for one in result.findings} == {
+        (manifest_key(other), Problem.LEFTOVER) for other in others
+    }
+
+
+def test_a_manifest_that_alone_replaces_a_segment_is_not_harmless(bucket, committed):
+    other = put_after_first(bucket, replaces=THIRD)
+    result = verify(bucket, committed)
+    assert (manifest_key(other), Problem.FORK) in {
+        (one.key, one.problem) for one in result.findings
+    }
+    assert not result.is_whole
+
+
+def test_of_two_manifests_that_replace_a_segment_the_uncommitted_one_is_harmless(bucket, store):
+    forget(bucket, archiver(bucket, store), Wanted(ids=frozenset({"id-000005"})), chain=CHAIN)
+    other = put_after_first(bucket, f"{CHAIN}-00000009-00000009", replaces=THIRD)
+    assert [(one.key, one.problem) for one in verify(bucket, store.manifests).findings] == [
+        (manifest_key(other), Problem.LEFTOVER)
+    ]
 
 
 def test_the_stores_of_one_place_have_chains_of_their_own(bucket):

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 from support.archives import CHAIN, FakeStore, a_line, archive_all, ids_of, lines
 
-from celery_dlq.archive.bucket import open_bucket
+from celery_dlq.archive.bucket import FsspecBucket, open_bucket
 from celery_dlq.archive.keys import manifest_key, segment_key
 
 FIRST, SECOND = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2))
@@ -121,6 +121,14 @@ def test_an_unknown_letter_is_named(run, archived):
     assert "The archive has no letter nowhere" in result.stderr
 
 
+def test_a_letter_that_is_not_found_may_be_in_a_segment_that_cannot_be_read(run, archived, place):
+    flip(place / manifest_key(FIRST))
+    result = run("archive", "show", "id-000001")
+    assert result.exit_code == 1
+    assert f"{manifest_key(FIRST)} is damaged" in result.stderr
+    assert "The archive has no letter id-000001, as far as it can be read" in result.stderr
+
+
 # -- verify ----------------------------------------------------------------------------------------
 
 
@@ -163,6 +171,20 @@ def test_letters_are_restored_by_id(run, restored):
     assert (result.exit_code, result.stdout) == (0, "1 letter restored.\n")
     assert list(restored.letters) == ["id-000002"]
     assert restored.open == set()
+
+
+def test_a_restore_reads_each_manifest_once(run, restored, monkeypatch):
+    read, keys = FsspecBucket.read, []
+
+    def noted(bucket, key):
+        keys.append(key)
+        return read(bucket, key)
+
+    monkeypatch.setattr(FsspecBucket, "read", noted)
+    run("archive", "restore", "--all", "--yes")
+    assert sorted(keys) == sorted(
+        key(one) for one in (FIRST, SECOND) for key in (manifest_key, segment_key)
+    )
 
 
 def test_letters_are_reopened_on_request(run, restored):
@@ -235,6 +257,23 @@ def test_an_unknown_segment_is_named(run, restored):
     result = run("archive", "restore", "--segment", "nothing", "--yes")
     assert result.exit_code == 1
     assert "no segment with this id" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("restore", "--yes"), ("export", "--parquet", "new.parquet")],
+    ids=lambda one: one[0],
+)
+def test_a_segment_whose_manifest_is_damaged_is_said_to_be_damaged(
+    run, restored, place, command, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    flip(place / manifest_key(FIRST))
+    result = run("archive", *command, "--segment", FIRST)
+    assert result.exit_code == 1
+    assert f"{manifest_key(FIRST)} is damaged" in result.stderr
+    assert "restore the file from a backup" in result.stderr
+    assert not (tmp_path / "new.parquet").exists()
 
 
 # -- export ----------------------------------------------------------------------------------------

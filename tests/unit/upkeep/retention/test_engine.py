@@ -97,15 +97,32 @@ def test_it_pauses_so_that_it_uses_a_quarter_of_the_time(store, monkeypatch):
     clock = [0.0]
     delete_closed = store.deleting.delete_closed
 
-    def in_two_seconds(keys, held):
+    def in_two_seconds(keys, held, act):
         clock[0] += 2.0
-        return delete_closed(keys, held)
+        return delete_closed(keys, held, act)
 
     monkeypatch.setattr(store.deleting, "delete_closed", in_two_seconds)
     pauses = []
     made = engine(store, Retention(letters=[Keep(timedelta(days=1))]), monotonic=lambda: clock[0])
     assert made.run(lease(store), lambda seconds: bool(pauses.append(seconds))).letters == 5
     assert [seconds for seconds in pauses if seconds] == [6.0, 6.0, 6.0]
+
+
+def test_a_round_that_is_cut_off_is_audited_as_far_as_it_went(store, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    delete_closed = store.deleting.delete_closed
+    calls = iter("ok")
+
+    def twice(*args):
+        if next(calls, None) is None:
+            raise LeaseLost
+        return delete_closed(*args)
+
+    monkeypatch.setattr(store.deleting, "delete_closed", twice)
+    with pytest.raises(LeaseLost):
+        engine(store, Retention(letters=[Keep(timedelta(days=1))])).run(lease(store), never)
+    assert len(left(store)) == 2
+    assert [act.count for act in store.audit.find(act="expire").rows] == [4]
 
 
 def test_it_stops_when_it_is_told(store, monkeypatch):
@@ -121,7 +138,7 @@ def test_a_round_that_is_stopped_in_its_history_deletes_no_letters(store):
     assert len(left(store)) == 6
 
 
-def test_with_an_archive_letters_are_moved_and_those_of_a_committed_segment_are_audited(store):
+def test_with_an_archive_letters_are_moved_and_those_of_a_committed_segment_too(store):
     moved = []
 
     class Archiver:
@@ -133,13 +150,16 @@ def test_with_an_archive_letters_are_moved_and_those_of_a_committed_segment_are_
             moved.extend(more)
             return SimpleNamespace(deleted=len(more)) if more else None
 
-    made = engine(
-        store, Retention(letters=[Keep(timedelta(days=1))]), archiver=lambda _lease: Archiver()
-    )
+    details = []
+
+    def archiver(_lease, detail):
+        details.append(detail)
+        return Archiver()
+
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))]), archiver=archiver)
     assert made.run(lease(store), never) == Round(8, is_over=True)
     assert sorted(moved) == ["a", "b", "c", "d", "e"]
-    act = store.audit.find(act="archive").rows[0]
-    assert (act.who, act.count) == ("retention", 8)
+    assert details == [{"keep": [{"filter": {}, "closed_before": days(32).isoformat()}]}]
 
 
 def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):
@@ -154,14 +174,14 @@ def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):
 def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypatch):
     monkeypatch.setattr(module, "MOST", 100)
     sizes: list[int] = []
-    slow = [True, True]
+    slow = [True]
 
-    def delete_closed(keys, _lease):
+    def delete_closed(keys, _lease, act):
         sizes.append(len(keys))
         if slow and len(keys) > 25:
             slow.pop()
             raise StoreUnavailable("the statement took too long")
-        return [key.task_id for key in keys]
+        return len(keys), act
 
     keys = tuple(LetterKey(task_id=str(n), last_failed_at=T0, closed_at=T0) for n in range(300))
     pages = iter([SimpleNamespace(keys=keys, next=None)])
@@ -169,12 +189,11 @@ def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypa
         now=lambda: T0,
         expiring=SimpleNamespace(find=lambda *_: next(pages)),
         deleting=SimpleNamespace(delete_closed=delete_closed),
-        audit=SimpleNamespace(note=lambda **_: 1),
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
     )
     made = engine(store, Retention(letters=[Keep(MONTH)]))
     assert made.run(None, never) == Round(300, is_over=True)
-    assert sizes == [100, 50, *[25] * 12]
+    assert sizes == [100, *[25] * 12]
 
 
 def test_a_store_that_is_away_ends_the_round(monkeypatch):
@@ -186,11 +205,33 @@ def test_a_store_that_is_away_ends_the_round(monkeypatch):
         now=lambda: T0,
         expiring=SimpleNamespace(find=lambda *_: SimpleNamespace(keys=(key,), next=None)),
         deleting=SimpleNamespace(delete_closed=away),
-        audit=SimpleNamespace(note=lambda **_: 1),
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
     )
     with pytest.raises(StoreUnavailable, match="away"):
         engine(store, Retention(letters=[Keep(MONTH)])).run(None, never)
+
+
+def test_a_search_that_takes_too_long_is_tried_with_smaller_steps(store, monkeypatch):
+    steps = {"find": [], "count": []}
+
+    def slow(name):
+        read = getattr(store.expiring, name)
+
+        def read_slowly(expiries, after, step):
+            steps[name].append(step)
+            if step > 100:
+                raise StoreUnavailable("the statement took too long")
+            return read(expiries, after, step)
+
+        return read_slowly
+
+    for name in steps:
+        monkeypatch.setattr(store.expiring, name, slow(name))
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))]))
+    assert sum(row.kept.expired for row in made.plan()) == 5
+    assert made.run(lease(store), never) == Round(5, is_over=True)
+    # States follow each other: one step for the discarded letters, and one that finds no others.
+    assert steps == {name: [5_000, 1_250, 312, 78, 78] for name in steps}
 
 
 def test_the_plan_has_every_entry_and_the_letters_that_none_matches(store):
