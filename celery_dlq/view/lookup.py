@@ -10,11 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import AmbiguousId, UnknownGroup, UnknownLetter, UnknownOperation
+from celery_dlq.errors import (
+    AmbiguousId,
+    LetterDeleted,
+    UnknownGroup,
+    UnknownLetter,
+    UnknownOperation,
+)
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
+from celery_dlq.view import times
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -42,11 +49,16 @@ def letter_id(store: Store, prefix: str, *, see: str = "") -> str:
 def letter(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
     """The letter, with its message, whose id starts with ``prefix``.
 
+    :raises LetterDeleted: the letter with this id was deleted, and the audit says so.
     :raises UnknownLetter: no id matches.
     :raises AmbiguousId: several ids match.
     """
     # The store changes ids that are too long or contain NUL, so only get() finds those.
-    found = store.letters.get(prefix) or store.letters.get(letter_id(store, prefix, see=see))
+    try:
+        found = store.letters.get(prefix) or store.letters.get(letter_id(store, prefix, see=see))
+    except UnknownLetter:
+        _check_deleted(store, prefix)
+        raise
     if found is None:
         raise UnknownLetter
     return found
@@ -87,6 +99,22 @@ def group(store: Store, prefix: str, now: datetime, *, see: str = "") -> Group:
     if found is None:
         raise UnknownGroup
     return found
+
+
+def _check_deleted(store: Store, task_id: str) -> None:
+    """Check that no person has deleted the letter with this id. The audit does not know it if the letter was
+    deleted together with others.
+
+    :raises LetterDeleted: a person has.
+    """
+    # Acts on several letters have no letter, which an empty id would match.
+    rows = store.audit.find(letter=task_id, act="delete", limit=1).rows if task_id else ()
+    if rows:
+        [act] = rows
+        why = f": {act.why}" if act.why else ""
+        raise LetterDeleted(
+            f"The letter {clip(task_id, _SHOWN)!r} was deleted by {act.who} on {times.iso(act.at)}{why}."
+        )
 
 
 def _only(prefix: str, found: Sequence[str], what: str) -> str:
