@@ -111,9 +111,9 @@ def _check_deleted(store: Store, task_id: str) -> None:
     rows = store.audit.find(letter=task_id, act="delete", limit=1).rows if task_id else ()
     if rows:
         [act] = rows
-        why = f": {act.why}" if act.why else ""
+        at, why = times.iso(act.at.replace(microsecond=0)), f": {act.why}" if act.why else ""
         raise LetterDeleted(
-            f"The letter {clip(task_id, _SHOWN)!r} was deleted by {act.who} on {times.iso(act.at)}{why}."
+            f"The letter {clip(task_id, _SHOWN)!r} was deleted by {act.who} on {at}{why}."
         )
 
 

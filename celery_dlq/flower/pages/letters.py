@@ -69,6 +69,8 @@ class LettersView:
     searched_to: datetime | None = None
     #: The filters as pairs, for acts on all matching letters.
     pairs: Sequence[tuple[str, str]] = ()
+    #: The states of the letters that match.
+    shown: frozenset[State] = frozenset()
     later: bool = False
 
     reasons: Sequence[str] = tuple(reason.value for reason in Reason)
@@ -96,17 +98,22 @@ class LettersView:
 
     @property
     def shows_closed(self) -> bool:
-        """Whether closed letters are among those that match."""
-        return any(self.has("state", state) for state in CLOSED_STATES)
+        """Whether closed letters may be among those that match."""
+        return bool(self.shown & CLOSED_STATES)
+
+    @property
+    def shows_both(self) -> bool:
+        """Whether closed and open letters may be among those that match."""
+        return self.shows_closed and not self.shown <= CLOSED_STATES
 
     @property
     def to_delete(self) -> Sequence[tuple[str, str]]:
-        """The query of the page that deletes all letters that match. It takes the closed ones if they are
-        among them, because open letters are deleted apart from closed ones."""
+        """The query of the page that deletes all letters that match; only the closed ones if there may be
+        both, because open letters are deleted apart from closed ones."""
         if not self.shows_closed:
             return [*self.pairs, ("open", YES)]
-        closed = {state.value for state in CLOSED_STATES}
-        return [(name, value) for name, value in self.pairs if name != "state" or value in closed]
+        others = [(name, value) for name, value in self.pairs if name != "state"]
+        return [*others, *(("state", state.value) for state in sorted(self.shown & CLOSED_STATES))]
 
     @property
     def narrowed(self) -> bool:
@@ -143,6 +150,7 @@ class LettersPage(Page):
             rows=rows_of(page.letters, held),
             count=count,
             pairs=pairs,
+            shown=wanted.wanted_states,
             next=self.links.page("letters", query=following) if following else "",
             searched_to=page.searched_to,
             later=after is not None,

@@ -258,19 +258,24 @@ class TestDelete:
         assert (answer.status, "The deletion has started" in answer.text) == (202, True)
 
     @pytest.mark.parametrize(
-        ("query", "link"),
+        ("query", "link", "label"),
         [
-            ("", "?open=1"),
-            ("?state=dead", "?state=dead&open=1"),
-            ("?task=charge&state=discarded", "?task=charge&state=discarded"),
-            ("?state=discarded&state=dead", "?state=discarded"),
+            ("", "?open=1", "Delete all that match"),
+            ("?state=dead", "?state=dead&open=1", "Delete all that match"),
+            ("?task=mail&state=", "?task=mail&open=1", "Delete all that match"),
+            (
+                "?task=charge&state=Discarded",
+                "?task=charge&state=discarded",
+                "Delete all that match",
+            ),
+            ("?state=discarded&state=dead", "?state=discarded", "Delete all closed that match"),
         ],
     )
     def test_the_list_offers_it_for_the_letters_that_it_shows(
-        self, ann, store, closed, query, link
+        self, ann, closed, query, link, label
     ):
         page = ann.get(f"/dead-letters/letters{query}")
-        assert page.find("a", href=f"{DELETE}{link}")
+        assert [text for _, text in page.find("a", href=f"{DELETE}{link}")] == [label]
         [(button, _)] = page.find("button", formaction=DELETE)
         assert (button.get("name") == "open") is ("open=1" in link)
         assert ann.get(f"{DELETE}{link}").status == 200
