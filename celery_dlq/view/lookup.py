@@ -49,19 +49,29 @@ def letter_id(store: Store, prefix: str, *, see: str = "") -> str:
 def letter(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
     """The letter, with its message, whose id starts with ``prefix``.
 
-    :raises LetterDeleted: the letter with this id was deleted, and the audit says so.
     :raises UnknownLetter: no id matches.
     :raises AmbiguousId: several ids match.
     """
     # The store changes ids that are too long or contain NUL, so only get() finds those.
-    try:
-        found = store.letters.get(prefix) or store.letters.get(letter_id(store, prefix, see=see))
-    except UnknownLetter:
-        _check_deleted(store, prefix)
-        raise
+    found = store.letters.get(prefix) or store.letters.get(letter_id(store, prefix, see=see))
     if found is None:
         raise UnknownLetter
     return found
+
+
+def letter_to_show(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
+    """The same letter, for a screen. If there is none, the error may repeat the reason of its deletion, so
+    ``store`` must be one without secrets.
+
+    :raises LetterDeleted: the letter with this id was deleted, and the audit says so.
+    :raises UnknownLetter: no id matches.
+    :raises AmbiguousId: several ids match.
+    """
+    try:
+        return letter(store, prefix, see=see)
+    except UnknownLetter:
+        _check_deleted(store, prefix)
+        raise
 
 
 def operation(store: Store, prefix: str, *, see: str = "") -> Operation:

@@ -280,7 +280,7 @@ async def known_of(site: Site, prefix: str) -> Known:
 
 
 def _look_up(store: Store, prefix: str) -> Known:
-    letter = lookup.letter(store, prefix)
+    letter = lookup.letter_to_show(store, prefix)
     task_id, fingerprint = letter.task_id, letter.fingerprint
     return Known(
         letter=letter,

@@ -242,6 +242,24 @@ def test_a_deleted_letter_says_by_whom_and_where_it_may_be(ann, app, store, arch
     assert ("`celery -A <app> dlq archive show 77e1`" in page.text) is (archive is not None)
 
 
+@pytest.fixture
+def codes_hidden(app):
+    """The app hides gift codes, too."""
+    app.conf.dlq_redact = ("giftcode",)
+
+
+def test_the_reason_of_a_deletion_is_shown_without_secrets(codes_hidden, app, ann):
+    why = "asked for giftcode=AB12CD34"
+    DeadLetterQueue.of(app).delete(Filter(ids=("77e1",)), who="bob", why=why, is_open=True)
+    for path in ("/dead-letters/letters/77e1", "/api/dead-letters/letters/77e1"):
+        answer = ann.get(path)
+        assert (answer.status, "was deleted by bob" in answer.body) == (404, True)
+        assert "giftcode=[redacted]" in answer.body
+        assert "AB12CD34" not in answer.body
+    edit = ann.get("/dead-letters/letters/77e1/edit")
+    assert (edit.status, "AB12CD34" in edit.body) == (404, False)
+
+
 def test_the_command_for_the_archive_quotes_the_id(ann, app):
     app.conf.dlq_archive_url = "file:///srv/dead-letters"
     page = ann.get("/dead-letters/letters/x%3B%20rm%20-r%20*")

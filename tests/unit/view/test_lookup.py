@@ -19,6 +19,7 @@ from celery_dlq.view import lookup
 UNKNOWN = [
     (lookup.letter_id, UnknownLetter, "No dead letter has an id that begins with"),
     (lookup.letter, UnknownLetter, "No dead letter has an id that begins with"),
+    (lookup.letter_to_show, UnknownLetter, "No dead letter has an id that begins with"),
     (lookup.operation, UnknownOperation, "No operation has an id that begins with"),
     (lookup.fingerprint, UnknownGroup, "No group has a fingerprint that begins with"),
 ]
@@ -90,7 +91,7 @@ def test_a_letter_that_was_deleted_says_by_whom(empty, deleted, why, end):
     deleted("gone", why=why)
     said = f"The letter 'gone' was deleted by ann on 2026-11-21T12:00:00+00:00{end}."
     with pytest.raises(LetterDeleted) as caught:
-        lookup.letter(empty, "gone", see="dlq list")
+        lookup.letter_to_show(empty, "gone", see="dlq list")
     assert str(caught.value) == said
 
 
@@ -98,17 +99,17 @@ def test_letters_that_were_deleted_together_are_unknown(empty, deleted):
     deleted("this", "that")
     for task_id in ("this", "that", ""):
         with pytest.raises(UnknownLetter, match="No dead letter has an id") as caught:
-            lookup.letter(empty, task_id)
+            lookup.letter_to_show(empty, task_id)
         assert type(caught.value) is UnknownLetter
 
 
 def test_a_letter_with_the_beginning_of_a_deleted_id_is_found(empty, deleted):
     deleted("order-")
     empty.letters.save([letter("order-1")])
-    assert lookup.letter(empty, "order-").task_id == "order-1"
+    assert lookup.letter_to_show(empty, "order-").task_id == "order-1"
 
 
 def test_a_letter_that_died_again_after_its_deletion_is_found(empty, deleted):
     deleted("again")
     empty.letters.save([letter("again")])
-    assert lookup.letter(empty, "again").task_id == "again"
+    assert lookup.letter_to_show(empty, "again").task_id == "again"
