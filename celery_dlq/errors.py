@@ -50,6 +50,10 @@ class UnknownLetter(CeleryDLQError):
     """No dead letter has this id; list them with: celery -A <app> dlq list."""
 
 
+class LetterDeleted(UnknownLetter):
+    """The letter was deleted; see: celery -A <app> dlq audit --act delete."""
+
+
 class AmbiguousId(CeleryDLQError):
     """More than one dead letter has this prefix; give more characters of the id."""
 
@@ -72,6 +76,14 @@ class TriageError(CeleryDLQError):
 
 class FilterError(CeleryDLQError):
     """The filters contradict each other; see: celery -A <app> dlq list --help."""
+
+
+class DeletionError(FilterError):
+    """These letters cannot be deleted; see: celery -A <app> dlq delete --help."""
+
+
+class OpenLetters(DeletionError):
+    """Open letters are deleted only on request and with a reason, because their messages are lost."""
 
 
 class RedriveError(CeleryDLQError):

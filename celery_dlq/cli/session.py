@@ -142,10 +142,11 @@ class Session:
     def letter(self, prefix: str) -> DeadLetter:
         """The letter, with its message, whose id starts with ``prefix``.
 
+        :raises LetterDeleted: the letter with this id was deleted, and the audit says so.
         :raises UnknownLetter: no id matches.
         :raises AmbiguousId: several ids match.
         """
-        return lookup.letter(self.store, prefix, see=self.command("list"))
+        return lookup.letter_to_show(self.store, prefix, see=self.command("list"))
 
     def letter_to_change(self, prefix: str) -> DeadLetter:
         """The same letter without redaction, so secrets are included.

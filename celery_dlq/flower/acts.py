@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError, OperationError, OrdersError
-from celery_dlq.flower.filters import Given
+from celery_dlq.flower.filters import Given, Take
 from celery_dlq.flower.http.request import first
 from celery_dlq.model.operation import Checking, Orders, Pacing
 from celery_dlq.model.states import State
-from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import auto_redrives, times
 from celery_dlq.view.discreet import discreet
@@ -47,24 +46,22 @@ class Reach:
         return sum(self.by_task.values())
 
 
-def reach(store: Store, act: str, wanted: Filter) -> Reach:
-    """The letters of ``wanted`` that ``act`` takes.
+def reach(store: Store, wanted: Filter, take: Take) -> Reach:
+    """The letters of ``wanted`` that an act takes.
 
     :raises FilterError: the act cannot take letters in the given states.
     """
-    taken = takeable(act, wanted)
+    taken = take(wanted)
     by_task = store.counts.by_task(taken)
-    others = store.counts.letters(_in_any_state(wanted)) - sum(by_task.values())
+    others = store.counts.letters(_requested(wanted, taken)) - sum(by_task.values())
     return Reach(wanted=taken, by_task=by_task, left_alone=max(0, others))
 
 
-def takeable(act: str, wanted: Filter) -> Filter:
-    """``wanted``, narrowed to the states and reasons that ``act`` takes.
+def discardable(wanted: Filter) -> Filter:
+    """``wanted``, narrowed to the states from which letters can be discarded.
 
-    :raises FilterError: the act cannot take letters in the given states.
+    :raises FilterError: it names only other states.
     """
-    if act == "redrive":
-        return redrivable(wanted)
     states = wanted.states & set(_DISCARDABLE)
     if wanted.states and not states:
         named = ", ".join(sorted(state.value for state in wanted.states))
@@ -74,9 +71,11 @@ def takeable(act: str, wanted: Filter) -> Filter:
     return replace(wanted, states=states or frozenset({State.DEAD}))
 
 
-def _in_any_state(wanted: Filter) -> Filter:
+def _requested(wanted: Filter, taken: Filter) -> Filter:
     # With ids, letters in any other state are counted as left alone.
-    return replace(wanted, states=frozenset(State)) if wanted.ids and not wanted.states else wanted
+    if wanted.ids and not wanted.states:
+        return replace(wanted, states=frozenset(State))
+    return replace(wanted, states=wanted.wanted_states | taken.states)
 
 
 def read_orders(given: Given) -> Orders:
@@ -113,9 +112,12 @@ def leave_redrive(queue: DeadLetterQueue, found: Reach, orders: Orders, who: str
     return queue.redrive(found.wanted, who=who, orders=orders, detach=True)
 
 
-def discard(queue: DeadLetterQueue, wanted: Filter, why: str, who: str) -> int:
-    """Discard letters; returns how many."""
-    return queue.store.closing.discard(wanted, who=who, why=why, now=times.utc_now())
+def discard(queue: DeadLetterQueue, wanted: Filter, given: Given, who: str) -> int:
+    """Discard letters; returns how many.
+
+    :raises FilterError: there is no reason.
+    """
+    return queue.store.closing.discard(wanted, who=who, why=read_why(given), now=times.utc_now())
 
 
 def move(queue: DeadLetterQueue, operation_id: str, act: str, who: str, why: str) -> Operation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: The given names and values; a name may have several values.
 Given = Mapping[str, Sequence[str]]
+
+#: Narrows a filter to the letters that an act takes.
+Take = Callable[[Filter], Filter]
 
 TEXTS = ("task", "exception", "queue", "group", "route", "worker", "search")
 MOMENTS = ("since", "until")
@@ -57,7 +60,7 @@ def read_filter(
         states=words_of(State, "state", given),
         since=_moment(given, "since", now),
         until=_moment(given, "until", now),
-        held=_choice(given, "held"),
+        held=choice(given, "held"),
     )
 
 
@@ -79,9 +82,13 @@ def to_pairs(wanted: Filter) -> Iterator[tuple[str, str]]:
     yield from (("id", task_id) for task_id in wanted.ids)
 
 
-def frozen(store: Store, wanted: Filter) -> Filter:
-    """``wanted`` without letters that fail from now on, so that a confirmed number stays correct."""
-    return wanted.before(store.cut_off(wanted, now=store.now()))
+def frozen(store: Store, wanted: Filter, take: Take) -> Filter:
+    """``wanted`` without letters that fail from now on, so that a confirmed number stays correct.
+
+    :param take: which of them the act takes.
+    :raises FilterError: the act cannot take letters in the given states.
+    """
+    return wanted.before(store.cut_off(take(wanted), now=store.now()))
 
 
 def check_names(given: Given, known: Collection[str]) -> None:
@@ -102,18 +109,22 @@ def words_of(kind: type[_Word], name: str, given: Given) -> frozenset[_Word]:
     return frozenset(_word(kind, name, item) for item in given.get(name, ()) if item)
 
 
+def choice(given: Given, name: str) -> bool:
+    """Whether the choice ``name`` is made.
+
+    :raises FilterError: it has another value than :data:`YES`.
+    """
+    value = _one(given, name)
+    if value not in (None, YES):
+        raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
+    return value is not None
+
+
 def _one(given: Given, name: str) -> str | None:
     values = [value for value in given.get(name, ()) if value.strip()]
     if len(values) > 1:
         raise FilterError(f"{name} is given more than once; give it once.")
     return values[0] if values else None
-
-
-def _choice(given: Given, name: str) -> bool:
-    value = _one(given, name)
-    if value not in (None, YES):
-        raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
-    return value is not None
 
 
 def _word(kind: type[_Word], name: str, value: str) -> _Word:

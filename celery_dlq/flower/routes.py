@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tornado.routing import URLSpec
 from tornado.web import StaticFileHandler
 
-from celery_dlq.flower.api.acts import Discard, Redrive
+from celery_dlq.flower.api.acts import Delete, Discard, Redrive
 from celery_dlq.flower.api.auto_redrives import (
     AutoRedrives,
     AutoRun,
@@ -28,7 +28,7 @@ from celery_dlq.flower.pages.auto_redrive import AutoAct, AutoPage
 from celery_dlq.flower.pages.auto_redrive import AutoTrial as AutoTrialPage
 from celery_dlq.flower.pages.auto_redrives import AutosPage
 from celery_dlq.flower.pages.auto_run import AutoRunPage
-from celery_dlq.flower.pages.bulk import DiscardMany, RedriveMany
+from celery_dlq.flower.pages.bulk import DeleteMany, DiscardMany, RedriveMany
 from celery_dlq.flower.pages.edit import EditPage
 from celery_dlq.flower.pages.group import GroupActPage, GroupPage
 from celery_dlq.flower.pages.groups import GroupsPage
@@ -74,6 +74,7 @@ PAGES = (
     Route("/dead-letters/of-task/{id}", OfTask),
     Route("/dead-letters/redrive", RedriveMany),
     Route("/dead-letters/discard", DiscardMany),
+    Route("/dead-letters/delete", DeleteMany),
     Route("/dead-letters/operations", OperationsPage),
     Route("/dead-letters/operations/{id}", OperationPage),
     Route("/dead-letters/operations/{id}/{act}", OperationAct),
@@ -99,6 +100,7 @@ API = (
     Route("/api/dead-letters/stats", Statistics),
     Route("/api/dead-letters/redrive", Redrive),
     Route("/api/dead-letters/discard", Discard),
+    Route("/api/dead-letters/delete", Delete),
     Route("/api/dead-letters/operations", Operations),
     Route("/api/dead-letters/operations/{id}", Operation),
     Route("/api/dead-letters/operations/{id}/pause", Move, act="pause"),

@@ -84,6 +84,9 @@ OPEN_STATES: frozenset[State] = frozenset({State.DEAD, State.CLAIMED, State.REDR
 #: opens such a letter again.
 CLOSED_STATES: frozenset[State] = frozenset({State.RESOLVED, State.DISCARDED})
 
+#: The states of letters that a person may delete. The message of a claimed letter is being sent.
+DELETABLE_STATES: frozenset[State] = frozenset({*CLOSED_STATES, State.DEAD, State.REDRIVEN})
+
 
 def may_move(source: State, target: State) -> bool:
     """Whether a letter in ``source`` may enter ``target``."""

@@ -10,11 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import AmbiguousId, UnknownGroup, UnknownLetter, UnknownOperation
+from celery_dlq.errors import (
+    AmbiguousId,
+    LetterDeleted,
+    UnknownGroup,
+    UnknownLetter,
+    UnknownOperation,
+)
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
+from celery_dlq.view import times
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -52,6 +59,21 @@ def letter(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
     return found
 
 
+def letter_to_show(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
+    """The same letter, for a screen. If there is none, the error may repeat the reason of its deletion, so
+    ``store`` must be one without secrets.
+
+    :raises LetterDeleted: the letter with this id was deleted, and the audit says so.
+    :raises UnknownLetter: no id matches.
+    :raises AmbiguousId: several ids match.
+    """
+    try:
+        return letter(store, prefix, see=see)
+    except UnknownLetter:
+        _check_deleted(store, prefix)
+        raise
+
+
 def operation(store: Store, prefix: str, *, see: str = "") -> Operation:
     """The operation whose id starts with ``prefix``.
 
@@ -87,6 +109,22 @@ def group(store: Store, prefix: str, now: datetime, *, see: str = "") -> Group:
     if found is None:
         raise UnknownGroup
     return found
+
+
+def _check_deleted(store: Store, task_id: str) -> None:
+    """Check that no person has deleted the letter with this id. The audit does not know it if the letter was
+    deleted together with others.
+
+    :raises LetterDeleted: a person has.
+    """
+    # Acts on several letters have no letter, which an empty id would match.
+    rows = store.audit.find(letter=task_id, act="delete", limit=1).rows if task_id else ()
+    if rows:
+        [act] = rows
+        at, why = times.iso(act.at.replace(microsecond=0)), f": {act.why}" if act.why else ""
+        raise LetterDeleted(
+            f"The letter {clip(task_id, _SHOWN)!r} was deleted by {act.who} on {at}{why}."
+        )
 
 
 def _only(prefix: str, found: Sequence[str], what: str) -> str:

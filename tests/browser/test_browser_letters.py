@@ -7,6 +7,8 @@ from looking import is_locked, look_at
 from playwright.sync_api import Page, expect
 from support.factories import attempt, letter
 
+from celery_dlq.store.base import Filter
+
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
 
 
@@ -75,6 +77,81 @@ def test_selected_letters_are_discarded_after_their_number_is_typed(shop, page):
     ]
     act = shop.audited("discard")
     assert (act.who, act.count, act.why) == ("ann (flower)", 2, "test orders")
+
+
+def test_discarded_letters_are_deleted_for_ever(shop, page):
+    ids = [shop.die("shop.invoice", number) for number in range(30, 33)]
+    closed = Filter(ids=tuple(ids[:2]))
+    shop.dlq.store.closing.discard(closed, who="bob", why="x", now=shop.dlq.store.now())
+    page.goto("/dead-letters/letters?task=invoice&state=discarded&state=dead")
+    look_at(page, "letters-closed")
+    page.get_by_role("link", name="Delete all closed that match").click()
+    expect(page.get_by_role("heading", name="Delete 2 letters")).to_be_visible()
+    expect(page.locator("#dlq-for-ever")).to_contain_text("This cannot be undone.")
+    expect(page.locator("#dlq-lose")).to_have_count(0)
+    look_at(page, "delete")
+
+    page.locator("#dlq-number").fill("3")
+    page.locator("#dlq-confirm").click()
+    expect(page.get_by_role("alert")).to_contain_text("you typed 3. Nothing was changed")
+    assert [shop.letter(task_id).state.value for task_id in ids[:2]] == ["discarded"] * 2
+
+    page.locator("#dlq-number").fill("2")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-done")).to_have_text("2 letters deleted.")
+    found = [shop.dlq.store.letters.get(task_id) for task_id in ids]
+    assert [letter and letter.state.value for letter in found] == [None, None, "dead"]
+    act = shop.audited("delete")
+    assert (act.who, act.count) == ("ann (flower)", 2)
+
+
+def test_an_open_letter_is_deleted_after_a_choice_and_with_a_reason(shop, page):
+    task_id = shop.die("shop.ship", 33)
+    page.goto(f"/dead-letters/letters/{task_id}")
+    page.get_by_role("link", name="Delete").click()
+    expect(page.get_by_role("heading", name="Delete 1 letter")).to_be_visible()
+    expect(page.locator("#dlq-for-ever")).to_contain_text("their messages are lost")
+    look_at(page, "delete-open")
+
+    # The browser refuses to send the form without them.
+    page.get_by_label("Why").fill("asked by legal")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-lose:invalid")).to_be_visible()
+    expect(page.locator("#dlq-lose")).to_be_focused()
+    page.get_by_label("delete open letters, and lose their messages").check()
+    page.get_by_label("Why").fill("")
+    page.locator("#dlq-confirm").click()
+    expect(page.get_by_label("Why")).to_be_focused()
+    assert shop.letter(task_id).state.value == "dead"
+
+    page.get_by_label("Why").fill("asked by legal")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-done")).to_have_text("1 letter deleted.")
+    assert shop.dlq.store.letters.get(task_id) is None
+
+    page.goto(f"/dead-letters/letters/{task_id}")
+    expect(page.get_by_role("alert")).to_contain_text("was deleted by ann (flower) on ")
+    expect(page.get_by_role("alert")).to_contain_text(": asked by legal.")
+    look_at(page, "letter-deleted")
+
+
+def test_selected_open_letters_are_deleted_apart_from_closed_ones(shop, page):
+    closed, still_open = (shop.die("shop.invoice", number) for number in (34, 35))
+    only = Filter(ids=(closed,))
+    shop.dlq.store.closing.discard(only, who="bob", why="x", now=shop.dlq.store.now())
+    page.goto("/dead-letters/letters?state=discarded&state=dead")
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("button", name="Delete selected").click()
+    expect(page.get_by_role("heading", name="Delete 1 letter")).to_be_visible()
+    expect(page.locator(".dlq")).to_contain_text("1 letter more match but are left alone")
+    page.get_by_role("link", name="Delete the open letters instead").click()
+    expect(page.locator("#dlq-for-ever")).to_contain_text("their messages are lost")
+    page.get_by_label("delete open letters, and lose their messages").check()
+    page.get_by_label("Why").fill("test data")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-done")).to_have_text("1 letter deleted.")
+    assert shop.dlq.store.letters.get(still_open) is None
+    assert shop.letter(closed).state.value == "discarded"
 
 
 def test_a_hostile_letter_is_text(shop, page):

@@ -8,7 +8,7 @@ from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import read_filter
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.flower.pages.letter import Known, look_up
+from celery_dlq.flower.pages.letter import Known, known_of
 from celery_dlq.view import records, times
 
 #: Seconds for a search that reads letters one by one. A program can wait longer than a person.
@@ -41,7 +41,7 @@ class Letter(Api):
 
     async def get(self, prefix: str) -> None:
         """One letter in full, except for its body."""
-        known = await self.site.ask(lambda store: look_up(store, prefix))
+        known = await known_of(self.site, prefix)
         self.reply(_without_body(known, self.site.owner_of(known.letter.route)))
 
 

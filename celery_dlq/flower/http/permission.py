@@ -20,7 +20,7 @@ READ_ONLY = "This Flower makes no changes, because it was started with --read_on
 
 NO_AUTHENTICATION = (
     "This Flower has no authentication, so it makes no changes. Start it with --basic_auth or --auth; or, if "
-    f"everyone who can reach it may redrive and discard, set {OPEN_VARIABLE}=true in its environment."
+    f"everyone who can reach it may redrive, discard and delete, set {OPEN_VARIABLE}=true in its environment."
 )
 
 FOREIGN = (

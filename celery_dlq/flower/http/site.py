@@ -58,6 +58,15 @@ class Site:
         return owner_of(route, self._routes)
 
     @cached_property
+    def has_archive(self) -> bool:
+        """Whether the app has an archive."""
+        try:
+            return Settings.from_app(self.app).archive_url is not None
+        except SettingsError:
+            # Each page shows this error.
+            return False
+
+    @cached_property
     def _routes(self) -> Sequence[Route]:
         try:
             return Settings.from_app(self.app).routes

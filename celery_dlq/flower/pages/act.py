@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import OperationError
-from celery_dlq.flower.acts import discard, leave_redrive, reach, read_orders, read_why
+from celery_dlq.flower.acts import discard, leave_redrive, reach, read_orders
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import sent
 from celery_dlq.model.states import State
+from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 
@@ -29,7 +30,7 @@ class LetterAct(Page):
 
 def _redrive(queue: DeadLetterQueue, task_id: str, given: Given, who: str) -> str:
     """Create an operation of one letter."""
-    found = reach(queue.store, "redrive", _only(task_id, State.DEAD, State.REDRIVEN))
+    found = reach(queue.store, _only(task_id, State.DEAD, State.REDRIVEN), redrivable)
     _check_some(found.count, task_id, "redriven")
     made = leave_redrive(queue, found, read_orders(given), who)
     return f"done=redriven&operation={made.id}"
@@ -37,9 +38,8 @@ def _redrive(queue: DeadLetterQueue, task_id: str, given: Given, who: str) -> st
 
 def _discard(queue: DeadLetterQueue, task_id: str, given: Given, who: str) -> str:
     """Discard it, with a reason."""
-    why = read_why(given)
     wanted = _only(task_id, State.DEAD, State.REDRIVEN, State.PARKED)
-    _check_some(discard(queue, wanted, why, who), task_id, "discarded")
+    _check_some(discard(queue, wanted, given, who), task_id, "discarded")
     return "done=discarded"
 
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from celery_dlq.api.deletion import deletable
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError, OrdersError
 from celery_dlq.flower.acts import (
     ORDERS,
     Reach,
     discard,
+    discardable,
     leave_redrive,
     reach,
     read_orders,
-    read_why,
+    reason_in,
 )
-from celery_dlq.flower.filters import Given, frozen, read_filter, to_pairs
+from celery_dlq.flower.filters import YES, Given, Take, choice, frozen, read_filter, to_pairs
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of
+from celery_dlq.model.states import CLOSED_STATES
+from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 
@@ -35,8 +41,8 @@ _EXAMPLES = 5
 _OTHERS = ("selected", "mark", "number", "_xsrf", *ORDERS)
 
 _GOES_ON = (
-    "The discard has started, but takes longer than a page can wait. It continues; the list of letters shows "
-    "its progress, and the audit records it."
+    "The {} has started, but takes longer than a page can wait. It continues; the list of letters shows its "
+    "progress, and the audit records it."
 )
 
 
@@ -52,14 +58,28 @@ class BulkView:
     mark: str
     problem: str = ""
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Whether the letters of a deletion are open.
+    is_open: bool = False
 
     def value(self, name: str) -> str:
         """The value of a field."""
         return first(self.given, name)
 
+    @property
+    def open_instead(self) -> Sequence[tuple[str, str]]:
+        """The query of the page that deletes the open letters that a deletion leaves alone; empty if there
+        are none."""
+        names_states = any(name == "state" for name, _ in self.pairs)
+        if self.act != "delete" or self.is_open or names_states or not self.reach.left_alone:
+            return []
+        return [*self.pairs, ("open", YES)]
+
 
 class BulkAct(Page):
     """``/dead-letters/<act>?<filter>``: ``GET`` asks for confirmation, ``POST`` runs the act."""
+
+    #: The names that are allowed in addition to the filters.
+    others: tuple[str, ...] = _OTHERS
 
     async def get(self) -> None:
         """Show the letters that the act would take."""
@@ -68,30 +88,31 @@ class BulkAct(Page):
         given = asked(self.request)
         if first(given, "selected") and not given.get("id"):
             raise FilterError("No letter is selected; select some, or act on all that match.")
-        wanted = read_filter(given, times.utc_now(), others=_OTHERS)
+        wanted = read_filter(given, times.utc_now(), others=self.others)
+        take = self.take(wanted, given)
         # Letters that fail from now on must not change the number to confirm.
-        await self.ask(await self.site.ask(lambda store: frozen(store, wanted)))
+        await self.ask(await self.site.ask(lambda store: frozen(store, wanted, take)), given)
 
     async def post(self) -> None:
         """Run the act, if the number is correct."""
         given = sent(self.request)
         self.take_mark(given, self.act)
-        wanted = read_filter(given, times.utc_now(), others=_OTHERS)
-        found = await self.site.ask(lambda store: reach(store, self.act, wanted))
+        wanted = read_filter(given, times.utc_now(), others=self.others)
+        take = self.take(wanted, given)
+        found = await self.site.ask(lambda store: reach(store, wanted, take))
         problem = why_not_agreed(found.count, first(given, "number"))
         if problem:
-            await self.ask(wanted, problem, given, 409)
+            await self.ask(wanted, given, problem, 409)
             return
         try:
             await self.carry_out(found, given)
         except (FilterError, OrdersError) as error:
-            await self.ask(wanted, str(error), given, 400)
+            await self.ask(wanted, given, str(error), 400)
 
-    async def ask(
-        self, wanted: Filter, problem: str = "", given: Given | None = None, status: int = 200
-    ) -> None:
+    async def ask(self, wanted: Filter, given: Given, problem: str = "", status: int = 200) -> None:
         """Show the form."""
-        found, examples = await self.site.ask(lambda store: _look(store, self.act, wanted))
+        take = self.take(wanted, given)
+        found, examples = await self.site.ask(lambda store: _look(store, wanted, take))
         view = BulkView(
             act=self.act,
             reach=found,
@@ -99,9 +120,14 @@ class BulkAct(Page):
             pairs=list(to_pairs(wanted)),
             mark=self.mark(self.act),
             problem=problem,
-            given=given or {},
+            given=given if problem else {},
+            is_open=not found.wanted.states & CLOSED_STATES,
         )
         self.page("bulk", view, status)
+
+    def take(self, wanted: Filter, given: Given) -> Take:
+        """How the act narrows a filter."""
+        raise NotImplementedError
 
     async def carry_out(self, found: Reach, given: Given) -> None:
         """Make the change, and answer."""
@@ -113,6 +139,10 @@ class RedriveMany(BulkAct):
 
     act = "redrive"
 
+    def take(self, _wanted: Filter, _given: Given) -> Take:
+        """A redrive takes dead letters, and redriven ones by name."""
+        return redrivable
+
     async def carry_out(self, found: Reach, given: Given) -> None:
         """Create an operation for a worker, and redirect to its page."""
         orders, who = read_orders(given), self.actor
@@ -120,19 +150,57 @@ class RedriveMany(BulkAct):
         self.see(self.links.operation(made.id))
 
 
-class DiscardMany(BulkAct):
-    """Discard many letters."""
+class EndMany(BulkAct):
+    """Discard or delete many letters: this process does it, and no worker."""
 
-    act = "discard"
+    #: The act as a noun, and the name of its count in the address of the list.
+    noun = done = ""
 
     async def carry_out(self, found: Reach, given: Given) -> None:
-        """Discard them, and redirect to the list."""
-        why, who = read_why(given), self.actor
+        """Run the act, and redirect to the list."""
+        who = self.actor
         try:
-            done = await self.site.act(lambda queue: discard(queue, found.wanted, why, who))
+            count = await self.site.act(lambda queue: self.end(queue, found.wanted, given, who))
         except NotYet:
-            raise Refused(202, _GOES_ON) from None
-        self.see(self.links.letters(discarded=str(done)))
+            raise Refused(202, _GOES_ON.format(self.noun)) from None
+        self.see(self.links.letters(**{self.done: str(count)}))
+
+    def end(self, queue: DeadLetterQueue, wanted: Filter, given: Given, who: str) -> int:
+        """Make the change, in a thread; returns the number of letters."""
+        raise NotImplementedError
+
+
+class DiscardMany(EndMany):
+    """Discard many letters."""
+
+    act = noun = "discard"
+    done = "discarded"
+
+    def take(self, _wanted: Filter, _given: Given) -> Take:
+        """A discard takes dead letters, and redriven and parked ones by name."""
+        return discardable
+
+    def end(self, queue: DeadLetterQueue, wanted: Filter, given: Given, who: str) -> int:
+        """Discard them."""
+        return discard(queue, wanted, given, who)
+
+
+class DeleteMany(EndMany):
+    """Delete many letters for ever: closed ones, or open ones. ``open`` in the address asks about open
+    letters; the form then has a checkbox, ``lose``, without which none of them is deleted."""
+
+    act, noun, done = "delete", "deletion", "deleted"
+    others = (*_OTHERS, "open", "lose")
+
+    def take(self, wanted: Filter, given: Given) -> Take:
+        """A deletion takes closed letters, unless ``open`` or the states ask for open ones."""
+        names_open = bool(wanted.states) and not wanted.states & CLOSED_STATES
+        return partial(deletable, is_open=choice(given, "open") or names_open)
+
+    def end(self, queue: DeadLetterQueue, wanted: Filter, given: Given, who: str) -> int:
+        """Delete them."""
+        is_open = choice(given, "lose")
+        return queue.delete(wanted, who=who, why=reason_in(given), is_open=is_open)
 
 
 def why_not_agreed(count: int, number: str) -> str:
@@ -148,7 +216,7 @@ def why_not_agreed(count: int, number: str) -> str:
     return f"The number is {count:,} now, and you typed {number[:20]}. Nothing was changed."
 
 
-def _look(store: Store, act: str, wanted: Filter) -> tuple[Reach, Sequence[Row]]:
-    found = reach(store, act, wanted)
+def _look(store: Store, wanted: Filter, take: Take) -> tuple[Reach, Sequence[Row]]:
+    found = reach(store, wanted, take)
     page = store.letters.find(found.wanted, limit=_EXAMPLES)
     return found, rows_of(page.letters)

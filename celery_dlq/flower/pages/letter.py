@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.errors import UnknownLetter
+from celery_dlq.flower.filters import to_pairs
 from celery_dlq.flower.html.traceback import Piece, pieces
 from celery_dlq.flower.html.words import lines
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
+from celery_dlq.flower.http.site import Site
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Sending
-from celery_dlq.model.states import State
+from celery_dlq.model.states import DELETABLE_STATES, State
+from celery_dlq.redact import clip
 from celery_dlq.redrive.payload import linked_to
-from celery_dlq.store.base import AuditRow, Change
+from celery_dlq.store.base import AuditRow, Change, Filter
 from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import lookup, times
 from celery_dlq.view.handlings import HANDLINGS_SHOWN, said_of
@@ -41,6 +46,9 @@ _DONE = {
 
 #: Acts of operators that are shown, the latest ones.
 _ACTS_SHOWN = 50
+
+#: Characters of an id that a command repeats.
+_ID_SHOWN = 300
 
 _LATER = datetime.max.replace(tzinfo=timezone.utc)
 
@@ -107,7 +115,17 @@ class LetterView:
     @property
     def acts(self) -> frozenset[str]:
         """The acts that its state allows."""
-        return _ACTS[self.letter.state]
+        state = self.letter.state
+        edit = {"edit"} if state is State.DEAD else set[str]()
+        delete = {"delete"} if state in DELETABLE_STATES else set[str]()
+        return _ACTS[state] | edit | delete
+
+    @property
+    def itself(self) -> Sequence[tuple[str, str]]:
+        """The query of the page that deletes it."""
+        return list(
+            to_pairs(Filter(ids=(self.letter.task_id,), states=frozenset({self.letter.state})))
+        )
 
     @property
     def next_step(self) -> str:
@@ -194,8 +212,9 @@ class LetterView:
         return sorted(found, key=lambda event: event.at or _LATER)
 
 
+#: The acts with a form on the page of the letter.
 _ACTS = {
-    State.DEAD: frozenset({"redrive", "edit", "discard"}),
+    State.DEAD: frozenset({"redrive", "discard"}),
     State.CLAIMED: frozenset[str](),
     State.REDRIVEN: frozenset({"redrive", "discard"}),
     State.RESOLVED: frozenset[str](),
@@ -209,17 +228,16 @@ class LetterPage(Page):
 
     async def get(self, prefix: str) -> None:
         """Show the letter; a prefix of its id redirects to the full id."""
-        known = await self.site.ask(lambda store: look_up(store, prefix))
+        known = await known_of(self.site, prefix)
         letter = known.letter
         if letter.task_id != prefix:
             self.redirect(self.links.letter(letter.task_id))
             return
         given = asked(self.request)
-        acts = _ACTS[letter.state] - {"edit"}
         view = LetterView(
             known=known,
             in_flower=self.site.flower_knows(letter.task_id),
-            marks={act: self.mark(f"{act} {letter.task_id}") for act in acts},
+            marks={act: self.mark(f"{act} {letter.task_id}") for act in _ACTS[letter.state]},
             done=_DONE.get(first(given, "done"), ""),
             operation=first(given, "operation"),
             holder=self._holder(known),
@@ -246,13 +264,23 @@ class OfTask(Page):
         self.finish(json.dumps(found))
 
 
-def look_up(store: Store, prefix: str) -> Known:
+async def known_of(site: Site, prefix: str) -> Known:
     """The store's data about a letter.
 
-    :raises UnknownLetter: no id matches.
+    :raises UnknownLetter: no id matches. If there is an archive, the error says how to look there.
     :raises AmbiguousId: several ids match.
     """
-    letter = lookup.letter(store, prefix)
+    try:
+        return await site.ask(lambda store: _look_up(store, prefix))
+    except UnknownLetter as error:
+        if not site.has_archive:
+            raise
+        command = f"celery -A <app> dlq archive show {shlex.quote(clip(prefix, _ID_SHOWN))}"
+        raise type(error)(f"{error} It may be in the archive: `{command}` looks there.") from error
+
+
+def _look_up(store: Store, prefix: str) -> Known:
+    letter = lookup.letter_to_show(store, prefix)
     task_id, fingerprint = letter.task_id, letter.fingerprint
     return Known(
         letter=letter,

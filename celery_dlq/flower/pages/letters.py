@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import CeleryDLQError, FilterError
-from celery_dlq.flower.filters import MOMENTS, NAMES, TEXTS, Given, read_filter
+from celery_dlq.flower.filters import MOMENTS, NAMES, TEXTS, YES, Given, read_filter
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.states import Reason, State
+from celery_dlq.model.states import CLOSED_STATES, Reason, State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.view import times
@@ -33,8 +33,10 @@ PAGE_SIZE = 50
 #: below 300 ms.
 SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 
-#: ``discarded`` is the number of letters that a discard has just closed.
-_OTHERS = ("after", "discarded")
+#: The numbers of letters that an act has just closed or deleted.
+DONE = ("discarded", "deleted")
+
+_OTHERS = ("after", *DONE)
 
 _NONE: Mapping[str, HeldLetter] = MappingProxyType({})
 
@@ -67,12 +69,15 @@ class LettersView:
     searched_to: datetime | None = None
     #: The filters as pairs, for acts on all matching letters.
     pairs: Sequence[tuple[str, str]] = ()
+    #: The states of the letters that match.
+    shown: frozenset[State] = frozenset()
     later: bool = False
 
     reasons: Sequence[str] = tuple(reason.value for reason in Reason)
     states: Sequence[str] = tuple(state.value for state in State)
     texts: Sequence[str] = TEXTS
     moments: Sequence[str] = MOMENTS
+    acts_done: Sequence[str] = DONE
 
     def value(self, name: str) -> str:
         """The value of a field."""
@@ -90,6 +95,25 @@ class LettersView:
         number = len(self.rows) if self.count is None else self.count
         said = f"match{'es' if number == 1 else ''}" if self.narrowed else "open"
         return f"{'More than ' if self.count is None else ''}{counted(number, 'letter')} {said}"
+
+    @property
+    def shows_closed(self) -> bool:
+        """Whether closed letters may be among those that match."""
+        return bool(self.shown & CLOSED_STATES)
+
+    @property
+    def shows_both(self) -> bool:
+        """Whether closed and open letters may be among those that match."""
+        return self.shows_closed and not self.shown <= CLOSED_STATES
+
+    @property
+    def to_delete(self) -> Sequence[tuple[str, str]]:
+        """The query of the page that deletes all letters that match; only the closed ones if there may be
+        both, because open letters are deleted apart from closed ones."""
+        if not self.shows_closed:
+            return [*self.pairs, ("open", YES)]
+        others = [(name, value) for name, value in self.pairs if name != "state"]
+        return [*others, *(("state", state.value) for state in sorted(self.shown & CLOSED_STATES))]
 
     @property
     def narrowed(self) -> bool:
@@ -126,6 +150,7 @@ class LettersPage(Page):
             rows=rows_of(page.letters, held),
             count=count,
             pairs=pairs,
+            shown=wanted.wanted_states,
             next=self.links.page("letters", query=following) if following else "",
             searched_to=page.searched_to,
             later=after is not None,

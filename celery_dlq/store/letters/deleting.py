@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES
 from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct
 from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
@@ -31,9 +31,6 @@ _OF_LETTER = (
     tables.attempt, tables.change, tables.handling, tables.auto_letter, tables.held,
 )  # fmt: skip
 
-#: The states of letters that a person may delete. The message of a claimed letter is being sent.
-DELETABLE = frozenset({*CLOSED_STATES, State.DEAD, State.REDRIVEN})
-
 
 class Deleting(StoreRole):
     """Deletes letters for ever."""
@@ -44,7 +41,7 @@ class Deleting(StoreRole):
 
         :raises StoreError: the store failed. What was deleted before that stays deleted.
         """
-        sources = (wanted.states or CLOSED_STATES) & DELETABLE
+        sources = (wanted.states or CLOSED_STATES) & DELETABLE_STATES
         act = _Deletion(name="delete", wanted=wanted, sources=sources, who=who, why=why, at=now)
         return act.carry_out(self._transactions)
 

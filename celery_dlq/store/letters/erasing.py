@@ -13,13 +13,14 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.redact import clip
 from celery_dlq.store.base import ErasedSegment, Lease, OngoingAct
 from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.letters.acts import MEMBER
-from celery_dlq.store.letters.deleting import DELETABLE, delete_rows
+from celery_dlq.store.letters.deleting import delete_rows
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import in_states, is_parked, one_of
 from celery_dlq.store.rows.rows import parked_letter
@@ -64,7 +65,9 @@ class Erasing(StoreRole):
         check_lease(connection, lease)
         stored = (
             select(*MEMBER)
-            .where(one_of(connection, letter.c.task_id, sorted(task_ids)), in_states(DELETABLE))
+            .where(
+                one_of(connection, letter.c.task_id, sorted(task_ids)), in_states(DELETABLE_STATES)
+            )
             .order_by(letter.c.id)
             .with_for_update()
         )
@@ -136,7 +139,7 @@ def _renew_examples(connection: Connection, fingerprints: Collection[str]) -> No
 
 def _newest_of_states(connection: Connection, fingerprint: str) -> Iterable[tuple[datetime, str]]:
     """The last failure and the message of the newest letter in each state."""
-    for state in sorted(DELETABLE):
+    for state in sorted(DELETABLE_STATES):
         newest = (
             select(letter.c.last_failed_at, letter.c.message)
             .where(letter.c.fingerprint == fingerprint, letter.c.state == state.value)

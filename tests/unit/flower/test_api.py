@@ -1,5 +1,6 @@
 """The REST API, and its OpenAPI description."""
 
+import asyncio
 import json
 from pathlib import Path
 from urllib.parse import quote
@@ -10,12 +11,15 @@ from celery import Celery
 from support.factories import T0, envelope, letter
 
 from celery_dlq.flower.api import letters as api_letters
+from celery_dlq.flower.http.calls import NotYet
+from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.routes import API
 from celery_dlq.model.auto_redrive import AutoMode, AutoState
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
+from celery_dlq.store.base import Filter
 from celery_dlq.store.letters import pages
 
 ROOT = Path(__file__).parents[3]
@@ -185,6 +189,69 @@ def test_a_filter_needs_the_number_of_its_letters(ann, store, three):
     assert send(ann, "/discard", {"task": "charge", "number": 2, "why": "x"}) == (
         200, {"discarded": 2},
     )  # fmt: skip
+
+
+class TestDelete:
+    @pytest.fixture(autouse=True)
+    def _closed(self, store, three):
+        """The two letters of ``shop.charge`` are discarded."""
+        store.closing.discard(Filter(task="charge"), who="bob", why="x", now=T0)
+
+    def test_closed_letters_are_deleted(self, ann, store, three):
+        status, told = send(ann, "/delete", {"task": "charge"})
+        assert (status, told["error"]["number"]) == (409, 2)
+        done = send(ann, "/delete", {"task": "charge", "number": 2, "why": "test data"})
+        assert done == (200, {"deleted": 2})
+        assert [store.letters.get(task_id) for task_id in three[:2]] == [None, None]
+        act = store.audit.find().rows[0]
+        assert (act.act, act.who, act.count, act.why) == ("delete", "ann (flower)", 2, "test data")
+
+    def test_an_open_letter_needs_a_choice_and_a_reason(self, ann, store):
+        status, told = send(ann, "/delete", {"id": "77e1", "why": "test data"})
+        assert (status, told["error"]["number"]) == (409, 0)
+        for body in ({"state": "dead", "why": "x"}, {"open": True}, {"open": True, "why": " "}):
+            status, told = send(ann, "/delete", {"id": "77e1", **body})
+            assert status == 400
+            assert 'Add "open": true and a "why".' in told["error"]["text"]
+        assert store.letters.get("77e1").state is State.DEAD
+        body = {"id": "77e1", "open": True, "why": "test data"}
+        assert send(ann, "/delete", body) == (200, {"deleted": 1})
+        assert store.letters.get("77e1") is None
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"open": "no", "why": "x"}, {"open": True, "why": "x", "state": "resolved"},
+            {"open": True, "why": "x", "state": "claimed"}, {"state": ["dead", "discarded"]},
+            {"rate": "5/s"}, {"lose": True}, {"id": ""},
+        ],
+    )  # fmt: skip
+    def test_an_invalid_request_deletes_nothing(self, ann, store, three, body):
+        status, told = send(ann, "/delete", {"id": three, **body})
+        assert (status, told["error"]["status"]) == (400, 400)
+        assert store.audit.find(act="delete").rows == ()
+
+    def test_a_slow_deletion_continues(self, ann, three, monkeypatch):
+        async def act(self, work):
+            await asyncio.sleep(0)
+            raise NotYet
+
+        monkeypatch.setattr(Site, "act", act)
+        assert send(ann, "/delete", {"id": three[0]}) == (
+            202, {"deleted": None, "text": "The deletion has started and continues."},
+        )  # fmt: skip
+
+    def test_a_read_only_flower_deletes_nothing(self, visit, three, store):
+        visitor = visit(basic_auth=["ann:secret"], read_only=True)
+        visitor.log_in("ann", "secret")
+        assert send(visitor, "/delete", {"id": three[0]})[0] == 403
+        assert store.letters.get(three[0]) is not None
+
+    def test_a_deleted_letter_says_by_whom(self, ann, three):
+        send(ann, "/delete", {"id": three[0], "why": "test data"})
+        text = read(ann, f"/letters/{three[0]}", 404)["error"]["text"]
+        assert text.startswith(f"The letter {three[0]!r} was deleted by ann (flower) on ")
+        assert text.endswith(": test data.")
 
 
 def test_an_act_without_letters_left_is_a_conflict(ann):

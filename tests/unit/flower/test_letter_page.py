@@ -12,7 +12,13 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.operation import OperationState
-from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.model.states import (
+    CLOSED_STATES,
+    DELETABLE_STATES,
+    Reason,
+    State,
+    Verdict,
+)
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 
@@ -209,6 +215,56 @@ def test_only_acts_allowed_in_its_state_are_offered(ann, store, three):
     store.closing.discard(Filter(ids=("77e1",)), who="bob", why="x", now=T0)
     offered = {found["action"].rpartition("/")[2] for found, _ in page_of(ann, "77e1").find("form")}
     assert offered == {"undiscard"}
+
+
+@pytest.mark.parametrize("state", State)
+def test_delete_leads_to_a_confirmation(ann, store, state):
+    with store.database.engine.begin() as connection:
+        one = tables.letter.c.task_id == "77e1"
+        connection.execute(update(tables.letter).where(one).values(state=state.value))
+    links = [found for found, _ in page_of(ann, "77e1").find("a", id="dlq-delete")]
+    assert bool(links) is (state in DELETABLE_STATES)
+    for link in links:
+        confirmation = ann.get(link["href"])
+        assert (confirmation.status, "Delete 1 letter" in confirmation.text) == (200, True)
+        assert bool(confirmation.find("input", name="lose")) is (state not in CLOSED_STATES)
+
+
+@pytest.mark.parametrize("archive", [None, "file:///srv/dead letters"])
+def test_a_deleted_letter_says_by_whom_and_where_it_may_be(ann, app, store, archive):
+    app.conf.dlq_archive_url = archive
+    queue = DeadLetterQueue.of(app)
+    queue.delete(Filter(ids=("77e1",)), who="bob", why="<b>test</b> data", is_open=True)
+    page = ann.get("/dead-letters/letters/77e1")
+    assert page.status == 404
+    assert "The letter '77e1' was deleted by bob on 2026-11-21T13:00:00+00:00" in page.text
+    assert "<b>test</b> data" in page.text
+    assert ("`celery -A <app> dlq archive show 77e1`" in page.text) is (archive is not None)
+
+
+@pytest.fixture
+def codes_hidden(app):
+    """The app hides gift codes, too."""
+    app.conf.dlq_redact = ("giftcode",)
+
+
+def test_the_reason_of_a_deletion_is_shown_without_secrets(codes_hidden, app, ann):
+    why = "asked for giftcode=AB12CD34"
+    DeadLetterQueue.of(app).delete(Filter(ids=("77e1",)), who="bob", why=why, is_open=True)
+    for path in ("/dead-letters/letters/77e1", "/api/dead-letters/letters/77e1"):
+        answer = ann.get(path)
+        assert (answer.status, "was deleted by bob" in answer.body) == (404, True)
+        assert "giftcode=[redacted]" in answer.body
+        assert "AB12CD34" not in answer.body
+    edit = ann.get("/dead-letters/letters/77e1/edit")
+    assert (edit.status, "AB12CD34" in edit.body) == (404, False)
+
+
+def test_the_command_for_the_archive_quotes_the_id(ann, app):
+    app.conf.dlq_archive_url = "file:///srv/dead-letters"
+    page = ann.get("/dead-letters/letters/x%3B%20rm%20-r%20*")
+    assert page.status == 404
+    assert "archive show 'x; rm -r *'`" in page.text
 
 
 def test_an_act_that_the_state_no_longer_allows_is_refused(ann, store):

@@ -10,6 +10,7 @@ from celery_dlq.store.base import Filter
 
 LETTER = "/dead-letters/letters/77e1"
 DISCARD = f"{LETTER}/discard"
+DELETE = "/dead-letters/delete?id=77e1&state=dead"
 
 
 def form(visitor, action=DISCARD):
@@ -29,7 +30,7 @@ def test_without_authentication_it_can_be_read_and_explains_why_not_changed(visi
     assert page.find("form") == []
     answer = visitor.post(DISCARD, {"why": "x"})
     assert (answer.status, "--basic_auth" in answer.text) == (403, True)
-    for path in (f"{LETTER}/edit", "/dead-letters/redrive?task=mail"):
+    for path in (f"{LETTER}/edit", "/dead-letters/redrive?task=mail", DELETE):
         assert visitor.get(path).status == 403
     assert is_open(store)
 
@@ -47,8 +48,24 @@ def test_a_read_only_flower_makes_no_changes(visit, three, store):
     [(_, note)] = visitor.get(LETTER).find("p", id="dlq-locked")
     assert "--read_only" in note
     assert visitor.post(DISCARD, {"why": "x"}).status == 403
-    assert visitor.get(f"{LETTER}/edit").status == 403
+    for path in (f"{LETTER}/edit", DELETE):
+        assert visitor.get(path).status == 403
+    assert visitor.get(LETTER).find("a", id="dlq-delete") == []
     assert is_open(store)
+
+
+def test_a_deletion_needs_the_token_and_the_mark_of_its_form(visit, three, store):
+    visitor = visit(basic_auth=["ann:secret"])
+    visitor.log_in("ann", "secret")
+    action = DELETE.partition("?")[0]
+    given = {**dict(visitor.get(DELETE).form(action)), "lose": "1", "why": "test"}
+    evil = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert visitor.post(action, given, **evil).status == 403
+    assert visitor.post(action, {**given, "_xsrf": "x"}).status == 403
+    assert visitor.post(action, {**given, "mark": "1.2.3"}).status == 409
+    assert is_open(store)
+    assert visitor.post(action, given).status == 303
+    assert store.letters.get("77e1") is None
 
 
 def test_basic_authentication_is_asked_for(visit, three, store):

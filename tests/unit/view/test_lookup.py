@@ -5,13 +5,21 @@ from __future__ import annotations
 import pytest
 from support.factories import T0, letter
 
-from celery_dlq.errors import AmbiguousId, UnknownGroup, UnknownLetter, UnknownOperation
+from celery_dlq.errors import (
+    AmbiguousId,
+    LetterDeleted,
+    UnknownGroup,
+    UnknownLetter,
+    UnknownOperation,
+)
+from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import lookup
 
 UNKNOWN = [
     (lookup.letter_id, UnknownLetter, "No dead letter has an id that begins with"),
     (lookup.letter, UnknownLetter, "No dead letter has an id that begins with"),
+    (lookup.letter_to_show, UnknownLetter, "No dead letter has an id that begins with"),
     (lookup.operation, UnknownOperation, "No operation has an id that begins with"),
     (lookup.fingerprint, UnknownGroup, "No group has a fingerprint that begins with"),
 ]
@@ -57,3 +65,51 @@ def test_an_error_repeats_a_part_of_a_long_prefix_only(store):
     with pytest.raises(UnknownLetter) as caught:
         lookup.letter_id(store, "x" * 5_000)
     assert len(str(caught.value)) < 200
+
+
+@pytest.fixture
+def empty(tmp_path):
+    store = SQLStore(f"sqlite:///{tmp_path / 'dlq.sqlite3'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def deleted(empty):
+    """Lets a person delete letters, after they were discarded."""
+
+    def deleted(*ids, why=""):
+        empty.letters.save([letter(task_id) for task_id in ids])
+        empty.closing.discard(Filter(ids=ids), who="bob", why="", now=T0)
+        assert empty.deleting.delete(Filter(ids=ids), who="ann", why=why, now=T0) == len(ids)
+
+    return deleted
+
+
+@pytest.mark.parametrize(("why", "end"), [("", ""), ("test data", ": test data")])
+def test_a_letter_that_was_deleted_says_by_whom(empty, deleted, why, end):
+    deleted("gone", why=why)
+    said = f"The letter 'gone' was deleted by ann on 2026-11-21T12:00:00+00:00{end}."
+    with pytest.raises(LetterDeleted) as caught:
+        lookup.letter_to_show(empty, "gone", see="dlq list")
+    assert str(caught.value) == said
+
+
+def test_letters_that_were_deleted_together_are_unknown(empty, deleted):
+    deleted("this", "that")
+    for task_id in ("this", "that", ""):
+        with pytest.raises(UnknownLetter, match="No dead letter has an id") as caught:
+            lookup.letter_to_show(empty, task_id)
+        assert type(caught.value) is UnknownLetter
+
+
+def test_a_letter_with_the_beginning_of_a_deleted_id_is_found(empty, deleted):
+    deleted("order-")
+    empty.letters.save([letter("order-1")])
+    assert lookup.letter_to_show(empty, "order-").task_id == "order-1"
+
+
+def test_a_letter_that_died_again_after_its_deletion_is_found(empty, deleted):
+    deleted("again")
+    empty.letters.save([letter("again")])
+    assert lookup.letter_to_show(empty, "again").task_id == "again"

@@ -214,6 +214,15 @@ def test_an_unknown_id_points_to_the_list(run, three, task_id):
     assert result.stderr.endswith("see: celery dlq list\n")
 
 
+def test_a_deleted_letter_says_by_whom(run, store):
+    store.letters.save([letter("gone")])
+    assert run("delete", "gone", "--open", "--why", "test data", "--yes").exit_code == 0
+    result = run("show", "gone")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: The letter 'gone' was deleted by ")
+    assert result.stderr.endswith(": test data.\n")
+
+
 def test_a_message_that_a_breaker_has_parked_is_shown_with_its_reason(run, read, store):
     why = Explanation(
         verdict=Verdict.TRANSIENT, rule="breaker.open", evidence="the circuit of charge is open"

@@ -60,9 +60,12 @@ def test_open_letters_are_deleted_with_a_reason_only(run, orders):
     [
         ([], "Give ids or filters, or --all"),
         (["--all", "a1"], "--all contradicts"),
-        (["c1", "--open"], "--open needs a reason; add --why TEXT."),
-        (["c1", "--state", "dead"], "Letters that are dead are open; add --open and --why"),
-        (["a1", "--open", "--why", "x", "--state", "resolved"], "--open is about open letters"),
+        (["c1", "--open"], "needs a reason, because their messages are lost. Add --open and --why"),
+        (["c1", "--state", "dead"], "Letters that are dead are open; delete them apart"),
+        (
+            ["a1", "--open", "--why", "x", "--state", "resolved"],
+            "Letters that are resolved are closed; delete them apart",
+        ),
         (["c1", "--state", "claimed"], "claimed"),
     ],
 )
