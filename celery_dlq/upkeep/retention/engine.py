@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from celery_dlq.archive.archiving import Archiver
-from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey
+from celery_dlq.store.base import Expiry, Lease, LetterKey
+from celery_dlq.store.keeping import Holding, Kept
 from celery_dlq.store.noted_act import NotedAct
-from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention.definition import Retention
 from celery_dlq.upkeep.retention.removing import Deleter, Mover, Remover
 
 if TYPE_CHECKING:
@@ -29,15 +30,6 @@ WHO = "retention"
 
 #: Waits this many seconds; returns whether to stop.
 Pause = Callable[[float], bool]
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """The closed letters that one entry of ``dlq_retention`` keeps."""
-
-    #: None for the letters that no entry matches, which are kept for ever.
-    keep: Keep | None
-    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -77,27 +69,20 @@ class RetentionEngine:
     def _store(self) -> Store:
         return self._open()
 
-    def plan(self) -> list[PlanRow]:
+    def plan(self) -> tuple[Holding, ...]:
         """What each entry keeps, and what a round would delete now; at the end, the letters that no entry
-        matches.
+        matches. Counts all closed letters.
 
         :raises StoreError: the store failed.
         """
-        expiries = self.retention.expiries(self._store.now())
         found: dict[int, Kept] = {}
-        after: str | None = None
-        while True:
-            part, after = self._store.expiring.count(expiries, after)
-            for number, kept in part.items():
-                found[number] = found[number] + kept if number in found else kept
-            if after is None:
-                break
-        entries: list[tuple[int, Keep | None]] = [*enumerate(self.retention.letters), (-1, None)]
-        return [PlanRow(keep, found.get(number, Kept.none())) for number, keep in entries]
+        for part in self._counted():
+            _add(found, part)
+        return self._holdings(found)
 
     def run(self, lease: Lease, pause: Pause) -> Round:
         """Delete old history, and expired letters. With an archive, letters are moved into it. They are
-        audited as one act.
+        audited as one act. At the end, count the letters that are left, and write the report.
 
         :raises LeaseLost: another process has the lease now.
         :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
@@ -108,8 +93,10 @@ class RetentionEngine:
             self._delete_history(pause)
             for more in self._remove_letters(lease, pause):
                 removed += more
+            left = self._count_left(pause)
         except _StoppedError:
             return Round(removed, is_over=False)
+        self._store.reports.note_round(left, removed=removed)
         return Round(removed, is_over=True)
 
     def _remove_letters(self, lease: Lease, pause: Pause) -> Iterator[int]:
@@ -148,6 +135,33 @@ class RetentionEngine:
             if not found.keys:
                 self._rest(began, pause)
 
+    def _count_left(self, pause: Pause) -> tuple[Holding, ...]:
+        found: dict[int, Kept] = {}
+        began = self._monotonic()
+        for part in self._counted():
+            _add(found, part)
+            self._rest(began, pause)
+            began = self._monotonic()
+        return self._holdings(found)
+
+    def _counted(self) -> Iterator[Mapping[int, Kept]]:
+        """All closed letters, by the index of the entry that counts for them, or -1; in steps."""
+        now = self._store.now()
+        expiries = self.retention.expiries(now)
+        after: str | None = None
+        while True:
+            part, after = self._store.expiring.count(expiries, after, now=now)
+            if after is None:
+                return
+            yield part
+
+    def _holdings(self, found: Mapping[int, Kept]) -> tuple[Holding, ...]:
+        entries = (
+            Holding(where=keep.where, age=keep.age, kept=found.get(number, Kept.none()))
+            for number, keep in enumerate(self.retention.letters)
+        )
+        return (*entries, Holding(where=None, age=None, kept=found.get(-1, Kept.none())))
+
     def _delete_history(self, pause: Pause) -> None:
         bounds = self.retention.history_bounds(self._store.now())
         while True:
@@ -164,6 +178,11 @@ class RetentionEngine:
         spent = self._monotonic() - began
         if pause(spent * (1 / SHARE - 1)):
             raise _StoppedError
+
+
+def _add(found: dict[int, Kept], part: Mapping[int, Kept]) -> None:
+    for number, kept in part.items():
+        found[number] = found.get(number, Kept.none()) + kept
 
 
 def _shown(expiries: tuple[Expiry, ...]) -> list[dict[str, object]]:
