@@ -51,13 +51,13 @@ def retention_facts(found: RoundReport, now: datetime) -> Sequence[Fact]:
     """What the last round of retention has done and left."""
     kept, lag = found.kept, found.lag(now)
     return [
-        ("Closed", said_pile(kept.every)),
+        ("Last round", found.ended_at),
         ("Removed", counted(found.removed, "letter")),
-        ("Within a day", counted(kept.within_day, "letter")),
-        ("Within a week", counted(kept.within_week, "letter")),
+        ("Closed", said_pile(kept.every)),
+        ("Expire in a day", counted(kept.within_day, "letter")),
+        ("Expire in a week", counted(kept.within_week, "letter")),
         ("Next", None if lag else found.next_expires_at),
         ("Overdue", duration(lag.total_seconds()) if lag else None),
-        ("Last round", found.ended_at),
     ]
 
 
@@ -152,7 +152,11 @@ def keeping_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
                 rows.append({"measure": part, "name": name, "value": value})
     ages = (record["retention"] or {}).get("ages", [])
     return rows + [
-        {"measure": f"closed_{unit}", "name": one["up_to_s"] or "inf", "value": one[unit]}
+        {
+            "measure": f"closed_{unit}",
+            "name": f"{one['up_to_s'] or math.inf:.0f}",
+            "value": one[unit],
+        }
         for unit in ("letters", "bytes")
         for one in ages
     ]
