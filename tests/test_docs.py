@@ -35,7 +35,9 @@ from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.spool import FileState, SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
 from celery_dlq.store.database import schema, tables
+from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.view import records
+from celery_dlq.view.keeping import keeping_record
 from celery_dlq.worker.task import DLQTask
 
 ROOT = Path(__file__).parents[1]
@@ -222,6 +224,12 @@ class TestCommandLine:
             records.audit_record(_ACT),
             records.group_record(_GROUP, factories.T0, route_owner=""),
             records.stats_record(Stats(**_EMPTY_STATS)),
+            *(
+                _KEEPING,
+                _KEEPING["retention"],
+                _KEEPING["archive"],
+                _KEEPING["retention"]["entries"][0],
+            ),
             records.spool_file_record(_SPOOL_FILE),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
         ]
@@ -271,6 +279,18 @@ _GROUP = Group(
     fingerprint="9c1e", task="charge", exception_type="ValueError", message="", open_count=1,
     total_count=1, first_seen_at=factories.T0, last_seen_at=factories.T0,
 )  # fmt: skip
+_KEEPING = keeping_record(
+    Keeping(
+        round=RoundReport(
+            ended_at=factories.T0,
+            removed=0,
+            holdings=(Holding(where=None, age=None, kept=Kept.none()),),
+        ),
+        archive=ArchiveTotals(chain="", segments=0, letters=0, size=0, closed_at=None),
+        check=None,
+    ),
+    factories.T0,
+)
 _EMPTY_STATS: dict[str, Any] = {
     **{item.name: {} for item in fields(Stats)},
     "oldest_open_at": None,

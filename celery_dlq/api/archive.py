@@ -81,15 +81,23 @@ class Archive:
 
         return Search(self.bucket, self.chains(), wanted)
 
-    def verify(self) -> Verified:
-        """Check every byte of all files, and whether all segments of this store are there. Changes nothing.
+    def verify(self, *, who: str) -> Verified:
+        """Check every byte of all files, and whether all segments of this store are there; audited. Changes
+        nothing in the archive.
 
+        :param who: the name in the audit.
         :raises StoreError: the store failed.
         """
         from celery_dlq.archive.verify import verify
 
+        store = self._store()
         # Asked first: segments that are committed later are not missing.
-        return verify(self.bucket, self._store().archiving.committed())
+        found = verify(self.bucket, store.archiving.committed())
+        store.reports.note_check(
+            who=who, segments=found.segments, letters=found.letters, size=found.size,
+            damaged=found.damaged, harmless=len(found.findings) - found.damaged,
+        )  # fmt: skip
+        return found
 
     def restore(self, search: Search, *, who: str, reopen: bool = False) -> Restoration:
         """Bring the letters that :meth:`find` has found back into the store. The archive keeps them, and a

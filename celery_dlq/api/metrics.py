@@ -32,8 +32,11 @@ class MetricsAPI(AppParts):
         """
         from celery_dlq.metrics.snapshot import Reading
 
-        measures, ahead = self.store.monitoring.measures(), self.store.clock_ahead()
-        return Reading(measures, self._spool_size(), ahead.total_seconds())
+        store = self.store
+        return Reading(
+            store.monitoring.measures(), store.reports.keeping(), self._spool_size(),
+            store.clock_ahead().total_seconds(),
+        )  # fmt: skip
 
     def register_metrics(self, registry: Registry | None = None) -> None:
         """Show the store's numbers on a registry of ``prometheus_client``, the default one unless

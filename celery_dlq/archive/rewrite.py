@@ -32,7 +32,7 @@ class Rewritten:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holding:
+class Holders:
     """The segments that hold wanted letters."""
 
     #: Number of such letters by segment.
@@ -43,7 +43,7 @@ class Holding:
     unread: tuple[Finding, ...]
 
 
-def holding(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Mapping[str, str]) -> Holding:
+def holders(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Mapping[str, str]) -> Holders:
     """The segments that hold wanted letters. One segment at a time is in memory.
 
     :param chain: identifies this store.
@@ -57,7 +57,7 @@ def holding(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Mapping[st
         if wanted.may_be_in(one)
     }
     own = {key: count for key, count in found.items() if count and _is_in(key, chain)}
-    return Holding(
+    return Holders(
         own=own,
         others={key: count for key, count in found.items() if count and key not in own},
         unread=(

@@ -25,9 +25,14 @@ class Verified:
     findings: tuple[Finding, ...]
 
     @property
+    def damaged(self) -> int:
+        """How many findings mean that letters cannot be read."""
+        return sum(not finding.is_harmless for finding in self.findings)
+
+    @property
     def is_whole(self) -> bool:
         """Whether all letters of the archive can be read."""
-        return all(finding.is_harmless for finding in self.findings)
+        return not self.damaged
 
 
 def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.archive.archiving import Archiver, chunks
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.reading import Wanted
-from celery_dlq.archive.rewrite import Holding, Rewritten, forget, holding
+from celery_dlq.archive.rewrite import Holders, Rewritten, forget, holders
 from celery_dlq.erasure.condition import Condition
 from celery_dlq.erasure.matching import Matcher
 from celery_dlq.erasure.spooled import SpooledLetters, spooled
@@ -77,7 +77,7 @@ class Found:
     #: In the store, by state.
     stored: Mapping[State, int]
     #: In the archive; None without one.
-    archived: Holding | None
+    archived: Holders | None
     #: Task ids of retries that wait in the store.
     parked: tuple[str, ...]
     #: In the spool of this machine.
@@ -196,9 +196,9 @@ class Erasure:
             left += sorted({*some} - {*gone})
         return deleted, tuple(left)
 
-    def _look_into(self, archive: ArchivePart) -> Holding:
+    def _look_into(self, archive: ArchivePart) -> Holders:
         committed = self._store.archiving.committed()
-        return holding(archive.bucket, self._wanted(), chain=self._chain(), committed=committed)
+        return holders(archive.bucket, self._wanted(), chain=self._chain(), committed=committed)
 
     def _wanted(self) -> Wanted:
         ids = frozenset(map(stored_id, self._meant.ids))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ from prometheus_client.registry import Collector
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import COUNTER, Family
 from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
+from celery_dlq.metrics.of_keeping import keeping_samples
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
 from celery_dlq.store.base import Cell, Measures
 
@@ -84,8 +86,14 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     yield from _handlers(found)
     yield from _auto_redrives(found)
     yield _many(families.ROUTES, {(route,): count for route, count in found.routes.items()})
+    for family, values in keeping_samples(snapshot.value.keeping, _moment(now)):
+        yield _many(family, values)
     if spool is not None:
         yield single(families.SPOOL, spool)
+
+
+def _moment(now: float) -> datetime:
+    return datetime.fromtimestamp(now, timezone.utc)
 
 
 def _handlers(found: Measures) -> Iterator[Metric]:

@@ -113,6 +113,54 @@ ROUTES = Family(
     "Open dead letters by the route of their last failure; letters without a route are left out.",
     ("route",),
 )
+CLOSED = Family(
+    "celery_dlq_closed_letters",
+    GAUGE,
+    "Closed letters that the last round of retention has left, by the time since they were closed: below 1d, "
+    "7d, 30d, 90d, 365d, or more.",
+    ("age",),
+)
+CLOSED_BYTES = Family(
+    "celery_dlq_closed_bytes", GAUGE, "Bytes of the messages and texts of these letters.", ("age",)
+)
+EXPIRING = Family(
+    "celery_dlq_expiring_letters",
+    GAUGE,
+    "Closed letters that expire within 1d, and within 7d, of the last round of retention.",
+    ("within",),
+)
+RETENTION_AT = Family(
+    "celery_dlq_retention_timestamp_seconds",
+    GAUGE,
+    "When a round of retention last came to its end, in seconds since 1970; missing if none did.",
+)
+RETENTION_LAG = Family(
+    "celery_dlq_retention_lag_seconds",
+    GAUGE,
+    "How long ago the first letter expired that is still there; 0 if there is none. Between two rounds, it "
+    "may be an hour.",
+)
+SEGMENTS = Family("celery_dlq_archive_segments", GAUGE, "Segments that this store has archived.")
+ARCHIVED = Family(
+    "celery_dlq_archive_letters", GAUGE, "Letters that this store has written to these segments."
+)
+ARCHIVED_BYTES = Family("celery_dlq_archive_bytes", GAUGE, "Bytes of the files of these segments.")
+ARCHIVED_AT = Family(
+    "celery_dlq_archive_timestamp_seconds",
+    GAUGE,
+    "When a segment was last complete, in seconds since 1970; missing if none is.",
+)
+VERIFIED_AT = Family(
+    "celery_dlq_archive_verified_timestamp_seconds",
+    GAUGE,
+    "When the archive was last checked, in seconds since 1970; missing if it was not.",
+)
+DAMAGED = Family(
+    "celery_dlq_archive_damaged",
+    GAUGE,
+    "Problems that the last check found and because of which archived letters cannot be read; missing if the "
+    "archive was not checked.",
+)
 SPOOL = Family(
     "celery_dlq_spool_bytes",
     GAUGE,
@@ -122,7 +170,9 @@ SPOOL = Family(
 #: The metrics of the store.
 STORE_FAMILIES = (
     UP, SNAPSHOT_AT, SNAPSHOT_TOOK, DEPTH, LETTERS, OLDEST, ARRIVALS, REDRIVES, OPERATIONS, ABORTED_AT,
-    PARKED, OVERDUE, POISON, CIRCUITS, HANDLINGS, TICKETS, AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES, SPOOL,
+    PARKED, OVERDUE, POISON, CIRCUITS, HANDLINGS, TICKETS, AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES,
+    CLOSED, CLOSED_BYTES, EXPIRING, RETENTION_AT, RETENTION_LAG, SEGMENTS, ARCHIVED, ARCHIVED_BYTES,
+    ARCHIVED_AT, VERIFIED_AT, DAMAGED, SPOOL,
 )  # fmt: skip
 
 DEAD_LETTERS = Family(

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.store.base import Measures
+from celery_dlq.store.keeping import Keeping
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Reading:
     """The numbers from one reading of the store and the spool."""
 
     measures: Measures
+    keeping: Keeping
     #: Bytes in the spool; None if it cannot be read.
     spool: int | None
     #: Seconds by which the store's clock is ahead of this machine's.

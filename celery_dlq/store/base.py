@@ -145,35 +145,6 @@ class HistoryBounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """Closed letters for which the same expiry counts."""
-
-    letters: int
-    #: Characters of their messages, arguments and tracebacks; about as many bytes in the database.
-    size: int
-    #: Those that have expired.
-    expired: int
-    expired_size: int
-    #: When the letter that was closed first was closed; None without letters.
-    oldest_closed_at: datetime | None
-
-    @classmethod
-    def none(cls) -> Kept:
-        """No letters."""
-        return cls(letters=0, size=0, expired=0, expired_size=0, oldest_closed_at=None)
-
-    def __add__(self, other: Kept) -> Kept:
-        closed = [one.oldest_closed_at for one in (self, other) if one.oldest_closed_at]
-        return Kept(
-            letters=self.letters + other.letters,
-            size=self.size + other.size,
-            expired=self.expired + other.expired,
-            expired_size=self.expired_size + other.expired_size,
-            oldest_closed_at=min(closed, default=None),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class ToDo:
     """Whether a worker's upkeep has work."""
 
@@ -312,7 +283,8 @@ class Change:
 ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
-    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "restore", "forget",
+    "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
+    "forget",
 )  # fmt: skip
 
 
@@ -393,15 +365,3 @@ class Restored:
 
     restored: tuple[str, ...]
     living: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArchiveTotals:
-    """What a store has archived."""
-
-    #: Identifies the store's segments; empty if it has none.
-    chain: str
-    segments: int
-    letters: int
-    #: Bytes of the files of the segments.
-    size: int

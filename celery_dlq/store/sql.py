@@ -38,6 +38,7 @@ from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.pruning import History
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
+from celery_dlq.store.reports import Reports
 from celery_dlq.store.rows.query import conditions, in_states
 
 #: The upper bound of a filter is the first moment that it leaves out.
@@ -78,6 +79,7 @@ class SQLStore:
         self.erasing = Erasing(transactions)
         self.expiring = Expiring(transactions)
         self.archiving = Archiving(transactions)
+        self.reports = Reports(transactions)
         self.edits = Edits(transactions)
         self.groups = Groups(transactions)
         self.monitoring = Monitoring(transactions)

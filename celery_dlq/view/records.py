@@ -18,7 +18,7 @@ from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Operation, Stats
 from celery_dlq.view.raw_body import has_unread_body, shown_body
-from celery_dlq.view.times import iso
+from celery_dlq.view.times import iso, maybe_iso
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.handlers.definition import Handler
@@ -52,7 +52,7 @@ def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
         "worker": letter.worker,
         "release": letter.release,
         "redrive_count": letter.redrive_count,
-        "due_at": _maybe_iso(letter.due_at),
+        "due_at": maybe_iso(letter.due_at),
         "tags": list(letter.tags),
         "route": letter.route,
         "owner": owner,
@@ -86,8 +86,8 @@ def whole_letter_record(
         "correlation_id": letter.correlation_id,
         "canvas": letter.canvas,
         "errbacks": list(linked.tasks),
-        "lease_expires_at": _maybe_iso(letter.lease_expires_at),
-        "closed_at": _maybe_iso(letter.closed_at),
+        "lease_expires_at": maybe_iso(letter.lease_expires_at),
+        "closed_at": maybe_iso(letter.closed_at),
         "closed_by": letter.closed_by,
         "closed_reason": letter.closed_reason,
         "exchange": envelope.exchange,
@@ -133,7 +133,7 @@ def group_record(group: Group, now: datetime, *, route_owner: str) -> dict[str, 
     moments = ("first_seen_at", "last_seen_at", "status_at", "ignored_until", "regressed_at")
     return {
         **vars(group),
-        **{name: _maybe_iso(getattr(group, name)) for name in moments},
+        **{name: maybe_iso(getattr(group, name)) for name in moments},
         "status": group.status.value,
         "marks": [mark.value for mark in group.marks(now)],
         "route_owner": route_owner,
@@ -154,7 +154,7 @@ def stats_record(stats: Stats) -> dict[str, Any]:
     """The numbers of the whole store. ``up_to_s`` is null for ages above the highest bound."""
     return {
         "depth": stats.depth,
-        "oldest_open_at": _maybe_iso(stats.oldest_open_at),
+        "oldest_open_at": maybe_iso(stats.oldest_open_at),
         "by_state": _by_value(stats.by_state),
         "by_task": dict(stats.by_task),
         "by_exception": dict(stats.by_exception),
@@ -171,7 +171,7 @@ def stats_rows(stats: Stats) -> list[dict[str, Any]]:
     """The same as rows, for CSV."""
     rows: list[dict[str, Any]] = [
         _row("depth", "", stats.depth),
-        _row("oldest_open_at", "", _maybe_iso(stats.oldest_open_at)),
+        _row("oldest_open_at", "", maybe_iso(stats.oldest_open_at)),
     ]
     named: dict[str, Mapping[str, int]] = {
         "by_state": _by_value(stats.by_state),
@@ -212,8 +212,8 @@ def operation_record(operation: Operation) -> dict[str, Any]:
         "broker": operation.home.broker,
         "detached": operation.detached,
         "created_at": iso(operation.created_at),
-        "started_at": _maybe_iso(operation.started_at),
-        "ended_at": _maybe_iso(operation.ended_at),
+        "started_at": maybe_iso(operation.started_at),
+        "ended_at": maybe_iso(operation.ended_at),
         **operation.counts.to_dict(),
         "wanted": operation.wanted.to_dict(),
         "orders": operation.orders.to_dict(),
@@ -233,8 +233,8 @@ def sending_record(sending: Sending) -> dict[str, Any]:
     return {
         **vars(sending),
         "state": sending.state.value,
-        "sent_at": _maybe_iso(sending.sent_at),
-        "ended_at": _maybe_iso(sending.ended_at),
+        "sent_at": maybe_iso(sending.sent_at),
+        "ended_at": maybe_iso(sending.ended_at),
     }
 
 
@@ -273,7 +273,7 @@ def handling_record(handling: Handling) -> dict[str, Any]:
     moments = ("failed_at", "queued_at", "started_at", "ended_at")
     return {
         **vars(handling),
-        **{name: _maybe_iso(getattr(handling, name)) for name in moments},
+        **{name: maybe_iso(getattr(handling, name)) for name in moments},
         "state": handling.state.value,
         "detail": dict(handling.detail),
     }
@@ -300,7 +300,3 @@ def _row(measure: str, name: str, value: Any) -> dict[str, Any]:
 
 def _by_value(counts: Mapping[Any, int]) -> dict[str, int]:
     return {key.value: count for key, count in counts.items()}
-
-
-def _maybe_iso(moment: datetime | None) -> str | None:
-    return None if moment is None else iso(moment)

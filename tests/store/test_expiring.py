@@ -7,10 +7,12 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 from support.factories import T0, attempt, letter
 
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Expiry, Filter, Kept
+from celery_dlq.store.base import Expiry, Filter
+from celery_dlq.store.keeping import CLOSED_AGES, Kept
 
 RESOLVED = frozenset({State.RESOLVED})
 
@@ -33,11 +35,11 @@ def expired(store, *expiries: Expiry, step: int = 2) -> list[str]:
             return found
 
 
-def counted(store, *expiries: Expiry, step: int = 2) -> dict[int, Kept]:
+def counted(store, *expiries: Expiry, step: int = 2, now: float = 15) -> dict[int, Kept]:
     found: dict[int, Kept] = {}
     after = None
     while True:
-        part, after = store.expiring.count(expiries, after, step=step)
+        part, after = store.expiring.count(expiries, after, now=days(now), step=step)
         for number, kept in part.items():
             found[number] = found.get(number, Kept.none()) + kept
         if after is None:
@@ -97,12 +99,44 @@ def test_letters_of_the_same_moment_are_all_found(store):
 
 def test_what_each_entry_keeps_is_counted(letters):
     found = counted(letters, Expiry(where=Filter(task="pay"), before=days(11)))
-    assert {number: (kept.letters, kept.expired) for number, kept in found.items()} == {
-        0: (2, 1), -1: (3, 0),
-    }  # fmt: skip
+    assert {
+        number: (kept.every.letters, kept.expired.letters) for number, kept in found.items()
+    } == {0: (2, 1), -1: (3, 0)}
     assert found[0].oldest_closed_at == days(10)
-    assert found[0].size == 2 * found[0].expired_size > 0
-    assert found[-1].expired_size == 0
+    assert found[0].every.size == 2 * found[0].expired.size > 0
+    assert found[-1].expired.size == 0
+
+
+def test_letters_that_will_expire_are_counted_without_those_that_have(letters):
+    found = counted(letters, Expiry(where=Filter(), before=days(11)))[0]
+    assert (found.expired.letters, found.within_day, found.within_week) == (1, 1, 4)
+    found = counted(letters, Expiry(where=Filter(), before=days(4)))[0]
+    assert (found.expired.letters, found.within_day, found.within_week) == (0, 0, 1)
+    found = counted(letters, Expiry(where=Filter(), before=None))[0]
+    assert (found.expired.letters, found.within_day, found.within_week) == (0, 0, 0)
+
+
+def test_letters_are_counted_by_the_time_since_they_were_closed(letters):
+    def ages(now: float) -> list[int]:
+        return [counted(letters, now=now)[-1].ages[bound].letters for bound in CLOSED_AGES]
+
+    assert ages(14.5) == [1, 4, 0, 0, 0, 0]
+    assert ages(15) == [0, 5, 0, 0, 0, 0], "an age is below its upper bound"
+    assert ages(41) == [0, 0, 3, 2, 0, 0]
+    assert ages(10 + 365) == [0, 0, 0, 0, 4, 1]
+
+
+def test_the_size_is_that_of_the_message_and_the_texts(store):
+    store.letters.save([letter("a", args=["x" * 5_000]), letter("b", traceback="é" * 100)])
+    discard(store, "a", "b", at=1)
+    found = counted(store)[-1].every
+    stored = "SELECT headers, args, kwargs, traceback, body FROM celery_dead_letter_content"
+    rows = store.database.read(lambda one: one.execute(text(stored)).all())
+    texts = [value for row in rows for value in row[:4]]
+    bytes_of_text = (
+        len if store.database.dialect.name == "sqlite" else lambda one: len(one.encode())
+    )
+    assert found.size == sum(map(bytes_of_text, texts)) + sum(len(row.body) for row in rows)
 
 
 def test_nothing_is_counted_in_an_empty_store(store):

@@ -15,6 +15,7 @@ from celery_dlq.cli.letters.explain import (
     read_traceback,
 )
 from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
+from celery_dlq.cli.screens.keeping import keeping_parts
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.stats import stats_parts
 from celery_dlq.cli.selection import check_names, of_operation
@@ -22,6 +23,7 @@ from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records
 from celery_dlq.view.handlings import HANDLINGS_SHOWN
+from celery_dlq.view.keeping import keeping_record, keeping_rows
 
 
 @click.command("list")
@@ -83,10 +85,19 @@ def show(session: Session, task_id: str, form: str) -> None:
 @format_option
 @pass_session
 def stats(session: Session, form: str) -> None:
-    """Show the number of open letters, arrivals and ages."""
-    found = session.store.monitoring.stats(session.screen.now)
-    record = records.stats_rows(found) if form == "csv" else records.stats_record(found)
-    session.screen.emit(form, record, *stats_parts(found, drawn=session.screen.drawn))
+    """Show the number of open letters, arrivals and ages, and what is kept of closed letters.
+
+    The numbers of closed letters are those of the last round of retention; `retention plan` counts them now.
+    """
+    now, drawn = session.screen.now, session.screen.drawn
+    found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
+    kept_record = keeping_record(kept, now)
+    record = (
+        [*records.stats_rows(found), *keeping_rows(kept_record)]
+        if form == "csv"
+        else {**records.stats_record(found), **kept_record}
+    )
+    session.screen.emit(form, record, *stats_parts(found, drawn=drawn), *keeping_parts(kept, now))
 
 
 @click.command("explain")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,19 +12,16 @@ from celery_dlq.cli.retention.lease import removing
 from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.view.operations import named_values
+from celery_dlq.view.keeping import age_of, holding_record, letters_of
 from celery_dlq.view.text import byte_size, counted
 
-if TYPE_CHECKING:
-    from celery_dlq.upkeep.retention.engine import PlanRow
-
 _FIELDS: Sequence[Field] = (
-    (Column("LETTERS", fold=True), lambda row: _letters_of(row)),
-    (Column("KEPT FOR", rigid=True), lambda row: _age_of(row)),
-    (Column("CLOSED", right=True, rigid=True), lambda row: row.kept.letters),
-    (Column("SIZE", right=True, from_width=100), lambda row: byte_size(row.kept.size)),
-    (Column("EXPIRED", right=True, rigid=True), lambda row: row.kept.expired),
-    (Column("SIZE", right=True, rigid=True), lambda row: byte_size(row.kept.expired_size)),
+    (Column("LETTERS", fold=True), letters_of),
+    (Column("KEPT FOR", rigid=True), age_of),
+    (Column("CLOSED", right=True, rigid=True), lambda row: row.kept.every.letters),
+    (Column("SIZE", right=True, from_width=100), lambda row: byte_size(row.kept.every.size)),
+    (Column("EXPIRED", right=True, rigid=True), lambda row: row.kept.expired.letters),
+    (Column("SIZE", right=True, rigid=True), lambda row: byte_size(row.kept.expired.size)),
     (Column("OLDEST", rigid=True), lambda row: row.kept.oldest_closed_at),
 )
 
@@ -48,7 +44,7 @@ def plan(session: Session, form: str) -> None:
     It reads all closed letters, and changes nothing.
     """
     rows = session.queue.retention.plan()
-    session.screen.emit(form, [_record(row) for row in rows], table_of(_FIELDS, rows))
+    session.screen.emit(form, [*map(holding_record, rows)], table_of(_FIELDS, rows))
 
 
 @retention.command("run")
@@ -66,29 +62,3 @@ def run(session: Session) -> None:
     if not ended.is_over:
         session.cli.error("It was stopped before its end: another process has taken over.")
         click.get_current_context().exit(PARTLY)
-
-
-def _letters_of(row: PlanRow) -> str:
-    if row.keep is None:
-        return "all others"
-    return named_values(row.keep.where.to_dict()) or "every closed letter"
-
-
-def _age_of(row: PlanRow) -> str:
-    if row.keep is None or row.keep.age is None:
-        return "ever"
-    days = row.keep.age.total_seconds() / 86_400
-    return f"{days:g} d"
-
-
-def _record(row: PlanRow) -> dict[str, Any]:
-    keep, kept_letters = row.keep, row.kept
-    return {
-        "filter": None if keep is None else keep.where.to_dict(),
-        "keep_s": None if keep is None or keep.age is None else keep.age.total_seconds(),
-        "letters": kept_letters.letters,
-        "bytes": kept_letters.size,
-        "expired": kept_letters.expired,
-        "expired_bytes": kept_letters.expired_size,
-        "oldest_closed_at": kept_letters.oldest_closed_at,
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from celery_dlq.archive.rewrite import Holding
+from celery_dlq.archive.rewrite import Holders
 from celery_dlq.erasure.engine import Erased, Found
 from celery_dlq.erasure.spooled import SpooledLetters
 from celery_dlq.view.text import counted
@@ -72,7 +72,7 @@ def _of_file(file: SpooledLetters, command: Command) -> Iterator[str]:
         yield f"{file.name} in the spool of this machine has {lines} that cannot be read. Look into the file."
 
 
-def _of_archive(archived: Holding) -> Iterator[str]:
+def _of_archive(archived: Holders) -> Iterator[str]:
     for segment, count in archived.others.items():
         yield (
             f"Segment {segment} of another store holds {counted(count, 'such letter')}, and stays. "

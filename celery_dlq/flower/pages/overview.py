@@ -1,4 +1,5 @@
-"""The overview: open letters, arrivals, causes, marked groups and running redrives."""
+"""The overview: open letters, arrivals, causes, marked groups, running redrives, and what is kept of closed
+letters."""
 
 from __future__ import annotations
 
@@ -17,8 +18,10 @@ from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Operation, Stats
+from celery_dlq.store.keeping import Keeping
 from celery_dlq.view import times
 from celery_dlq.view.groups import standing
+from celery_dlq.view.keeping import Fact, NamedPile, archive_facts, named_ages, retention_facts
 from celery_dlq.view.operations import UNDER_WAY
 from celery_dlq.view.text import last_part
 
@@ -39,6 +42,7 @@ class Known:
 
     at: datetime
     stats: Stats
+    keeping: Keeping
     marked: Sequence[Group]
     recent: Sequence[DeadLetter]
     operations: Sequence[Operation]
@@ -146,6 +150,24 @@ class Overview:
         """The operations that are not finished."""
         return operation_rows(self.known.operations)
 
+    @property
+    def kept_facts(self) -> list[Fact]:
+        """What the last round of retention has done and left, and what is in the archive."""
+        found = self.known.keeping
+        retention = [] if found.round is None else retention_facts(found.round, self.known.at)
+        return [(name, value) for name, value in (*retention, *archive_facts(found)) if value]
+
+    @property
+    def kept_ages(self) -> list[tuple[NamedPile, str]]:
+        """Closed letters by the time since they were closed, each with its chart."""
+        found = self.known.keeping.round
+        named = [] if found is None else named_ages(found.kept.ages)
+        top = max((one.pile.letters for one in named), default=0)
+        return [
+            (one, charts.bar(one.pile.letters, top, f"{one.name}: {one.pile.letters:,}"))
+            for one in named
+        ]
+
     def _bins(self) -> list[charts.Bin]:
         hours = len(self.stats.arrivals)
         edges = [self.known.at - timedelta(hours=hours - place) for place in range(hours + 1)]
@@ -181,6 +203,7 @@ def look(store: Store, now: datetime) -> Known:
     return Known(
         at=now,
         stats=store.monitoring.stats(now),
+        keeping=store.reports.keeping(),
         marked=store.groups.find(Filter(), now=now, limit=_TOP, which=_MARKED),
         recent=store.letters.find(Filter(), limit=_TOP).letters,
         operations=store.operations.find(states=UNDER_WAY, limit=_TOP),

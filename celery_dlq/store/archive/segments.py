@@ -11,10 +11,11 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import LeaseLost
-from celery_dlq.store.base import ArchiveTotals, Lease, Segment
+from celery_dlq.store.base import Lease, Segment
 from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.keeping import ArchiveTotals
 from celery_dlq.store.rows.rows import Row
 
 segment = tables.segment
@@ -101,14 +102,20 @@ class Segments(StoreRole):
     @reads
     def totals(self, connection: Connection) -> ArchiveTotals:
         """What this store has archived."""
-        added = select(
-            func.count(), func.coalesce(func.sum(segment.c.letters), 0),
-            func.coalesce(func.sum(segment.c.size), 0),
-        ).where(_HAS_MANIFEST)  # fmt: skip
-        segments, letters, size = connection.execute(added).one()
-        return ArchiveTotals(
-            chain=chain_of(connection), segments=segments, letters=int(letters), size=int(size)
-        )
+        return totals_of(connection)
+
+
+def totals_of(connection: Connection) -> ArchiveTotals:
+    """What this store has archived."""
+    added = select(
+        func.count(), func.coalesce(func.sum(segment.c.letters), 0),
+        func.coalesce(func.sum(segment.c.size), 0), func.max(segment.c.ended_at),
+    ).where(_HAS_MANIFEST)  # fmt: skip
+    segments, letters, size, closed_at = connection.execute(added).one()
+    return ArchiveTotals(
+        chain=chain_of(connection), segments=segments, letters=int(letters), size=int(size),
+        closed_at=closed_at,
+    )  # fmt: skip
 
 
 def chain_of(connection: Connection) -> str:

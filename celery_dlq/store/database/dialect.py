@@ -160,6 +160,11 @@ class Dialect(ABC):
         """``column`` in lower case. It has only ASCII characters."""
         return func.lower(column)
 
+    def byte_count(self, column: Column[Any]) -> ColumnElement[int]:
+        """How many bytes a large value has. PostgreSQL knows that without unpacking the value, which it would
+        have to do to count characters."""
+        return func.octet_length(column)
+
     def read_first(self, query: CTE) -> CTE:
         """``query``, which is read by itself, before the statement that contains it."""
         return query

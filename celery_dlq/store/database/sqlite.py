@@ -111,6 +111,10 @@ class SQLite(Dialect):
         given = func.json_each(json.dumps(list(values))).table_valued("value")
         return column.in_(select(given.c.value))
 
+    def byte_count(self, column: Column[Any]) -> ColumnElement[int]:
+        """Characters, for a text: SQLite has octet_length() only since 3.43."""
+        return func.length(column)
+
     def _insert(self, table: Table) -> Any:
         return sqlite.insert(table)
 

@@ -1,6 +1,6 @@
 """The tables: letters and their contents, parked retries, attempts, redrives, rollups, audit, deliveries,
-leases, circuits, automatic redrives, handlings, tickets, and segments of the archive. This module has no
-behaviour."""
+leases, circuits, automatic redrives, handlings, tickets, segments of the archive, and reports. This module
+has no behaviour."""
 
 from __future__ import annotations
 
@@ -495,6 +495,14 @@ segment = _table(
     Column("begun_at", Moment, nullable=False),
     Column("ended_at", Moment),
     UniqueConstraint("number"),
+)
+
+# The last report of each work that is done again and again, as JSON.
+report = _table(
+    "celery_dlq_report",
+    Column("name", name(64), primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("detail", LONG_TEXT, nullable=False),
 )
 
 version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))

@@ -6,19 +6,22 @@ statement takes long, whichever letters are kept.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import reduce
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, false, func, literal, or_, select, true
+from sqlalchemy import ColumnElement, Subquery, and_, case, false, func, literal, or_, select, true
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.base import Expired, Expiry, Kept, LetterKey
+from celery_dlq.store.base import Expired, Expiry, LetterKey
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
-from celery_dlq.store.rows.bodies import SIZE
+from celery_dlq.store.keeping import CLOSED_AGES, DAY, WEEK, Kept, Pile
 from celery_dlq.store.rows.query import OF_LETTER, conditions, in_states
 
 letter, content = tables.letter, tables.content
@@ -27,10 +30,10 @@ _STATES = sorted(CLOSED_STATES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
-#: Characters of a letter's large values.
-_SIZE = SIZE.element + sum(
-    func.length(content.c[name]) for name in ("headers", "args", "kwargs", "traceback")
-)
+#: The large values of a letter.
+_LARGE = (
+    content.c.body, content.c.headers, content.c.args, content.c.kwargs, content.c.traceback,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,14 @@ class Expiring(StoreRole):
         expiries: Sequence[Expiry],
         after: str | None,
         step: int,
+        *,
+        now: datetime,
     ) -> tuple[dict[int, Kept], str | None]:
         """The next ``step`` closed letters by the index of the expiry that counts for them, or -1; and
-        ``after`` for the next step, or None at the end."""
+        ``after`` for the next step, or None at the end.
+
+        :param now: the moment of which the ages are.
+        """
         part = _next_part(connection, after, step, true())
         if part is None:
             return {}, None
@@ -116,25 +124,63 @@ class Expiring(StoreRole):
         number = _by_expiry(
             connection, expiries, lambda _: literal(next(numbers)), otherwise=literal(-1)
         )
-        has_expired = _by_expiry(connection, expiries, _has_expired, otherwise=false())
         each = (
-            select(
-                number.label("number"), case((has_expired, 1), else_=0).label("expired"),
-                letter.c.closed_at, _SIZE.label("size"),
-            )
+            select(number.label("number"), letter.c.closed_at, _size(connection).label("size"))
             .join(content, OF_LETTER)
             .where(these)
             .subquery()
-        )  # fmt: skip
-        added = select(
-            each.c.number,
-            func.count().label("letters"),
-            func.sum(each.c.size).label("size"),
-            func.sum(each.c.expired).label("expired"),
-            func.sum(each.c.expired * each.c.size).label("expired_size"),
-            func.min(each.c.closed_at).label("oldest_closed_at"),
-        ).group_by(each.c.number)
-        return dict(map(_kept, connection.execute(added))), place.cursor
+        )
+        return _added(connection, each, expiries, now), place.cursor
+
+
+def _added(
+    connection: Connection, each: Subquery, expiries: Sequence[Expiry], now: datetime
+) -> dict[int, Kept]:
+    """The letters of ``each``, added up by number."""
+    place = _place_of_age(each.c.closed_at, now).label("place")
+    aged = select(each.c.number, each.c.closed_at, each.c.size, place).subquery()
+    expired = _expire_within(aged, expiries, timedelta())
+    added = select(
+        aged.c.number,
+        aged.c.place,
+        func.count().label("letters"),
+        func.sum(aged.c.size).label("size"),
+        func.sum(expired).label("expired"),
+        func.sum(expired * aged.c.size).label("expired_size"),
+        func.sum(_expire_within(aged, expiries, DAY)).label("by_day"),
+        func.sum(_expire_within(aged, expiries, WEEK)).label("by_week"),
+        func.min(aged.c.closed_at).label("oldest_closed_at"),
+    ).group_by(aged.c.number, aged.c.place)
+    found: dict[int, Kept] = {}
+    for row in connection.execute(added):
+        found[row.number] = found.get(row.number, Kept.none()) + _kept(row)
+    return found
+
+
+def _size(connection: Connection) -> ColumnElement[int]:
+    sizes = [dialect_of(connection).byte_count(column) for column in _LARGE]
+    return reduce(operator.add, sizes)
+
+
+def _place_of_age(closed_at: ColumnElement[datetime], now: datetime) -> ColumnElement[int]:
+    """The place of a letter's age in :data:`CLOSED_AGES`."""
+    *bounds, _rest = CLOSED_AGES
+    younger = [
+        (closed_at > now - timedelta(seconds=bound), literal(at)) for at, bound in enumerate(bounds)
+    ]
+    return case(*younger, else_=literal(len(bounds)))
+
+
+def _expire_within(
+    each: Subquery, expiries: Sequence[Expiry], ahead: timedelta
+) -> ColumnElement[int]:
+    """1 for a letter that expires within this time, or has expired; otherwise 0."""
+    known = [
+        and_(each.c.number == number, each.c.closed_at < one.before + ahead)
+        for number, one in enumerate(expiries)
+        if one.before is not None
+    ]
+    return case((or_(false(), *known), literal(1)), else_=literal(0))
 
 
 def _next_part(
@@ -189,12 +235,15 @@ def _has_expired(expiry: Expiry) -> ColumnElement[bool]:
     return false() if expiry.before is None else letter.c.closed_at < expiry.before
 
 
-def _kept(row: Any) -> tuple[int, Kept]:
-    kept = Kept(
-        letters=row.letters,
-        size=int(row.size),
-        expired=int(row.expired),
-        expired_size=int(row.expired_size),
+def _kept(row: Any) -> Kept:
+    expired = int(row.expired)
+    return Kept(
+        ages={
+            **Kept.none().ages,
+            CLOSED_AGES[row.place]: Pile(letters=row.letters, size=int(row.size)),
+        },
+        expired=Pile(letters=expired, size=int(row.expired_size)),
+        within_day=int(row.by_day) - expired,
+        within_week=int(row.by_week) - expired,
         oldest_closed_at=row.oldest_closed_at,
     )
-    return row.number, kept

@@ -10,9 +10,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from celery_dlq.archive.archiving import Archiver
-from celery_dlq.store.base import Expiry, Kept, Lease, LetterKey, OngoingAct
+from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct
+from celery_dlq.store.keeping import Holding, Kept
 from celery_dlq.store.portion import Portion
-from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention.definition import Retention
 from celery_dlq.upkeep.retention.removing import Deleter, Mover, Remover
 
 if TYPE_CHECKING:
@@ -40,15 +41,6 @@ NewArchiver = Callable[[Lease, Mapping[str, object]], Archiver]
 
 #: Waits this many seconds; returns whether to stop.
 Pause = Callable[[float], bool]
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """The closed letters that one entry of ``dlq_retention`` keeps."""
-
-    #: None for the letters that no entry matches, which are kept for ever.
-    keep: Keep | None
-    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -88,23 +80,20 @@ class RetentionEngine:
     def _store(self) -> Store:
         return self._open()
 
-    def plan(self) -> list[PlanRow]:
+    def plan(self) -> tuple[Holding, ...]:
         """What each entry keeps, and what a round would delete now; at the end, the letters that no entry
-        matches.
+        matches. Counts all closed letters.
 
         :raises StoreError: the store failed.
         """
-        expiries = self.retention.expiries(self._store.now())
         found: dict[int, Kept] = {}
-        for part, _after in _in_steps(partial(self._store.expiring.count, expiries)):
-            for number, kept in part.items():
-                found[number] = found[number] + kept if number in found else kept
-        entries: list[tuple[int, Keep | None]] = [*enumerate(self.retention.letters), (-1, None)]
-        return [PlanRow(keep, found.get(number, Kept.none())) for number, keep in entries]
+        for part in self._counted():
+            _add(found, part)
+        return self._holdings(found)
 
     def run(self, lease: Lease, pause: Pause) -> Round:
         """Delete old history, and expired letters. With an archive, letters are moved into it. They are
-        audited as one act.
+        audited as one act. At the end, count the letters that are left, and write the report.
 
         :raises LeaseLost: another process has the lease now.
         :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
@@ -115,8 +104,10 @@ class RetentionEngine:
             self._delete_history(pause)
             for more in self._remove_letters(lease, pause):
                 removed += more
+            left = self._count_left(pause)
         except _StoppedError:
             return Round(removed, is_over=False)
+        self._store.reports.note_round(left, removed=removed)
         return Round(removed, is_over=True)
 
     def _remove_letters(self, lease: Lease, pause: Pause) -> Iterator[int]:
@@ -155,6 +146,29 @@ class RetentionEngine:
         found = self._store.expiring.find(expiries, after, step)
         return found.keys, found.next
 
+    def _count_left(self, pause: Pause) -> tuple[Holding, ...]:
+        found: dict[int, Kept] = {}
+        began = self._monotonic()
+        for part in self._counted():
+            _add(found, part)
+            self._rest(began, pause)
+            began = self._monotonic()
+        return self._holdings(found)
+
+    def _counted(self) -> Iterator[Mapping[int, Kept]]:
+        """All closed letters, by the index of the entry that counts for them, or -1; in steps."""
+        now = self._store.now()
+        expiries = self.retention.expiries(now)
+        for part, _after in _in_steps(partial(self._store.expiring.count, expiries, now=now)):
+            yield part
+
+    def _holdings(self, found: Mapping[int, Kept]) -> tuple[Holding, ...]:
+        entries = (
+            Holding(where=keep.where, age=keep.age, kept=found.get(number, Kept.none()))
+            for number, keep in enumerate(self.retention.letters)
+        )
+        return (*entries, Holding(where=None, age=None, kept=found.get(-1, Kept.none())))
+
     def _delete_history(self, pause: Pause) -> None:
         bounds = self.retention.history_bounds(self._store.now())
         while True:
@@ -189,6 +203,11 @@ def _in_steps(
         yield part, after
         if after is None:
             return
+
+
+def _add(found: dict[int, Kept], part: Mapping[int, Kept]) -> None:
+    for number, kept in part.items():
+        found[number] = found.get(number, Kept.none()) + kept
 
 
 def _shown(expiries: tuple[Expiry, ...]) -> list[dict[str, object]]:

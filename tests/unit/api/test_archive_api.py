@@ -37,7 +37,20 @@ def test_archived_letters_are_found_and_checked(queue):
     archive_all(open_bucket(queue.settings.archive_url), FakeStore(lines(3)))
     found = list(queue.archive.find(Wanted(ids=frozenset({"id-000002"}))))
     assert [one.task_id for one in found] == ["id-000002"]
-    assert queue.archive.verify().letters == 3
+    assert queue.archive.verify(who="ada").letters == 3
+
+
+def test_a_check_is_reported_and_audited(queue, tmp_path):
+    archive_all(open_bucket(queue.settings.archive_url), FakeStore(lines(3)), together=2)
+    (tmp_path / "segments" / "notes.txt").touch()
+    (damaged,) = (tmp_path / "segments").glob("*-00000002-*")
+    damaged.write_bytes(b"x")
+    queue.archive.verify(who="ada")
+    check = queue.store.reports.keeping().check
+    assert (check.segments, check.letters, check.damaged, check.harmless) == (1, 2, 1, 1)
+    (act,) = queue.store.audit.find(act="verify").rows
+    assert (act.who, act.count) == ("ada", 2)
+    assert act.detail == {"segments": 1, "damaged": 1, "harmless": 1}
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from celery_dlq.archive.keys import manifest_key, segment_key
 from celery_dlq.archive.manifest import encode_manifest, make_manifest
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.restore import restore
-from celery_dlq.archive.rewrite import forget, holding
+from celery_dlq.archive.rewrite import forget, holders
 from celery_dlq.archive.segment import read_lines, write_segment
 from celery_dlq.archive.verify import verify
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
@@ -170,7 +170,7 @@ def test_each_segment_is_reported_as_it_is_done(bucket, store):
 
 
 def holding_ids(bucket, store, *ids):
-    return holding(bucket, Wanted(ids=frozenset(ids)), chain=CHAIN, committed=store.committed())
+    return holders(bucket, Wanted(ids=frozenset(ids)), chain=CHAIN, committed=store.committed())
 
 
 def test_the_segments_that_hold_a_letter_are_named(bucket, store):

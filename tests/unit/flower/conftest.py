@@ -74,6 +74,16 @@ def three(store):
 
 
 @pytest.fixture
+def round_of_retention(app, store):
+    """One letter was closed ten days ago, and a round of retention has left it."""
+    long_ago = NOW - timedelta(days=10)
+    store.letters.save([letter("gone", attempt(failed_at=long_ago))])
+    store.closing.discard(Filter(ids=("gone",)), who="ann", why="", now=long_ago)
+    held = store.leases.take("retention", holder="me", seconds=60)
+    assert DeadLetterQueue.of(app).retention.run(held, lambda _seconds: False).is_over
+
+
+@pytest.fixture
 def shop(app):
     """The queue of an app with two automatic redrives of the same letters, the first in shadow mode."""
     charges = Filter(task="shop.charge")

@@ -79,6 +79,12 @@ def test_groups_and_stats(ann):
     assert read(ann, "/stats")["depth"] == 3
 
 
+def test_what_is_kept_of_closed_letters(ann, round_of_retention):
+    found = read(ann, "/retention")
+    assert (found["retention"]["removed"], found["retention"]["letters"]) == (0, 1)
+    assert found["archive"]["segments"] == 0
+
+
 def test_groups_page_by_page(ann):
     first = read(ann, "/groups?limit=1")
     assert [one["task"] for one in first["groups"]] == ["shop.charge"]
@@ -267,7 +273,8 @@ def test_an_act_without_letters_left_is_a_conflict(ann):
         ("?limit=many", 400), ("?limit=%C2%B2", 400), ("?after=x", 400), ("?since=soon", 400),
         ("?id=", 400), ("?search=%FF", 400), ("/letters/none", 404), ("/letters/0d3f", 400),
         ("/letters/%00", 404), ("/letters/%FF", 400), ("/groups?queue=a", 400), ("/groups?after=x", 400),
-        ("/groups?status=shut", 400), ("/stats?task=a", 400), ("/operations?state=x", 400),
+        ("/groups?status=shut", 400), ("/stats?task=a", 400), ("/retention?task=a", 400),
+        ("/operations?state=x", 400),
         ("/operations/none", 404), ("/operations/%F0%9F%90%B0", 404), ("/redrive", 405),
         ("/operations/none/pause", 405),
     ],
@@ -481,7 +488,9 @@ class TestDescription:
         written = {(path, method) for path, item in DESCRIPTION["paths"].items() for method in item}
         assert served == written
 
-    def test_records_have_the_fields_that_it_names(self, shop, ann, handled, lease):
+    def test_records_have_the_fields_that_it_names(
+        self, shop, ann, handled, lease, round_of_retention
+    ):
         handled("77e1", Ticket("https://tickets/1"))
         shop.auto_redrives.run(lease)
         send(ann, "/redrive", {"id": "77e1"})
@@ -491,6 +500,7 @@ class TestDescription:
             "WholeLetter": read(ann, "/letters/77e1"),
             "Group": read(ann, "/groups")["groups"][0],
             "Stats": read(ann, "/stats"),
+            "Keeping": read(ann, "/retention"),
             "Operation": operation,
             "AutoRedrive": read(ann, "/auto-redrives")["auto_redrives"][0],
             "WholeAutoRedrive": read(ann, "/auto-redrives/charges"),

@@ -120,3 +120,27 @@ def test_hostile_letters_stay_text(ann, store):
     assert "<script>alert" not in page.body
     assert "\u202e" not in page.body
     assert page.status == 200
+
+
+def test_what_a_round_of_retention_has_left_is_shown(ann, round_of_retention):
+    [(_, kept)] = ann.get(OVERVIEW).find("section", id="dlq-kept")
+    said = " ".join(kept.split())
+    assert said.startswith("Retention and archive")
+    assert "Closed1 letter, " in said
+    assert "Expire in a week0 letters" in said
+    assert "under 30d1, " in said
+    assert "Archive" not in said
+
+
+def test_before_the_first_round_there_is_no_such_section(ann):
+    assert ann.get(OVERVIEW).find("section", id="dlq-kept") == []
+
+
+def test_the_archive_is_shown_with_its_last_check(ann, store):
+    held = store.leases.take("retention", holder="me", seconds=60)
+    made = store.archiving.begin(held, now=T0)
+    store.archiving.commit(made.id, held, letters=3, size=2_500, manifest_sha256="f" * 64)
+    store.archiving.close(made.id, held, deleted=3)
+    [(_, kept)] = ann.get(OVERVIEW).find("section", id="dlq-kept")
+    assert "3 letters, 2.5 kB in 1 segment" in kept
+    assert "never" in kept

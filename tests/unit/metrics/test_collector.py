@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -20,6 +21,16 @@ from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Cell, Measures
+from celery_dlq.store.keeping import (
+    CLOSED_AGES,
+    ArchiveTotals,
+    CheckReport,
+    Holding,
+    Keeping,
+    Kept,
+    Pile,
+    RoundReport,
+)
 
 SOON_S = 60
 NOW = T0.timestamp() + 600
@@ -53,6 +64,52 @@ MEASURES = Measures(
 )
 
 
+KEEPING = Keeping(
+    round=RoundReport(
+        ended_at=T0 + timedelta(seconds=60),
+        removed=5,
+        holdings=(
+            Holding(
+                where=None,
+                age=timedelta(days=30),
+                kept=Kept(
+                    ages={
+                        bound: Pile(letters=number, size=100 * number)
+                        for number, bound in enumerate(CLOSED_AGES)
+                    },
+                    expired=Pile(letters=0, size=0),
+                    within_day=4,
+                    within_week=6,
+                    oldest_closed_at=T0 - timedelta(days=30, seconds=30),
+                ),
+            ),
+        ),
+    ),
+    archive=ArchiveTotals(
+        chain="0a1b2c3d", segments=2, letters=70, size=900, closed_at=T0 + timedelta(seconds=7)
+    ),
+    check=CheckReport(
+        checked_at=T0 + timedelta(seconds=9),
+        segments=1,
+        letters=30,
+        size=400,
+        damaged=1,
+        harmless=3,
+    ),
+)
+
+#: Before the first round, without an archive.
+NOTHING_KEPT = Keeping(
+    round=None,
+    archive=ArchiveTotals(chain="", segments=0, letters=0, size=0, closed_at=None),
+    check=None,
+)
+
+
+def reading(measures=MEASURES, keeping=KEEPING, **others) -> Reading:
+    return Reading(measures, keeping, **{"spool": 0, **others})
+
+
 def scrape(read, wait_s=SOON_S, registry=None):
     registry = registry or CollectorRegistry()
     register(Snapshots(read, patience_s=5, clock=lambda: NOW), registry, wait_s=wait_s)
@@ -70,7 +127,7 @@ def samples(registry) -> dict[str, float]:
 
 
 def test_every_number_of_the_store_is_there():
-    found = scrape(lambda: Reading(MEASURES, spool=17))
+    found = scrape(lambda: reading(spool=17))
     assert {name: value for name, value in found.items() if "snapshot_seconds" not in name} == {
         "celery_dlq_up": 1,
         "celery_dlq_snapshot_timestamp_seconds": NOW,
@@ -101,13 +158,48 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_auto_redrive_letters nightly failed": 9,
         "celery_dlq_held_letters nightly": 4,
         "celery_dlq_route_letters payments": 3,
+        "celery_dlq_closed_letters 1d": 0,
+        "celery_dlq_closed_letters 7d": 1,
+        "celery_dlq_closed_letters 30d": 2,
+        "celery_dlq_closed_letters 90d": 3,
+        "celery_dlq_closed_letters 365d": 4,
+        "celery_dlq_closed_letters more": 5,
+        "celery_dlq_closed_bytes 1d": 0,
+        "celery_dlq_closed_bytes 7d": 100,
+        "celery_dlq_closed_bytes 30d": 200,
+        "celery_dlq_closed_bytes 90d": 300,
+        "celery_dlq_closed_bytes 365d": 400,
+        "celery_dlq_closed_bytes more": 500,
+        "celery_dlq_expiring_letters 1d": 4,
+        "celery_dlq_expiring_letters 7d": 6,
+        "celery_dlq_retention_timestamp_seconds": T0.timestamp() + 60,
+        "celery_dlq_retention_lag_seconds": 630,
+        "celery_dlq_archive_segments": 2,
+        "celery_dlq_archive_letters": 70,
+        "celery_dlq_archive_bytes": 900,
+        "celery_dlq_archive_timestamp_seconds": T0.timestamp() + 7,
+        "celery_dlq_archive_verified_timestamp_seconds": T0.timestamp() + 9,
+        "celery_dlq_archive_damaged": 1,
         "celery_dlq_spool_bytes": 17,
     }
 
 
+def test_the_lag_of_retention_goes_by_the_clock_of_the_store():
+    found = scrape(lambda: reading(ahead_s=60.0))
+    assert found["celery_dlq_retention_lag_seconds"] == 690
+
+
+def test_before_the_first_round_nothing_is_said_about_closed_letters():
+    found = scrape(lambda: reading(keeping=NOTHING_KEPT))
+    assert {name: value for name, value in found.items() if "archive" in name} == {
+        "celery_dlq_archive_segments": 0, "celery_dlq_archive_letters": 0, "celery_dlq_archive_bytes": 0,
+    }  # fmt: skip
+    assert not [name for name in found if re.search("closed|expiring|retention", name)]
+
+
 def test_exposed_metrics_are_as_described():
     registry = CollectorRegistry()
-    register(Snapshots(lambda: Reading(MEASURES, 0), patience_s=5), registry, wait_s=SOON_S)
+    register(Snapshots(lambda: reading(), patience_s=5), registry, wait_s=SOON_S)
     exposed = {
         (sample.name, family.type, frozenset(sample.labels))
         for family in registry.collect()
@@ -120,7 +212,7 @@ def test_exposed_metrics_are_as_described():
 
 def test_empty_metrics_are_left_out_and_the_age_without_letters_is_zero():
     found = scrape(
-        lambda: Reading(replace(MEASURES, aborted_at=None, oldest_open_at=None), spool=None)
+        lambda: reading(replace(MEASURES, aborted_at=None, oldest_open_at=None), spool=None)
     )
     assert found["celery_dlq_oldest_age_seconds"] == 0
     assert "celery_dlq_operation_aborted_timestamp_seconds" not in found
@@ -128,13 +220,13 @@ def test_empty_metrics_are_left_out_and_the_age_without_letters_is_zero():
 
 
 def test_an_age_goes_by_the_clock_of_the_store():
-    found = scrape(lambda: Reading(MEASURES, 0, ahead_s=60.0))
+    found = scrape(lambda: reading(ahead_s=60.0))
     assert found["celery_dlq_oldest_age_seconds"] == 660
 
 
 def test_a_worker_whose_clock_is_ahead_makes_no_negative_age():
     ahead = replace(MEASURES, oldest_open_at=T0 + timedelta(days=1))
-    assert scrape(lambda: Reading(ahead, 0))["celery_dlq_oldest_age_seconds"] == 0
+    assert scrape(lambda: reading(ahead))["celery_dlq_oldest_age_seconds"] == 0
 
 
 def test_a_dead_store_is_down_and_nothing_else_is_known():
@@ -151,7 +243,7 @@ def test_registering_asks_nothing_and_a_scrape_does_not_wait():
     def read():
         asked.append(1)
         assert let.wait(SOON_S)
-        return Reading(MEASURES, 0)
+        return reading()
 
     try:
         register(Snapshots(read, patience_s=5), registry, wait_s=0)
@@ -163,15 +255,13 @@ def test_registering_asks_nothing_and_a_scrape_does_not_wait():
 
 def test_another_store_takes_the_place_of_the_first():
     registry = CollectorRegistry()
-    scrape(lambda: Reading(MEASURES, spool=1), registry=registry)
-    assert (
-        scrape(lambda: Reading(MEASURES, spool=2), registry=registry)["celery_dlq_spool_bytes"] == 2
-    )
+    scrape(lambda: reading(spool=1), registry=registry)
+    assert scrape(lambda: reading(spool=2), registry=registry)["celery_dlq_spool_bytes"] == 2
 
 
 def test_however_many_names_there_are_the_series_are_bounded():
     cells = tuple(cell(task=f"t{number}") for number in range(3 * MOST_SETS))
-    found = scrape(lambda: Reading(replace(MEASURES, cells=cells), 0))
+    found = scrape(lambda: reading(replace(MEASURES, cells=cells)))
     for name, total in (("depth", 3), ("arrivals_total", 7)):
         values = [value for key, value in found.items() if key.startswith(f"celery_dlq_{name} ")]
         assert len(values) == MOST_SETS + 1
@@ -180,5 +270,5 @@ def test_however_many_names_there_are_the_series_are_bounded():
 
 @pytest.mark.parametrize("name", ['a"b', "a\nb", "a\\b", "\u202eabc", "\U0001f600", "a\ud800b"])
 def test_hostile_names_are_values_of_labels_and_nothing_else(name):
-    found = scrape(lambda: Reading(replace(MEASURES, cells=(cell(task=name),)), 0))
+    found = scrape(lambda: reading(replace(MEASURES, cells=(cell(task=name),))))
     assert len([key for key in found if key.startswith("celery_dlq_depth")]) == 1

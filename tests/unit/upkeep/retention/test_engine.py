@@ -187,8 +187,9 @@ def test_after_a_transaction_that_takes_too_long_the_others_are_smaller(monkeypa
     pages = iter([SimpleNamespace(keys=keys, next=None)])
     store = SimpleNamespace(
         now=lambda: T0,
-        expiring=SimpleNamespace(find=lambda *_: next(pages)),
+        expiring=SimpleNamespace(find=lambda *_: next(pages), count=lambda *_, **__: ({}, None)),
         deleting=SimpleNamespace(delete_closed=delete_closed),
+        reports=SimpleNamespace(note_round=lambda *_, **__: None),
         history=SimpleNamespace(prune=lambda *_args, **_options: 0),
     )
     made = engine(store, Retention(letters=[Keep(MONTH)]))
@@ -238,7 +239,46 @@ def test_the_plan_has_every_entry_and_the_letters_that_none_matches(store):
     pay = Keep(None, where=Filter(task="pay"))
     month = Keep(timedelta(days=29), where=Filter(task="mail"))
     plan = engine(store, Retention(letters=[pay, month])).plan()
-    assert [row.keep for row in plan] == [pay, month, None]
-    assert [(row.kept.letters, row.kept.expired) for row in plan] == [(2, 0), (3, 1), (0, 0)]
+    assert [(row.where, row.age) for row in plan] == [
+        (pay.where, pay.age), (month.where, month.age), (None, None),
+    ]  # fmt: skip
+    assert [(row.kept.every.letters, row.kept.expired.letters) for row in plan] == [
+        (2, 0), (3, 1), (0, 0),
+    ]  # fmt: skip
     assert plan[1].kept.oldest_closed_at == days(3)
     assert len(left(store)) == 6
+
+
+def test_a_round_reports_what_it_has_removed_and_left(store):
+    pay, month = Keep(None, where=Filter(task="pay")), Keep(MONTH)
+    engine(store, Retention(letters=[pay, Keep(timedelta(days=29))])).run(lease(store), never)
+    assert left(store) == ["a", "b", "d", "e", "f"]
+    report = store.reports.keeping().round
+    assert report.removed == 1
+    assert [(one.where, one.age, one.kept.every.letters) for one in report.holdings] == [
+        (pay.where, None, 2), (month.where, timedelta(days=29), 2), (None, None, 0),
+    ]  # fmt: skip
+    assert report.next_expires_at == days(4 + 29)
+    assert (report.kept.within_day, report.kept.within_week) == (1, 2)
+
+
+@pytest.mark.parametrize("pauses", [0, 1])
+def test_a_round_that_does_not_come_to_its_end_writes_no_report(store, pauses):
+    made, stops = engine(store, Retention(letters=[Keep(MONTH)])), iter([False] * pauses)
+    ended = made.run(lease(store), lambda _seconds: next(stops, True))
+    assert not ended.is_over
+    assert store.reports.keeping().round is None
+
+
+def test_the_count_of_a_round_pauses_as_its_other_steps_do(store, monkeypatch):
+    clock, count = [0.0], store.expiring.count
+
+    def in_two_seconds(*args, **options):
+        clock[0] += 2.0
+        return count(*args, **options, step=2)
+
+    monkeypatch.setattr(store.expiring, "count", in_two_seconds)
+    pauses = []
+    made = engine(store, Retention(), monotonic=lambda: clock[0])
+    made.run(lease(store), lambda seconds: bool(pauses.append(seconds)))
+    assert pauses == [6.0, 6.0, 6.0]

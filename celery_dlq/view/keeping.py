@@ -1,0 +1,162 @@
+"""What is kept of closed letters, for people and as records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from celery_dlq.store.keeping import Ages, CheckReport, Holding, Keeping, Pile, RoundReport
+from celery_dlq.view.operations import named_values
+from celery_dlq.view.text import byte_size, counted
+from celery_dlq.view.times import age_names, duration, maybe_iso
+
+#: A named value; an empty one is not shown.
+Fact = tuple[str, "str | datetime | None"]
+
+
+@dataclass(frozen=True)
+class NamedPile:
+    """Closed letters of one age."""
+
+    name: str
+    pile: Pile
+
+
+def letters_of(holding: Holding) -> str:
+    """Which closed letters these are."""
+    if holding.where is None:
+        return "all others"
+    return named_values(holding.where.to_dict()) or "every closed letter"
+
+
+def age_of(holding: Holding) -> str:
+    """For how long they are kept."""
+    return "ever" if holding.age is None else f"{holding.age.total_seconds() / 86_400:g} d"
+
+
+def named_ages(ages: Ages) -> list[NamedPile]:
+    """Closed letters by the name of their age, such as ``under 7d``; without empty ages."""
+    names = age_names({bound: pile.letters for bound, pile in ages.items()})
+    return [
+        NamedPile(name, pile)
+        for name, pile in zip(names, ages.values(), strict=True)
+        if pile.letters
+    ]
+
+
+def retention_facts(found: RoundReport, now: datetime) -> Sequence[Fact]:
+    """What the last round of retention has done and left."""
+    kept, lag = found.kept, found.lag(now)
+    return [
+        ("Last round", found.ended_at),
+        ("Removed", counted(found.removed, "letter")),
+        ("Closed", said_pile(kept.every)),
+        ("Expire in a day", counted(kept.within_day, "letter")),
+        ("Expire in a week", counted(kept.within_week, "letter")),
+        ("Next", None if lag else found.next_expires_at),
+        ("Overdue", duration(lag.total_seconds()) if lag else None),
+    ]
+
+
+def archive_facts(found: Keeping) -> Sequence[Fact]:
+    """What is in the archive, and when it was last written and checked; empty without segments."""
+    totals = found.archive
+    if not totals.segments:
+        return []
+    letters = said_pile(Pile(letters=totals.letters, size=totals.size))
+    checked = "never" if found.check is None else found.check.checked_at
+    return [
+        ("Archive", f"{letters} in {counted(totals.segments, 'segment')}"),
+        ("Last segment", totals.closed_at),
+        ("Last check", checked),
+        ("Problems", _problems(found.check)),
+    ]
+
+
+def said_pile(pile: Pile) -> str:
+    """The number of letters and their size."""
+    return f"{counted(pile.letters, 'letter')}, {byte_size(pile.size)}"
+
+
+def _problems(check: CheckReport | None) -> str | None:
+    if check is None or not check.damaged + check.harmless:
+        return None
+    return f"{check.damaged:,} that lose letters, {check.harmless:,} other"
+
+
+def keeping_record(found: Keeping, now: datetime) -> dict[str, Any]:
+    """What is kept of closed letters: ``retention`` is null before the first round, ``verified_at`` before
+    the first check."""
+    totals, check = found.archive, found.check
+    return {
+        "retention": None if found.round is None else _round_record(found.round, now),
+        "archive": {
+            "segments": totals.segments,
+            "letters": totals.letters,
+            "bytes": totals.size,
+            "last_segment_at": maybe_iso(totals.closed_at),
+            "verified_at": None if check is None else maybe_iso(check.checked_at),
+            "damaged": None if check is None else check.damaged,
+        },
+    }
+
+
+def _round_record(found: RoundReport, now: datetime) -> dict[str, Any]:
+    kept = found.kept
+    return {
+        "ended_at": maybe_iso(found.ended_at),
+        "removed": found.removed,
+        "letters": kept.every.letters,
+        "bytes": kept.every.size,
+        "ages": [
+            {"up_to_s": bound if math.isfinite(bound) else None, **pile_record(pile)}
+            for bound, pile in kept.ages.items()
+        ],
+        "within_day": kept.within_day,
+        "within_week": kept.within_week,
+        "next_expires_at": maybe_iso(found.next_expires_at),
+        "lag_s": found.lag(now).total_seconds(),
+        "entries": [*map(holding_record, found.holdings)],
+    }
+
+
+def pile_record(pile: Pile) -> dict[str, int]:
+    """Letters and their bytes."""
+    return {"letters": pile.letters, "bytes": pile.size}
+
+
+def holding_record(holding: Holding) -> dict[str, Any]:
+    """The closed letters of one entry of ``dlq_retention``; ``filter`` is null for those of none."""
+    kept = holding.kept
+    return {
+        "filter": None if holding.where is None else holding.where.to_dict(),
+        "keep_s": None if holding.age is None else holding.age.total_seconds(),
+        **pile_record(kept.every),
+        "expired": kept.expired.letters,
+        "expired_bytes": kept.expired.size,
+        "within_day": kept.within_day,
+        "within_week": kept.within_week,
+        "oldest_closed_at": maybe_iso(kept.oldest_closed_at),
+    }
+
+
+def keeping_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of :func:`keeping_record` as rows, for CSV."""
+    rows = []
+    for part in ("retention", "archive"):
+        for name, value in (record[part] or {}).items():
+            if not isinstance(value, list):
+                rows.append({"measure": part, "name": name, "value": value})
+    ages = (record["retention"] or {}).get("ages", [])
+    return rows + [
+        {
+            "measure": f"closed_{unit}",
+            "name": f"{one['up_to_s'] or math.inf:.0f}",
+            "value": one[unit],
+        }
+        for unit in ("letters", "bytes")
+        for one in ages
+    ]
