@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.api.redrives import RedriveAPI
 from celery_dlq.errors import UnknownAutoRedrive
-from celery_dlq.known import near_names
+from celery_dlq.known import unknown_name
 from celery_dlq.model.auto_redrive import EVERY, AutoState, AutoStatus
 
 if TYPE_CHECKING:
@@ -36,14 +36,9 @@ class AutoRedriveAPI(RedriveAPI):
         :raises UnknownAutoRedrive: the settings have none with this name.
         """
         autos: dict[str, AutoRedrive] = {auto.name: auto for auto in self.settings.auto_redrive}
-        if name in autos:
-            return autos[name]
-        near = near_names(name, autos)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownAutoRedrive(
-            f"dlq_auto_redrive has none named {name[:80]!r}.{meant} List them with: "
-            "celery -A <app> dlq auto list"
-        )
+        if name not in autos:
+            raise UnknownAutoRedrive(unknown_name("an automatic redrive of this app", name, autos))
+        return autos[name]
 
     def auto_status(self, name: str) -> AutoStatus:
         """The state of an automatic redrive.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sqlalchemy import select
 from support import redriving
 from support.factories import T0, attempt, letter
+from support.history import edit
 from support.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
-from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter
+from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.store.base import Expiry, Filter, HandlerScope, OngoingAct
+from celery_dlq.store.database import tables
 from celery_dlq.store.sql import SQLStore
 
 IDS = ("a", "b", "c", "d")
@@ -39,10 +43,25 @@ failures = st.builds(
     ),
     ids, minutes, redrives, groups,
 )  # fmt: skip
+expiries = st.lists(
+    st.builds(
+        lambda wanted, before: Expiry(
+            where=replace(wanted, states=wanted.states & CLOSED_STATES), before=before
+        ),
+        filters, st.none() | minutes,
+    ),
+    min_size=1, max_size=2,
+)  # fmt: skip
+
+#: The tables whose rows go with a letter.
+OF_LETTER = (
+    tables.attempt, tables.change, tables.handling, tables.auto_letter, tables.held,
+)  # fmt: skip
+HANDLER = HandlerScope(name="repair", version="1", where=Filter(), once_per_group=False)
 
 
 class Lives(RuleBasedStateMachine):
-    """Never lost, never closed unconfirmed, and the rollups equal a recount."""
+    """Never lost unless deleted, never closed unconfirmed, and the rollups equal a recount."""
 
     @initialize()
     def open_store(self):
@@ -56,6 +75,8 @@ class Lives(RuleBasedStateMachine):
         self.out: list[tuple[str, int, str]] = []
         self.ran: dict[tuple[str, int], set[str]] = {}
         self.arrived = 0
+        #: Counts that never fall, by cell.
+        self.counted: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     @rule(batch=st.lists(failures, min_size=1, max_size=5))
     def save(self, batch):
@@ -107,7 +128,8 @@ class Lives(RuleBasedStateMachine):
         if not self.claims:
             return
         token, taken = data.draw(st.sampled_from(self.claims))
-        held = [name for name in taken if self.store.letters.get(name).claim_token == token]
+        found = filter(None, map(self.store.letters.get, taken))
+        held = [one.task_id for one in found if one.claim_token == token]
         before = self.states()
         moved = getattr(redriving, end)(self.store, token, taken)
         released = end == "release"
@@ -157,6 +179,66 @@ class Lives(RuleBasedStateMachine):
         assert set(changed.values()) <= {State.DEAD}
         assert {before[name] for name in changed} <= {State.DISCARDED}
 
+    @rule(at=minutes)
+    def edit_hold_and_handle(self, at):
+        """Give all letters rows in the other tables."""
+        for name, state in self.states().items():
+            if state is State.DEAD:
+                edit(self.store, name, at=at)
+        lease = self.store.leases.take("auto-redrive", holder="me", seconds=600)
+        why = dict.fromkeys(self.states(), "failed twice")
+        self.store.auto_redrives.hold(lease, "again", why, at)
+        lease = self.store.leases.take("handlers", holder="me", seconds=600)
+        self.store.handlings.choose(lease, HANDLER, (), per_hour=99, most=99, since=None)
+
+    @rule(
+        wanted=filters,
+        states=st.sampled_from([frozenset(), CLOSED_STATES, frozenset(State), {State.DEAD}]),
+        now=minutes,
+    )
+    def delete(self, wanted, states, now):
+        wanted = replace(wanted, states=frozenset(states))
+        sources = (wanted.states or CLOSED_STATES) - {State.CLAIMED}
+        doomed = {
+            one.task_id for one in self.letters() if one.state in sources and matches(wanted, one)
+        }
+        before = self.states()
+        deleted = self.store.deleting.delete(wanted, who="ann", why="", now=now)
+        self.assert_gone(before, doomed, deleted)
+
+    @rule(kept=expiries, step=st.integers(1, 3))
+    def expire(self, kept, step):
+        doomed = {one.task_id for one in self.letters() if has_expired(one, kept)}
+        before, keys, after = self.states(), [], None
+        while True:
+            found = self.store.expiring.find(kept, after, step)
+            keys += found.keys
+            after = found.next
+            if after is None:
+                break
+        lease = self.store.leases.take("retention", holder="me", seconds=600)
+        act = OngoingAct(who="retention", act="expire", detail={}, at=T0)
+        deleted, _act = self.store.deleting.delete_closed(keys, lease, act)
+        self.assert_gone(before, doomed, deleted)
+
+    @invariant()
+    def arrivals_and_outcomes_never_fall(self):
+        cells = self.store.monitoring.measures().cells
+        assert sum(cell.arrived for cell in cells) == self.arrived
+        now = {
+            (one.task, one.queue, one.reason, one.exception_type): (
+                one.arrived, one.succeeded, one.failed,
+            )
+            for one in cells
+        }  # fmt: skip
+        for cell, counts in self.counted.items():
+            assert all(was <= count for was, count in zip(counts, now[cell], strict=True))
+        self.counted = now
+
+    @invariant()
+    def nothing_of_a_deleted_letter_is_left(self):
+        self.store.database.read(assert_nothing_is_left)
+
     @invariant()
     def nothing_is_lost(self):
         for name, runs in self.failed.items():
@@ -182,9 +264,20 @@ class Lives(RuleBasedStateMachine):
         self.store.close()
         self.directory.cleanup()
 
+    def letters(self):
+        return self.store.letters.find(Filter(states=frozenset(State))).letters
+
     def states(self) -> dict[str, State]:
-        page = self.store.letters.find(Filter(states=frozenset(State)))
-        return {item.task_id: item.state for item in page.letters}
+        return {item.task_id: item.state for item in self.letters()}
+
+    def assert_gone(self, before: dict[str, State], doomed: set[str], deleted: int) -> None:
+        """These letters were deleted; the others stayed as they were."""
+        assert deleted == len(doomed)
+        assert self.states() == {
+            name: state for name, state in before.items() if name not in doomed
+        }
+        for name in doomed:
+            self.failed[name] = set()
 
     def changed(self, before: dict[str, State]) -> dict[str, State]:
         after = self.states()
@@ -192,9 +285,40 @@ class Lives(RuleBasedStateMachine):
         return {name: state for name, state in after.items() if state is not before[name]}
 
 
+def matches(wanted, one) -> bool:
+    return (not wanted.ids or one.task_id in wanted.ids) and (
+        wanted.exception in (None, one.exception_type)
+    )
+
+
+def has_expired(one, kept) -> bool:
+    """Whether a letter has expired by the first of ``kept`` that matches it. If the clock of its worker was
+    ahead, so that it was closed before it failed, it waits until it would expire by that failure, too."""
+    latest = max((expiry.before for expiry in kept if expiry.before is not None), default=None)
+    if latest is None or one.last_failed_at >= latest:
+        return False
+    for expiry in kept:
+        if one.state in (expiry.where.states or CLOSED_STATES) and matches(expiry.where, one):
+            return None not in (one.closed_at, expiry.before) and one.closed_at < expiry.before
+    return False
+
+
+def assert_nothing_is_left(connection) -> None:
+    """All rows that belong to letters belong to letters that are there."""
+    letter, content, sending = tables.letter, tables.content, tables.sending
+    here = select(letter.c.task_id)
+    for table in OF_LETTER:
+        left = select(table.c.task_id).where(table.c.task_id.not_in(here))
+        assert connection.execute(left).scalars().all() == []
+    bodies = select(content.c.id).where(content.c.id.not_in(select(letter.c.id)))
+    assert connection.execute(bodies).scalars().all() == []
+    texts = select(sending.c.why, sending.c.change).where(sending.c.task_id.not_in(here))
+    assert all(tuple(row) == ("", "") for row in connection.execute(texts))
+
+
 Lives.TestCase.settings = settings(
     max_examples=10,
-    stateful_step_count=25,
+    stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from support import redriving
 from support.factories import T0, attempt, letter
-from support.statements import statements_of
+from support.statements import plans_of, statements_of
 
 from celery_dlq.model.group import NOT_IGNORED, GroupFilter, Mark, Resolve
 from celery_dlq.model.states import State
@@ -62,15 +62,12 @@ def plans(store, use) -> str:
         asked = statements_of(store, use)
     finally:
         store.claims.rescue(LATER)
-    explain = "EXPLAIN QUERY PLAN" if store.database.dialect.name == "sqlite" else "EXPLAIN"
-    return store.database.read(
-        lambda connection: "\n".join(
-            str(row)
-            for statement, parameters in asked
-            if statement.startswith("SELECT") and "FROM celery_dead_letter" in statement
-            for row in connection.exec_driver_sql(f"{explain} {statement}", parameters)
-        )
+    of_letters = (
+        (statement, parameters)
+        for statement, parameters in asked
+        if statement.startswith("SELECT") and "FROM celery_dead_letter" in statement
     )
+    return "\n".join(plans_of(store, of_letters))
 
 
 def claim(store, **filters):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sqlalchemy import event
@@ -23,3 +23,15 @@ def statements_of(store: SQLStore, use: Callable[[], object]) -> list[tuple[str,
     finally:
         event.remove(store.database.engine, "before_cursor_execute", note)
     return seen
+
+
+def plans_of(store: SQLStore, statements: Iterable[tuple[str, Any]]) -> list[str]:
+    """The rows of the plans of these statements."""
+    explain = "EXPLAIN QUERY PLAN" if store.database.dialect.name == "sqlite" else "EXPLAIN"
+    return store.database.read(
+        lambda connection: [
+            str(row)
+            for statement, parameters in statements
+            for row in connection.exec_driver_sql(f"{explain} {statement}", parameters)
+        ]
+    )

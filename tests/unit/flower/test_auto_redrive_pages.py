@@ -203,7 +203,7 @@ class TestPage:
     def test_an_unknown_name(self, shop, ann, path):
         answer = ann.get(f"{AUTOS}{path}")
         assert answer.status == 404
-        assert "dlq_auto_redrive has none named" in answer.text
+        assert "is not an automatic redrive of this app" in answer.text
 
     def test_an_unknown_act(self, shop, ann, store):
         form = ann.get(PAGE).form(f"{PAGE}/pause")

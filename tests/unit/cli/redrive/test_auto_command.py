@@ -94,7 +94,9 @@ def test_one_is_shown_in_words_with_its_runs(run, read, autos, request):
 def test_an_unknown_name_is_an_error_with_the_near_name(run, shop, store, words):
     result = run("auto", *words, "charge")
     assert result.exit_code == 1
-    assert "none named 'charge'. Did you mean 'charges'?" in result.stderr
+    assert (
+        "'charge' is not an automatic redrive of this app; did you mean 'charges'?" in result.stderr
+    )
     assert store.auto_redrives.statuses() == {}
 
 
