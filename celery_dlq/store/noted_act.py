@@ -10,9 +10,8 @@ if TYPE_CHECKING:
 
 
 class NotedAct:
-    """An act on letters that come into the store or leave it. The audit has one row for it, which is written
-    with the first letters and updated with the others. So an act that is cut off is recorded as far as it
-    went.
+    """An act on letters that come into the store. The audit has one row for it, which is written with the
+    first letters and updated with the others. So an act that is cut off is recorded as far as it went.
 
     :param detail: the subject of the act, for the audit.
     """
