@@ -59,7 +59,7 @@ def forget(
             _remark(session, found)
             ctx.exit(PARTLY if not found.is_all else FAILED if ids else DONE)
         if found.letters and not yes:
-            session.screen.show("\n".join(places_of(found)))
+            session.screen.show(*places_of(found))
         confirm(session, question(found), count=2, yes=yes)
         result = erasure.carry_out(lease, who=operator(), why=why)
     session.done(result_of(result))

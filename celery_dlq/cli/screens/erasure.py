@@ -16,14 +16,14 @@ Command = Callable[..., str]
 _NAMED = 10
 
 
-def places_of(found: Found) -> list[str]:
-    """The letters that would be erased, a line for each place."""
-    stored = [
-        f"{count:,} in the store, {state.value}" for state, count in sorted(found.stored.items())
-    ]
-    own = found.archived.own if found.archived else {}
-    archived = [f"{count:,} in segment {segment} of the archive" for segment, count in own.items()]
-    return [*stored, *archived]
+def places_of(found: Found) -> Iterator[str]:
+    """The letters that would be erased: a sentence for the store, and one for the archive."""
+    stored = [f"{count:,} {state.value}" for state, count in sorted(found.stored.items())]
+    if stored:
+        yield f"In the store: {', '.join(stored)}."
+    if found.archived and found.archived.own:
+        segments = [f"{count:,} in {segment}" for segment, count in found.archived.own.items()]
+        yield f"In the archive: {_some(segments)}."
 
 
 def question(found: Found) -> str:

@@ -103,7 +103,7 @@ def test_the_letters_are_counted_before_the_question(run, letters, terminal):
     terminal.sit_down()
     result = run("forget", "--where", "args.user_id=7", "--why", "x", answer="n\n")
     assert result.exit_code == 1
-    assert "1 in the store, dead\n1 in the store, discarded\n" in result.stdout
+    assert "In the store: 1 dead, 1 discarded.\n" in result.stdout
     assert "Erase 2 dead letters, for ever? [y/N]" in result.stderr
     assert "Nothing was changed." in result.stderr
     assert len(left(letters)) == 4
@@ -152,6 +152,16 @@ def test_letters_are_removed_from_the_archive(run, place, letters):
     (act,) = letters.audit.find(act="forget").rows
     assert act.count == 2
     assert len(act.detail["segments"]) == 1
+
+
+def test_the_segments_are_named_before_the_question(run, place, letters, terminal):
+    letters.closing.discard(Filter(), who="ann", why="", now=T0)
+    run("archive", "run", "--all", "--yes")
+    terminal.sit_down()
+    result = run("forget", "--where", "args.user_id=7", "--why", "x", answer="n\n")
+    assert "In the archive: 2 in " in result.stdout
+    assert "Erase 2 dead letters, for ever? [y/N]" in result.stderr
+    assert run("archive", "show", "a1").exit_code == 0
 
 
 def test_an_archive_that_is_not_set_any_more_is_an_error(run, place, letters, app):
