@@ -41,9 +41,9 @@ def retention() -> None:
 @format_option
 @pass_session
 def plan(session: Session, form: str) -> None:
-    """Show what each entry of dlq_retention keeps, what would be deleted now, and within a day and a week.
+    """Show what each entry of dlq_retention keeps and deletes.
 
-    It reads all closed letters, and changes nothing.
+    Shows what would be deleted now, and what expires within a day and a week. It reads all closed letters, and changes nothing.
     """
     rows = session.queue.retention.plan()
     session.screen.emit(form, [*map(holding_record, rows)], table_of(_FIELDS, rows))
