@@ -43,7 +43,8 @@ def retention() -> None:
 def plan(session: Session, form: str) -> None:
     """Show what each entry of dlq_retention keeps and deletes.
 
-    Shows what would be deleted now, and what expires within a day and a week. It reads all closed letters, and changes nothing.
+    Shows what would be deleted now, and what expires within a day and a week. It reads all closed letters,
+    and changes nothing.
     """
     rows = session.queue.retention.plan()
     session.screen.emit(form, [*map(holding_record, rows)], table_of(_FIELDS, rows))
