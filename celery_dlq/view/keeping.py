@@ -56,7 +56,7 @@ def retention_facts(found: RoundReport, now: datetime) -> Sequence[Fact]:
         ("Closed", said_pile(kept.every)),
         ("Expire in a day", counted(kept.within_day, "letter")),
         ("Expire in a week", counted(kept.within_week, "letter")),
-        ("Next", None if lag else found.next_expires_at),
+        ("Next expires", None if lag else found.next_expires_at),
         ("Overdue", duration(lag.total_seconds()) if lag else None),
     ]
 
@@ -69,7 +69,7 @@ def archive_facts(found: Keeping) -> Sequence[Fact]:
     letters = said_pile(Pile(letters=totals.letters, size=totals.size))
     checked = "never" if found.check is None else found.check.checked_at
     return [
-        ("Archive", f"{letters} in {counted(totals.segments, 'segment')}"),
+        ("Archived", f"{letters} in {counted(totals.segments, 'segment')}"),
         ("Last segment", totals.closed_at),
         ("Last check", checked),
         ("Problems", _problems(found.check)),

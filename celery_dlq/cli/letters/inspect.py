@@ -85,9 +85,10 @@ def show(session: Session, task_id: str, form: str) -> None:
 @format_option
 @pass_session
 def stats(session: Session, form: str) -> None:
-    """Show the number of open letters, arrivals and ages, and what is kept of closed letters.
+    """Show the numbers of open, arriving and closed letters.
 
-    The numbers of closed letters are those of the last round of retention; `retention plan` counts them now.
+    Includes ages, what expires next, and the archive. The numbers of closed letters are those of the last
+    round of retention; `retention plan` counts them now.
     """
     now, drawn = session.screen.now, session.screen.drawn
     found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()

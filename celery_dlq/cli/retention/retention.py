@@ -22,6 +22,8 @@ _FIELDS: Sequence[Field] = (
     (Column("SIZE", right=True, from_width=100), lambda row: byte_size(row.kept.every.size)),
     (Column("EXPIRED", right=True, rigid=True), lambda row: row.kept.expired.letters),
     (Column("SIZE", right=True, rigid=True), lambda row: byte_size(row.kept.expired.size)),
+    (Column("IN 1 D", right=True, from_width=100), lambda row: row.kept.within_day),
+    (Column("IN 7 D", right=True, from_width=100), lambda row: row.kept.within_week),
     (Column("OLDEST", rigid=True), lambda row: row.kept.oldest_closed_at),
 )
 
@@ -39,9 +41,10 @@ def retention() -> None:
 @format_option
 @pass_session
 def plan(session: Session, form: str) -> None:
-    """Show what each entry of dlq_retention keeps, and what would be deleted now.
+    """Show what each entry of dlq_retention keeps and deletes.
 
-    It reads all closed letters, and changes nothing.
+    Shows what would be deleted now, and what expires within a day and a week. It reads all closed letters,
+    and changes nothing.
     """
     rows = session.queue.retention.plan()
     session.screen.emit(form, [*map(holding_record, rows)], table_of(_FIELDS, rows))

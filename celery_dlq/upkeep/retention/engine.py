@@ -86,10 +86,7 @@ class RetentionEngine:
 
         :raises StoreError: the store failed.
         """
-        found: dict[int, Kept] = {}
-        for part in self._counted():
-            _add(found, part)
-        return self._holdings(found)
+        return self._count(lambda _began: None)
 
     def run(self, lease: Lease, pause: Pause) -> Round:
         """Delete old history, and expired letters. With an archive, letters are moved into it. They are
@@ -104,7 +101,7 @@ class RetentionEngine:
             self._delete_history(pause)
             for more in self._remove_letters(lease, pause):
                 removed += more
-            left = self._count_left(pause)
+            left = self._count(lambda began: self._rest(began, pause))
         except _StoppedError:
             return Round(removed, is_over=False)
         self._store.reports.note_round(left, removed=removed)
@@ -146,12 +143,17 @@ class RetentionEngine:
         found = self._store.expiring.find(expiries, after, step)
         return found.keys, found.next
 
-    def _count_left(self, pause: Pause) -> tuple[Holding, ...]:
+    def _count(self, rest: Callable[[float], None]) -> tuple[Holding, ...]:
+        """What each entry keeps.
+
+        :param rest: is called after each step, with the moment at which the step began.
+        """
         found: dict[int, Kept] = {}
         began = self._monotonic()
         for part in self._counted():
-            _add(found, part)
-            self._rest(began, pause)
+            for number, kept in part.items():
+                found[number] = found.get(number, Kept.none()) + kept
+            rest(began)
             began = self._monotonic()
         return self._holdings(found)
 
@@ -203,11 +205,6 @@ def _in_steps(
         yield part, after
         if after is None:
             return
-
-
-def _add(found: dict[int, Kept], part: Mapping[int, Kept]) -> None:
-    for number, kept in part.items():
-        found[number] = found.get(number, Kept.none()) + kept
 
 
 def _shown(expiries: tuple[Expiry, ...]) -> list[dict[str, object]]:

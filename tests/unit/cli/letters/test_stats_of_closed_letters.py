@@ -91,7 +91,7 @@ def test_a_letter_that_should_be_gone_is_overdue(run, closed, monkeypatch):
     monkeypatch.setattr("celery_dlq.view.times.utc_now", lambda: later)
     out = run("stats").stdout
     assert "Overdue           36h" in out
-    assert "Next" not in out
+    assert "Next expires" not in out
 
 
 def test_the_archive_is_shown_with_its_last_check(run, read, archived):

@@ -48,6 +48,7 @@ def test_the_plan_as_json(run, closed):
     assert (mail["filter"], mail["keep_s"]) == ({"task": "shop.mail"}, 30 * 86_400)
     assert (mail["letters"], mail["expired"]) == (2, 1)
     assert mail["bytes"] == 2 * mail["expired_bytes"] > 0
+    assert (mail["within_day"], mail["within_week"]) == (0, 0)
     assert (others["filter"], others["keep_s"], others["letters"]) == (None, None, 1)
 
 
