@@ -30,10 +30,12 @@ class ErasureAPI(ArchiveAPI):
         from celery_dlq.erasure.condition import Condition
         from celery_dlq.erasure.engine import Erasure, Meant
         from celery_dlq.erasure.matching import Matcher
+        from celery_dlq.store.rows.rows import stored_id
 
         if bool(ids) == bool(where):
             raise ValueError("give either ids or where")
-        meant = Meant(ids=tuple(ids), conditions=tuple(map(Condition.parse, where)))
+        named = tuple(dict.fromkeys(map(stored_id, ids)))
+        meant = Meant(ids=named, conditions=tuple(map(Condition.parse, where)))
         matcher = Matcher.for_app(self.app, meant.ids, meant.conditions)
         return Erasure(
             self.store,

@@ -8,7 +8,7 @@ process may die between any two steps: :meth:`Archiver.finish` then ends what it
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -102,12 +102,13 @@ class Archiver:
         ended = [self._finish_one(segment) for segment in self._store.unfinished()]
         return [one for one in ended if one is not None]
 
-    def committed(self) -> Mapping[str, str]:
-        """The segments whose manifests are in the archive, each with the SHA-256 of its manifest.
+    def segments_to_keep(self) -> frozenset[str]:
+        """The ids of the segments that are in the archive, or that a process is making.
 
         :raises StoreError: the store failed.
         """
-        return self._store.committed()
+        begun = (segment.id for segment in self._store.unfinished())
+        return frozenset(begun).union(self._store.committed())
 
     def put(self, data: bytes, facts: Facts, *, replaces: str | None = None) -> StoredManifest:
         """Put a segment and its manifest, and commit it.

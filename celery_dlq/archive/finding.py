@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+
+from celery_dlq.errors import ArchiveDamaged, ArchiveError, ArchiveFileMissing, ArchiveNewer
 
 
 class Problem(str, Enum):
@@ -44,3 +47,18 @@ class Finding:
     def is_harmless(self) -> bool:
         """Whether all letters of the archive can still be read, by this release or by a newer one."""
         return self.problem in _HARMLESS
+
+
+#: The errors of files that cannot be read; others mean that the place failed.
+UNREADABLE = (ArchiveDamaged, ArchiveFileMissing, ArchiveNewer)
+
+_PROBLEMS: Mapping[type[ArchiveError], Problem] = {
+    ArchiveDamaged: Problem.DAMAGED,
+    ArchiveFileMissing: Problem.MISSING,
+    ArchiveNewer: Problem.NEWER,
+}
+
+
+def finding_of(key: str, error: ArchiveError) -> Finding:
+    """The problem of the file ``key``, which could not be read because of one of :data:`UNREADABLE`."""
+    return Finding(key=key, problem=_PROBLEMS[type(error)], reason=str(error))

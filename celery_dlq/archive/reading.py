@@ -10,10 +10,9 @@ from typing import Any
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains
 from celery_dlq.archive.files import read_segment
-from celery_dlq.archive.finding import Finding, Problem
+from celery_dlq.archive.finding import UNREADABLE, Finding, Problem, finding_of
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.segment import Line, Span, moment, read_lines
-from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
 
 
 def every_letter(_line: Line) -> bool:
@@ -122,12 +121,5 @@ class Search:
             for line in read_lines(data, manifest.key):
                 if self.wanted.matches(line):
                     yield line
-        except ArchiveFileMissing as error:
-            self._note(manifest, Problem.MISSING, error)
-        except ArchiveDamaged as error:
-            self._note(manifest, Problem.DAMAGED, error)
-        except ArchiveNewer as error:
-            self._note(manifest, Problem.NEWER, error)
-
-    def _note(self, manifest: Manifest, problem: Problem, error: Exception) -> None:
-        self.findings.append(Finding(key=manifest.key, problem=problem, reason=str(error)))
+        except UNREADABLE as error:
+            self.findings.append(finding_of(manifest.key, error))

@@ -6,18 +6,18 @@ deleted. Its manifest stays, so that the chain has no gap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
 from celery_dlq.archive.files import check_segment, read_segment
-from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.finding import UNREADABLE, Finding, finding_of
 from celery_dlq.archive.keys import SEGMENTS, part_of, segment_of
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.reading import Wanted
-from celery_dlq.archive.segment import read_lines, write_segment
+from celery_dlq.archive.segment import Line, read_lines, write_segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,20 +26,19 @@ class Rewritten:
 
     before: str
     after: Manifest
-    #: Task ids and groups of the letters that were removed.
+    #: Task ids of the letters that were removed.
     removed: tuple[str, ...]
-    fingerprints: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holders:
     """The segments that hold wanted letters."""
 
-    #: Number of such letters by segment.
-    own: Mapping[str, int]
-    #: The same for segments of other stores.
+    #: The task ids of such letters by segment.
+    own: Mapping[str, tuple[str, ...]]
+    #: Number of such letters in segments of other stores.
     others: Mapping[str, int]
-    #: Files of this store that cannot be read, and may hold such letters.
+    #: Files that cannot be read, and may hold such letters.
     unread: tuple[Finding, ...]
 
 
@@ -48,23 +47,19 @@ def holders(bucket: Bucket, wanted: Wanted, *, chain: str, committed: Mapping[st
 
     :param chain: identifies this store.
     :param committed: the segments that this store has committed, each with the SHA-256 of its manifest.
-    :raises ArchiveError: the place failed, or a segment is damaged.
+    :raises ArchiveError: the place failed.
     """
     chains = read_chains(bucket)
-    found = {
-        one.segment: _count(bucket, one, wanted)
-        for one in chains.current()
-        if wanted.may_be_in(one)
-    }
-    own = {key: count for key, count in found.items() if count and _is_in(key, chain)}
-    return Holders(
-        own=own,
-        others={key: count for key, count in found.items() if count and key not in own},
-        unread=(
-            *(one for one in chains.unreadable if _is_of(one.key, chain)),
-            *chains.lost(committed),
-        ),
-    )
+    found, unread = dict[str, tuple[str, ...]](), [*chains.unreadable, *chains.lost(committed)]
+    for manifest in chains.current():
+        if wanted.may_be_in(manifest):
+            try:
+                found[manifest.segment] = _ids_in(bucket, manifest, wanted)
+            except UNREADABLE as error:
+                unread.append(finding_of(manifest.key, error))
+    own = {key: ids for key, ids in found.items() if ids and _is_in(key, chain)}
+    others = {key: len(ids) for key, ids in found.items() if ids and key not in own}
+    return Holders(own=own, others=others, unread=tuple(unread))
 
 
 def forget(
@@ -73,63 +68,73 @@ def forget(
     wanted: Wanted,
     *,
     chain: str,
-    on_rewritten: Callable[[Rewritten], None] = lambda _: None,
+    before: Callable[[Sequence[Line]], None] = lambda _: None,
+    after: Callable[[Rewritten], None] = lambda _: None,
 ) -> tuple[Rewritten, ...]:
-    """Remove the wanted letters from all segments of ``chain``. A process may die at any step: a second run
-    ends the work. Segments of other chains belong to other stores, which may be reading them.
+    """Remove the wanted letters from all segments of ``chain`` that can be read. A process may die at any
+    step: a second run ends the work. Segments of other chains belong to other stores, which may be reading
+    them.
 
     :param archiver: for the same place; its lease is held throughout.
-    :param on_rewritten: is called after each segment.
-    :raises ArchiveError: the archive failed, or a segment is damaged. The segments before it are rewritten.
+    :param before: is given the lines of a segment that are about to be removed.
+    :param after: is given each segment that was replaced.
+    :raises ArchiveError: the archive failed. The segments before that are rewritten.
     :raises StoreError: the store failed, or the lease was lost.
     """
     archiver.finish()
     # In this order: the manifest of a file in the list is found, if it has one.
     files = bucket.list(SEGMENTS)
     chains = read_chains(bucket)
-    _delete_leftovers(bucket, files, chains, chain, archiver.committed())
+    _delete_leftovers(bucket, files, chains, chain, archiver.segments_to_keep())
     done = []
     for manifest in chains.current():
         if manifest.chain == chain and wanted.may_be_in(manifest):
-            rewritten = _rewrite(bucket, archiver, manifest, wanted)
-            if rewritten is not None:
-                on_rewritten(rewritten)
-                done.append(rewritten)
+            removed = _removed_from(bucket, manifest, wanted)
+            if removed:
+                before(removed)
+                done.append(_rewrite(bucket, archiver, manifest, wanted, removed))
+                after(done[-1])
     return tuple(done)
 
 
-def _count(bucket: Bucket, manifest: Manifest, wanted: Wanted) -> int:
-    data = read_segment(bucket, manifest)
-    return sum(wanted.matches(line) for line in read_lines(data, manifest.key))
+def _ids_in(bucket: Bucket, manifest: Manifest, wanted: Wanted) -> tuple[str, ...]:
+    lines = read_lines(read_segment(bucket, manifest), manifest.key)
+    return tuple(line["letter"]["task_id"] for line in lines if wanted.matches(line))
+
+
+def _removed_from(bucket: Bucket, manifest: Manifest, wanted: Wanted) -> list[Line]:
+    """The lines to remove; none if the segment cannot be read."""
+    try:
+        lines = read_lines(read_segment(bucket, manifest), manifest.key)
+        removed: list[Line] = [line for line in lines if wanted.matches(line)]
+        if removed:
+            check_segment(bucket, manifest)
+    except UNREADABLE:
+        return []
+    return removed
 
 
 def _rewrite(
-    bucket: Bucket, archiver: Archiver, manifest: Manifest, wanted: Wanted
-) -> Rewritten | None:
-    data = check_segment(bucket, manifest)
-    lines = read_lines(data, manifest.key)
-    removed = [line["letter"] for line in lines if wanted.matches(line)]
-    if not removed:
-        return None
-    kept = (line for line in read_lines(data, manifest.key) if not wanted.matches(line))
+    bucket: Bucket, archiver: Archiver, manifest: Manifest, wanted: Wanted, removed: list[Line]
+) -> Rewritten:
+    lines = read_lines(read_segment(bucket, manifest), manifest.key)
+    kept = (line for line in lines if not wanted.matches(line))
     after = archiver.put(*write_segment(kept), replaces=manifest.segment).manifest
     archiver.drop_replaced(after)
-    return Rewritten(
-        before=manifest.segment,
-        after=after,
-        removed=tuple(letter["task_id"] for letter in removed),
-        fingerprints=frozenset(letter["fingerprint"] for letter in removed),
-    )
+    ids = tuple(line["letter"]["task_id"] for line in removed)
+    return Rewritten(before=manifest.segment, after=after, removed=ids)
 
 
 def _delete_leftovers(
-    bucket: Bucket, files: list[str], chains: Chains, chain: str, committed: Collection[str]
+    bucket: Bucket, files: list[str], chains: Chains, chain: str, kept: Collection[str]
 ) -> None:
-    """Delete segments that were replaced, those without a manifest, and parts of segments. All segments that
-    a process had begun are ended, so no process waits for one of these. A segment that was committed has lost
-    its manifest, and stays."""
+    """Delete segments that were replaced, those without a manifest, and parts of segments.
+
+    :param kept: segments that the store knows: without a manifest, they have lost it, or another process has
+        taken the lease and is writing it.
+    """
     unreadable = {segment_of(finding.key) for finding in chains.unreadable}
-    named = unreadable.union(chains.by_id, committed)
+    named = unreadable.union(chains.by_id, kept)
     for key in files:
         if not _is_of(key, chain):
             continue

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
 from celery_dlq.archive.files import check_segment
-from celery_dlq.archive.finding import Finding, Problem
+from celery_dlq.archive.finding import UNREADABLE, Finding, Problem, finding_of
 from celery_dlq.archive.keys import SEGMENTS, segment_of
 from celery_dlq.archive.manifest import Manifest
-from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing, ArchiveNewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +65,8 @@ def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:
 def _check(bucket: Bucket, manifest: Manifest) -> Finding | None:
     try:
         check_segment(bucket, manifest)
-    except ArchiveFileMissing as error:
-        return Finding(key=manifest.key, problem=Problem.MISSING, reason=str(error))
-    except ArchiveDamaged as error:
-        return Finding(key=manifest.key, problem=Problem.DAMAGED, reason=str(error))
-    except ArchiveNewer as error:
-        return Finding(key=manifest.key, problem=Problem.NEWER, reason=str(error))
+    except UNREADABLE as error:
+        return finding_of(manifest.key, error)
     return None
 
 

@@ -78,10 +78,21 @@ class Condition:
         return replace(self.wanted, steps=(parameters.index(name), *inner))
 
     def _is_value(self, found: Any) -> bool:
-        if isinstance(found, (list, tuple, set, frozenset)):
-            return is_same(found, self.wanted.value) or any(map(self._is_value, found))
+        # Not by recursion: a message may be nested as deep as its sender likes.
+        left = [found]
+        while left:
+            one = left.pop()
+            if self._is_one(one):
+                return True
+            if isinstance(one, (list, tuple, set, frozenset)):
+                left += one
+        return False
+
+    def _is_one(self, found: Any) -> bool:
         if is_number(found) and is_number(self.wanted.value):
             return bool(found == self.wanted.value)
+        if isinstance(found, (list, tuple, set, frozenset)):
+            return is_same(found, self.wanted.value)
         return is_same(found, self.wanted.value) or _text_of(found) == self.text
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ from celery_dlq.erasure.condition import Condition
 from celery_dlq.erasure.matching import Matcher
 from celery_dlq.erasure.spooled import SpooledLetters, spooled
 from celery_dlq.model.states import State
-from celery_dlq.store.base import ErasedSegment, Filter, Lease, OngoingAct
+from celery_dlq.store.base import Filter, Lease, OngoingAct
+from celery_dlq.store.letters.erasing import Mention
+from celery_dlq.store.portion import Portion
 from celery_dlq.store.rows.audit import by_filter
-from celery_dlq.store.rows.rows import stored_id
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 #: many other texts.
 SHORTEST_TEXT = 4
 
-#: Letters that are read together, and those that are deleted in one transaction.
-_READ_TOGETHER, _DELETED_TOGETHER = 200, 500
+#: Letters that are read together, and those that are deleted in one transaction; and texts.
+_READ_TOGETHER, _DELETED_TOGETHER, _REPLACED_TOGETHER = 200, 500, 200
 
 _STORED = frozenset(State) - {State.PARKED}
 
@@ -38,6 +39,7 @@ _STORED = frozenset(State) - {State.PARKED}
 class Meant:
     """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
 
+    #: Task ids, as stored.
     ids: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -45,7 +47,7 @@ class Meant:
     def detail(self) -> dict[str, object]:
         """The detail of the act for the audit, without the values."""
         if len(self.ids) == 1:
-            return {"letter": stored_id(self.ids[0])}
+            return {"letter": self.ids[0]}
         if self.ids:
             return by_filter(Filter(ids=self.ids))
         return {"where": [one.place for one in self.conditions]}
@@ -74,29 +76,37 @@ class ArchivePart:
 class Found:
     """Where such letters are."""
 
-    #: In the store, by state.
-    stored: Mapping[State, int]
-    #: In the archive; None without one.
-    archived: Holders | None
-    #: Task ids of retries that wait in the store.
-    parked: tuple[str, ...]
     #: In the spool of this machine.
     spooled: tuple[SpooledLetters, ...]
+    #: Task ids of retries that wait in the store.
+    parked: tuple[str, ...]
+    #: Letters in the store by task id. Those that a redrive is sending count as redriven.
+    stored: Mapping[str, State]
+    #: In the archive; None without one.
+    archived: Holders | None
+    #: Whether a process was killed while it changed the archive.
+    is_unfinished: bool
     #: Letters that could not be read, by task id, each with the reason.
     unread: Mapping[str, str]
-    #: Notes and rows of the audit that mention the values.
-    mentions: int
+    #: Texts of people, handlers and filters that mention the values.
+    mentions: tuple[Mention, ...]
 
     @property
-    def letters(self) -> int:
-        """Letters that would be erased."""
-        return sum(self.stored.values()) + sum(self.archived.own.values() if self.archived else ())
+    def ids(self) -> frozenset[str]:
+        """Task ids of the letters that would be erased."""
+        own = self.archived.own.values() if self.archived else ()
+        return frozenset(self.stored).union(*own)
 
     @property
-    def is_all(self) -> bool:
-        """Whether nothing would be left elsewhere."""
-        in_archive = self.archived and (self.archived.others or self.archived.unread)
-        return not (self.parked or self.spooled or self.unread or in_archive)
+    def has_work(self) -> bool:
+        """Whether there is anything to erase."""
+        return bool(self.ids or self.mentions or self.is_unfinished)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether such letters are, or may be, where an erasure does not remove them."""
+        archived = self.archived and (self.archived.others or self.archived.unread)
+        return bool(self.parked or self.spooled or self.unread or archived)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +118,8 @@ class Erased:
     archived: int
     #: Segments that were replaced, each with the one that replaces it.
     segments: Mapping[str, str]
-    #: Notes and rows of the audit that were changed.
+    #: Texts that were changed.
     mentions: int
-    #: Task ids of letters that a redrive is sending now.
-    left: tuple[str, ...]
 
 
 class Erasure:
@@ -130,79 +138,103 @@ class Erasure:
         archive: ArchivePart | None,
         spool: Path,
     ) -> None:
-        self._store, self._meant, self._matcher = store, meant, matcher
+        self._store, self._matcher = store, matcher
+        #: Which letters.
+        self.meant = meant
         self._archive, self._spool = archive, spool
 
     def look(self) -> Found:
         """Where such letters are. Reads every message, unless task ids are given. Changes nothing.
 
         :raises OSError: the spool cannot be read.
-        :raises ArchiveError: the archive failed, or a segment is damaged.
+        :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed.
         """
-        stored = Counter(State(line["letter"]["state"]) for line in self._stored())
+        self._matcher.unread.clear()
+        # In the order in which letters move, so that none moves past the search.
+        in_spool = tuple(spooled(self._spool, self._matcher))
+        waiting = tuple(self._parked())
+        stored = {
+            line["letter"]["task_id"]: State(line["letter"]["state"]) for line in self._stored()
+        }
         return Found(
+            spooled=in_spool,
+            parked=waiting,
             stored=stored,
             archived=None if self._archive is None else self._look_into(self._archive),
-            parked=tuple(self._parked()),
-            spooled=tuple(spooled(self._spool, self._matcher)),
+            is_unfinished=bool(self._store.archiving.unfinished()),
             unread=dict(self._matcher.unread),
-            mentions=self._store.erasing.mentions(self._meant.texts),
+            mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
         )
 
-    def carry_out(self, lease: Lease, *, who: str, why: str) -> Erased:
-        """Erase them while ``lease`` is held. If the process is killed, a second run ends the work. The audit
-        has one row, which is written first and names neither the values nor the letters' contents.
+    def carry_out(self, found: Found, lease: Lease, *, who: str, why: str) -> Erased:
+        """Erase what was found, while ``lease`` is held. If the process is killed, a second run ends the
+        work. Look again afterwards: letters may have come, or moved, meanwhile. The audit has one row, which
+        is written first and names neither the values nor the contents of letters.
 
         :param lease: the one under which letters are removed; it keeps them from being archived meanwhile.
-        :raises ArchiveError: the archive failed, or a segment is damaged.
+        :raises ArchiveError: the place of the archive failed.
         :raises StoreError: the store failed, or the lease was lost.
         """
-        detail, now = self._meant.detail, self._store.now()
+        detail, now = self.meant.detail, self._store.now()
         act = OngoingAct(who=who, act="forget", why=why, detail=detail, at=now)
         act = self._store.erasing.begin(act, lease)
-        # First the archive: a restore that runs at the same time brings letters into the store.
         rewritten = self._erase_archived(lease, act)
-        deleted, left = self._erase_stored(lease, act)
+        deleted = self._delete([*found.stored], lease, act)
+        self._store.erasing.erase_operations(found.ids)
         return Erased(
             stored=deleted,
             archived=sum(len(one.removed) for one in rewritten),
             segments={one.before: one.after.segment for one in rewritten},
-            mentions=self._store.erasing.replace_texts(self._meant.texts),
-            left=left,
+            mentions=self._replace_texts(),
         )
 
     def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Rewritten, ...]:
         if self._archive is None:
             return ()
+        erasing = self._store.erasing
 
-        def note(one: Rewritten) -> None:
+        def before(lines: Sequence[Line]) -> None:
+            # First of all: after a kill, the letters could no longer be found.
+            letters = [line["letter"] for line in lines]
+            groups = {(one["fingerprint"], one["task"], one["exception_type"]) for one in letters}
+            erasing.erase_notes([one["task_id"] for one in letters], groups)
+
+        def after(one: Rewritten) -> None:
             nonlocal act
-            removed = ErasedSegment(
-                before=one.before, after=one.after.segment,
-                task_ids=one.removed, fingerprints=one.fingerprints,
-            )  # fmt: skip
-            act = self._store.erasing.note_archived(removed, act)
+            new, letters = one.after.segment, len(one.removed)
+            act = erasing.note_segment(act, one.before, new, letters=letters)
 
         bucket, archiver = self._archive.bucket, self._archive.archiver(lease, act.who)
-        return forget(bucket, archiver, self._wanted(), chain=self._chain(), on_rewritten=note)
+        return forget(
+            bucket, archiver, self._wanted(), chain=self._chain(), before=before, after=after
+        )
 
-    def _erase_stored(self, lease: Lease, act: OngoingAct) -> tuple[int, tuple[str, ...]]:
-        deleted, left = 0, list[str]()
-        ids = (line["letter"]["task_id"] for line in self._stored())
-        for some in chunks(ids, _DELETED_TOGETHER):
-            gone = self._store.erasing.delete(some, lease, act)
-            deleted += len(gone)
-            left += sorted({*some} - {*gone})
-        return deleted, tuple(left)
+    def _delete(self, task_ids: Sequence[str], lease: Lease, act: OngoingAct) -> int:
+        portion, deleted, left = Portion(_DELETED_TOGETHER), 0, task_ids
+        while left:
+            these = partial(self._delete_first, left, lease, act)
+            deleted += portion.attempt(these)
+            left = left[portion.size :]
+        return deleted
+
+    def _delete_first(
+        self, task_ids: Sequence[str], lease: Lease, act: OngoingAct, size: int
+    ) -> int:
+        return self._store.erasing.delete(task_ids[:size], lease, act)
+
+    def _replace_texts(self) -> int:
+        mentions = self._store.erasing.mentions(self.meant.texts)
+        return sum(
+            self._store.erasing.replace_texts(some) for some in chunks(mentions, _REPLACED_TOGETHER)
+        )
 
     def _look_into(self, archive: ArchivePart) -> Holders:
         committed = self._store.archiving.committed()
         return holders(archive.bucket, self._wanted(), chain=self._chain(), committed=committed)
 
     def _wanted(self) -> Wanted:
-        ids = frozenset(map(stored_id, self._meant.ids))
-        return Wanted(ids=ids, where=self._matcher.is_line)
+        return Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line)
 
     def _chain(self) -> str:
         return self._store.archiving.totals().chain
@@ -214,19 +246,20 @@ class Erasure:
 
     def _pages(self) -> Iterator[Sequence[str]]:
         """The task ids of the letters that may be meant."""
-        if self._meant.ids:
-            yield from chunks(map(stored_id, self._meant.ids), _READ_TOGETHER)
+        if self.meant.ids:
+            yield from chunks(self.meant.ids, _READ_TOGETHER)
             return
-        every, after = Filter(states=_STORED), None
+        last = 0
         while True:
-            page = self._store.letters.find(every, limit=_READ_TOGETHER, after=after)
-            yield [one.task_id for one in page.letters]
-            after = page.next
-            if after is None:
+            ids, last = self._store.erasing.letters_after(last, limit=_READ_TOGETHER)
+            if not ids:
                 return
+            yield ids
 
     def _parked(self) -> Iterator[str]:
         last = 0
-        while some := self._store.erasing.parked(last, limit=_READ_TOGETHER):
-            yield from (letter.task_id for _, letter in some if self._matcher.is_letter(letter))
-            last = some[-1][0]
+        while True:
+            letters, last = self._store.erasing.parked_after(last, limit=_READ_TOGETHER)
+            if not letters:
+                return
+            yield from (one.task_id for one in letters if self._matcher.is_letter(one))

@@ -81,5 +81,8 @@ def parameters_of(app: Any, name: str) -> Parameters:
     if task is None:
         return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = inspect.signature(task.run).parameters.values()
+    try:
+        found = inspect.signature(task.run).parameters.values()
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return None
     return [one.name for one in found if one.kind in positional]

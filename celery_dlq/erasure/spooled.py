@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,10 @@ def spooled(directory: Path, matcher: Matcher) -> Iterator[SpooledLetters]:
     :raises OSError: the directory cannot be read.
     """
     for file in look(directory):
-        found = _letters_in(directory / file.name, matcher)
-        if found.letters or found.unread:
-            yield found
+        with contextlib.suppress(FileNotFoundError):  # just drained
+            found = _letters_in(directory / file.name, matcher)
+            if found.letters or found.unread:
+                yield found
 
 
 def _letters_in(path: Path, matcher: Matcher) -> SpooledLetters:

@@ -307,18 +307,6 @@ class AuditRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErasedSegment:
-    """A segment of the archive that letters were removed from."""
-
-    #: The ids of the segment, and of the one that replaces it.
-    before: str
-    after: str
-    #: Task ids and groups of the letters.
-    task_ids: tuple[str, ...]
-    fingerprints: frozenset[str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class OngoingAct:
     """An act that is done in several transactions, as the audit records it. Each transaction adds its letters
     to the act's one row. So an act that is cut off is recorded as far as it went."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,15 +13,16 @@ from support.history import edit
 
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.group import Annotate
-from celery_dlq.model.operation import OperationState
+from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair
 from celery_dlq.model.states import State
-from celery_dlq.store.base import ErasedSegment, Filter, OngoingAct
+from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
 
 ACT = OngoingAct(
     who="ann", act="forget", why="request 12", detail={"where": ["args.user_id"]}, at=T0
 )
 JO = "jo@example.com"
+NOW = T0 + timedelta(days=1)
 
 
 def minutes(number: float):
@@ -35,8 +37,12 @@ def begin(store) -> OngoingAct:
     return store.erasing.begin(ACT, lease(store))
 
 
-def erase(store, *ids: str, act: OngoingAct | None = None) -> list[str]:
+def erase(store, *ids: str, act: OngoingAct | None = None) -> int:
     return store.erasing.delete(ids, lease(store), act or begin(store))
+
+
+def replace_texts(store, *texts: str) -> int:
+    return store.erasing.replace_texts(store.erasing.mentions(texts))
 
 
 def rows(store, table) -> int:
@@ -74,7 +80,7 @@ def letters(store, counts_hold_in_the_end):
 def test_letters_in_any_state_are_gone_with_all_that_they_had(letters):
     edit(letters, "a", at=minutes(5))
     letters.closing.discard(Filter(ids=("b",)), who="ann", why="", now=minutes(10))
-    assert erase(letters, "a", "b", "gone") == ["a", "b"]
+    assert erase(letters, "a", "b", "gone") == 2
     assert letters.letters.get("a") is letters.letters.get("b") is None
     assert (rows(letters, tables.content), rows(letters, tables.attempt)) == (2, 2)
     assert rows(letters, tables.change) == 0
@@ -84,7 +90,7 @@ def test_a_letter_that_is_being_sent_stays(letters):
     redriving.claim(
         letters, Filter(ids=("a",)), token="one", lease_until=minutes(60), limit=9, now=T0
     )
-    assert erase(letters, "a", "b") == ["b"]
+    assert erase(letters, "a", "b") == 1
     assert letters.letters.get("a").state is State.CLAIMED
 
 
@@ -136,13 +142,62 @@ def test_acts_on_a_letter_keep_neither_their_reason_nor_their_changes(letters):
 def test_the_act_names_the_segments_that_were_replaced(letters):
     begun = begin(letters)
     for number in ("1", "2"):
-        removed = ErasedSegment(
-            before=number, after=f"{number}0", task_ids=("x", "y"), fingerprints=frozenset({"aa"})
-        )
-        begun = letters.erasing.note_archived(removed, begun)
+        begun = letters.erasing.note_segment(begun, number, f"{number}0", letters=2)
     (act,) = acts(letters, "forget")
     assert act.count == 4
     assert act.detail == {**ACT.detail, "segments": {"1": "10", "2": "20"}}
+
+
+def test_notes_about_archived_letters_are_erased(letters):
+    letters.closing.discard(Filter(ids=("a",)), who="bob", why=f"{JO} left", now=minutes(10))
+    letters.erasing.erase_notes(["a"], {("aa", "shop.charge", "ValueError")})
+    (discarded,) = acts(letters, "discard")
+    assert discarded.why == "[erased]"
+    assert example(letters, "aa") == "failed for d"
+
+
+def test_an_earlier_erasure_keeps_its_reason_and_its_segments(letters):
+    begun = letters.erasing.begin(replace(ACT, detail={"letter": "a"}), lease(letters))
+    letters.erasing.note_segment(begun, "1", "10", letters=1)
+    erase(letters, "a")
+    second, first = acts(letters, "forget")
+    assert (first.why, first.detail) == (ACT.why, {"letter": "a", "segments": {"1": "10"}})
+    assert (second.count, second.detail) == (1, ACT.detail)
+
+
+def a_redrive(store, operation_id: str, *ids: str, end: bool = True) -> None:
+    """An operation with texts about a person, whose letters fail again."""
+    orders = Orders(
+        why=f"for {JO}", repair=Repair(assignments=(f"kwargs.email={JO}",)), pacing=Pacing(rate=9.0)
+    )
+    wanted = Filter(ids=ids, search=JO)
+    store.operations.create(operation(operation_id, wanted=wanted, orders=orders))
+    redriving.claim(
+        store, Filter(ids=ids), token=operation_id, lease_until=minutes(60), limit=9, now=T0
+    )
+    redriving.end(store, operation_id, ids)
+    store.letters.save([letter(name, attempt(redrive=1, minutes=8)) for name in ids])
+    if end:
+        cancel(store, operation_id, f"{JO} asked")
+
+
+def test_the_texts_of_an_operation_go_with_its_last_letter(letters):
+    a_redrive(letters, "one", "a", "b")
+    a_redrive(letters, "two", "a", "b", "c")
+    letters.erasing.erase_operations(["a", "b"])
+    one, two = letters.operations.get("one"), letters.operations.get("two")
+    assert (one.cause, one.wanted.search, one.orders.why) == ("[erased]",) * 3
+    assert one.orders.repair.assignments == ("kwargs.email=[erased]",)
+    assert (one.orders.pacing.rate, one.wanted.ids) == (9.0, ("a", "b"))
+    assert (two.cause, two.orders.why) == (f"{JO} asked", f"for {JO}")
+    whys = {act.detail["operation"]: act.why for act in acts(letters, "redrive")}
+    assert whys == {"one": "[erased]", "two": f"for {JO}"}
+
+
+def test_the_orders_of_an_operation_that_has_not_ended_stay(letters):
+    a_redrive(letters, "one", "a", end=False)
+    letters.erasing.erase_operations(["a"])
+    assert letters.operations.get("one").orders.why == f"for {JO}"
 
 
 def test_a_value_is_replaced_wherever_people_have_written_it(letters):
@@ -151,21 +206,24 @@ def test_a_value_is_replaced_wherever_people_have_written_it(letters):
     letters.operations.create(operation("done", wanted=Filter(search=JO)))
     cancel(letters, "done", f"asked by {JO}")
     letters.operations.create(operation("waits", wanted=Filter(search=JO)))
-    before = letters.erasing.mentions([JO])
-    assert letters.erasing.replace_texts([JO]) == before
-    assert before > 3
+    places = {mention.place for mention in letters.erasing.mentions([JO])}
+    assert places == {
+        "celery_dlq_audit.why", "celery_dlq_audit.detail", "celery_dead_letter_group.note",
+        "celery_dlq_operation.cause", "celery_dlq_operation.wanted",
+    }  # fmt: skip
+    assert replace_texts(letters, JO) > len(places)
     assert letters.operations.get("done").wanted.search == "[erased]"
     assert letters.operations.get("done").state is OperationState.CANCELLED
     assert letters.operations.get("waits").wanted.search == JO
     (group,) = letters.groups.find(Filter(group="aa"), now=T0)
     assert group.note == "Call [erased]!"
-    assert letters.erasing.mentions([JO]) == 0
+    assert letters.erasing.mentions([JO]) == []
 
 
 def test_only_whole_words_are_replaced(letters):
     for text in ("4711", "x4711", "47110", "no. 4711.", "4711-2"):
         note(letters, text)
-        letters.erasing.replace_texts(["4711"])
+        replace_texts(letters, "4711")
         (group,) = letters.groups.find(Filter(group="aa"), now=T0)
         assert group.note == text if text in ("x4711", "47110") else "4711" not in group.note
 
@@ -174,19 +232,55 @@ def test_only_whole_words_are_replaced(letters):
 def test_values_with_special_characters_are_found_in_json(letters, name):
     letters.operations.create(operation("one", wanted=Filter(search=name)))
     cancel(letters, "one")
-    letters.erasing.replace_texts([name])
+    replace_texts(letters, name)
     assert letters.operations.get("one").wanted.search == "[erased]"
+
+
+def test_what_is_not_a_text_stays(letters):
+    orders = Orders(pacing=Pacing(rate=4711.0), why="4711")
+    wanted = Filter(ids=("0b7e3f10-4711-4c1e",), task="shop.4711", until=NOW)
+    letters.operations.create(operation("one", wanted=wanted, orders=orders))
+    cancel(letters, "one")
+    for text in ("4711", "4711.0", "2026", "shop.4711", "true", "rate", "ids"):
+        replace_texts(letters, text)
+    found = letters.operations.get("one")
+    assert (found.wanted, found.orders) == (wanted, replace(orders, why="[erased]"))
+    assert acts(letters, "redrive")[0].detail["planned"] == 3
+
+
+@pytest.mark.parametrize("text", [f"asked by\n{JO}", f"„{JO}“", f"<{JO}>", f'"{JO}"'])
+def test_a_value_is_found_beside_any_character(letters, text):
+    letters.operations.create(operation("one", wanted=Filter(search=text)))
+    cancel(letters, "one")
+    assert replace_texts(letters, JO) > 0
+    assert letters.operations.get("one").wanted.search == text.replace(JO, "[erased]")
+
+
+def test_a_text_that_has_changed_since_stays(letters):
+    note(letters, f"Call {JO}!")
+    mentions = [one for one in letters.erasing.mentions([JO]) if one.place.endswith("note")]
+    note(letters, f"{JO} has called.")
+    assert letters.erasing.replace_texts(mentions) == 0
+    assert letters.groups.get("aa", now=T0).note == f"{JO} has called."
 
 
 def test_without_texts_nothing_is_replaced(letters):
     note(letters, "note")
-    assert letters.erasing.mentions([]) == letters.erasing.replace_texts([]) == 0
+    assert letters.erasing.mentions([]) == []
 
 
 def test_parked_retries_are_read_page_by_page(store):
     store.parked.park([parking(name, 60) for name in "abc"], now=store.now())
-    first = store.erasing.parked(0, limit=2)
-    second = store.erasing.parked(first[-1][0], limit=2)
-    assert [one.task_id for _, one in (*first, *second)] == ["a", "b", "c"]
-    assert store.erasing.parked(second[-1][0], limit=2) == []
-    assert first[0][1].envelope.body == letter("a").envelope.body
+    first, last = store.erasing.parked_after(0, limit=2)
+    second, last = store.erasing.parked_after(last, limit=2)
+    assert [one.task_id for one in (*first, *second)] == ["a", "b", "c"]
+    assert store.erasing.parked_after(last, limit=2) == ([], last)
+    assert first[0].envelope.body == letter("a").envelope.body
+
+
+def test_letters_are_listed_in_an_order_that_a_new_failure_does_not_change(letters):
+    first, last = letters.erasing.letters_after(0, limit=2)
+    letters.letters.save([letter(first[0], attempt(redrive=1, minutes=50)), letter("e")])
+    second, last = letters.erasing.letters_after(last, limit=9)
+    assert [*first, *second] == ["a", "b", "c", "d", "e"]
+    assert letters.erasing.letters_after(last, limit=9) == ([], last)

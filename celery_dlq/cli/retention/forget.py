@@ -9,7 +9,14 @@ import click
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY
 from celery_dlq.cli.options import why_option
 from celery_dlq.cli.retention.lease import removing
-from celery_dlq.cli.screens.erasure import places_of, question, remarks, result_of
+from celery_dlq.cli.screens.erasure import (
+    of_redriven,
+    of_short,
+    places_of,
+    question,
+    remarks,
+    result_of,
+)
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.erasure.engine import Erasure, Found
@@ -50,23 +57,26 @@ def forget(
     if bool(ids) == bool(conditions):
         raise click.UsageError("Give either --task-id or --where.")
     if not why:
-        raise click.UsageError("To erase letters needs a reason; add --why TEXT.")
+        raise click.UsageError("Erasing letters needs a reason; add --why TEXT.")
     erasure = _erasure(session, ids, conditions)
+    found = _look(session, erasure)
+    missing = sorted({*erasure.meant.ids}.difference(found.ids, found.parked))
+    if not found.has_work:
+        session.screen.show("No dead letters match.")
+        _remark(session, *remarks(found, session.command))
+        ctx.exit(PARTLY if found.is_elsewhere else FAILED if ids else DONE)
+    if not yes:
+        session.screen.show(*places_of(found))
+    confirm(session, question(found), count=2, yes=yes)
     with removing(session, "dlq forget") as (lease, _pause):
-        found = _look(session, erasure)
-        if not found.letters and not found.mentions:
-            session.screen.show("No dead letters match.")
-            _remark(session, found)
-            ctx.exit(PARTLY if not found.is_all else FAILED if ids else DONE)
-        if found.letters and not yes:
-            session.screen.show(*places_of(found))
-        confirm(session, question(found), count=2, yes=yes)
-        result = erasure.carry_out(lease, who=operator(), why=why)
+        result = erasure.carry_out(found, lease, who=operator(), why=why)
     session.done(result_of(result))
-    _remark(session, found)
-    for task_id in result.left:
-        session.cli.error(f"A redrive is sending {visible(task_id)}, so it stays; run this again.")
-    ctx.exit(PARTLY if result.left or not found.is_all else DONE)
+    left = _look(session, erasure)
+    redriven = [*of_redriven(found)]
+    _remark(session, *redriven, *remarks(left, session.command), *of_short(erasure.meant.short))
+    for task_id in missing:
+        session.cli.error(f"No letter has the task id {visible(task_id)}.")
+    ctx.exit(PARTLY if missing or redriven or left.ids or left.is_elsewhere else DONE)
 
 
 def _erasure(session: Session, ids: Sequence[str], conditions: Sequence[str]) -> Erasure:
@@ -89,6 +99,6 @@ def _look(session: Session, erasure: Erasure) -> Found:
         ) from error
 
 
-def _remark(session: Session, found: Found) -> None:
-    for remark in remarks(found, session.command):
+def _remark(session: Session, *remarks: str) -> None:
+    for remark in remarks:
         session.cli.error(visible(remark))

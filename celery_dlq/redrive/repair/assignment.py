@@ -126,7 +126,7 @@ def _step(found: re.Match[str]) -> Step:
 
 def _key(place: Any, step: Step) -> Step:
     # args.0 means the same as args[0].
-    return int(step) if isinstance(place, list) and str(step).isdecimal() else step
+    return int(step) if isinstance(place, (list, tuple)) and str(step).isdecimal() else step
 
 
 def _joined(so_far: str, step: Step) -> str:

@@ -18,7 +18,7 @@ from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.portion import Portion
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import conditions, in_states
+from celery_dlq.store.rows.query import conditions, in_states, without_claimed
 from celery_dlq.store.rows.rows import Row
 
 letter = tables.letter
@@ -30,6 +30,7 @@ CHUNK = 1_000
 MEMBER = (
     letter.c.id, letter.c.task_id, letter.c.state, letter.c.fingerprint, letter.c.task,
     letter.c.exception_type, letter.c.last_failed_at, letter.c.queue, letter.c.reason, letter.c.route,
+    letter.c.claim_token,
 )  # fmt: skip
 
 
@@ -111,7 +112,8 @@ class Act(ABC):
                 .limit(size)
                 .with_for_update()
             )
-            rows = connection.execute(oldest).mappings().all()
-            if rows:
-                return rows
+            while locked := connection.execute(oldest).mappings().all():
+                rows = without_claimed(connection, locked)
+                if rows:
+                    return rows
         return []

@@ -1,12 +1,15 @@
-"""Erases letters, and what the store has noted about them elsewhere: the examples of groups, the audit, and
-other texts."""
+"""Erases letters, and what the store has noted about them elsewhere: the examples of groups, the audit,
+redrives, and notes."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from sqlalchemy import Column, ColumnElement, and_, false, or_, select, update
 from sqlalchemy.engine import Connection
@@ -15,33 +18,81 @@ from celery_dlq.codec import dump_json
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.redact import clip
-from celery_dlq.store.base import ErasedSegment, Lease, OngoingAct
+from celery_dlq.store.base import Lease, OngoingAct
 from celery_dlq.store.coordination.leases import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.letters.acts import MEMBER
 from celery_dlq.store.letters.deleting import delete_rows
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import in_states, is_parked, one_of
+from celery_dlq.store.rows.query import in_states, is_parked, one_of, without_claimed
 from celery_dlq.store.rows.rows import parked_letter
-from celery_dlq.store.rows.tally import SAMPLE_LIMIT
+from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey
 
-letter, group, parked, operation = tables.letter, tables.group, tables.parked, tables.operation
+letter, group, parked = tables.letter, tables.group, tables.parked
+operation, sending, acts = tables.operation, tables.sending, tables.audit
 
 #: Stands for a text that was erased.
 ERASED = "[erased]"
 
-#: Texts outside of letters that people, handlers and filters have written.
-_TEXTS: Sequence[Column[str]] = (
-    tables.audit.c.why, tables.audit.c.detail,
-    group.c.message, group.c.note, group.c.owner,
-    tables.ticket.c.url, tables.ticket.c.why,
-    operation.c.cause, operation.c.wanted, operation.c.orders,
+#: Texts outside of letters that people and handlers have written.
+_PLAIN: Sequence[Column[str]] = (
+    acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
+    tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why,
 )  # fmt: skip
+
+#: JSON that has such texts.
+_JSON: Sequence[Column[str]] = (acts.c.detail, operation.c.wanted, operation.c.orders)
+
+#: Where they are in the JSON. All other values are names, numbers, ids and times.
+_TEXT_KEYS = frozenset(
+    {"why", "search", "changed", "note", "owner", "assignments", "set", "cause", "recipient"}
+)
+
+#: Acts that this module has written, or whose detail names segments.
+_KEPT_ACTS = ("forget", "restore")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mention:
+    """A text outside of letters that has a value in it."""
+
+    #: The table and the column, for people.
+    place: str
+    #: The row, as it is now.
+    row: ColumnElement[bool]
+    column: Column[str]
+    #: The text without the value.
+    text: str
 
 
 class Erasing(StoreRole):
     """Erases letters for ever."""
+
+    @reads
+    def letters_after(
+        self, connection: Connection, after: int, *, limit: int
+    ) -> tuple[list[str], int]:
+        """The task ids of the next letters in the order in which they came into the store, and the number of
+        the last one. A letter keeps its number when it fails again.
+
+        :param after: the number of the previous one; 0 for the first ones.
+        """
+        stored = select(letter.c.id, letter.c.task_id).where(letter.c.id > after)
+        rows = connection.execute(stored.order_by(letter.c.id).limit(limit)).all()
+        return [row.task_id for row in rows], rows[-1].id if rows else after
+
+    @reads
+    def parked_after(
+        self, connection: Connection, after: int, *, limit: int
+    ) -> tuple[list[DeadLetter], int]:
+        """The next parked retries with their messages, and the number of the last one.
+
+        :param after: the number of the previous one; 0 for the first ones.
+        """
+        waiting = select(parked).where(is_parked(), parked.c.id > after).order_by(parked.c.id)
+        rows = connection.execute(waiting.limit(limit)).mappings().all()
+        return [parked_letter(row) for row in rows], rows[-1]["id"] if rows else after
 
     @writes
     def begin(self, connection: Connection, act: OngoingAct, lease: Lease) -> OngoingAct:
@@ -55,9 +106,9 @@ class Erasing(StoreRole):
     @writes
     def delete(
         self, connection: Connection, task_ids: Sequence[str], lease: Lease, act: OngoingAct
-    ) -> list[str]:
+    ) -> int:
         """Delete the letters of ``task_ids`` in whatever state, except those that a redrive is sending;
-        audited. Returns the ids of the deleted ones.
+        audited. Returns how many.
 
         :param act: as :meth:`begin` has returned it.
         :raises LeaseLost: another process has taken the lease.
@@ -65,84 +116,110 @@ class Erasing(StoreRole):
         check_lease(connection, lease)
         stored = (
             select(*MEMBER)
-            .where(
-                one_of(connection, letter.c.task_id, sorted(task_ids)), in_states(DELETABLE_STATES)
-            )
+            .where(one_of(connection, letter.c.task_id, sorted(task_ids)))
+            .where(in_states(DELETABLE_STATES))
             .order_by(letter.c.id)
             .with_for_update()
         )
-        rows = connection.execute(stored).mappings().all()
-        if not rows:
-            return []
-        delete_rows(connection, rows)
-        _renew_examples(connection, {row["fingerprint"] for row in rows})
-        gone = [row["task_id"] for row in rows]
-        _erase_acts(connection, gone, act)
-        audit.add_to_act(connection, act, len(gone))
-        return gone
+        rows = without_claimed(connection, connection.execute(stored).mappings().all())
+        if rows:
+            _erase_acts(connection, [row["task_id"] for row in rows])
+            delete_rows(connection, rows)
+            _renew_examples(connection, {_group_of(row) for row in rows})
+            audit.add_to_act(connection, act, len(rows))
+        return len(rows)
 
     @writes
-    def note_archived(
-        self, connection: Connection, removed: ErasedSegment, act: OngoingAct
+    def erase_notes(
+        self, connection: Connection, task_ids: Sequence[str], groups: Collection[GroupKey]
+    ) -> None:
+        """Erase what the store has noted about letters that are in the archive."""
+        _erase_acts(connection, task_ids)
+        _renew_examples(connection, groups)
+
+    @writes
+    def note_segment(
+        self, connection: Connection, act: OngoingAct, before: str, after: str, *, letters: int
     ) -> OngoingAct:
-        """Record that letters were removed from the archive, and erase what the store has noted about them.
+        """Record that letters were removed from a segment of the archive, and that another one replaces it.
         Returns the act, whose detail names the segments.
 
         :param act: as :meth:`begin` or this method has returned it.
         """
-        _renew_examples(connection, removed.fingerprints)
-        _erase_acts(connection, removed.task_ids, act)
-        audit.add_to_act(connection, act, len(removed.task_ids))
-        segments = {**act.detail.get("segments", {}), removed.before: removed.after}
+        audit.add_to_act(connection, act, letters)
+        segments = {**act.detail.get("segments", {}), before: after}
         act = replace(act, detail={**act.detail, "segments": segments})
-        row = update(tables.audit).where(tables.audit.c.id == act.row)
+        row = update(acts).where(acts.c.id == act.row)
         connection.execute(row.values(detail=dump_json(act.detail)))
         return act
 
-    @reads
-    def mentions(self, connection: Connection, texts: Sequence[str]) -> int:
-        """How many values :meth:`replace_texts` would change."""
-        return sum(len([*_mentions(connection, column, texts)]) for column in _TEXTS)
+    @writes
+    def erase_operations(self, connection: Connection, task_ids: Collection[str]) -> None:
+        """Erase the texts of ended operations all of whose letters are among ``task_ids``."""
+        for operation_id in _operations_of(connection, task_ids):
+            row = (
+                connection.execute(
+                    select(operation).where(
+                        operation.c.id == operation_id, operation.c.ended_at.is_not(None)
+                    )
+                )
+                .mappings()
+                .one_or_none()
+            )
+            if row is not None:
+                connection.execute(
+                    update(operation)
+                    .where(operation.c.id == operation_id)
+                    .values(
+                        cause=row["cause"] and ERASED,
+                        wanted=_in_json(row["wanted"], _nothing),
+                        orders=_in_json(row["orders"], _nothing),
+                    )
+                )
+                _erase_acts(connection, [operation_id], name="operation")
+
+    def mentions(self, texts: Sequence[str]) -> list[Mention]:
+        """The texts of people, handlers and filters that have one of ``texts`` in them, as a whole word.
+        Those of operations that have not ended are left out."""
+        if not texts:
+            return []
+        columns = [*((one, False) for one in _PLAIN), *((one, True) for one in _JSON)]
+        return [
+            found
+            for column, is_json in columns
+            for found in self._transactions.read(
+                partial(_mentions, column=column, texts=texts, is_json=is_json)
+            )
+        ]
 
     @writes
-    def replace_texts(self, connection: Connection, texts: Sequence[str]) -> int:
-        """Replace ``texts``, as whole words, in what people, handlers and filters have written; returns how
-        many values were changed. The orders of operations that have not ended stay as they are."""
-        changed = 0
-        for column in _TEXTS:
-            for row, text in [*_mentions(connection, column, texts)]:
-                connection.execute(update(column.table).where(row).values({column: text}))
-                changed += 1
-        return changed
-
-    @reads
-    def parked(
-        self, connection: Connection, after: int, *, limit: int
-    ) -> list[tuple[int, DeadLetter]]:
-        """The next parked retries with their messages, each with its number.
-
-        :param after: the number of the previous one; 0 for the first ones.
-        """
-        waiting = select(parked).where(is_parked(), parked.c.id > after).order_by(parked.c.id)
-        rows = connection.execute(waiting.limit(limit)).mappings()
-        return [(found["id"], parked_letter(found)) for found in rows]
+    def replace_texts(self, connection: Connection, mentions: Sequence[Mention]) -> int:
+        """Write the texts without the values; returns how many. A text that has changed since stays."""
+        changed = (
+            update(one.column.table).where(one.row).values({one.column: one.text})
+            for one in mentions
+        )
+        return sum(connection.execute(statement).rowcount for statement in changed)
 
 
-def _renew_examples(connection: Connection, fingerprints: Collection[str]) -> None:
+def _group_of(row: Any) -> GroupKey:
+    return row["fingerprint"], row["task"], row["exception_type"]
+
+
+def _renew_examples(connection: Connection, groups: Collection[GroupKey]) -> None:
     """Take the example messages of groups from letters that they still have."""
-    for fingerprint in sorted(fingerprints):
-        newest = max(_newest_of_states(connection, fingerprint), default=None)
+    for key in sorted(groups):
+        newest = max(_newest_by_state(connection, key), default=None)
         example = "" if newest is None else clip(newest[1], SAMPLE_LIMIT)
-        of_group = update(group).where(group.c.fingerprint == fingerprint)
-        connection.execute(of_group.values(message=example))
+        connection.execute(update(group).where(_is_of(group, key)).values(message=example))
 
 
-def _newest_of_states(connection: Connection, fingerprint: str) -> Iterable[tuple[datetime, str]]:
+def _newest_by_state(connection: Connection, key: GroupKey) -> Iterator[tuple[datetime, str]]:
     """The last failure and the message of the newest letter in each state."""
     for state in sorted(DELETABLE_STATES):
         newest = (
             select(letter.c.last_failed_at, letter.c.message)
-            .where(letter.c.fingerprint == fingerprint, letter.c.state == state.value)
+            .where(_is_of(letter, key), letter.c.state == state.value)
             .order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
             .limit(1)
         )
@@ -151,33 +228,87 @@ def _newest_of_states(connection: Connection, fingerprint: str) -> Iterable[tupl
             yield found.last_failed_at, found.message
 
 
-def _erase_acts(connection: Connection, task_ids: Sequence[str], erasing: OngoingAct) -> None:
-    """Erase the reasons and the changes in the audit of acts on one of these letters. The other columns, such
-    as the person and the time, stay."""
-    acts = tables.audit
-    for task_id in task_ids:
-        of_it = update(acts).where(acts.c.subject == task_id, acts.c.id != erasing.row)
-        connection.execute(of_it.where(acts.c.why != "").values(why=ERASED))
-        connection.execute(of_it.values(detail=dump_json({"letter": task_id})))
+def _is_of(table: Any, key: GroupKey) -> ColumnElement[bool]:
+    fingerprint, task, exception_type = key
+    return and_(
+        table.c.fingerprint == fingerprint,
+        table.c.task == task,
+        table.c.exception_type == exception_type,
+    )
+
+
+def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "letter") -> None:
+    """Erase the reasons and the changes in the audit of acts on one of these letters or operations. The other
+    columns, such as the person and the time, stay.
+
+    :param name: of the subject, in the detail.
+    """
+    about = and_(
+        one_of(connection, acts.c.subject, sorted(subjects)), acts.c.act.not_in(_KEPT_ACTS)
+    )
+    connection.execute(update(acts).where(about, acts.c.why != "").values(why=ERASED))
+    for row in connection.execute(select(acts.c.id, acts.c.subject).where(about)).all():
+        detail = dump_json({name: row.subject})
+        connection.execute(update(acts).where(acts.c.id == row.id).values(detail=detail))
+
+
+def _operations_of(connection: Connection, task_ids: Collection[str]) -> list[str]:
+    """The operations that had these letters, and no others."""
+    known = sorted(task_ids)
+    of_these = select(sending.c.operation).where(one_of(connection, sending.c.task_id, known))
+    named = connection.execute(of_these.distinct()).scalars().all()
+    letters = select(sending.c.task_id).limit(len(known) + 1)
+    return [
+        one
+        for one in sorted(named)
+        if set(connection.execute(letters.where(sending.c.operation == one)).scalars())
+        <= set(known)
+    ]
 
 
 def _mentions(
-    connection: Connection, column: Column[str], texts: Sequence[str]
-) -> Iterator[tuple[ColumnElement[bool], str]]:
-    """The rows whose ``column`` mentions one of ``texts``, each with the text that replaces it."""
-    # A JSON text has escapes for some characters.
-    forms = sorted({form for text in texts for form in (text, dump_json(text)[1:-1])})
-    found = or_(false(), *(column.contains(form, autoescape=True) for form in forms))
+    connection: Connection, column: Column[str], texts: Sequence[str], *, is_json: bool
+) -> list[Mention]:
+    forms = {dump_json(text)[1:-1] for text in texts} if is_json else set(texts)
+    found = or_(false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
     if column.table is operation:
         found = and_(found, operation.c.ended_at.is_not(None))
     keys = [*column.table.primary_key.columns]
+    without = partial(_without, texts=texts)
+    changed = []
     for row in connection.execute(select(*keys, column).where(found)).mappings():
-        text = _without(row[column], forms)
+        text = _in_json(row[column], without) if is_json else without(row[column])
         if text != row[column]:
-            yield and_(*(key == row[key] for key in keys)), text
+            this = and_(*(key == row[key] for key in keys), column == row[column])
+            place = f"{column.table.name}.{column.name}"
+            changed.append(Mention(place=place, row=this, column=column, text=text))
+    return changed
 
 
-def _without(text: str, forms: Sequence[str]) -> str:
-    for form in forms:
-        text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", ERASED, text)
+def _without(text: str, texts: Sequence[str]) -> str:
+    for one in texts:
+        text = re.sub(rf"(?<!\w){re.escape(one)}(?!\w)", ERASED, text)
     return text
+
+
+def _nothing(text: str) -> str:
+    """What is left of a text that is erased: of an assignment, its place."""
+    place, sign, _value = text.partition("=")
+    return f"{place}{sign}{ERASED}" if sign else text and ERASED
+
+
+def _in_json(stored: str, change: Callable[[str], str]) -> str:
+    """``stored`` with its texts changed; as it is if none of them is."""
+    before = json.loads(stored)
+    after = _changed(before, change, is_text=False)
+    return stored if after == before else dump_json(after)
+
+
+def _changed(value: Any, change: Callable[[str], str], *, is_text: bool) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _changed(item, change, is_text=key in _TEXT_KEYS) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_changed(item, change, is_text=is_text) for item in value]
+    return change(value) if is_text and isinstance(value, str) else value

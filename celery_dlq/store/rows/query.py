@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import (
     Column,
     ColumnElement,
+    RowMapping,
     Table,
     and_,
     false,
@@ -134,6 +135,17 @@ def in_states(states: Iterable[State]) -> ColumnElement[bool]:
     if State.CLAIMED in named:
         return and_(found, or_(others, _HELD))
     return and_(found, or_(others, letter.c.claim_token.is_(None), not_(_HELD)))
+
+
+def without_claimed(connection: Connection, rows: Sequence[RowMapping]) -> list[RowMapping]:
+    """Those of locked rows, which have ``claim_token``, that no claim holds. A query that waited for the lock
+    of a claim does not see that claim, but a new query does."""
+    tokens = sorted({row["claim_token"] for row in rows} - {None})
+    if not tokens:
+        return list(rows)
+    live = select(claim.c.token).where(claim.c.token.in_(tokens))
+    held_now = set(connection.execute(live).scalars())
+    return [row for row in rows if row["claim_token"] not in held_now]
 
 
 def is_parked() -> ColumnElement[bool]:

@@ -28,7 +28,7 @@ from celery_dlq.archive.restore import restore
 from celery_dlq.archive.rewrite import forget, holders
 from celery_dlq.archive.segment import read_lines, write_segment
 from celery_dlq.archive.verify import verify
-from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
+from celery_dlq.errors import ArchiveFileMissing
 
 FIRST, SECOND, THIRD, FOURTH = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3, 4))
 
@@ -133,12 +133,25 @@ def test_parts_of_files_that_a_killed_process_has_left_are_removed(bucket, store
     assert other in bucket.files
 
 
-def test_a_damaged_segment_is_not_rewritten(bucket, store):
-    bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
-    before = dict(bucket.files)
-    with pytest.raises(ArchiveDamaged, match=SECOND):
-        forget_ids(bucket, store, "id-000003")
-    assert bucket.files == before
+def test_a_damaged_segment_is_not_rewritten_and_the_others_are(bucket, store):
+    bucket.files[segment_key(SECOND)] = damaged = bucket.files[segment_key(SECOND)][:-1]
+    (rewritten,) = forget_ids(bucket, store, "id-000003", "id-000006")
+    assert rewritten.before == THIRD
+    assert bucket.files[segment_key(SECOND)] == damaged
+
+
+def test_the_segment_that_another_process_has_begun_meanwhile_stays(bucket, store):
+    late = archiver(bucket, store)
+    begun = []
+
+    def begin_another():
+        begun.append(store.begin(LEASE, now=NOW))
+        bucket.put(segment_key(begun[0].id), write_segment(lines(1, start=9))[0])
+        return []
+
+    late.finish = begin_another
+    forget(bucket, late, Wanted(ids=frozenset({"nowhere"})), chain=CHAIN)
+    assert segment_key(begun[0].id) in bucket.files
 
 
 def test_the_segment_of_a_manifest_that_cannot_be_read_stays(bucket, store):
@@ -155,18 +168,19 @@ def test_a_committed_segment_that_has_lost_its_manifest_stays(bucket, store):
     assert segment_key(THIRD) in bucket.files
 
 
-def test_each_segment_is_reported_as_it_is_done(bucket, store):
-    seen = []
+def test_each_segment_is_told_before_and_after_it_is_replaced(bucket, store):
+    told = []
     wanted = Wanted(ids=frozenset({"id-000001", "id-000006"}))
-
-    def note(rewritten):
-        seen.append((rewritten.removed, rewritten.fingerprints, held(bucket)))
-
-    forget(bucket, archiver(bucket, store), wanted, chain=CHAIN, on_rewritten=note)
-    assert seen == [
-        (("id-000001",), {"739baab2"}, ids_of(lines(5, start=2))),
-        (("id-000006",), {"739baab2"}, ids_of(lines(4, start=2))),
-    ]
+    forget(
+        bucket, archiver(bucket, store), wanted, chain=CHAIN,
+        before=lambda removed: told.append((ids_of(removed), held(bucket))),
+        after=lambda rewritten: told.append((rewritten.removed, held(bucket))),
+    )  # fmt: skip
+    one, every = ids_of(lines(5, start=2)), ids_of(lines(6))
+    assert told == [
+        (["id-000001"], every), (("id-000001",), one),
+        (["id-000006"], one), (("id-000006",), ids_of(lines(4, start=2))),
+    ]  # fmt: skip
 
 
 def holding_ids(bucket, store, *ids):
@@ -177,28 +191,23 @@ def test_the_segments_that_hold_a_letter_are_named(bucket, store):
     archive_all(bucket, FakeStore(lines(1, start=3), chain="ffffffff"))
     before = dict(bucket.files)
     found = holding_ids(bucket, store, "id-000003", "id-000004")
-    assert found.own == {SECOND: 2}
+    assert found.own == {SECOND: ("id-000003", "id-000004")}
     assert found.others == {"ffffffff-00000001-00000001": 1}
     assert found.unread == ()
     assert bucket.files == before
 
 
-def test_files_of_this_store_that_cannot_be_read_are_named(bucket, store):
-    archive_all(bucket, FakeStore(lines(1), chain="ffffffff"))
-    bucket.files[manifest_key("ffffffff-00000001-00000001")] = b"{}"
+def test_files_that_cannot_be_read_are_named(bucket, store):
     bucket.files[manifest_key(FIRST)] = b"{}"
+    bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
     del bucket.files[manifest_key(THIRD)]
-    found = holding_ids(bucket, store, "id-000003").unread
-    assert [(one.key, one.problem) for one in found] == [
+    found = holding_ids(bucket, store, "id-000003")
+    assert found.own == {}
+    assert [(one.key, one.problem) for one in found.unread] == [
         (manifest_key(FIRST), Problem.DAMAGED),
         (manifest_key(THIRD), Problem.MISSING),
+        (segment_key(SECOND), Problem.DAMAGED),
     ]
-
-
-def test_a_damaged_segment_cannot_be_looked_into(bucket, store):
-    bucket.files[segment_key(SECOND)] = bucket.files[segment_key(SECOND)][:-1]
-    with pytest.raises(ArchiveDamaged, match=SECOND):
-        holding_ids(bucket, store, "id-000003")
 
 
 def test_a_segment_stays_while_the_one_that_replaces_it_is_missing(bucket, store):

@@ -134,3 +134,16 @@ def test_the_place_and_the_text_are_known():
     condition = Condition.parse('kwargs.user["e.mail"]="jo@x.org"')
     assert (condition.place, condition.text) == ("kwargs.user.e.mail", "jo@x.org")
     assert Condition.parse("args[0]=4711").text == "4711"
+
+
+def test_a_list_of_any_depth_is_searched():
+    nested = [7]
+    for _ in range(5_000):
+        nested = [nested]
+    assert holds("kwargs.x=7", x=nested)
+    assert not holds("kwargs.x=8", x=nested)
+
+
+def test_a_place_may_be_inside_a_tuple():
+    assert holds("args[0][1]=7", (5, 7))
+    assert holds("args.0.1=7", (5, 7))

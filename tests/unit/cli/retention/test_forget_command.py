@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from support import redriving
 from support.archives import FakeStore, archive_all, lines
-from support.factories import T0, attempt, envelope, letter, parking
+from support.factories import T0, attempt, envelope, letter, operation, parking
 
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.model.group import Annotate
@@ -88,14 +89,15 @@ def test_the_value_is_replaced_in_other_texts(run, letters):
     group = letters.letters.get("a1").fingerprint
     letters.groups.triage(group, Annotate(note=f"Call {JO}."), who="bob", now=T0)
     result = forget(run, "--where", f"args.email={JO}")
-    assert "Erased 2 dead letters in the store; replaced the value in" in result.stdout
+    assert "Erased 2 dead letters in the store; the value in 2 other texts.\n" in result.stdout
     assert letters.groups.get(group, now=T0).note == "Call [erased]."
 
 
 def test_a_short_value_is_not_searched_in_other_texts(run, letters):
     group = letters.letters.get("a1").fingerprint
     letters.groups.triage(group, Annotate(note="7 people called."), who="bob", now=T0)
-    forget(run, "--where", "args.user_id=7")
+    result = forget(run, "--where", "args.user_id=7")
+    assert "The value of args.user_id is too short to be searched in notes" in result.stderr
     assert letters.groups.get(group, now=T0).note == "7 people called."
 
 
@@ -104,7 +106,7 @@ def test_the_letters_are_counted_before_the_question(run, letters, terminal):
     result = run("forget", "--where", "args.user_id=7", "--why", "x", answer="n\n")
     assert result.exit_code == 1
     assert "In the store: 1 dead, 1 discarded.\n" in result.stdout
-    assert "Erase 2 dead letters, for ever? [y/N]" in result.stderr
+    assert "Erase 2 dead letters for ever? [y/N]" in result.stderr
     assert "Nothing was changed." in result.stderr
     assert len(left(letters)) == 4
     result = run("forget", "--where", "args.user_id=7", "--why", "x", answer="y\n")
@@ -117,7 +119,7 @@ def test_the_letters_are_counted_before_the_question(run, letters, terminal):
     [
         (("--why", "x"), "Give either --task-id or --where."),
         (("--task-id", "a1", "--where", "args[0]=7", "--why", "x"), "Give either"),
-        (("--task-id", "a1"), "To erase letters needs a reason; add --why TEXT."),
+        (("--task-id", "a1"), "Erasing letters needs a reason; add --why TEXT."),
         (("--where", "user=7", "--why", "x"), "begin with args, kwargs, headers"),
         (("--where", "args[0]=", "--why", "x"), "write a value after the equals sign"),
         (("--task-id", "a1", "--why", "x"), "There is no terminal to confirm on; add --yes."),
@@ -143,9 +145,7 @@ def test_letters_are_removed_from_the_archive(run, place, letters):
     run("archive", "run", "--all", "--yes")
     result = forget(run, "--where", "args.user_id=7")
     assert result.exit_code == 0
-    assert result.stdout == (
-        "Erased 0 dead letters in the store and 2 in the archive, where 1 segment was replaced.\n"
-    )
+    assert result.stdout == "Erased 2 dead letters in the archive, where 1 segment was replaced.\n"
     assert run("archive", "show", "a1").exit_code == 1
     assert run("archive", "show", "b1").exit_code == 0
     assert run("archive", "verify").exit_code == 0
@@ -160,7 +160,7 @@ def test_the_segments_are_named_before_the_question(run, place, letters, termina
     terminal.sit_down()
     result = run("forget", "--where", "args.user_id=7", "--why", "x", answer="n\n")
     assert "In the archive: 2 in " in result.stdout
-    assert "Erase 2 dead letters, for ever? [y/N]" in result.stderr
+    assert "Erase 2 dead letters for ever? [y/N]" in result.stderr
     assert run("archive", "show", "a1").exit_code == 0
 
 
@@ -207,8 +207,46 @@ def test_a_letter_that_is_being_sent_is_named(run, letters, held):
     held(3)
     result = forget(run, "--where", "args.user_id=7")
     assert result.exit_code == 4
-    assert "A redrive is sending a1, so it stays; run this again." in result.stderr
+    assert "Still in the store: a1. A redrive is sending them" in result.stderr
     assert left(letters) == ["a1", "b1", "d1"]
+
+
+def test_a_letter_that_was_sent_back_may_come_again(run, letters):
+    letters.operations.create(operation("one", wanted=Filter(ids=("a1",))))
+    redriving.claim(letters, Filter(ids=("a1",)), token="one", lease_until=T0, limit=9, now=T0)
+    redriving.end(letters, "one", ["a1"])
+    result = forget(run, "--task-id", "a1")
+    assert result.exit_code == 4
+    assert "Messages of 1 dead letter were sent back." in result.stderr
+    assert "a1" not in left(letters)
+
+
+def test_an_unknown_id_among_others_is_named(run, letters):
+    result = forget(run, "--task-id", "a1", "--task-id", "a1", "--task-id", "x")
+    assert (result.exit_code, result.stdout) == (4, "Erased 1 dead letter in the store.\n")
+    assert "No letter has the task id x." in result.stderr
+
+
+def test_what_a_killed_run_has_left_is_ended(run, place, letters, queue):
+    letters.closing.discard(Filter(), who="ann", why="", now=T0)
+    run("archive", "run", "--all", "--yes")
+    lease = letters.leases.take("retention", holder="one", seconds=60)
+    letters.archiving.begin(lease, now=T0)
+    letters.leases.give_up(lease)
+    result = forget(run, "--task-id", "nowhere")
+    assert (result.exit_code, result.stdout) == (4, "Erased nothing.\n")
+    assert letters.archiving.unfinished() == []
+
+
+def test_a_damaged_segment_does_not_keep_letters_of_the_store(run, place, letters):
+    letters.closing.discard(Filter(ids=("b1",)), who="ann", why="", now=T0)
+    run("archive", "run", "b1", "--yes")
+    (file,) = (place / "segments").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    result = forget(run, "--where", "args.user_id=7")
+    assert result.exit_code == 4
+    assert file.name in result.stderr
+    assert left(letters) == ["d1"]
 
 
 def test_letters_in_the_spool_are_named(run, letters, queue):
