@@ -2,7 +2,20 @@
 
 import sys
 
-from benchmarks import budget, capture, decide, idle, pages, parking, redrive, success, tracer
+from benchmarks import (
+    archive,
+    budget,
+    capture,
+    decide,
+    idle,
+    pages,
+    parking,
+    partitions,
+    redrive,
+    retention,
+    success,
+    tracer,
+)
 
 RUNS = {
     "tracer": tracer.run,
@@ -14,6 +27,9 @@ RUNS = {
     "parking": parking.run,
     "idle": idle.run,
     "pages": pages.run,
+    "retention": retention.run,
+    "partitions": partitions.run,
+    "archive": archive.run,
 }
 
 for name in sys.argv[1:] or RUNS:

@@ -82,6 +82,7 @@ class _Worker:
                 self._store.letters.save(letters)
             except StoreError:
                 self.refused += len(letters)
+                continue
             stored = time.monotonic()
             self.times += [(at, stored - at) for at in failed]
         self._store.close()
