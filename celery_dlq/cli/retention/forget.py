@@ -62,7 +62,8 @@ def forget(
     found = _look(session, erasure)
     missing = sorted({*erasure.meant.ids}.difference(found.ids, found.parked))
     if not found.has_work:
-        session.screen.show("No dead letters match.")
+        said = "Nothing was erased." if found.is_elsewhere else "No dead letters match."
+        session.screen.show(said)
         _remark(session, *remarks(found, session.command))
         ctx.exit(PARTLY if found.is_elsewhere else FAILED if ids else DONE)
     if not yes:
