@@ -31,7 +31,7 @@ KILLS = int(os.environ.get("CELERY_DLQ_ARCHIVE_KILLS", "12"))
 LETTERS = int(os.environ.get("CELERY_DLQ_ARCHIVE_LETTERS", "300"))
 #: Of one segment, so that there are more segments than kills.
 TOGETHER = max(1, LETTERS // (2 * KILLS))
-#: The longest time for which a process lives after it has begun, in seconds.
+#: The longest time for which a process lives after it has begun, in seconds, at first.
 LONGEST_LIFE_S = 0.5
 
 pytestmark = [
@@ -105,19 +105,22 @@ def test_each_letter_is_in_one_place_however_often_the_process_is_killed(
         schema.upgrade(store.database)
         archive = Archive(open_bucket(url), lambda: store)
         ids = closed_letters(store, LETTERS)
-        killed = 0
+        killed, longest_s = 0, LONGEST_LIFE_S
         while killed < KILLS:
             process = start(store_url, url)
             with process:
                 assert process.stdout.readline() == "begun\n"
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(chance.uniform(0, LONGEST_LIFE_S))
+                    process.wait(chance.uniform(0, longest_s))
                 killed += process.poll() is None
                 process.kill()
-            everywhere = {*in_store(store), *in_archive(archive)}
-            assert everywhere == {*ids}
-            if not in_store(store):
+            left = in_store(store)
+            assert {*left, *in_archive(archive)} == {*ids}
+            if not left:
                 break
+            # On a fast machine, processes must die sooner, or there are no letters for the last kills.
+            is_ahead = len(left) / LETTERS < 1 - killed / KILLS
+            longest_s = min(LONGEST_LIFE_S, longest_s * (0.8 if is_ahead else 1.25))
         with start(store_url, url) as process:
             assert process.communicate()[0] == "begun\nended\n"
         assert in_store(store) == []
