@@ -107,7 +107,7 @@ class Archiver:
 
         :raises StoreError: the store failed.
         """
-        begun = (segment.id for segment in self._store.unfinished())
+        begun = (one.id for one in self._store.unfinished() if not one.abandoned)
         return frozenset(begun).union(self._store.committed())
 
     def put(self, data: bytes, facts: Facts, *, replaces: str | None = None) -> StoredManifest:
@@ -150,6 +150,9 @@ class Archiver:
                 ) from error
 
     def _finish_one(self, segment: Segment) -> Archived | None:
+        if segment.abandoned:
+            self._drop(segment)
+            return None
         stored = self._committed(segment) if segment.committed else self._put_by(segment)
         if stored is None:
             self._abandon(segment)
@@ -178,9 +181,14 @@ class Archiver:
         # First in the store: from then on no process can commit it, however late it is, and its files can
         # be deleted.
         self._store.abandon(segment.id, self._lease)
+        self._drop(segment)
+
+    def _drop(self, segment: Segment) -> None:
+        """Delete the files of an abandoned segment."""
         for key in [*self._bucket.list(MANIFESTS), *self._bucket.list(SEGMENTS)]:
             if segment.id in (segment_of(key), part_of(key)):
                 self._bucket.delete(key)
+        self._store.drop(segment.id, self._lease)
 
     def _commit(self, stored: StoredManifest) -> None:
         facts = stored.manifest.facts

@@ -20,7 +20,8 @@ class ArchivingRole(Protocol):
         """A new segment, the next of the chain."""
 
     def unfinished(self) -> Sequence[Segment]:
-        """The segments that are begun or committed, but not closed, oldest first."""
+        """The segments that a process has to end, oldest first: those that are begun, committed or
+        abandoned."""
 
     def read(self, task_ids: Sequence[str]) -> Iterable[Mapping[str, Any]]:
         """The lines of letters, in the order of the ids; without those that are gone or not closed."""
@@ -41,6 +42,9 @@ class ArchivingRole(Protocol):
 
     def abandon(self, segment_id: str, lease: Lease) -> None:
         """Note that a segment that was begun will never be committed."""
+
+    def drop(self, segment_id: str, lease: Lease) -> None:
+        """Note that the files of an abandoned segment are deleted."""
 
     def committed(self) -> Mapping[str, str]:
         """The segments whose manifests are in the archive, each with the SHA-256 of its manifest."""

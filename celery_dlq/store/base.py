@@ -345,6 +345,8 @@ class Segment:
     previous: str
     #: Whether its manifest is known to be in the archive. Only then may its letters be deleted.
     committed: bool
+    #: Whether it was given up, and its files may still be in the archive.
+    abandoned: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

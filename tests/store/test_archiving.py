@@ -203,6 +203,9 @@ def test_segments_follow_each_other_in_one_chain(store):
     third = store.archiving.begin(mine, now=NOW)
     assert (third.number, third.chain) == (3, first.chain)
     assert (third.previous_id, third.previous) == (first.id, "f" * 64)
+    left = [(one.id, one.abandoned) for one in store.archiving.unfinished()]
+    assert left == [(lost.id, True), (third.id, False)]
+    store.archiving.drop(lost.id, mine)
     assert [one.id for one in store.archiving.unfinished()] == [third.id]
     totals = store.archiving.totals()
     assert (totals.chain, totals.segments, totals.letters, totals.size) == (first.chain, 1, 3, 100)

@@ -96,12 +96,14 @@ class FakeStore:
         return segment
 
     def unfinished(self):
-        states = {"begun": False, "committed": True}
         return [
-            Segment(**{**vars(row["segment"]), "committed": states[row["state"]]})
+            replace(
+                row["segment"], committed=row["state"] == "committed",
+                abandoned=row["state"] == "abandoned",
+            )
             for row in self.rows.values()
-            if row["state"] in states
-        ]
+            if row["state"] in ("begun", "committed", "abandoned")
+        ]  # fmt: skip
 
     def read(self, task_ids):
         return [
@@ -134,6 +136,9 @@ class FakeStore:
 
     def abandon(self, segment_id, lease):
         self._move(segment_id, lease, "begun", "abandoned")
+
+    def drop(self, segment_id, lease):
+        self._move(segment_id, lease, "abandoned", "dropped")
 
     def committed(self):
         return dict(self.manifests)
@@ -212,7 +217,9 @@ class Steps:
         return counted
 
 
-STORE_STEPS = ("begin", "unfinished", "read", "commit", "delete", "close", "abandon", "restore")
+STORE_STEPS = (
+    "begin", "unfinished", "read", "commit", "delete", "close", "abandon", "drop", "restore",
+)  # fmt: skip
 BUCKET_STEPS = ("put", "read", "list", "delete")
 
 

@@ -20,8 +20,10 @@ from celery_dlq.store.rows.rows import Row
 
 segment = tables.segment
 
-#: The states of a segment. One that is begun may be given up; one that is committed must be closed.
-BEGUN, COMMITTED, CLOSED, ABANDONED = "begun", "committed", "closed", "abandoned"
+#: The states of a segment. One that is committed must be closed. One that is begun may be given up: it is
+#: abandoned until its files are deleted, and dropped from then on.
+BEGUN, COMMITTED, CLOSED = "begun", "committed", "closed"
+ABANDONED, DROPPED = "abandoned", "dropped"
 
 #: Whether the manifest of a segment is in the archive.
 _HAS_MANIFEST = segment.c.state.in_((COMMITTED, CLOSED))
@@ -50,8 +52,9 @@ class Segments(StoreRole):
 
     @reads
     def unfinished(self, connection: Connection) -> list[Segment]:
-        """The segments that are begun or committed, but not closed, oldest first."""
-        left = select(segment).where(segment.c.state.in_((BEGUN, COMMITTED)))
+        """The segments that a process has to end, oldest first: those that are begun, committed or
+        abandoned."""
+        left = select(segment).where(segment.c.state.in_((BEGUN, COMMITTED, ABANDONED)))
         rows = connection.execute(left.order_by(segment.c.number)).mappings().all()
         return [_segment_from(connection, row) for row in rows]
 
@@ -92,6 +95,15 @@ class Segments(StoreRole):
         """
         check_lease(connection, lease)
         _move(connection, segment_id, BEGUN, ABANDONED, ended_at=clock.now(connection))
+
+    @writes
+    def drop(self, connection: Connection, segment_id: str, lease: Lease) -> None:
+        """Note that the files of an abandoned segment are deleted.
+
+        :raises LeaseLost: another process has taken the lease, or has dropped the segment.
+        """
+        check_lease(connection, lease)
+        _move(connection, segment_id, ABANDONED, DROPPED)
 
     @reads
     def committed(self, connection: Connection) -> dict[str, str]:
@@ -139,5 +151,5 @@ def _segment_from(connection: Connection, row: Row) -> Segment:
     previous: Sequence[str] = connection.execute(before).one_or_none() or ("", "")
     return Segment(
         id=row["id"], chain=row["chain"], number=row["number"], previous_id=previous[0],
-        previous=previous[1], committed=row["state"] == COMMITTED,
+        previous=previous[1], committed=row["state"] == COMMITTED, abandoned=row["state"] == ABANDONED,
     )  # fmt: skip

@@ -172,9 +172,18 @@ def test_a_segment_without_a_manifest_is_abandoned(bucket, store):
     segment = store.begin(LEASE, now=NOW)
     bucket.put(segment_key(segment.id), write_segment(lines(5))[0])
     assert archiver(bucket, store).finish() == []
-    assert store.states() == ["abandoned"]
+    assert store.states() == ["dropped"]
     assert bucket.files == {}
     assert len(store.letters) == 5
+
+
+def test_the_files_of_a_segment_that_was_abandoned_before_a_kill_are_deleted(bucket, store):
+    segment = store.begin(LEASE, now=NOW)
+    bucket.put(segment_key(segment.id), write_segment(lines(5))[0])
+    store.abandon(segment.id, LEASE)
+    assert archiver(bucket, store).finish() == []
+    assert store.states() == ["dropped"]
+    assert bucket.files == {}
 
 
 def test_parts_of_files_of_an_abandoned_segment_are_deleted(bucket, store):
@@ -195,7 +204,7 @@ def test_a_cut_manifest_of_a_segment_that_was_begun_counts_as_none(bucket, store
         manifest_key(segment.id), encode_manifest(make_manifest(segment, facts, now=NOW))[:-9]
     )
     archiver(bucket, store).finish()
-    assert store.states() == ["abandoned"]
+    assert store.states() == ["dropped"]
     assert bucket.files == {}
 
 

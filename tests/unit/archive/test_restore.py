@@ -113,7 +113,7 @@ def test_reopened_letters_can_be_redriven(bucket, store):
 
 def test_of_a_letter_that_was_archived_twice_the_later_copy_comes_back(bucket, store):
     again = FakeStore([a_line(1, failed_at=NOW, body="newer")], chain=CHAIN)
-    again.rows = {number: {"segment": None, "state": "abandoned"} for number in range(3)}
+    again.rows = {number: {"segment": None, "state": "dropped"} for number in range(3)}
     archive_all(bucket, again)
     result = bring_back(bucket, store, ids=["id-000001"])
     assert result.restored == ("id-000001",)

@@ -213,6 +213,7 @@ def test_files_that_cannot_be_read_are_named(bucket, store):
 def test_a_segment_stays_while_the_one_that_replaces_it_is_missing(bucket, store):
     late = store.begin(LEASE, now=NOW)
     store.abandon(late.id, LEASE)
+    store.drop(late.id, LEASE)
     facts = write_segment(lines(1, start=4))[1]
     manifest = make_manifest(late, facts, now=NOW, replaces=SECOND)
     bucket.put(manifest_key(late.id), encode_manifest(manifest))
