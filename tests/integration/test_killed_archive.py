@@ -30,7 +30,7 @@ from celery_dlq.store.sql import SQLStore
 KILLS = int(os.environ.get("CELERY_DLQ_ARCHIVE_KILLS", "12"))
 LETTERS = int(os.environ.get("CELERY_DLQ_ARCHIVE_LETTERS", "300"))
 #: Of one segment, so that there are more segments than kills.
-TOGETHER = max(1, LETTERS // (2 * KILLS))
+TOGETHER = max(1, LETTERS // (6 * KILLS))
 #: The longest time for which a process lives after it has begun, in seconds, at first.
 LONGEST_LIFE_S = 0.5
 
@@ -120,7 +120,7 @@ def test_each_letter_is_in_one_place_however_often_the_process_is_killed(
                 break
             # On a fast machine, processes must die sooner, or there are no letters for the last kills.
             is_ahead = len(left) / LETTERS < 1 - killed / KILLS
-            longest_s = min(LONGEST_LIFE_S, longest_s * (0.8 if is_ahead else 1.25))
+            longest_s = min(LONGEST_LIFE_S, longest_s * (0.5 if is_ahead else 1.25))
         with start(store_url, url) as process:
             assert process.communicate()[0] == "begun\nended\n"
         assert in_store(store) == []
