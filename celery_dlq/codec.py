@@ -7,6 +7,7 @@ whose keys are not strings) become an object with one key that begins with ``$``
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -73,6 +74,19 @@ def read_plain_form(value: Any) -> Any:
     if tag == "$table":
         return {read_plain_form(key): read_plain_form(item) for key, item in content}
     return _READERS[tag](content)
+
+
+def raw_body(body: Any, content_encoding: Any) -> bytes:
+    """The body as it was sent."""
+    if isinstance(body, str):
+        # py-amqp decodes a body by its content encoding.
+        with contextlib.suppress(LookupError, TypeError, UnicodeError):
+            return body.encode(content_encoding or "utf-8")
+        return body.encode("utf-8", "surrogatepass")
+    if body is None or isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body or b"")
+    # On Redis, the body may be any JSON that another program has written.
+    return dump_json(body).encode("ascii")
 
 
 def _tagged(value: Any, levels: int = LEVELS) -> Any:

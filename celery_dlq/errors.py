@@ -146,6 +146,10 @@ class PoisonMessage(CeleryDLQError):
     """The message was started as often as dlq_max_deliveries allows, and its worker died each time."""
 
 
+class TaskLost(CeleryDLQError):
+    """The worker was killed after it had acknowledged the message, and before the task had ended."""
+
+
 class PoolFailed(CeleryDLQError):
     """The worker's pool does not accept tasks; restart the worker."""
 

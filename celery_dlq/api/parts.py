@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.classify import Classifier, misnamed
@@ -115,6 +116,15 @@ class AppParts:
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         """
         return owner_of(route, self.settings.routes)
+
+    @property
+    def recorder_dir(self) -> Path:
+        """The directory of the flight recorder.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        chosen = self.settings
+        return Path(chosen.recorder_dir or Path(chosen.spool_dir) / "recorder").absolute()
 
     @cached_property
     def redactor(self) -> Redactor:

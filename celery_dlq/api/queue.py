@@ -15,6 +15,7 @@ from celery_dlq.api.groups import GroupAPI
 from celery_dlq.api.handlers import HandlersAPI
 from celery_dlq.api.hooks import HooksAPI
 from celery_dlq.api.metrics import MetricsAPI
+from celery_dlq.api.recorder import RecorderAPI
 from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
@@ -43,7 +44,14 @@ _REJUDGED_TOGETHER = 200
 
 
 class DeadLetterQueue(
-    AutoRedriveAPI, ErasureAPI, GroupAPI, HandlersAPI, HooksAPI, MetricsAPI, RetentionAPI
+    AutoRedriveAPI,
+    ErasureAPI,
+    GroupAPI,
+    HandlersAPI,
+    HooksAPI,
+    MetricsAPI,
+    RecorderAPI,
+    RetentionAPI,
 ):
     """The dead-letter queue of a Celery app.
 
@@ -147,7 +155,13 @@ class DeadLetterQueue(
         """A new capture for one consumer."""
         from celery_dlq.worker.capture import Capture
 
-        capture = Capture(self, self._new_writer, self._new_saver_process, self._spool_apart)
+        capture = Capture(
+            self,
+            self._new_writer,
+            self._new_saver_process,
+            self._spool_apart,
+            self._new_flight_recorder,
+        )
         with self._counting:
             self._captures = (*self._captures, capture)
         return capture

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
+from celery_dlq.private_files import DIRECTORY_MODE, private_opener
 from celery_dlq.redact import safe_message
 from celery_dlq.settings import archive_package
-from celery_dlq.spool.privacy import DIRECTORY_MODE, private_opener
 from celery_dlq.spool.segment import fsync_directory
 
 T = TypeVar("T")

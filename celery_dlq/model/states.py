@@ -35,6 +35,10 @@ class Reason(str, Enum):
     UNSTORED = "unstored"
     #: The worker was shut down while the task ran, and its message was already acknowledged.
     CANCELLED = "cancelled"
+    #: Its worker was killed after it had acknowledged the message, and before the task had ended. It may have
+    #: run in part, or to its end, so a redrive takes it only if it names the letter or this reason, or if the
+    #: task says ``dlq_idempotent = True``.
+    LOST = "lost"
     #: The worker that took the message has no task with that name.
     UNKNOWN_TASK = "unknown_task"
     #: The message cannot be decoded, or is not a task message.

@@ -25,6 +25,7 @@ NAMED_LIMIT = 20
 #: harm. Each text completes a sentence that begins with a number of letters.
 NAMED_ONLY: Mapping[Reason, str] = {
     Reason.UNSTORED: "ran to their end and would run again",
+    Reason.LOST: "were running when their worker was killed, and would run again",
     Reason.MALFORMED: "could not be read and would come back",
 }
 

@@ -69,6 +69,29 @@ class Settings:
         "Maximum size of all files in dlq_spool_dir, in bytes; beyond it, whole letters go to the "
         "log.",
     )
+    recorder: bool = _setting(
+        True,
+        BOOLEAN,
+        "Whether workers keep a copy of each message that they acknowledge before its task has ended, in "
+        "files that outlive them. If a worker is killed, these messages become letters with the reason "
+        "lost.",
+    )
+    recorder_dir: str = _setting(
+        "",
+        MAYBE_TEXT,
+        "Directory for these files; by default, recorder in dlq_spool_dir.",
+    )
+    recorder_max_size: int = _setting(
+        268_435_456,
+        whole(1_048_576, 2**40),
+        "Maximum size of the files of one worker, in bytes; beyond it, messages run without a copy.",
+    )
+    recorder_sync: bool = _setting(
+        False,
+        BOOLEAN,
+        "Whether each copy is brought to the disk before the message is acknowledged. Without this, copies "
+        "survive the end of the worker, but not a crash of the machine.",
+    )
     queue_size: int = _setting(
         10_000,
         whole(1, 1_000_000),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from celery_dlq.errors import CeleryDLQError, RecordRefused
+from celery_dlq.private_files import private_opener
 from celery_dlq.spool.lines import NewerRecord, Record, decode
-from celery_dlq.spool.privacy import private_opener
 from celery_dlq.spool.segment import fsync_directory, locked
 
 logger = logging.getLogger(__name__)

@@ -9,10 +9,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+from celery_dlq.private_files import DIRECTORY_MODE, FILE_MODE
 
-#: The modes of new directories and files. A umask can only remove bits.
-DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+logger = logging.getLogger(__name__)
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -22,11 +21,6 @@ _SHARED = stat.S_ISVTX | stat.S_ISGID
 
 #: The names of files of :mod:`~celery_dlq.spool.segment`, and of lines that were set aside.
 _OURS = re.compile(r"\d+-[\w.-]+-\d+-[0-9a-f]{8}\.(?:jsonl|torn|refused)")
-
-
-def private_opener(path: str, flags: int) -> int:
-    """An ``opener`` for :func:`open` that makes files that only their owner may read."""
-    return os.open(path, flags, FILE_MODE)
 
 
 def make_private(directory: Path) -> None:

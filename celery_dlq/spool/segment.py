@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from celery_dlq.spool.privacy import DIRECTORY_MODE, private_opener
+from celery_dlq.private_files import DIRECTORY_MODE, private_opener
 
 SUFFIX = ".jsonl"
 

@@ -20,6 +20,7 @@ from celery_dlq.upkeep.auto_redrive.thread import AutoRedriveThread
 from celery_dlq.upkeep.leased import LeasedThread
 from celery_dlq.upkeep.operations import OperationsThread
 from celery_dlq.upkeep.parked import Releaser
+from celery_dlq.upkeep.recovery.thread import RecoveryThread
 from celery_dlq.upkeep.retention.thread import RetentionThread
 
 logger = get_logger(__name__)
@@ -44,7 +45,9 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **options: Any) -> None:
-        self._threads: tuple[LeasedThread | OperationsThread | RetentionThread, ...] = ()
+        self._threads: tuple[
+            LeasedThread | OperationsThread | RecoveryThread | RetentionThread, ...
+        ] = ()
         dlq = worker.app.dead_letter_queue
         dlq.client = Client(Role.WORKER, str(worker.hostname))
         if dlq.settings.auto_redrive:
@@ -57,7 +60,8 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         dlq = worker.app.dead_letter_queue
         operations = OperationsThread(dlq)
         self._threads = (
-            UpkeepThread(dlq, name, wake=operations.wake), operations, RetentionThread(dlq, name)
+            UpkeepThread(dlq, name, wake=operations.wake), operations, RetentionThread(dlq, name),
+            RecoveryThread(dlq),
         )  # fmt: skip
         if dlq.settings.auto_redrive:
             self._threads += (AutoRedriveThread(dlq, name, wake=operations.wake),)

@@ -16,6 +16,7 @@ MEANINGS: Mapping[Reason, str] = {
     Reason.REJECTED: "it was rejected, or its retry could not be published",
     Reason.UNSTORED: "it ran to its end, but its outcome could not be stored",
     Reason.CANCELLED: "its worker was shut down while it ran",
+    Reason.LOST: "its worker was killed while it ran",
     Reason.UNKNOWN_TASK: "the worker has no task with this name",
     Reason.MALFORMED: "it cannot be decoded, or is not a task message",
     Reason.INGESTED: "it came from a dead-letter queue of the broker",
@@ -26,6 +27,7 @@ _FIRST: Mapping[Reason, str] = {
     Reason.EXHAUSTED: "",
     Reason.BUDGET: "when the storm is over: ",
     Reason.PARKED: "",
+    Reason.LOST: "check what the task has done; if it may run again: ",
     Reason.UNKNOWN_TASK: "deploy the task, then: ",
     Reason.MALFORMED: "discard it; or, once a worker can read it: ",
 }

@@ -29,6 +29,7 @@ from celery_dlq.worker.body.aborting import aborted, is_shutdown
 from celery_dlq.worker.body.answer import answer
 from celery_dlq.worker.body.ending import here
 from celery_dlq.worker.body.tracing import report_end, send_left
+from celery_dlq.worker.request.recorded import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 
 logger = get_logger(__name__)
@@ -100,6 +101,8 @@ class _Batch:
         """Called when a process has started the run."""
         for request in self.requests:
             request.worker_pid = pid
+            if isinstance(request, RecordedRequest):
+                request.record_acceptance(pid)
             if not request.task.acks_late:
                 request.acknowledge()
 
@@ -130,6 +133,8 @@ def _succeed(request: Any) -> None:
         request.on_success((False, None, 0.0))
     elif request.task.acks_late:
         request.acknowledge()
+    elif isinstance(request, RecordedRequest):
+        request.end_record()
 
 
 def _guarded(request: Any, end: Callable[[], object]) -> None:

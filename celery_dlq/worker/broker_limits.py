@@ -14,6 +14,10 @@ logger = get_logger(__name__)
 #: than that timeout, and Celery's worker ends with it.
 AMQP_HOLD_S = 900.0
 
+#: Seconds after which a broker without a visibility timeout has given back the messages of a worker that was
+#: killed, and another worker has begun them.
+CONNECTION_LOST_S = 60.0
+
 
 @dataclass(frozen=True)
 class Hold:
@@ -23,6 +27,8 @@ class Hold:
     place: str
     #: Seconds; a retry that has to wait longer is parked.
     at_most_s: float
+    #: Seconds after which the broker has delivered the message of a killed worker again, if it still had it.
+    given_back_after_s: float
 
 
 def hold_of(app: Any, park_after_s: float) -> Hold:
@@ -30,7 +36,9 @@ def hold_of(app: Any, park_after_s: float) -> Hold:
     with app.connection_for_read() as connection:
         longest = safe_hold(connection)
         place = _place_of(connection)
-    return Hold(place, park_after_s if longest is None else min(park_after_s, longest))
+        given_back_after_s = _given_back_after(connection)
+    at_most_s = park_after_s if longest is None else min(park_after_s, longest)
+    return Hold(place, at_most_s, given_back_after_s)
 
 
 def safe_hold(connection: Any) -> float | None:
@@ -39,10 +47,22 @@ def safe_hold(connection: Any) -> float | None:
     It is half of the time after which the broker delivers the message to another worker, because its task
     still has to run after the wait.
     """
-    transport = connection.transport
-    if transport.driver_type == "amqp":
+    if connection.transport.driver_type == "amqp":
         return AMQP_HOLD_S
-    channel = getattr(transport, "Channel", None)
+    timeout = _visibility_timeout(connection)
+    return None if timeout is None else timeout / 2
+
+
+def _given_back_after(connection: Any) -> float:
+    timeout = _visibility_timeout(connection)
+    # Other brokers notice at once that the connection is gone.
+    return CONNECTION_LOST_S if timeout is None else 2 * timeout
+
+
+def _visibility_timeout(connection: Any) -> float | None:
+    """Seconds after which the broker delivers an unacknowledged message again; None if it does not go by
+    time."""
+    channel = getattr(connection.transport, "Channel", None)
     candidates = (
         connection.transport_options.get("visibility_timeout"),
         getattr(channel, "visibility_timeout", None),  # Redis
@@ -50,7 +70,7 @@ def safe_hold(connection: Any) -> float | None:
     )
     given = (item for item in candidates if isinstance(item, (int, float)) and item > 0)
     timeout = next(given, None)
-    return None if timeout is None else float(timeout) / 2
+    return None if timeout is None else float(timeout)
 
 
 def _place_of(connection: Any) -> str:

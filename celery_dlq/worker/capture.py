@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.recorder import FlightRecorder
 from celery_dlq.worker.admission.brake import Brake, Limits
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
@@ -34,6 +35,7 @@ class Capture(ConsumerWiring):
     :param make_writer: makes the thread that writes.
     :param make_saver_process: makes the process that saves in a storm.
     :param spool: keeps a record without the writer.
+    :param make_flight_recorder: makes the files of messages that have not ended.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class Capture(ConsumerWiring):
         make_writer: Callable[[], Writer],
         make_saver_process: Callable[[], SaverProcess],
         spool: Callable[[DeadLetter | Outcome], object],
+        make_flight_recorder: Callable[[], FlightRecorder],
     ) -> None:
         self.app, self._spool = app, spool
+        self._make_flight_recorder = make_flight_recorder
         self._make_writer, self._make_saver_process = make_writer, make_saver_process
 
     @cached_property
@@ -60,6 +64,11 @@ class Capture(ConsumerWiring):
     def recorder(self) -> Recorder:
         """Takes the letters of requests."""
         return Recorder(self.writer, self._spool)
+
+    @cached_property
+    def flight_recorder(self) -> FlightRecorder:
+        """Keeps the messages that were acknowledged before they ended."""
+        return self._make_flight_recorder()
 
     @cached_property
     def admission(self) -> Admission:
@@ -135,3 +144,5 @@ class Capture(ConsumerWiring):
         self.admission.leave()
         if "writer" in vars(self):
             self.writer.stop()
+        if "flight_recorder" in vars(self):
+            self.flight_recorder.close()

@@ -9,6 +9,7 @@ from typing import Any
 from celery import bootsteps
 from celery.utils.log import get_logger
 
+from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.unpack import bound_decoders
 from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
@@ -61,6 +62,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
         _check(consumer.app)
+        self._confirming: Any = None
         self._capture: Capture = consumer.app.dead_letter_queue.new_capture()
         consumer.dlq = self._capture
         # Before the pool's processes are made.
@@ -76,6 +78,9 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._capture.writer.start()
         catch_unreadable(consumer.task_consumer.channel)
         self._capture.admission.start()
+        self._confirming = consumer.timer.call_repeatedly(
+            CONFIRM_S, self._capture.flight_recorder.confirm
+        )
         read_last_results(consumer.pool)
         if getattr(consumer.pool, "uses_semaphore", False):  # prefork: no task runs in this process
             _prefer_the_event_loop()
@@ -87,6 +92,8 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def stop(self, consumer: Any) -> None:
         """Called when the connection is lost, or the worker shuts down."""
+        if self._confirming is not None:
+            self._confirming.cancel()
         self._capture.deliveries.stop()
         self._capture.admission.stop()
         self._capture.recorder.leave_loop()

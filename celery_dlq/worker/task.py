@@ -41,7 +41,7 @@ from celery_dlq.worker.wiring import Wiring
 #: Options with the name and the allowed values of a setting.
 _CHECKED_OPTIONS = (
     "dlq_retry_window", "dlq_retry_budget", "dlq_retry_budget_floor", "dlq_tags",
-    "dlq_breaker_failures", "dlq_breaker_window", "dlq_breaker_recovery",
+    "dlq_breaker_failures", "dlq_breaker_window", "dlq_breaker_recovery", "dlq_recorder",
 )  # fmt: skip
 
 
@@ -99,6 +99,11 @@ class DLQTask(Task):  # type: ignore[misc]
     #: The key of a message's circuit, such as a customer: a format over the arguments, or a function that is
     #: called with them. None for one circuit for all messages.
     dlq_breaker_key: str | Callable[..., Any] | None = None
+    #: Whether the flight recorder keeps its messages while they run.
+    dlq_recorder = _FromSettings(lambda settings: settings.recorder)
+    #: Whether it may run twice without harm, so that a bulk redrive may send back letters of messages that
+    #: were running when their worker was killed.
+    dlq_idempotent: bool = False
     #: Rules of this task, asked before the app's.
     dlq_rules: Sequence[Rule] = ()
     #: Labels kept with this task's letters.

@@ -10,6 +10,7 @@ from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.model.delivery import Delivery
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Verdict
+from celery_dlq.recorder import FlightRecorder
 from celery_dlq.redact import Redactor
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings
@@ -132,6 +133,10 @@ class ConsumerWiring(Protocol):
     @property
     def copies(self) -> CopyCheck:
         """Lets one copy of each message run."""
+
+    @property
+    def flight_recorder(self) -> FlightRecorder:
+        """Keeps the messages that were acknowledged before they ended."""
 
     def record(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.delivery import Delivery
@@ -16,6 +17,8 @@ from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import fit, fit_text, stored_id, whole
 
 delivery = tables.delivery
+
+_FIELDS = [item.name for item in fields(Delivery)]
 
 
 class Deliveries(StoreRole):
@@ -30,10 +33,32 @@ class Deliveries(StoreRole):
             .where(
                 delivery.c.task_id == stored_id(task_id),
                 delivery.c.task == fit_text(delivery.c.task, task),
+                delivery.c.ended.is_(False),
             )
             .order_by(delivery.c.started_at)
         ).mappings()
-        return tuple(Delivery(**{**row, "task_id": task_id, "task": task}) for row in rows)
+        return tuple(
+            Delivery(**{name: row[name] for name in _FIELDS} | {"task_id": task_id, "task": task})
+            for row in rows
+        )
+
+    @reads
+    def came_again(
+        self, connection: Connection, task_id: str, task: str, run: tuple[int, int], after: datetime
+    ) -> bool:
+        """Whether the message of this run (redrive and attempt), or a later one, was delivered again and
+        began ``after`` that time, whether or not it has ended."""
+        redrive, attempt = run
+        later = select(delivery.c.task_id).where(
+            delivery.c.task_id == stored_id(task_id),
+            delivery.c.task == fit_text(delivery.c.task, task),
+            or_(
+                delivery.c.redrive > redrive,
+                and_(delivery.c.redrive == redrive, delivery.c.attempt >= attempt),
+            ),
+            delivery.c.started_at > after,
+        )
+        return connection.execute(later.limit(1)).first() is not None
 
     @writes
     def put(self, connection: Connection, item: Delivery) -> None:
@@ -53,10 +78,13 @@ class Deliveries(StoreRole):
         return connection.execute(delete(delivery).where(delivery.c.started_at < before)).rowcount
 
 
-def forget_messages(connection: Connection, task_ids: Iterable[str]) -> None:
-    """Delete all deliveries of ``task_ids`` (as stored), whose messages have come to an end."""
-    wanted = sorted(set(task_ids))
-    connection.execute(delete(delivery).where(one_of(connection, delivery.c.task_id, wanted)))
+def end_deliveries(connection: Connection, task_ids: Iterable[str]) -> None:
+    """Note that the messages of ``task_ids`` (as stored) have come to an end: their deliveries count no
+    more."""
+    wanted = one_of(connection, delivery.c.task_id, sorted(set(task_ids)))
+    connection.execute(
+        update(delivery).where(wanted, delivery.c.ended.is_(False)).values(ended=True)
+    )
 
 
 def _is(item: Delivery) -> ColumnElement[bool]:

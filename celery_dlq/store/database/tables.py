@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.schema import SchemaItem
 
@@ -326,6 +327,9 @@ delivery = _table(
     Column("process", name(), nullable=False),
     Column("alone", Boolean, nullable=False),
     Column("death", LONG_TEXT, nullable=False),
+    # Whether the message has come to an end. Such rows stay for a while, because a recovery of an earlier
+    # delivery asks for them.
+    Column("ended", Boolean, nullable=False, server_default=false(), default=False),
     PrimaryKeyConstraint("task_id", "redrive", "attempt", "started_at"),
 )
 Index(None, delivery.c.started_at)

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, Filter, Lease, Release
-from celery_dlq.store.coordination.deliveries import forget_messages
+from celery_dlq.store.coordination.deliveries import end_deliveries
 from celery_dlq.store.coordination.leases import is_held
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -167,7 +167,7 @@ class Parked(StoreRole):
         ]
         if rows:
             connection.execute(insert(parked), rows)
-        forget_messages(connection, (stored_id(letter.task_id) for letter in letters))
+        end_deliveries(connection, (stored_id(letter.task_id) for letter in letters))
         return len(rows)
 
     @writes

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, NewVerdict, Page, Saved
-from celery_dlq.store.coordination.deliveries import forget_messages
+from celery_dlq.store.coordination.deliveries import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.letters.pages import Mark, end_of_step, newest, page_of
@@ -225,7 +225,7 @@ class Letters(StoreRole):
             connection.execute(_RESOLVE, [row for _, row in sorted(resolved.items())])
             tally.write(connection)
         endings.record_successes(connection, outcomes)
-        forget_messages(connection, (stored_id(item.task_id) for item in outcomes))
+        end_deliveries(connection, (stored_id(item.task_id) for item in outcomes))
         return sorted(resolved)
 
     def _search(

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Saved
-from celery_dlq.store.coordination.deliveries import forget_messages
+from celery_dlq.store.coordination.deliveries import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.groups import triage
 from celery_dlq.store.redrive import endings
@@ -94,7 +94,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
     _write(connection, drafts)
     tally.write(connection)
     endings.record_failures(connection, given)
-    forget_messages(connection, (item.task_id for item in given))
+    end_deliveries(connection, (item.task_id for item in given))
     new, regressed = triage.review(connection, tally.arrivals)
     return Saved(
         arrived=len(arrived),

@@ -29,8 +29,8 @@ from weakref import WeakKeyDictionary
 
 from celery.utils.log import get_logger
 
+from celery_dlq import process
 from celery_dlq.model.delivery import Delivery
-from celery_dlq.worker import process
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.recording.recorder import Recorder
 from celery_dlq.worker.redelivery import brokers_count

@@ -20,6 +20,7 @@ from celery.utils.log import get_logger
 from celery.utils.time import maybe_make_aware
 from kombu import Producer
 
+from celery_dlq.codec import raw_body
 from celery_dlq.model.headers import COMPRESSED_HEADER
 from celery_dlq.model.letter import Attempt, Envelope, Failure, Parking
 from celery_dlq.model.states import Reason
@@ -28,7 +29,7 @@ from celery_dlq.worker.body.ending import Waiting, here
 from celery_dlq.worker.broker_limits import Hold
 from celery_dlq.worker.failure import app_frames, failure_after, read_attempts, traceback_text
 from celery_dlq.worker.recording.parked import new_parking
-from celery_dlq.worker.recording.snapshot import queue_name, raw_body, sent_properties
+from celery_dlq.worker.recording.snapshot import queue_name, sent_properties
 from celery_dlq.worker.wiring import CapturedTask
 
 logger = get_logger(__name__)

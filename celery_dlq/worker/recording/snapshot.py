@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -11,7 +10,7 @@ from typing import Any
 from billiard.exceptions import WorkerLostError
 
 from celery_dlq.classify import Decision, subject
-from celery_dlq.codec import dump_json
+from celery_dlq.codec import raw_body
 from celery_dlq.model.delivery import Delivery
 from celery_dlq.model.fingerprint import fingerprint
 from celery_dlq.model.headers import (
@@ -25,6 +24,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, Verdict
+from celery_dlq.process import pid_of, pid_of_run
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.failure import (
     app_frames,
@@ -34,7 +34,6 @@ from celery_dlq.worker.failure import (
     type_name,
 )
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.process import pid_of, pid_of_run
 from celery_dlq.worker.wiring import Wiring
 
 #: AMQP's message properties that a sender may set; the rest belongs to one delivery.
@@ -228,19 +227,6 @@ def _headers(message: Any) -> dict[str, Any]:
 def sent_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of a message that its sender set."""
     return {name: properties[name] for name in _PROPERTIES if properties.get(name) is not None}
-
-
-def raw_body(body: Any, content_encoding: Any) -> bytes:
-    """The body as it was sent."""
-    if isinstance(body, str):
-        # py-amqp decodes a body by its content encoding.
-        with contextlib.suppress(LookupError, TypeError, UnicodeError):
-            return body.encode(content_encoding or "utf-8")
-        return body.encode("utf-8", "surrogatepass")
-    if body is None or isinstance(body, (bytes, bytearray, memoryview)):
-        return bytes(body or b"")
-    # On Redis, the body may be any JSON that another program has written.
-    return dump_json(body).encode("ascii")
 
 
 def queue_name(exchange: str, routing_key: str, app: Any) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 from celery.worker.request import Request
 from kombu.utils.imports import symbol_by_name
 
+from celery_dlq.model.handling import is_of_user
+from celery_dlq.worker.request.recorded import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.wiring import ConsumerWiring
 
@@ -29,12 +31,20 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
         return
     with _BINDING:
         before = {name: value for name, value in vars(task).items() if name == "Request"}
-        task.Request = type(base.__name__, (base,), {"_dlq_capture": capture})
+        task.Request = _class_for(task, base, capture)
         try:
             yield
         finally:
             del task.Request
             vars(task).update(before)
+
+
+def _class_for(task: Any, base: type[DLQRequest], capture: ConsumerWiring) -> type[DLQRequest]:
+    own: dict[str, Any] = {"_dlq_capture": capture}
+    if task.acks_late or not task.dlq_recorder or not is_of_user(str(task.name)):
+        return type(base.__name__, (base,), own)
+    own["_dlq_recorder"] = capture.flight_recorder
+    return type(base.__name__, (base, RecordedRequest), own)
 
 
 def capturing(task: Any) -> type[DLQRequest] | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.factories import T0, delivery
 
-from celery_dlq.worker import process
+from celery_dlq import process
 from celery_dlq.worker.admission.deliveries import (
     HOPELESS,
     Deliveries,

@@ -21,6 +21,11 @@ def lives(named: str) -> bool:
     return pid is not None and before == f"{_place()}:{pid}" and _started(pid) == started
 
 
+def boot_of(named: str) -> str:
+    """The id that the machine got when it last started, in an identity; empty if the identity is."""
+    return named.partition("/")[0]
+
+
 def pid_of(named: str) -> int | None:
     """The process id in an identity; None if the identity is empty."""
     pid = named.rpartition(":")[0].rpartition(":")[2]

@@ -1,0 +1,64 @@
+"""The part of the Python API for the flight recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.api.parts import AppParts
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.recorder import FlightRecorder, Left, look
+
+if TYPE_CHECKING:
+    from celery_dlq.spool import Record
+    from celery_dlq.upkeep.recovery.engine import Recovered
+    from celery_dlq.worker.capture import Capture
+
+
+class RecorderAPI(AppParts):
+    """The methods of a dead-letter queue for the flight recorder."""
+
+    client: Any
+    _captures: tuple[Capture, ...]
+
+    def recorded(self) -> Iterator[Left]:
+        """The directories of the workers in the flight recorder's directory on this machine.
+
+        :raises OSError: they cannot be read.
+        """
+        return look(self.recorder_dir)
+
+    def recover(self) -> Iterator[Recovered]:
+        """Make letters of the messages that were running when their worker was killed; yields what was found
+        for each worker. Files of living workers are left alone.
+
+        :raises StoreError: the store failed; the remaining messages stay in their files.
+        :raises OSError: the directory cannot be read.
+        """
+        from celery_dlq.upkeep.recovery.engine import Recovery
+
+        recovery = Recovery(
+            self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart
+        )
+        yield from recovery.run(lambda: self.store)
+
+    def show_life(self) -> None:
+        """Show workers on other machines that the workers in this process live."""
+        for capture in self._captures:
+            capture.flight_recorder.beat()
+
+    def store_records(self, records: Sequence[Record]) -> list[int]:
+        """Store letters and outcomes. The queue opens the store."""
+        raise NotImplementedError
+
+    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
+        raise NotImplementedError
+
+    def _new_flight_recorder(self) -> FlightRecorder:
+        chosen = self.settings
+        return FlightRecorder(
+            self.recorder_dir,
+            worker=self.client.node,
+            max_size=chosen.recorder_max_size,
+            sync=chosen.recorder_sync,
+        )

@@ -1,0 +1,27 @@
+"""The flight recorder: files of the messages that a worker has accepted and not ended, which outlive it.
+
+A worker acknowledges most messages before it runs them, so the broker has forgotten them if the worker is
+killed. Before the acknowledgement, the worker copies the message into a memory-mapped file; when the run has
+ended, it marks the entry. The kernel keeps what was written, however the process dies. Each process has a
+directory of its own, and holds a lock in it for as long as it lives.
+
+This room writes and reads the files. What becomes of messages that had not ended, decides
+:mod:`celery_dlq.upkeep.recovery`.
+"""
+
+from celery_dlq.recorder.entry import Accepted
+from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder
+from celery_dlq.recorder.left import Left, LeftState, Taken, look, taken
+from celery_dlq.recorder.segment import Entry
+
+__all__ = [
+    "MAX_SIZE",
+    "Accepted",
+    "Entry",
+    "FlightRecorder",
+    "Left",
+    "LeftState",
+    "Taken",
+    "look",
+    "taken",
+]

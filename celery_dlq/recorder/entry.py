@@ -1,0 +1,84 @@
+"""A message as an entry, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from celery_dlq.codec import decode_table, encode_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A message that a worker had accepted and not ended. It has the attributes of kombu's messages that
+    make the envelope of a letter."""
+
+    task: str
+    accepted_at: datetime
+    #: The worker, and the process or thread of its pool that got the message.
+    worker: str
+    pid: int | None
+    #: Whether the broker has certainly forgotten it. If not, the broker may deliver it again.
+    is_acknowledged: bool
+    headers: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    delivery_info: Mapping[str, Any]
+    content_type: str
+    content_encoding: str
+    body: bytes
+    #: Errors of kombu when it undid the compression.
+    errors: tuple[str, ...]
+
+
+def facts_of(message: Any, task: str, pid: int | None, now: float) -> bytes:
+    """Everything about a kombu message except its body."""
+    facts = {
+        "task": task,
+        "at": now,
+        "pid": pid,
+        "headers": message.headers,
+        "properties": message.properties,
+        "delivery": message.delivery_info,
+        "type": message.content_type,
+        "encoding": message.content_encoding,
+    }
+    if message.errors:
+        facts["errors"] = [str(error) for error in message.errors]
+    try:
+        text = _PLAIN.encode(facts)
+    except (TypeError, ValueError):  # a date, or bytes
+        return encode_table(facts).encode("ascii")
+    # Otherwise the reader might take a user's table for one of the codec's.
+    return (encode_table(facts) if '"$' in text else text).encode("ascii")
+
+
+def accepted_from(facts: bytes, body: bytes, *, worker: str, is_acknowledged: bool) -> Accepted:
+    """The inverse of :func:`facts_of`.
+
+    :raises ValueError: the facts are not of this form.
+    """
+    table = decode_table(facts.decode("ascii"))
+    try:
+        return Accepted(
+            task=str(table["task"]),
+            accepted_at=datetime.fromtimestamp(float(table["at"]), timezone.utc),
+            worker=worker,
+            pid=table["pid"],
+            is_acknowledged=is_acknowledged,
+            headers=dict(table["headers"] or {}),
+            properties=dict(table["properties"] or {}),
+            delivery_info=dict(table["delivery"] or {}),
+            content_type=str(table["type"] or ""),
+            content_encoding=str(table["encoding"] or ""),
+            body=body,
+            errors=tuple(table.get("errors", ())),
+        )
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"not the facts of a message: {error!r}") from error
+
+
+# json.dumps() would make one for each call.
+_PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

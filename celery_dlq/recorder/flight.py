@@ -1,0 +1,194 @@
+"""The recorder of one worker process."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from celery_dlq.codec import raw_body
+from celery_dlq.recorder import layout
+from celery_dlq.recorder.entry import facts_of
+from celery_dlq.recorder.owner import OwnDirectory
+from celery_dlq.recorder.segment import SUFFIX, Entry, Segment
+
+logger = logging.getLogger(__name__)
+
+#: The default maximum size of the files of one process, in bytes.
+MAX_SIZE = 256 << 20
+
+#: The size of a file, unless one message is larger. A file is used again when all its messages have ended, so
+#: a message that runs for hours keeps at most this much.
+SEGMENT_SIZE = 4 << 20
+
+#: Seconds between two looks for messages that have been acknowledged, while no new ones come.
+CONFIRM_S = 1.0
+
+#: Seconds after an error until the recorder tries again.
+PAUSE_S = 10.0
+
+
+class FlightRecorder:
+    """Keeps the messages that this process has accepted and not ended, until they end.
+
+    :param directory: the parent of the processes' directories; this one makes its own on first use.
+    :param max_size: bytes that the files of this process may take.
+    :param sync: whether each message is brought to the disk before it is acknowledged.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        worker: str,
+        max_size: int = MAX_SIZE,
+        sync: bool = False,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory, self._worker = Path(directory).absolute(), worker
+        self._max_size, self._sync = max_size, sync
+        self._now, self._monotonic = now, monotonic
+        #: Messages that were not recorded, because the files could not be written.
+        self.uncovered = 0
+        self._own: OwnDirectory | None = None
+        self._segments: list[Segment] = []
+        self._current: Segment | None = None
+        #: Messages of which it is not known yet that the broker has forgotten them.
+        self._unconfirmed: list[tuple[Any, Entry]] = []
+        self._made, self._trouble, self._again_at = 0, "", 0.0
+        # Without an event loop, the threads of the pool accept messages.
+        self._lock = threading.Lock()
+
+    def record(self, message: Any, task: str, pid: int | None) -> Entry | None:
+        """Record a kombu message, which ``pid`` of the pool is about to run. Never raises an error.
+
+        :return: None if the message could not be recorded, which is counted and logged.
+        """
+        try:
+            facts = facts_of(message, task, pid, self._now())
+            body = raw_body(message.body, message.content_encoding)
+            with self._lock:
+                self._confirm()
+                entry = self._put(facts, body)
+                if entry is not None:
+                    self._unconfirmed.append((message, entry))
+        except Exception as error:  # noqa: BLE001 - the task runs in any case
+            self._is_not_covered(error)
+            return None
+        if self._trouble and entry is not None:
+            self._is_covered_again()
+        return entry
+
+    def confirm(self) -> None:
+        """Note which messages have been acknowledged since the last time. Celery acknowledges them a little
+        later than it says: in the next round of its event loop. Called every :data:`CONFIRM_S` seconds."""
+        with self._lock:
+            self._confirm()
+
+    @property
+    def live(self) -> int:
+        """Messages that have not ended."""
+        return sum(len(segment.live) for segment in self._segments)
+
+    def beat(self) -> None:
+        """Show processes on other machines that this one lives. Called every :data:`BEAT_S` seconds."""
+        own = self._own
+        if own is not None:
+            own.beat()
+
+    def close(self) -> None:
+        """Delete the files if all messages have ended. Otherwise they stay, and so does the lock: tasks that
+        the worker did not wait for may still end."""
+        with self._lock:
+            own = self._own
+            if own is None:
+                return
+            if self.live:
+                logger.warning(
+                    "%d messages had not ended when the worker did; unless they end now, they become dead "
+                    "letters (%s)", self.live, own.path,
+                )  # fmt: skip
+                return
+            for segment in self._segments:
+                segment.remove()
+            own.release()
+            self._own, self._current = None, None
+            self._segments.clear()
+
+    def _put(self, facts: bytes, body: bytes) -> Entry | None:
+        segment = self._current
+        entry = None if segment is None else segment.put(facts, body)
+        if entry is None:
+            if self._trouble and self._monotonic() < self._again_at:
+                self.uncovered += 1
+                return None
+            segment = self._current = self._room_for(layout.size_for(facts, body))
+            entry = segment.put(facts, body)
+        if self._sync and segment is not None:
+            segment.sync()
+        return entry
+
+    def _confirm(self) -> None:
+        waiting = []
+        for one in self._unconfirmed:
+            message, entry = one
+            if entry.has_ended:
+                continue
+            if message.acknowledged:
+                entry.acknowledged()
+            else:
+                waiting.append(one)
+        self._unconfirmed = waiting
+
+    def _room_for(self, size: int) -> Segment:
+        """A segment without entries: one that is used again, or a new one.
+
+        :raises OSError: it cannot be made.
+        """
+        free = [one for one in self._segments if not one.live]
+        for segment in free:
+            if size <= segment.size == SEGMENT_SIZE:
+                segment.reuse()
+                return segment
+        for segment in free:  # made for a large message
+            self._drop(segment)
+        return self._new_segment(max(size, SEGMENT_SIZE))
+
+    def _drop(self, segment: Segment) -> None:
+        if segment.size != SEGMENT_SIZE:
+            segment.remove()
+            self._segments.remove(segment)
+
+    def _new_segment(self, size: int) -> Segment:
+        if size + sum(segment.size for segment in self._segments) > self._max_size:
+            raise OSError(
+                errno.EDQUOT,
+                f"the files would exceed dlq_recorder_max_size ({self._max_size:,} bytes); raise it",
+                str(self.directory),
+            )
+        if self._own is None:
+            self._own = OwnDirectory(self.directory, self._worker)
+        self._made += 1
+        segment = Segment(self._own.path / f"{self._made}{SUFFIX}", size)
+        self._segments.append(segment)
+        return segment
+
+    def _is_not_covered(self, error: Exception) -> None:
+        self.uncovered += 1
+        self._again_at = self._monotonic() + PAUSE_S
+        if not self._trouble:
+            self._trouble = str(error) or type(error).__name__
+            logger.warning(
+                "the flight recorder cannot write to %s: %s; if this worker is killed, the tasks that it has "
+                "acknowledged and runs are lost. Fix the directory, or set dlq_recorder_dir",
+                self.directory, self._trouble,
+            )  # fmt: skip
+
+    def _is_covered_again(self) -> None:
+        self._trouble = ""
+        logger.info("the flight recorder writes to %s again", self.directory)

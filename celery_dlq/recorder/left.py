@@ -1,0 +1,192 @@
+"""The directories in a recorder's directory, and what the processes that are gone have left in them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from enum import Enum
+from functools import partial
+from pathlib import Path
+
+from celery_dlq.recorder import owner
+from celery_dlq.recorder.entry import Accepted, accepted_from
+from celery_dlq.recorder.layout import EntryState, Found, NewerFile, read
+from celery_dlq.recorder.owner import Owner
+from celery_dlq.recorder.segment import SUFFIX
+
+logger = logging.getLogger(__name__)
+
+#: The suffix of a file that is kept because it is damaged, after what can be read in it was recovered.
+DAMAGED_SUFFIX = ".damaged"
+
+
+class LeftState(str, Enum):
+    """The state of a process's directory."""
+
+    #: Its process lives.
+    IN_USE = "in use"
+    #: Its process is gone.
+    GONE = "gone"
+    #: A newer release wrote in it, and only such a release can read it.
+    NEWER = "newer"
+    #: Only damaged files are left in it.
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A process's directory."""
+
+    path: Path
+    state: LeftState
+    owner: Owner | None
+    #: Messages that have not ended.
+    messages: int
+    #: Bytes.
+    size: int
+    #: When it was last written to.
+    written_at: datetime
+
+
+@dataclass
+class _File:
+    path: Path
+    entries: tuple[Found, ...]
+    is_damaged: bool
+    #: Where the entries begin that are not settled yet.
+    unsettled: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unsettled = {entry.start for entry in self.entries}
+
+    def settle(self, start: int) -> None:
+        """Mark the entry at ``start`` as ended."""
+        with self.path.open("r+b") as opened:
+            opened.seek(start)
+            opened.write(bytes([EntryState.ENDED]))
+        self.unsettled.discard(start)
+
+
+class Taken:
+    """The files of a process that is gone, held by this process."""
+
+    def __init__(self, directory: Path, files: list[_File]) -> None:
+        self.directory, self._files = directory, files
+        owner_found = owner.owner_in(directory)
+        self.worker = owner_found.worker if owner_found else ""
+
+    def messages(self) -> Iterator[tuple[Accepted, Callable[[], None]]]:
+        """The messages that had not ended, each with a function that marks it as settled."""
+        for file in self._files:
+            for entry in file.entries:
+                message = self._message_of(entry)
+                if message is not None:
+                    yield message, partial(file.settle, entry.start)
+                else:
+                    file.is_damaged = True
+                    file.unsettled.discard(entry.start)
+
+    def _message_of(self, entry: Found) -> Accepted | None:
+        acknowledged = entry.state is EntryState.ACKNOWLEDGED
+        try:
+            return accepted_from(
+                entry.facts, entry.body, worker=self.worker, is_acknowledged=acknowledged
+            )
+        except ValueError:
+            return None
+
+    def finish(self) -> list[Path]:
+        """Delete the files whose messages are all settled; returns the damaged ones, which are kept."""
+        damaged = []
+        for file in self._files:
+            if file.unsettled:
+                continue
+            if file.is_damaged:
+                damaged.append(file.path.rename(file.path.with_suffix(DAMAGED_SUFFIX)))
+            else:
+                file.path.unlink(missing_ok=True)
+        owner.remove(self.directory)
+        return damaged
+
+
+def look(parent: Path) -> Iterator[Left]:
+    """The directories in ``parent``, by name; none if it does not exist. Changes nothing.
+
+    :raises OSError: no permission to read them, or it is not a directory.
+    """
+    for directory in _directories(parent):
+        with contextlib.suppress(FileNotFoundError):  # just removed
+            yield _look_at(directory)
+
+
+@contextlib.contextmanager
+def taken(directory: Path) -> Iterator[Taken | None]:
+    """The files in ``directory``, if its process is gone; no other process has them within the block. None if
+    the process may live, another one recovers them, or a newer release wrote them.
+
+    :raises OSError: they cannot be read.
+    """
+    with owner.lock_of_gone(directory) as is_free:
+        if not is_free or owner.may_live_elsewhere(directory):
+            yield None
+            return
+        try:
+            files = [_read_file(path) for path in _files(directory)]
+        except NewerFile as error:
+            logger.warning("%s stays: %s", directory, error)
+            yield None
+            return
+        yield Taken(directory, files)
+
+
+def _read_file(path: Path) -> _File:
+    """:raises NewerFile: a newer release wrote it."""
+    contents = read(path.read_bytes())
+    return _File(path, contents.entries, contents.is_damaged)
+
+
+def _look_at(directory: Path) -> Left:
+    files = [*directory.iterdir()]
+    counts = [_count(path) for path in _files(directory)]
+    statuses = [path.stat() for path in files] or [directory.stat()]
+    return Left(
+        path=directory,
+        state=LeftState.NEWER if None in counts else _state(directory),
+        owner=owner.owner_in(directory),
+        messages=sum(filter(None, counts)),
+        size=sum(status.st_blocks * 512 for status in statuses),
+        written_at=datetime.fromtimestamp(max(s.st_mtime for s in statuses), timezone.utc),
+    )
+
+
+def _count(path: Path) -> int | None:
+    """The number of messages in a file that have not ended; None if a newer release wrote it."""
+    try:
+        return len(read(path.read_bytes()).entries)
+    except NewerFile:
+        return None
+
+
+def _state(directory: Path) -> LeftState:
+    with owner.lock_of_gone(directory) as is_free:
+        if not is_free or owner.may_live_elsewhere(directory):
+            return LeftState.IN_USE
+    has_files = any(_files(directory))
+    is_damaged = any(path.suffix == DAMAGED_SUFFIX for path in directory.iterdir())
+    return LeftState.DAMAGED if is_damaged and not has_files else LeftState.GONE
+
+
+def _directories(parent: Path) -> list[Path]:
+    if not parent.exists():
+        return []
+    with os.scandir(parent) as entries:
+        found = [Path(e.path) for e in entries if e.is_dir() and not e.name.startswith(".")]
+    return sorted(found)
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*" + SUFFIX))

@@ -1,0 +1,170 @@
+"""The directory of one process, and the lock that it holds for as long as it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+from weakref import WeakSet
+
+from celery_dlq import process
+from celery_dlq.private_files import DIRECTORY_MODE, private_opener
+
+#: Seconds between two signs of life, and without one after which a process on another machine counts as gone.
+BEAT_S, SILENT_S = 60.0, 600.0
+
+#: The file that is locked, and names the process.
+_NAME = "owner.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The process that a directory belongs to."""
+
+    worker: str
+    host: str
+    pid: int | None
+    #: See :func:`celery_dlq.process.identity`.
+    process: str
+    began_at: str
+
+    @property
+    def ran_on_this_boot(self) -> bool:
+        """Whether it ran on this machine since the machine started. Only then does a lock that is free prove
+        that the process is gone."""
+        boot = process.boot_of(self.process)
+        return bool(boot) and boot == process.boot_of(process.identity())
+
+
+class OwnDirectory:
+    """A new directory of this process in ``parent``, locked until the process ends or :meth:`release`.
+
+    :raises OSError: it cannot be made, or its file system has no locks.
+    """
+
+    def __init__(self, parent: Path, worker: str) -> None:
+        parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+        name = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        owner = Owner(
+            worker=worker,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process=process.identity(),
+            began_at=datetime.now(timezone.utc).isoformat(),
+        )
+        # Under another name until it is locked: others would take it for the directory of a dead process.
+        made = parent / f".{name}"
+        made.mkdir(mode=DIRECTORY_MODE)
+        self._lock = _locked_file(made / _NAME, owner)
+        self.path = made.rename(parent / name)
+        _open.add(self)
+
+    def beat(self) -> None:
+        """Show processes on other machines that this one lives."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path / _NAME)
+
+    def release(self) -> None:
+        """Delete the directory, which has no files any more, and give up the lock."""
+        with contextlib.suppress(OSError):
+            (self.path / _NAME).unlink()
+            self.path.rmdir()
+        self.close()
+
+    def close(self) -> None:
+        """Give up the lock."""
+        _open.discard(self)
+        self._lock.close()
+
+
+def _locked_file(path: Path, owner: Owner) -> IO[str]:
+    file = open(path, "x", encoding="utf-8", opener=private_opener)  # noqa: SIM115 - kept open
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        json.dump(asdict(owner), file)
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def owner_in(directory: Path) -> Owner | None:
+    """The owner of ``directory``; None if its file is missing or damaged."""
+    try:
+        data: Any = json.loads((directory / _NAME).read_text("utf-8"))
+        return Owner(**data)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def lock_of_gone(directory: Path) -> Iterator[bool]:
+    """Whether no process has the lock of ``directory``. If so, this one has it within the block.
+
+    :raises OSError: no permission to open the file.
+    """
+    try:
+        # For writing, because network file systems lock only such files exclusively.
+        file = (directory / _NAME).open("r+b")
+    except FileNotFoundError:
+        yield not (directory / _NAME).exists() and directory.exists()
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            # The previous holder of the lock may have removed the directory.
+            yield os.fstat(file.fileno()).st_nlink > 0
+        finally:
+            # A process that was forked in the meantime has a copy of the file.
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def may_live_elsewhere(directory: Path) -> bool:
+    """Whether the process of ``directory``, whose lock is free, may live on another machine that shares the
+    volume without its locks."""
+    found = owner_in(directory)
+    if found is None or found.ran_on_this_boot:
+        return False
+    # By the clock of the volume, because those of two machines may differ.
+    clock = directory.parent / f".clock-{os.getpid()}"
+    try:
+        clock.touch()
+        silent_s = clock.stat().st_mtime - (directory / _NAME).stat().st_mtime
+    finally:
+        clock.unlink(missing_ok=True)
+    return silent_s < SILENT_S
+
+
+def remove(directory: Path) -> None:
+    """Delete the directory of a process that is gone, if it has no other files any more."""
+    with contextlib.suppress(OSError):
+        if all(path.name == _NAME for path in directory.iterdir()):
+            (directory / _NAME).unlink(missing_ok=True)
+            directory.rmdir()
+
+
+_open: WeakSet[OwnDirectory] = WeakSet()
+
+
+def _in_child() -> None:
+    """Close the lock's file in a process of the pool: the lock lasts while any copy of the file is open."""
+    for own in list(_open):
+        own.close()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,90 @@
+"""One memory-mapped file of a living process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from celery_dlq.private_files import private_opener
+from celery_dlq.recorder import layout
+from celery_dlq.recorder.layout import EntryState
+
+SUFFIX = ".rec"
+
+
+class Entry:
+    """An accepted message in a file."""
+
+    __slots__ = ("_segment", "_start", "has_ended")
+
+    def __init__(self, segment: Segment, start: int) -> None:
+        self._segment, self._start = segment, start
+        self.has_ended = False
+
+    def acknowledged(self) -> None:
+        """Note that the broker has forgotten the message. Not called after :meth:`end`, because another entry
+        may have taken the place."""
+        self._segment.acknowledged(self._start)
+
+    def end(self) -> None:
+        """Note that the run of the message has ended, and its outcome is recorded elsewhere. Called once."""
+        self.has_ended = True
+        self._segment.end(self._start)
+
+
+class Segment:
+    """A new file at ``path`` with room for ``size`` bytes.
+
+    :raises OSError: it cannot be made, or the disk is full.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path, self.size = path, size
+        self._next = layout.FIRST
+        #: Where the entries begin that have not ended.
+        self.live: set[int] = set()
+        with open(path, "x+b", opener=private_opener) as file:
+            try:
+                # A page that the disk has no room for would end the process when it is written to.
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._map = mmap.mmap(file.fileno(), size)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+        layout.write_header(self._map)
+
+    def put(self, facts: bytes, body: bytes) -> Entry | None:
+        """Add an entry; returns None if there is no room."""
+        start = self._next
+        following = layout.write_entry(self._map, start, facts, body)
+        if following is None:
+            return None
+        self._next = following
+        self.live.add(start)
+        return Entry(self, start)
+
+    def acknowledged(self, start: int) -> None:
+        """See :meth:`Entry.acknowledged`."""
+        self._map[start] = EntryState.ACKNOWLEDGED
+
+    def end(self, start: int) -> None:
+        """See :meth:`Entry.end`. Also called from signal handlers, so it takes no lock."""
+        layout.wipe_entry(self._map, start)
+        self.live.discard(start)
+
+    def reuse(self) -> None:
+        """Remove all entries, which have ended."""
+        layout.clear(self._map)
+        self._next = layout.FIRST
+
+    def sync(self) -> None:
+        """Bring what was written to the disk.
+
+        :raises OSError: the disk failed.
+        """
+        self._map.flush()
+
+    def remove(self) -> None:
+        """Delete the file. An entry may still be ended after this."""
+        self.path.unlink(missing_ok=True)

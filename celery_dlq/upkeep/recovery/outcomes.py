@@ -1,0 +1,79 @@
+"""Finds out whether a message ended after all, in the moment before its worker was killed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from celery.backends.base import DisabledBackend
+from celery.states import SUCCESS
+from celery.utils.log import get_logger
+
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State
+from celery_dlq.recorder import Accepted
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+logger = get_logger(__name__)
+
+#: Added to the evidence of a letter.
+NOT_ASKED = "the result backend did not say whether it succeeded"
+
+
+class Outcomes:
+    """Asks the store and the result backend what became of messages."""
+
+    def __init__(self, app: Any, store: Store) -> None:
+        self._app, self._store = app, store
+        #: Whether the result backend failed. It is not asked again, because each question may take long.
+        self._is_silent = False
+
+    def how_ended(self, message: Accepted, letter: DeadLetter) -> str:
+        """How the run of ``message``, which may become ``letter``, had ended; empty if it had not.
+
+        :raises StoreError: the store failed.
+        """
+        stored = self._store.letters.get(letter.task_id)
+        if stored is not None and stored.task == letter.task and _covers(stored, letter):
+            return "its end is in the store"
+        last = letter.attempts[-1]
+        run = (last.redrive, last.number)
+        if self._store.deliveries.came_again(letter.task_id, letter.task, run, message.accepted_at):
+            return "the broker has delivered it again"
+        if self._has_succeeded(message, letter.task_id):
+            return "it has succeeded"
+        return ""
+
+    @property
+    def remark(self) -> str:
+        """For the evidence of the letters that are made now."""
+        return NOT_ASKED if self._is_silent else ""
+
+    def _has_succeeded(self, message: Accepted, task_id: str) -> bool:
+        task = self._app.tasks.get(message.task)
+        backend = self._app.backend if task is None else task.backend
+        is_ignored = message.headers.get("ignore_result") or getattr(task, "ignore_result", False)
+        if is_ignored or self._is_silent or not _keeps_results(backend):
+            return False
+        try:
+            return bool(backend.get_state(task_id) == SUCCESS)
+        except Exception as error:  # noqa: BLE001 - backends raise anything
+            self._is_silent = True
+            logger.warning("%s (%s)", NOT_ASKED, error)
+            return False
+
+
+def _covers(stored: DeadLetter, lost: DeadLetter) -> bool:
+    """Whether ``stored`` is from the run that ``lost`` is about, or from a later one."""
+    run = (lost.attempts[-1].redrive, lost.attempts[-1].number)
+    if stored.state is State.PARKED or stored.due_at is not None:  # its retry waits in the store
+        return True
+    if any((attempt.redrive, attempt.number) == run for attempt in stored.attempts):
+        return True
+    return stored.state is State.RESOLVED and stored.redrive_count >= run[0]
+
+
+def _keeps_results(backend: Any) -> bool:
+    # The results of rpc:// are in the caller's queue, and looking there would declare a queue.
+    return not isinstance(backend, DisabledBackend) and backend.as_uri() != "rpc://"

@@ -1,0 +1,92 @@
+"""Keeps a message in the flight recorder from before its acknowledgement until its run has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar
+
+from celery.worker.request import Request
+
+from celery_dlq.recorder import Entry, FlightRecorder
+from celery_dlq.worker.request.closing import Closing
+
+
+class RecordedRequest(Request):  # type: ignore[misc]
+    """The base of requests that are acknowledged before they run.
+
+    It comes after :class:`~celery_dlq.worker.request.request.DLQRequest` in the order of methods: whatever
+    that class calls last, when the letter is safe, ends here.
+    """
+
+    #: The recorder of the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    _dlq_recorder: ClassVar[FlightRecorder]
+    #: The message in the recorder, while it runs.
+    _dlq_entry: Entry | None = None
+    _dlq_closing: Closing | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Celery overrides on_success in a subclass for each task, without calling this class.
+        if "on_success" in vars(cls):
+            cls.on_success = _ending(cls.on_success)  # type: ignore[method-assign]
+
+    def record_acceptance(self, pid: int | None) -> None:
+        """Record the message, which ``pid`` of the pool is about to run."""
+        self._dlq_entry = self._dlq_recorder.record(self._message, self._type, pid)
+
+    def end_record(self) -> None:
+        """Note that the run has ended. While a letter is not safe yet, this does nothing."""
+        entry, closing = self._dlq_entry, self._dlq_closing
+        if entry is not None and (closing is None or closing.is_safe):
+            self._dlq_entry = None
+            entry.end()
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """Called when the pool is about to run the task; acknowledges the message."""
+        self.record_acceptance(pid)
+        super().on_accepted(pid, time_accepted)
+
+    def on_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
+        """Called when the body has returned, unless Celery's own subclass replaces this."""
+        super().on_success(failed__retval__runtime, **kwargs)
+        if not failed__retval__runtime[0]:
+            self.end_record()
+
+    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
+        """Called when the letter of a run that failed is safe, or when the run has no letter."""
+        try:
+            return super().on_failure(*args, **kwargs)
+        finally:
+            self.end_record()
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Called when a time limit is over; for a hard one, when the letter is safe."""
+        try:
+            super().on_timeout(soft, timeout)
+        finally:
+            if not soft:
+                self.end_record()
+
+    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super()._announce_cancelled(*args, **kwargs)
+        finally:
+            self.end_record()
+
+    def _announce_revoked(self, *args: Any) -> None:
+        try:
+            super()._announce_revoked(*args)
+        finally:
+            self.end_record()
+
+
+def _ending(succeed: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(succeed)
+    def on_success(request: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        # First, so that a monitor that cannot be notified does not keep the entry.
+        if not failed__retval__runtime[0]:
+            request.end_record()
+        return succeed(request, failed__retval__runtime, **kwargs)
+
+    return on_success
