@@ -12,7 +12,7 @@ from celery_dlq.spool import Spool
 if TYPE_CHECKING:
     from celery_dlq.metrics.collector import Registry
     from celery_dlq.metrics.snapshot import Reading, Snapshots
-    from celery_dlq.metrics.worker import WorkerMeter
+    from celery_dlq.metrics.worker import Recording, WorkerMeter
 
 
 class MetricsAPI(AppParts):
@@ -61,7 +61,11 @@ class MetricsAPI(AppParts):
         need_prometheus()
         from celery_dlq.metrics.worker import meter_on
 
-        return meter_on(self._spool_size)
+        return meter_on(self._spool_size, self._recording)
+
+    def _recording(self) -> Recording | None:
+        """The numbers of the flight recorder, from :class:`~celery_dlq.api.recorder.RecorderAPI`."""
+        raise NotImplementedError
 
     def _spool_size(self) -> int | None:
         try:

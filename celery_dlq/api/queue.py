@@ -49,8 +49,8 @@ class DeadLetterQueue(
     GroupAPI,
     HandlersAPI,
     HooksAPI,
-    MetricsAPI,
     RecorderAPI,
+    MetricsAPI,
     RetentionAPI,
 ):
     """The dead-letter queue of a Celery app.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.recorder import FlightRecorder, Left, look
+from celery_dlq.recorder import FlightRecorder, Left, LeftState, look
 
 if TYPE_CHECKING:
+    from celery_dlq.metrics.worker import Recording
     from celery_dlq.spool import Record
     from celery_dlq.upkeep.recovery.engine import Recovered
     from celery_dlq.worker.capture import Capture
@@ -46,6 +48,23 @@ class RecorderAPI(AppParts):
         """Show workers on other machines that the workers in this process live."""
         for capture in self._captures:
             capture.flight_recorder.beat()
+
+    def _recording(self) -> Recording | None:
+        from celery_dlq.metrics.worker import Recording
+
+        recorders = [capture.flight_recorder for capture in self._captures]
+        try:
+            left = [one for one in self.recorded() if one.state is LeftState.GONE and one.messages]
+        except OSError:
+            return None
+        now = datetime.now(timezone.utc)
+        ages = [(now - one.written_at).total_seconds() for one in left]
+        return Recording(
+            recorded=sum(one.recorded for one in recorders),
+            unrecorded=sum(one.uncovered for one in recorders),
+            unrecovered=sum(one.messages for one in left),
+            age_s=max(ages, default=0.0),
+        )
 
     def store_records(self, records: Sequence[Record]) -> list[int]:
         """Store letters and outcomes. The queue opens the store."""

@@ -40,6 +40,7 @@ _COMMANDS = {
     "check": "doctor.check:check",
     "exporter": "admin.exporter:exporter",
     "spool": "admin.spool:spool",
+    "recorder": "admin.recorder:recorder",
     "db": "admin.db:db",
     "doctor": "admin.db:doctor",
     "help": "admin.help:help_command",

@@ -207,5 +207,29 @@ WORKER_SPOOL = Family(
     "and with PROMETHEUS_MULTIPROC_DIR.",
 )
 
+RECORDED = Family(
+    "celery_dlq_worker_recorded_total",
+    COUNTER,
+    "Messages that the flight recorder has kept a copy of while their task ran; missing with "
+    "PROMETHEUS_MULTIPROC_DIR, as are the next three.",
+)
+UNRECORDED = Family(
+    "celery_dlq_worker_unrecorded_total",
+    COUNTER,
+    "Messages of which it could not keep a copy: if the worker is killed, they are lost.",
+)
+UNRECOVERED = Family(
+    "celery_dlq_worker_unrecovered",
+    GAUGE,
+    "Messages of killed workers that wait for recovery on the worker's machine.",
+)
+UNRECOVERED_AGE = Family(
+    "celery_dlq_worker_unrecovered_age_seconds",
+    GAUGE,
+    "Age of the oldest files with such messages, by their last change; 0 if there are none.",
+)
+
 #: The metrics of a worker.
-WORKER_FAMILIES = (DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL)
+WORKER_FAMILIES = (
+    DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL, RECORDED, UNRECORDED, UNRECOVERED, UNRECOVERED_AGE,
+)  # fmt: skip

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -41,11 +42,13 @@ class WorkerMeter:
     """See :class:`~celery_dlq.worker.wiring.Meter`.
 
     :param spool_size: bytes in the spool; None if it cannot be read.
+    :param recording: the numbers of the flight recorder; None if its files cannot be read.
     """
 
     def __init__(
         self,
         spool_size: Callable[[], int | None],
+        recording: Callable[[], Recording | None],
         registry: Registry = REGISTRY,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -55,6 +58,7 @@ class WorkerMeter:
         self._capture = _histogram(families.CAPTURE, registry)
         self._store = _histogram(families.STORE, registry)
         registry.register(_SpoolCollector(spool_size))
+        registry.register(_RecordingCollector(recording))
 
     def dead_lettered(self, letter: DeadLetter, safe: Callable[[], object]) -> Callable[[], object]:
         """Count ``letter``, unless it only waits for its next attempt."""
@@ -104,6 +108,41 @@ class _SpoolCollector(Collector):
         size = self._spool_size()
         if size is not None:
             yield single(families.WORKER_SPOOL, size)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The numbers of the flight recorder."""
+
+    #: Messages of which this process has kept a copy, and those of which it could not.
+    recorded: int
+    unrecorded: int
+    #: Messages of killed workers on this machine that wait for recovery.
+    unrecovered: int
+    #: Seconds since the oldest files with such messages were changed.
+    age_s: float
+
+
+class _RecordingCollector(Collector):
+    """Reads the flight recorder's files at each scrape."""
+
+    def __init__(self, recording: Callable[[], Recording | None]) -> None:
+        self._recording = recording
+
+    def describe(self) -> Iterable[Metric]:
+        return [family_of(one) for one in _OF_RECORDING]
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._recording()
+        if found is not None:
+            values = (found.recorded, found.unrecorded, found.unrecovered, found.age_s)
+            for one, value in zip(_OF_RECORDING, values, strict=True):
+                yield single(one, value)
+
+
+_OF_RECORDING = (
+    families.RECORDED, families.UNRECORDED, families.UNRECOVERED, families.UNRECOVERED_AGE,
+)  # fmt: skip
 
 
 class _Counted:
@@ -157,9 +196,13 @@ def _histogram(family: Family, registry: Registry) -> Histogram:
 _meters: WeakKeyDictionary[Registry, WorkerMeter] = WeakKeyDictionary()
 
 
-def meter_on(spool_size: Callable[[], int | None], registry: Registry = REGISTRY) -> WorkerMeter:
+def meter_on(
+    spool_size: Callable[[], int | None],
+    recording: Callable[[], Recording | None],
+    registry: Registry = REGISTRY,
+) -> WorkerMeter:
     """The meter on ``registry``, made on first use."""
     meter = _meters.get(registry)
     if meter is None:
-        meter = _meters[registry] = WorkerMeter(spool_size, registry)
+        meter = _meters[registry] = WorkerMeter(spool_size, recording, registry)
     return meter

@@ -53,6 +53,8 @@ class FlightRecorder:
         self.directory, self._worker = Path(directory).absolute(), worker
         self._max_size, self._sync = max_size, sync
         self._now, self._monotonic = now, monotonic
+        #: Messages that were recorded.
+        self.recorded = 0
         #: Messages that were not recorded, because the files could not be written.
         self.uncovered = 0
         self._own: OwnDirectory | None = None
@@ -76,6 +78,7 @@ class FlightRecorder:
                 self._confirm()
                 entry = self._put(facts, body)
                 if entry is not None:
+                    self.recorded += 1
                     self._unconfirmed.append((message, entry))
         except Exception as error:  # noqa: BLE001 - the task runs in any case
             self._is_not_covered(error)

@@ -66,8 +66,9 @@ class Spool:
         return waiting_files(self.directory)
 
     def size(self) -> int:
-        """The size of all files in the directory in bytes, including those that were set aside."""
-        return sum(map(_size, self.directory.glob("*")))
+        """The size of all files in the directory in bytes, including those that were set aside. The flight
+        recorder may have a directory in it."""
+        return sum(_size(path) for path in self.directory.glob("*") if not path.is_dir())
 
     def drain(self, save: Save) -> Generator[Drained, None, None]:
         """Hand every spooled record to ``save``, and remove the files whose records were all saved.

@@ -14,6 +14,7 @@ from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import Sending
+from celery_dlq.recorder import Left
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Operation, Stats
@@ -197,6 +198,21 @@ def spool_file_record(file: SpoolFile) -> dict[str, Any]:
         "records": file.records,
         "size": file.size,
         "written_at": iso(file.written_at),
+    }
+
+
+def recorded_record(left: Left) -> dict[str, Any]:
+    """A worker process's directory of the flight recorder."""
+    found = left.owner
+    return {
+        "directory": left.path.name,
+        "worker": found.worker if found else None,
+        "host": found.host if found else None,
+        "pid": found.pid if found else None,
+        "state": left.state.value,
+        "messages": left.messages,
+        "size": left.size,
+        "written_at": iso(left.written_at),
     }
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.cli.doctor import acknowledgement, keeping, unattended
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named
+from celery_dlq.cli.doctor import acknowledgement, keeping, recorder, unattended
+from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named, why_not_writable
 from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
@@ -155,13 +154,7 @@ def _why_unusable(spool: Spool) -> str:
         except OSError as error:
             return str(error)
         return ""
-    nearest = next(path for path in (directory, *directory.parents) if path.exists())
-    try:
-        # Permissions alone do not reveal a file system that is read-only, full, or not made for files.
-        Path(tempfile.mkdtemp(prefix=".celery_dlq-", dir=nearest)).rmdir()
-    except OSError as error:
-        return f"{nearest} is not writable ({error.strerror})"
-    return ""
+    return why_not_writable(directory)
 
 
 _SPOOL_STEPS = {
@@ -349,4 +342,5 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "handlers": unattended.check_handlers,
     "retention": keeping.check_retention,
     "archive": keeping.check_archive,
+    "recorder": recorder.check_recorder,
 }

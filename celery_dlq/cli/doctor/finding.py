@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 #: Tasks that a finding lists.
@@ -32,6 +34,17 @@ class Finding:
 
 
 Findings = Iterator[Finding]
+
+
+def why_not_writable(directory: Path) -> str:
+    """Why no file could be made in ``directory``, or it could not be made itself; empty if it could."""
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    try:
+        # Permissions alone do not reveal a file system that is read-only, full, or not made for files.
+        Path(tempfile.mkdtemp(prefix=".celery_dlq-", dir=nearest)).rmdir()
+    except OSError as error:
+        return f"{nearest} is not writable ({error.strerror})"
+    return ""
 
 
 def named(names: Iterable[str]) -> str:

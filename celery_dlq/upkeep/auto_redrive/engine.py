@@ -20,7 +20,7 @@ from celery_dlq.model.auto_redrive import (
     auto_of,
 )
 from celery_dlq.model.operation import ENDED, OperationState
-from celery_dlq.model.states import State
+from celery_dlq.model.states import Reason, State
 from celery_dlq.redrive.check.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.lease import TRY_S
@@ -32,6 +32,7 @@ from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
 from celery_dlq.upkeep.auto_redrive.requirements import (
     check_for_app,
     open_circuits,
+    why_not_again,
     why_probe_failed,
 )
 from celery_dlq.upkeep.auto_redrive.suspending import why_suspend, why_too_many
@@ -236,6 +237,8 @@ class AutoRedriveEngine:
             why = why_no_task(self._context.app, target)
             if why is None and not self._context.reports(target):
                 why = f"{target} is not on DLQTask, so that its outcome would not be known"
+            if why is None and auto.where.reason is Reason.LOST:
+                why = why_not_again(self._context.app, target)
             if why:
                 blocked[task] = why
         return blocked

@@ -45,6 +45,14 @@ def _problems(require: Requirements, app: Any, release: str) -> Iterator[str]:
         yield "require.probe needs a result backend; set result_backend."
 
 
+def why_not_again(app: Any, task: str) -> str | None:
+    """Why messages of ``task`` that were running when their worker was killed may not be sent back; None if
+    they may."""
+    if getattr(app.tasks[task], "dlq_idempotent", False):
+        return None
+    return f"{task} may have done its work already; if it may run twice, set dlq_idempotent = True"
+
+
 def open_circuits(store: Store) -> Mapping[str, str]:
     """The tasks whose circuit is not closed, each with the reason for people. A circuit of one key counts for
     its task, because the key of a letter is known only to the code of the task.
