@@ -22,13 +22,18 @@ _SHARED = stat.S_ISVTX | stat.S_ISGID
 #: The names of files of :mod:`~celery_dlq.spool.segment`, and of lines that were set aside.
 _OURS = re.compile(r"\d+-[\w.-]+-\d+-[0-9a-f]{8}\.(?:jsonl|torn|refused)")
 
+#: The flight recorder's directory, unless dlq_recorder_dir names another.
+_RECORDER = "recorder"
+
 
 def make_private(directory: Path) -> None:
     """Make a spool of an earlier version private. Files that this process does not own stay as they
     are, and so does a directory that is shared or has other files in it."""
     for path in exposed_files(directory):
         _take_rights(path, FILE_MODE)
-    is_only_ours = all(_OURS.fullmatch(path.name) for path in _entries(directory))
+    is_only_ours = all(
+        _OURS.fullmatch(path.name) or path.name == _RECORDER for path in _entries(directory)
+    )
     if is_exposed(directory) and is_only_ours and not is_shared(directory):
         _take_rights(directory, DIRECTORY_MODE)
 
