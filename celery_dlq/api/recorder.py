@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.api.parts import AppParts
@@ -13,7 +14,7 @@ from celery_dlq.recorder import FlightRecorder, Left, LeftState, look
 if TYPE_CHECKING:
     from celery_dlq.metrics.worker import Recording
     from celery_dlq.spool import Record
-    from celery_dlq.upkeep.recovery.engine import Recovered
+    from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
     from celery_dlq.worker.capture import Capture
 
 
@@ -37,17 +38,20 @@ class RecorderAPI(AppParts):
         :raises StoreError: the store failed; the remaining messages stay in their files.
         :raises OSError: the directory cannot be read.
         """
+        yield from self._recovery.run(lambda: self.store)
+
+    @cached_property
+    def _recovery(self) -> Recovery:
         from celery_dlq.upkeep.recovery.engine import Recovery
 
-        recovery = Recovery(
+        return Recovery(
             self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart
         )
-        yield from recovery.run(lambda: self.store)
 
     def show_life(self) -> None:
         """Show workers on other machines that the workers in this process live."""
         for capture in self._captures:
-            capture.flight_recorder.beat()
+            capture.show_life()
 
     def _recording(self) -> Recording | None:
         from celery_dlq.metrics.worker import Recording

@@ -11,7 +11,8 @@ This room writes and reads the files. What becomes of messages that had not ende
 
 from celery_dlq.recorder.entry import Accepted
 from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder
-from celery_dlq.recorder.left import Left, LeftState, Taken, look, taken
+from celery_dlq.recorder.left import Left, LeftState, Taken, directories, look, taken
+from celery_dlq.recorder.owner import remove_half_made
 from celery_dlq.recorder.segment import Entry
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "Left",
     "LeftState",
     "Taken",
+    "directories",
     "look",
+    "remove_half_made",
     "taken",
 ]

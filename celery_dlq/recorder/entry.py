@@ -24,6 +24,8 @@ class Accepted:
     #: Whether the broker has certainly forgotten it. If not, the broker may deliver it again.
     is_acknowledged: bool
     headers: Mapping[str, Any]
+    #: What Celery's headers would say, for a message whose headers do not name its task.
+    fields: Mapping[str, Any]
     properties: Mapping[str, Any]
     delivery_info: Mapping[str, Any]
     content_type: str
@@ -33,7 +35,9 @@ class Accepted:
     errors: tuple[str, ...]
 
 
-def facts_of(message: Any, task: str, pid: int | None, now: float) -> bytes:
+def facts_of(
+    message: Any, task: str, pid: int | None, now: float, fields: Mapping[str, Any] | None = None
+) -> bytes:
     """Everything about a kombu message except its body."""
     facts = {
         "task": task,
@@ -45,6 +49,8 @@ def facts_of(message: Any, task: str, pid: int | None, now: float) -> bytes:
         "type": message.content_type,
         "encoding": message.content_encoding,
     }
+    if fields is not None:
+        facts["fields"] = {name: fields.get(name) for name in _FIELDS}
     if message.errors:
         facts["errors"] = [str(error) for error in message.errors]
     try:
@@ -60,8 +66,8 @@ def accepted_from(facts: bytes, body: bytes, *, worker: str, is_acknowledged: bo
 
     :raises ValueError: the facts are not of this form.
     """
-    table = decode_table(facts.decode("ascii"))
     try:
+        table = decode_table(facts.decode("ascii"))
         return Accepted(
             task=str(table["task"]),
             accepted_at=datetime.fromtimestamp(float(table["at"]), timezone.utc),
@@ -69,6 +75,7 @@ def accepted_from(facts: bytes, body: bytes, *, worker: str, is_acknowledged: bo
             pid=table["pid"],
             is_acknowledged=is_acknowledged,
             headers=dict(table["headers"] or {}),
+            fields=dict(table.get("fields", ())),
             properties=dict(table["properties"] or {}),
             delivery_info=dict(table["delivery"] or {}),
             content_type=str(table["type"] or ""),
@@ -76,9 +83,12 @@ def accepted_from(facts: bytes, body: bytes, *, worker: str, is_acknowledged: bo
             body=body,
             errors=tuple(table.get("errors", ())),
         )
-    except (KeyError, TypeError, OverflowError) as error:
+    except (KeyError, TypeError, OverflowError, OSError) as error:
         raise ValueError(f"not the facts of a message: {error!r}") from error
 
+
+#: The fields that name a message and its run.
+_FIELDS = ("id", "task", "retries", "root_id", "parent_id", "group")
 
 # json.dumps() would make one for each call.
 _PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

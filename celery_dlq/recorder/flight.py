@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ logger = logging.getLogger(__name__)
 #: The default maximum size of the files of one process, in bytes.
 MAX_SIZE = 256 << 20
 
-#: The size of a file, unless one message is larger. A file is used again when all its messages have ended, so
-#: a message that runs for hours keeps at most this much.
+#: The size of a file, unless one message is larger or the maximum size is small. A file is used again when
+#: all its messages have ended, so a message that runs for hours keeps at most this much.
 SEGMENT_SIZE = 4 << 20
+
+#: A worker has at least this many files before it reaches its maximum size.
+_FILES = 4
 
 #: Seconds between two looks for messages that have been acknowledged, while no new ones come.
 CONFIRM_S = 1.0
@@ -52,6 +56,7 @@ class FlightRecorder:
     ) -> None:
         self.directory, self._worker = Path(directory).absolute(), worker
         self._max_size, self._sync = max_size, sync
+        self._segment_size = min(SEGMENT_SIZE, max_size // _FILES)
         self._now, self._monotonic = now, monotonic
         #: Messages that were recorded.
         self.recorded = 0
@@ -66,26 +71,31 @@ class FlightRecorder:
         # Without an event loop, the threads of the pool accept messages.
         self._lock = threading.Lock()
 
-    def record(self, message: Any, task: str, pid: int | None) -> Entry | None:
+    def record(
+        self,
+        message: Any,
+        task: str,
+        pid: int | None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Entry | None:
         """Record a kombu message, which ``pid`` of the pool is about to run. Never raises an error.
 
+        :param fields: what Celery's headers would say, if the message's headers do not.
         :return: None if the message could not be recorded, which is counted and logged.
         """
         try:
-            facts = facts_of(message, task, pid, self._now())
+            facts = facts_of(message, task, pid, self._now(), fields)
             body = raw_body(message.body, message.content_encoding)
-            with self._lock:
-                self._confirm()
-                entry = self._put(facts, body)
-                if entry is not None:
-                    self.recorded += 1
-                    self._unconfirmed.append((message, entry))
-        except Exception as error:  # noqa: BLE001 - the task runs in any case
-            self._is_not_covered(error)
+        except Exception:  # other messages can be recorded
+            self.uncovered += 1
+            logger.exception("the flight recorder cannot copy a message of %s", task)
             return None
-        if self._trouble and entry is not None:
-            self._is_covered_again()
-        return entry
+        with self._lock:
+            try:
+                return self._record(message, facts, body)
+            except Exception as error:  # noqa: BLE001 - the task runs in any case
+                self._is_not_covered(error)
+                return None
 
     def confirm(self) -> None:
         """Note which messages have been acknowledged since the last time. Celery acknowledges them a little
@@ -100,9 +110,10 @@ class FlightRecorder:
 
     def beat(self) -> None:
         """Show processes on other machines that this one lives. Called every :data:`BEAT_S` seconds."""
-        own = self._own
-        if own is not None:
-            own.beat()
+        with self._lock:
+            own = self._own
+            if own is not None and not own.beat():
+                self._leave(own)
 
     def close(self) -> None:
         """Delete the files if all messages have ended. Otherwise they stay, and so does the lock: tasks that
@@ -117,23 +128,38 @@ class FlightRecorder:
                     "letters (%s)", self.live, own.path,
                 )  # fmt: skip
                 return
-            for segment in self._segments:
-                segment.remove()
+            with contextlib.suppress(
+                OSError
+            ):  # the files have no messages, and a recovery deletes them
+                for segment in self._segments:
+                    segment.remove()
             own.release()
             self._own, self._current = None, None
             self._segments.clear()
 
+    def _record(self, message: Any, facts: bytes, body: bytes) -> Entry | None:
+        self._confirm()
+        entry = self._put(facts, body)
+        if entry is None:
+            self.uncovered += 1
+            return None
+        self.recorded += 1
+        self._unconfirmed.append((message, entry))
+        if self._trouble:
+            self._is_covered_again()
+        return entry
+
     def _put(self, facts: bytes, body: bytes) -> Entry | None:
+        """The entry; None if there is no room, and it is too early to try again to make some."""
         segment = self._current
         entry = None if segment is None else segment.put(facts, body)
-        if entry is None:
-            if self._trouble and self._monotonic() < self._again_at:
-                self.uncovered += 1
+        if segment is None or entry is None:
+            found = self._room_for(layout.size_for(facts, body))
+            if found is None:
                 return None
-            segment = self._current = self._room_for(layout.size_for(facts, body))
-            entry = segment.put(facts, body)
-        if self._sync and segment is not None:
-            segment.sync()
+            segment, entry = found, found.put(facts, body)
+        if self._sync and entry is not None:
+            _sync(segment, entry)
         return entry
 
     def _confirm(self) -> None:
@@ -148,24 +174,27 @@ class FlightRecorder:
                 waiting.append(one)
         self._unconfirmed = waiting
 
-    def _room_for(self, size: int) -> Segment:
-        """A segment without entries: one that is used again, or a new one.
+    def _room_for(self, size: int) -> Segment | None:
+        """A segment without entries: one that is used again, or a new one. None if it is too early to try
+        again to make one.
 
         :raises OSError: it cannot be made.
         """
-        free = [one for one in self._segments if not one.live]
+        is_large, free = size > self._segment_size, [one for one in self._segments if not one.live]
         for segment in free:
-            if size <= segment.size == SEGMENT_SIZE:
+            if segment.size != self._segment_size:  # made for a large message
+                self._segments.remove(segment)
+                segment.remove()
+            elif not is_large:
                 segment.reuse()
+                self._current = segment
                 return segment
-        for segment in free:  # made for a large message
-            self._drop(segment)
-        return self._new_segment(max(size, SEGMENT_SIZE))
-
-    def _drop(self, segment: Segment) -> None:
-        if segment.size != SEGMENT_SIZE:
-            segment.remove()
-            self._segments.remove(segment)
+        if self._trouble and self._monotonic() < self._again_at:
+            return None
+        segment = self._new_segment(max(size, self._segment_size))
+        if not is_large:
+            self._current = segment
+        return segment
 
     def _new_segment(self, size: int) -> Segment:
         if size + sum(segment.size for segment in self._segments) > self._max_size:
@@ -174,12 +203,24 @@ class FlightRecorder:
                 f"the files would exceed dlq_recorder_max_size ({self._max_size:,} bytes); raise it",
                 str(self.directory),
             )
+        if self._own is not None and not self._own.is_in_place:
+            self._leave(self._own)
         if self._own is None:
             self._own = OwnDirectory(self.directory, self._worker)
         self._made += 1
         segment = Segment(self._own.path / f"{self._made}{SUFFIX}", size)
         self._segments.append(segment)
         return segment
+
+    def _leave(self, own: OwnDirectory) -> None:
+        """Make a new directory for the next message, because ``own`` was removed."""
+        logger.warning(
+            "%s was removed while its worker ran; %d messages that have not ended are not covered",
+            own.path, self.live,
+        )  # fmt: skip
+        own.close()
+        self._own, self._current = None, None
+        self._segments.clear()
 
     def _is_not_covered(self, error: Exception) -> None:
         self.uncovered += 1
@@ -195,3 +236,12 @@ class FlightRecorder:
     def _is_covered_again(self) -> None:
         self._trouble = ""
         logger.info("the flight recorder writes to %s again", self.directory)
+
+
+def _sync(segment: Segment, entry: Entry) -> None:
+    """:raises OSError: the disk failed; the message is not recorded."""
+    try:
+        segment.sync()
+    except OSError:
+        entry.end()
+        raise

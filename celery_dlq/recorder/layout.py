@@ -1,8 +1,8 @@
 """The layout of a file: a header, then one entry after another.
 
-An entry is a head, the facts about the message as JSON, and the message's body. Its head is written last and
-its state is one byte, so a process that is killed at any instruction leaves whole entries. A head of zeros
-ends the list. The checksum detects what a crash of the machine, or a person, has done to a file.
+An entry is a head, the facts about the message as JSON, and the message's body. The state is one byte and is
+written last, so a process that is killed at any instruction leaves whole entries. A state of zero ends the
+list. Checksums detect what a crash of the machine, or a person, has done to a file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ from mmap import mmap
 FORMAT = 1
 
 _MAGIC = b"celery_dlq recorder\n"
-_HEADER = struct.Struct(f"<{len(_MAGIC)}sI")
-#: State, bytes of the facts, bytes of the body, checksum of both.
-_HEAD = struct.Struct("<B3xIII")
-_END = bytes(_HEAD.size)
+_NAMED = struct.Struct(f"<{len(_MAGIC)}sI")
+#: The above, and its checksum.
+_HEADER = struct.Struct(f"<{_NAMED.size}sI")
+#: State, whether it is acknowledged, checksum of the two lengths, bytes of the facts, bytes of the body,
+#: checksum of both.
+_HEAD = struct.Struct("<B?HIII")
+#: What follows the first two bytes of the head, which change later.
+_REST = struct.Struct("<xHIII")
+_LENGTHS = struct.Struct("<II")
 
 #: Where the first entry begins. Entries begin at multiples of 16 bytes.
 FIRST = 64
@@ -29,14 +34,14 @@ _ALIGNMENT = 16
 
 
 class EntryState(IntEnum):
-    """How far a message has come."""
+    """How far a message has come. The values differ in many bits, so that damage to one bit is noticed."""
 
-    #: It will be acknowledged, or was a moment ago; the broker may still have it.
-    ACCEPTED = 1
-    #: The broker has forgotten it.
-    ACKNOWLEDGED = 2
+    #: There is no entry, here and after.
+    NONE = 0
+    #: It has not ended.
+    ACCEPTED = 0x55
     #: Its run has ended, and its outcome is recorded elsewhere.
-    ENDED = 3
+    ENDED = 0xAA
 
 
 class NewerFile(ValueError):
@@ -48,7 +53,8 @@ class Found:
     """An entry that had not ended."""
 
     start: int
-    state: EntryState
+    #: Whether the broker has certainly forgotten the message.
+    is_acknowledged: bool
     facts: bytes
     body: bytes
 
@@ -58,7 +64,7 @@ class Contents:
     """The entries of a file that had not ended."""
 
     entries: tuple[Found, ...]
-    #: Whether something in the file is not an entry. Entries after that place are not found.
+    #: Whether something in the file is not an entry.
     is_damaged: bool
 
 
@@ -70,81 +76,120 @@ def size_for(facts: bytes, body: bytes) -> int:
 def write_header(file: mmap) -> None:
     """Make ``file`` an empty file of this layout."""
     clear(file)
-    _HEADER.pack_into(file, 0, _MAGIC, FORMAT)
+    named = _NAMED.pack(_MAGIC, FORMAT)
+    file[: _HEADER.size] = _HEADER.pack(named, zlib.crc32(named))
 
 
 def clear(file: mmap) -> None:
     """Remove all entries."""
-    file[FIRST : FIRST + _HEAD.size] = _END
+    file[FIRST] = EntryState.NONE
 
 
 def write_entry(file: mmap, start: int, facts: bytes, body: bytes) -> int | None:
     """Write an entry at ``start``; returns where the next one begins, or None if there is no room."""
-    middle = start + _HEAD.size + len(facts)
+    begin = start + _HEAD.size
+    middle = begin + len(facts)
     end = middle + len(body)
     following = _after(start, len(facts) + len(body))
     if following + _HEAD.size > len(file):
         return None
-    file[following : following + _HEAD.size] = _END
-    file[start + _HEAD.size : middle] = facts
+    file[following] = EntryState.NONE
+    file[begin:middle] = facts
     file[middle:end] = body
     checksum = zlib.crc32(body, zlib.crc32(facts))
+    check = _check(len(facts), len(body))
+    file[start + 1 : begin] = _REST.pack(check, len(facts), len(body), checksum)
     # Only now is it an entry.
-    _HEAD.pack_into(file, start, EntryState.ACCEPTED, len(facts), len(body), checksum)
+    file[start] = EntryState.ACCEPTED
     return following
+
+
+def acknowledge_entry(file: mmap, start: int) -> None:
+    """Note that the broker has forgotten the message at ``start``. The state stays as it is, because another
+    thread may end the entry at the same time."""
+    file[start + 1] = True
 
 
 def wipe_entry(file: mmap, start: int) -> None:
     """Mark the entry at ``start`` as ended, and remove its message, which no one needs any more."""
     file[start] = EntryState.ENDED
-    _, facts, body, _ = _HEAD.unpack_from(file, start)
+    *_, facts, body, _checksum = _HEAD.unpack_from(file, start)
     begin = start + _HEAD.size
     file[begin : begin + facts + body] = bytes(facts + body)
 
 
 def read(data: bytes) -> Contents:
-    """The entries of a file that had not ended.
+    """The entries of a file that had not ended. If the file is damaged, those that are whole.
 
     :raises NewerFile: a newer release wrote it.
     """
-    if len(data) < FIRST:
-        return Contents((), is_damaged=bool(data.strip(b"\0")))
-    magic, version = _HEADER.unpack_from(data)
-    if magic == _MAGIC and version > FORMAT:
+    if not data.strip(b"\0"):  # its process was killed while it made the file
+        return Contents((), is_damaged=False)
+    version = _version(data)
+    if version is not None and version > FORMAT:
         raise NewerFile(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
-    if magic != _MAGIC or version < 1:
-        return Contents((), is_damaged=bool(data.strip(b"\0")))
-    found = list(_entries(data))
-    return Contents(
-        tuple(item for item in found if item is not None), is_damaged=any(i is None for i in found)
-    )
+    found = list(_entries(data) if version == FORMAT else _whole_entries(data, FIRST))
+    entries = tuple(item for item in found if item is not None)
+    return Contents(entries, is_damaged=version != FORMAT or len(entries) < len(found))
+
+
+def _version(data: bytes) -> int | None:
+    """None if the header is damaged."""
+    if len(data) < FIRST:
+        return None
+    named, checksum = _HEADER.unpack_from(data)
+    magic, version = _NAMED.unpack(named)
+    return version if magic == _MAGIC and zlib.crc32(named) == checksum else None
 
 
 def _entries(data: bytes) -> Iterator[Found | None]:
-    """The entries that had not ended; None for each one that is damaged."""
+    """The entries that had not ended; None for each damage."""
     start = FIRST
     while start + _HEAD.size <= len(data):
-        state, facts, body, checksum = _HEAD.unpack_from(data, start)
-        if data[start : start + _HEAD.size] == _END:
+        if data[start] == EntryState.NONE:
             return
-        begin = start + _HEAD.size
-        end = begin + facts + body
-        if end > len(data) or state not in _STATES:
-            yield None
-            return  # it is unknown where the next one begins
-        if state != EntryState.ENDED:
-            is_whole = zlib.crc32(data[begin:end]) == checksum
-            middle = begin + facts
-            yield (
-                Found(start, EntryState(state), data[begin:middle], data[middle:end])
-                if is_whole
-                else None
-            )
-        start = _after(start, facts + body)
+        following = _following(data, start)
+        if following is None:
+            break
+        if data[start] != EntryState.ENDED:
+            yield _whole_entry(data, start)
+        start = following
     yield None  # every list has an end
+    yield from _whole_entries(data, start)
 
 
-_STATES = frozenset(EntryState)
+def _whole_entries(data: bytes, start: int) -> Iterator[Found]:
+    """The entries at or after ``start`` that had not ended, if it is unknown where one begins."""
+    while start + _HEAD.size <= len(data):
+        following = _following(data, start)
+        entry = None if following is None else _whole_entry(data, start)
+        if entry is not None and following is not None:
+            yield entry
+            start = following
+        else:
+            start += _ALIGNMENT
+
+
+def _following(data: bytes, start: int) -> int | None:
+    """Where the entry after the one at ``start`` begins; None if there is no entry at ``start``."""
+    if data[start] not in (EntryState.ACCEPTED, EntryState.ENDED):
+        return None
+    _state, _acknowledged, check, facts, body, _checksum = _HEAD.unpack_from(data, start)
+    is_whole = check == _check(facts, body) and start + _HEAD.size + facts + body <= len(data)
+    return _after(start, facts + body) if is_whole else None
+
+
+def _whole_entry(data: bytes, start: int) -> Found | None:
+    state, is_acknowledged, _check, facts, body, checksum = _HEAD.unpack_from(data, start)
+    begin = start + _HEAD.size
+    middle, end = begin + facts, begin + facts + body
+    if state != EntryState.ACCEPTED or zlib.crc32(data[begin:end]) != checksum:
+        return None
+    return Found(start, is_acknowledged, data[begin:middle], data[middle:end])
+
+
+def _check(facts: int, body: int) -> int:
+    return zlib.crc32(_LENGTHS.pack(facts, body)) & 0xFFFF
 
 
 def _after(start: int, size: int) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from functools import partial
@@ -17,8 +16,6 @@ from celery_dlq.recorder.entry import Accepted, accepted_from
 from celery_dlq.recorder.layout import EntryState, Found, NewerFile, read
 from celery_dlq.recorder.owner import Owner
 from celery_dlq.recorder.segment import SUFFIX
-
-logger = logging.getLogger(__name__)
 
 #: The suffix of a file that is kept because it is damaged, after what can be read in it was recovered.
 DAMAGED_SUFFIX = ".damaged"
@@ -35,6 +32,8 @@ class LeftState(str, Enum):
     NEWER = "newer"
     #: Only damaged files are left in it.
     DAMAGED = "damaged"
+    #: This user may not read it.
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +54,9 @@ class Left:
 @dataclass
 class _File:
     path: Path
-    entries: tuple[Found, ...]
-    is_damaged: bool
     #: Where the entries begin that are not settled yet.
-    unsettled: set[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.unsettled = {entry.start for entry in self.entries}
+    unsettled: set[int]
+    is_damaged: bool
 
     def settle(self, start: int) -> None:
         """Mark the entry at ``start`` as ended."""
@@ -74,15 +69,29 @@ class _File:
 class Taken:
     """The files of a process that is gone, held by this process."""
 
-    def __init__(self, directory: Path, files: list[_File]) -> None:
-        self.directory, self._files = directory, files
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         owner_found = owner.owner_in(directory)
         self.worker = owner_found.worker if owner_found else ""
+        #: The files that were read.
+        self._files: list[_File] = []
+        #: The files that only a newer release can read, and why.
+        self.newer: dict[Path, NewerFile] = {}
 
     def messages(self) -> Iterator[tuple[Accepted, Callable[[], None]]]:
-        """The messages that had not ended, each with a function that marks it as settled."""
-        for file in self._files:
-            for entry in file.entries:
+        """The messages that had not ended, each with a function that marks it as settled.
+
+        :raises OSError: a file cannot be read.
+        """
+        for path in _files(self.directory):
+            try:
+                contents = read(path.read_bytes())
+            except NewerFile as error:
+                self.newer[path] = error
+                continue
+            file = _File(path, {entry.start for entry in contents.entries}, contents.is_damaged)
+            self._files.append(file)
+            for entry in contents.entries:
                 message = self._message_of(entry)
                 if message is not None:
                     yield message, partial(file.settle, entry.start)
@@ -91,16 +100,16 @@ class Taken:
                     file.unsettled.discard(entry.start)
 
     def _message_of(self, entry: Found) -> Accepted | None:
-        acknowledged = entry.state is EntryState.ACKNOWLEDGED
         try:
             return accepted_from(
-                entry.facts, entry.body, worker=self.worker, is_acknowledged=acknowledged
+                entry.facts, entry.body, worker=self.worker, is_acknowledged=entry.is_acknowledged
             )
         except ValueError:
             return None
 
     def finish(self) -> list[Path]:
-        """Delete the files whose messages are all settled; returns the damaged ones, which are kept."""
+        """Delete the files whose messages were read and are all settled; returns the damaged ones, which are
+        kept."""
         damaged = []
         for file in self._files:
             if file.unsettled:
@@ -118,35 +127,25 @@ def look(parent: Path) -> Iterator[Left]:
 
     :raises OSError: no permission to read them, or it is not a directory.
     """
-    for directory in _directories(parent):
+    for directory in directories(parent):
         with contextlib.suppress(FileNotFoundError):  # just removed
-            yield _look_at(directory)
+            try:
+                found = _look_at(directory)
+            except PermissionError:
+                found = _unreadable(directory)
+            yield found
 
 
 @contextlib.contextmanager
 def taken(directory: Path) -> Iterator[Taken | None]:
     """The files in ``directory``, if its process is gone; no other process has them within the block. None if
-    the process may live, another one recovers them, or a newer release wrote them.
+    the process may live, another one recovers them, or only damaged files are left.
 
     :raises OSError: they cannot be read.
     """
     with owner.lock_of_gone(directory) as is_free:
-        if not is_free or owner.may_live_elsewhere(directory):
-            yield None
-            return
-        try:
-            files = [_read_file(path) for path in _files(directory)]
-        except NewerFile as error:
-            logger.warning("%s stays: %s", directory, error)
-            yield None
-            return
-        yield Taken(directory, files)
-
-
-def _read_file(path: Path) -> _File:
-    """:raises NewerFile: a newer release wrote it."""
-    contents = read(path.read_bytes())
-    return _File(path, contents.entries, contents.is_damaged)
+        is_left = is_free and not owner.may_live_elsewhere(directory)
+        yield Taken(directory) if is_left and not _has_only_damaged(directory) else None
 
 
 def _look_at(directory: Path) -> Left:
@@ -175,12 +174,30 @@ def _state(directory: Path) -> LeftState:
     with owner.lock_of_gone(directory) as is_free:
         if not is_free or owner.may_live_elsewhere(directory):
             return LeftState.IN_USE
-    has_files = any(_files(directory))
+    return LeftState.DAMAGED if _has_only_damaged(directory) else LeftState.GONE
+
+
+def _has_only_damaged(directory: Path) -> bool:
     is_damaged = any(path.suffix == DAMAGED_SUFFIX for path in directory.iterdir())
-    return LeftState.DAMAGED if is_damaged and not has_files else LeftState.GONE
+    return is_damaged and not _files(directory)
 
 
-def _directories(parent: Path) -> list[Path]:
+def _unreadable(directory: Path) -> Left:
+    return Left(
+        path=directory,
+        state=LeftState.UNREADABLE,
+        owner=None,
+        messages=0,
+        size=0,
+        written_at=datetime.fromtimestamp(directory.stat().st_mtime, timezone.utc),
+    )
+
+
+def directories(parent: Path) -> list[Path]:
+    """The directories of processes in ``parent``, by name; none if it does not exist.
+
+    :raises OSError: no permission to read it, or it is not a directory.
+    """
     if not parent.exists():
         return []
     with os.scandir(parent) as entries:

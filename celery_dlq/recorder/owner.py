@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +22,9 @@ from celery_dlq.private_files import DIRECTORY_MODE, private_opener
 
 #: Seconds between two signs of life, and without one after which a process on another machine counts as gone.
 BEAT_S, SILENT_S = 60.0, 600.0
+
+#: Seconds after which a directory that was not made to its end is deleted.
+HALF_MADE_S = 3_600.0
 
 #: The file that is locked, and names the process.
 _NAME = "owner.json"
@@ -52,7 +56,8 @@ class OwnDirectory:
     """
 
     def __init__(self, parent: Path, worker: str) -> None:
-        parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        for one in (parent.parent, parent):  # which may be a spool that was not used yet
+            one.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
         name = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         owner = Owner(
@@ -65,14 +70,29 @@ class OwnDirectory:
         # Under another name until it is locked: others would take it for the directory of a dead process.
         made = parent / f".{name}"
         made.mkdir(mode=DIRECTORY_MODE)
-        self._lock = _locked_file(made / _NAME, owner)
-        self.path = made.rename(parent / name)
+        try:
+            self._lock = _locked_file(made / _NAME, owner)
+            self.path = made.rename(parent / name)
+        except BaseException:
+            remove(made)
+            raise
         _open.add(self)
 
-    def beat(self) -> None:
-        """Show processes on other machines that this one lives."""
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the directory still exists."""
+        try:
+            return os.path.samestat(os.stat(self.path / _NAME), os.fstat(self._lock.fileno()))
+        except FileNotFoundError:
+            return False
+        except OSError:  # a network file system that does not answer
+            return True
+
+    def beat(self) -> bool:
+        """Show processes on other machines that this one lives. False if the directory was removed."""
         with contextlib.suppress(OSError):
             os.utime(self.path / _NAME)
+        return self.is_in_place
 
     def release(self) -> None:
         """Delete the directory, which has no files any more, and give up the lock."""
@@ -103,9 +123,11 @@ def owner_in(directory: Path) -> Owner | None:
     """The owner of ``directory``; None if its file is missing or damaged."""
     try:
         data: Any = json.loads((directory / _NAME).read_text("utf-8"))
-        return Owner(**data)
+        owner = Owner(**data)
     except (OSError, ValueError, TypeError):
         return None
+    texts = (owner.worker, owner.host, owner.process, owner.began_at)
+    return owner if all(isinstance(text, str) for text in texts) else None
 
 
 @contextlib.contextmanager
@@ -140,14 +162,29 @@ def may_live_elsewhere(directory: Path) -> bool:
     found = owner_in(directory)
     if found is None or found.ran_on_this_boot:
         return False
+    return silent_s(directory / _NAME) < SILENT_S
+
+
+def silent_s(path: Path) -> float:
+    """Seconds since ``path``, a directory or a file in it, was last written to.
+
+    :raises OSError: it does not exist, or no permission.
+    """
     # By the clock of the volume, because those of two machines may differ.
-    clock = directory.parent / f".clock-{os.getpid()}"
-    try:
-        clock.touch()
-        silent_s = clock.stat().st_mtime - (directory / _NAME).stat().st_mtime
-    finally:
-        clock.unlink(missing_ok=True)
-    return silent_s < SILENT_S
+    parent = path.parent if path.is_dir() else path.parent.parent
+    with tempfile.TemporaryFile(dir=parent) as clock:
+        return os.fstat(clock.fileno()).st_mtime - path.stat().st_mtime
+
+
+def remove_half_made(parent: Path) -> None:
+    """Delete the directories in ``parent`` whose process was killed before it had made them.
+
+    :raises OSError: no permission.
+    """
+    for directory in parent.glob(".*-*-*"):
+        with contextlib.suppress(FileNotFoundError), lock_of_gone(directory) as is_free:
+            if is_free and silent_s(directory) > HALF_MADE_S:
+                remove(directory)
 
 
 def remove(directory: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from celery_dlq.private_files import private_opener
 from celery_dlq.recorder import layout
-from celery_dlq.recorder.layout import EntryState
 
 SUFFIX = ".rec"
 
@@ -28,7 +27,10 @@ class Entry:
         self._segment.acknowledged(self._start)
 
     def end(self) -> None:
-        """Note that the run of the message has ended, and its outcome is recorded elsewhere. Called once."""
+        """Note that the run of the message has ended, and its outcome is recorded elsewhere. After that it
+        does nothing, because another entry may have taken the place."""
+        if self.has_ended:
+            return
         self.has_ended = True
         self._segment.end(self._start)
 
@@ -66,7 +68,7 @@ class Segment:
 
     def acknowledged(self, start: int) -> None:
         """See :meth:`Entry.acknowledged`."""
-        self._map[start] = EntryState.ACKNOWLEDGED
+        layout.acknowledge_entry(self._map, start)
 
     def end(self, start: int) -> None:
         """See :meth:`Entry.end`. Also called from signal handlers, so it takes no lock."""
@@ -86,5 +88,10 @@ class Segment:
         self._map.flush()
 
     def remove(self) -> None:
-        """Delete the file. An entry may still be ended after this."""
+        """Delete the file, whose entries have ended.
+
+        :raises OSError: it cannot be deleted.
+        """
         self.path.unlink(missing_ok=True)
+        # The map has a file descriptor of its own, and requests that have ended refer to it.
+        self._map.close()

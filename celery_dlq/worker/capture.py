@@ -137,6 +137,12 @@ class Capture(ConsumerWiring):
         """Make ``letter`` durable before returning, also from a signal handler."""
         self.recorder.record_now(letter)
 
+    def show_life(self) -> None:
+        """Show workers on other machines that this one lives."""
+        # Another thread may be about to make the recorder, and there must not be two.
+        if "flight_recorder" in vars(self):
+            self.flight_recorder.beat()
+
     def close(self) -> None:
         """Write the waiting records, then end the thread and the process that write. Called when the worker
         has ended. A letter that comes later, from a task that the worker did not wait for, is still

@@ -29,7 +29,7 @@ _FIELDS: Sequence[Field] = (
 
 @click.group("recorder", cls=NamingGroup)
 def recorder() -> None:
-    """List the messages that workers run, and recover those of killed workers."""
+    """List and recover messages of killed workers."""
 
 
 @recorder.command("list")

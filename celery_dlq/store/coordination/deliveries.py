@@ -68,9 +68,9 @@ class Deliveries(StoreRole):
 
     @writes
     def forget(self, connection: Connection, items: Sequence[Delivery]) -> None:
-        """Delete only ``items``, whose runs have ended."""
+        """Note that only ``items`` have ended."""
         if items:
-            connection.execute(delete(delivery).where(or_(*map(_is, items))))
+            connection.execute(update(delivery).where(or_(*map(_is, items))).values(ended=True))
 
     @writes
     def prune(self, connection: Connection, before: datetime) -> int:

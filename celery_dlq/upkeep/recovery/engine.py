@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.recorder import Accepted, LeftState, Taken, look, taken
+from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
 from celery_dlq.upkeep.recovery.letters import letter_of_lost
 from celery_dlq.upkeep.recovery.outcomes import Outcomes
 
@@ -40,7 +41,7 @@ class Recovered:
     waiting: int = 0
     #: Files that are kept, because something in them cannot be read.
     damaged: tuple[Path, ...] = ()
-    #: Directories that cannot be read.
+    #: Directories that cannot be read, or that have files which only a newer release can read.
     failed: tuple[Path, ...] = ()
 
     def __add__(self, other: Recovered) -> Recovered:
@@ -75,6 +76,8 @@ class Recovery:
         self._now = now
         self._app, self._wiring, self._directory = app, wiring, directory
         self._save, self._put_aside = save, put_aside
+        #: The reasons why directories stay, which were logged.
+        self._logged: set[tuple[Path, str]] = set()
 
     def run(self, store: Callable[[], Store]) -> Iterator[Recovered]:
         """Recover the files of each process that is gone; yields what was found in each. A step that was
@@ -84,22 +87,31 @@ class Recovery:
         :raises StoreError: the store failed; the rest stays for the next time.
         :raises OSError: the directory cannot be read.
         """
-        for left in look(self._directory):
-            if left.state is not LeftState.GONE:
-                continue
+        ask = cache(lambda: Outcomes(self._app, store()))
+        for directory in directories(self._directory):
             try:
-                with taken(left.path) as found:
-                    if found is not None:
-                        yield self._recover(found, store)
+                with taken(directory) as found:
+                    done = None if found is None else self._recover(found, ask)
+            except FileNotFoundError:  # another process has recovered it
+                continue
             except OSError as error:
-                logger.error("%s cannot be recovered, and stays: %s", left.path, error)  # noqa: TRY400 - the line says why
-                yield Recovered(failed=(left.path,))
+                done = self._stays(directory, str(error))
+            if done is not None:
+                yield done
+        if self._directory.exists():
+            remove_half_made(self._directory)
 
-    def _recover(self, found: Taken, store: Callable[[], Store]) -> Recovered:
-        done, outcomes = Recovered(processes=1), None
+    def _stays(self, directory: Path, why: str) -> Recovered:
+        if (directory, why) not in self._logged:
+            self._logged.add((directory, why))
+            logger.error("%s cannot be recovered, and stays: %s", directory, why)
+        return Recovered(failed=(directory,))
+
+    def _recover(self, found: Taken, ask: Callable[[], Outcomes]) -> Recovered:
+        done = Recovered(processes=1)
         waiting: list[tuple[DeadLetter, Callable[[], None]]] = []
         for message, settle in found.messages():
-            outcomes = outcomes or Outcomes(self._app, store())
+            outcomes = ask()
             letter = letter_of_lost(message, self._app, self._wiring)
             how = outcomes.how_ended(message, letter)
             if not how and self._may_come_again(message):
@@ -108,10 +120,8 @@ class Recovery:
             if how:
                 logger.info(
                     "%s[%s] was running when its worker was killed, but %s",
-                    letter.task,
-                    letter.task_id,
-                    how,
-                )
+                    letter.task, letter.task_id, how,
+                )  # fmt: skip
                 settle()
                 done += Recovered(ended=1)
                 continue
@@ -121,6 +131,8 @@ class Recovery:
                 done += self._store(waiting)
                 waiting = []
         done += self._store(waiting)
+        for path, error in found.newer.items():
+            done += self._stays(found.directory, f"{path.name}: {error}")
         damaged = found.finish()
         for path in damaged:
             logger.error(
@@ -137,12 +149,14 @@ class Recovery:
 
     def _store(self, waiting: Sequence[tuple[DeadLetter, Callable[[], None]]]) -> Recovered:
         letters = [letter for letter, _ in waiting]
-        for place in self._save(letters) if letters else ():
-            self._put_aside(letters[place])
-        for letter, settle in waiting:
+        refused = {*self._save(letters)} if letters else set()
+        for place, (letter, settle) in enumerate(waiting):
+            if place in refused:
+                self._put_aside(letter)
             logger.warning(
-                "%s[%s] was running when its worker %s was killed: a dead letter now, reason lost",
+                "%s[%s] was running when its worker %s was killed: %s, reason lost",
                 letter.task, letter.task_id, letter.worker,
+                "a letter in the spool" if place in refused else "a dead letter now",
             )  # fmt: skip
             settle()
         return Recovered(letters=len(waiting))

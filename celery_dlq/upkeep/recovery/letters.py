@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from celery_dlq.errors import TaskLost
@@ -26,6 +27,8 @@ def letter_of_lost(message: Accepted, app: Any, wiring: Wiring, *, remark: str =
     :param remark: is added to the evidence.
     """
     contents = read_contents(message)
+    if "task" not in contents.fields:
+        contents = replace(contents, fields=message.fields)
     error = TaskLost()
     last = Attempt(
         number=contents.attempt_number,

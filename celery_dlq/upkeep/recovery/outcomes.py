@@ -52,12 +52,12 @@ class Outcomes:
 
     def _has_succeeded(self, message: Accepted, task_id: str) -> bool:
         task = self._app.tasks.get(message.task)
-        backend = self._app.backend if task is None else task.backend
         is_ignored = message.headers.get("ignore_result") or getattr(task, "ignore_result", False)
-        if is_ignored or self._is_silent or not _keeps_results(backend):
+        if is_ignored or self._is_silent:
             return False
         try:
-            return bool(backend.get_state(task_id) == SUCCESS)
+            backend = self._app.backend if task is None else task.backend
+            return _keeps_results(backend) and bool(backend.get_state(task_id) == SUCCESS)
         except Exception as error:  # noqa: BLE001 - backends raise anything
             self._is_silent = True
             logger.warning("%s (%s)", NOT_ASKED, error)

@@ -33,14 +33,19 @@ class RecordedRequest(Request):  # type: ignore[misc]
 
     def record_acceptance(self, pid: int | None) -> None:
         """Record the message, which ``pid`` of the pool is about to run."""
-        self._dlq_entry = self._dlq_recorder.record(self._message, self._type, pid)
+        message = self._message
+        # In the protocol of Celery 3, the body has the fields, and it may be one that no one should unpickle.
+        fields = None if "task" in message.headers else self._request_dict
+        self._dlq_entry = self._dlq_recorder.record(message, self._type, pid, fields)
 
     def end_record(self) -> None:
         """Note that the run has ended. While a letter is not safe yet, this does nothing."""
-        entry, closing = self._dlq_entry, self._dlq_closing
-        if entry is not None and (closing is None or closing.is_safe):
-            self._dlq_entry = None
-            entry.end()
+        closing = self._dlq_closing
+        if closing is None or closing.is_safe:
+            # In one step, because a signal handler may end it at the same time.
+            entry = self.__dict__.pop("_dlq_entry", None)
+            if entry is not None:
+                entry.end()
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """Called when the pool is about to run the task; acknowledges the message."""
