@@ -24,7 +24,7 @@ class RecoveryThread(GuardedThread):
     def run(self) -> None:
         """Work until stopped."""
         while True:
-            self._dlq.show_life()
+            self.guarded(self._dlq.show_life)
             if self.guarded(self._recover):
                 self.log_once("")
             if self.stopping.wait(BEAT_S):

@@ -10,7 +10,7 @@ from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
 from celery_dlq.metrics import extra, families
 from celery_dlq.metrics.labels import MOST_SETS
-from celery_dlq.metrics.worker import WorkerMeter, meter_on
+from celery_dlq.metrics.worker import Recording, WorkerMeter, meter_on
 from celery_dlq.settings import Settings
 
 
@@ -31,9 +31,12 @@ def time():
     return Time()
 
 
+RECORDING = Recording(recorded=5, unrecorded=1, unrecovered=2, age_s=60.5)
+
+
 @pytest.fixture
 def meter(registry, time):
-    return WorkerMeter(lambda: 17, registry, time)
+    return WorkerMeter(lambda: 17, lambda: RECORDING, registry, time)
 
 
 CHARGED = {"task": "shop.charge", "exception": "ValueError", "reason": "terminal"}
@@ -48,6 +51,12 @@ def test_a_letter_is_counted_at_once_and_its_capture_when_it_is_safe(meter, regi
     counted()
     assert done == ["safe"]
     assert registry.get_sample_value("celery_dlq_worker_capture_seconds_sum") == 0.3
+
+
+def test_the_numbers_of_the_flight_recorder_are_read_when_they_are_asked_for(meter, registry):
+    named = ("recorded_total", "unrecorded_total", "unrecovered", "unrecovered_age_seconds")
+    found = [registry.get_sample_value(f"celery_dlq_worker_{name}") for name in named]
+    assert found == [5, 1, 2, 60.5]
 
 
 def test_a_parked_retry_is_not_a_dead_letter(meter, registry):
@@ -126,7 +135,9 @@ def test_exposed_metrics_are_as_documented(meter, registry):
 
 
 def test_a_process_has_one_meter_however_many_apps_it_has(registry):
-    assert meter_on(lambda: 1, registry) is meter_on(lambda: 2, registry)
+    assert meter_on(lambda: 1, lambda: None, registry) is meter_on(
+        lambda: 2, lambda: None, registry
+    )
 
 
 class Queue(MetricsAPI):

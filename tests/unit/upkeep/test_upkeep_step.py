@@ -88,6 +88,8 @@ def queue(store):
             outcome_timeout=3_600.0,
         ),
         redrives=SimpleNamespace(left=list),
+        show_life=lambda: None,
+        recover=lambda: iter(()),
         store_health=StoreHealth(Path("spool")),
     )
 
@@ -145,7 +147,7 @@ def test_the_step_starts_its_threads_and_stops_them():
     upkeep.stop(worker)
     upkeep.stop(worker)
     names = {one.name for one in threading.enumerate()}
-    assert names.isdisjoint({"dlq-upkeep", "dlq-operations", "dlq-retention"})
+    assert names.isdisjoint({"dlq-upkeep", "dlq-operations", "dlq-recovery", "dlq-retention"})
 
 
 def test_one_without_the_lease_looks_rarely_until_it_may_be_free():
