@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from celery_dlq.recorder import LeftState, look, taken
+
+PROGRAM = """
+import sys, time
+from types import SimpleNamespace
+from celery_dlq.recorder import FlightRecorder
+
+recorder = FlightRecorder(sys.argv[1], worker="w@host")
+for number in range(3):
+    message = SimpleNamespace(
+        body=b"[[%d], {}, {}]" % number, headers={"id": str(number), "task": "shop.charge"},
+        properties={"when": b"bytes"}, delivery_info={}, content_type="application/json",
+        content_encoding="utf-8", errors=[], acknowledged=number < 2,
+    )
+    entry = recorder.record(message, "shop.charge", 7)
+    if number == 0:
+        entry.end()
+recorder.confirm()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """A process that has recorded three messages, of which one has ended and one is acknowledged."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, env=os.environ
+    )
+    assert process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def kill(worker):
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+
+
+def test_files_of_a_living_process_are_left_alone(worker, tmp_path):
+    [found] = look(tmp_path)
+    assert (found.state, found.messages) == (LeftState.IN_USE, 2)
+    with taken(found.path) as files:
+        assert files is None
+
+
+def test_messages_of_a_killed_process_are_read_and_its_files_deleted(worker, tmp_path):
+    kill(worker)
+    [found] = look(tmp_path)
+    assert (found.state, found.messages) == (LeftState.GONE, 2)
+    with taken(found.path) as files:
+        messages = list(files.messages())
+        read = [(one.headers["id"], one.is_acknowledged, one.body) for one, _ in messages]
+        assert read == [("1", True, b"[[1], {}, {}]"), ("2", False, b"[[2], {}, {}]")]
+        assert messages[0][0].properties == {"when": b"bytes"}
+        with taken(found.path) as others:
+            assert others is None
+        messages[0][1]()
+        files.finish()
+    with taken(found.path) as files:
+        assert [one.headers["id"] for one, _ in files.messages()] == ["2"]
+        for _, settle in files.messages():
+            settle()
+        files.finish()
+    assert list(look(tmp_path)) == []
+
+
+def test_a_damaged_file_is_kept_and_what_can_be_read_is_read(worker, tmp_path):
+    kill(worker)
+    [directory] = (one.path for one in look(tmp_path))
+    [path] = directory.glob("*.rec")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"[[2], {}, {}]")] ^= 1
+    path.write_bytes(data)
+    with taken(directory) as files:
+        for one, settle in files.messages():
+            assert one.headers["id"] == "1"
+            settle()
+        [kept] = files.finish()
+    assert kept.suffix == ".damaged"
+    assert [one.state for one in look(tmp_path)] == [LeftState.DAMAGED]
