@@ -57,8 +57,8 @@ chaos: $(VENV)/.dev
 	        --seconds $(CHAOS_SECONDS) --tasks $(CHAOS_TASKS) --seed $(CHAOS_SEED) || exit; \
 	done
 
-# Kills redrives, the worker that runs automatic redrives, and the process that archives letters; short forms of
-# these tests are part of `make test`.
+# Kills redrives, the worker that runs automatic redrives, the process that archives letters, and workers that
+# acknowledge early; short forms of these tests are part of `make test`.
 KILLS ?= 200
 KILL_LETTERS ?= 20000
 KILL_AUTO_LETTERS ?= 5000
@@ -69,8 +69,10 @@ kills: $(VENV)/.dev services
 	CELERY_DLQ_AUTO_KILLS=$(KILLS) CELERY_DLQ_AUTO_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
+	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) \
 	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py \
-	    tests/integration/test_auto_redrive.py tests/integration/test_killed_archive.py
+	    tests/integration/test_auto_redrive.py tests/integration/test_killed_archive.py \
+	    tests/integration/test_killed_workers.py
 
 services:
 	tests/services.sh
