@@ -27,6 +27,7 @@ STEPS = (
     f"ALTER TABLE {tables.sending.name} ADD COLUMN cause",
     f"CREATE TABLE {tables.segment.name}",
     f"CREATE TABLE {tables.report.name}",
+    f"ALTER TABLE {tables.delivery.name} ADD COLUMN ended",
     "UPDATE ",
 )  # fmt: skip
 
@@ -47,6 +48,7 @@ def go_back(store) -> None:
         for column in ("failed_at", "cause")
     ]
     statements += [f"DROP TABLE {table.name}" for table in (tables.segment, tables.report)]
+    statements.append(f"ALTER TABLE {tables.delivery.name} DROP COLUMN ended")
     statements.append(f"UPDATE {tables.VERSION_TABLE} SET version_num = '0012'")
     for statement in statements:
         store.database.write(lambda one, said=statement: one.execute(text(said)))
@@ -126,7 +128,7 @@ def test_an_upgrade_that_is_cut_off_is_finished_by_the_next(before_on_mysql, mon
         with pytest.raises((StoreError, MySQLError)):
             schema.upgrade(before_on_mysql.database)
     reached = before_on_mysql.database.read(schema.current)
-    assert reached in ("0012", "0013", "0014")
+    assert "0012" <= reached <= "0016"
     assert schema.upgrade(before_on_mysql.database) == reached
     check_letters(before_on_mysql)
 
