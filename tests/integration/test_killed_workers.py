@@ -73,6 +73,11 @@ def project(request, make_project, urls_of):
     project = make_project(*urls_of(request.param), module="proj_recorded")
     transport = {"visibility_timeout": VISIBLE_AFTER_S} if "redis" in request.param else {}
     project.environ["PROJ_TRANSPORT"] = json.dumps(transport)
+    # The test recovers files, too, and waits for the broker as long as the workers do.
+    project.app.conf.broker_transport_options = {
+        **project.app.conf.broker_transport_options,
+        **transport,
+    }
     if IS_PLAIN:
         project.environ["PROJ_PLAIN"] = "yes"
     return project
