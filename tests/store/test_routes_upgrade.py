@@ -1,5 +1,6 @@
 """Schema 0013 gives letters a route: those that are there already have none, and are counted as before.
-Schema 0014 adds two columns to redrives, and 0015 and 0016 a table each."""
+Schema 0014 adds two columns to redrives, and 0015 and 0016 a table each, and 0017 a column to
+deliveries."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ STEPS = (
     f"ALTER TABLE {tables.sending.name} ADD COLUMN cause",
     f"CREATE TABLE {tables.segment.name}",
     f"CREATE TABLE {tables.report.name}",
+    f"ALTER TABLE {tables.delivery.name} ADD COLUMN ended",
     "UPDATE ",
 )  # fmt: skip
 
@@ -47,6 +49,7 @@ def go_back(store) -> None:
         for column in ("failed_at", "cause")
     ]
     statements += [f"DROP TABLE {table.name}" for table in (tables.segment, tables.report)]
+    statements.append(f"ALTER TABLE {tables.delivery.name} DROP COLUMN ended")
     statements.append(f"UPDATE {tables.VERSION_TABLE} SET version_num = '0012'")
     for statement in statements:
         store.database.write(lambda one, said=statement: one.execute(text(said)))
@@ -126,7 +129,7 @@ def test_an_upgrade_that_is_cut_off_is_finished_by_the_next(before_on_mysql, mon
         with pytest.raises((StoreError, MySQLError)):
             schema.upgrade(before_on_mysql.database)
     reached = before_on_mysql.database.read(schema.current)
-    assert reached in ("0012", "0013", "0014")
+    assert reached in ("0012", "0013", "0014", "0015")
     assert schema.upgrade(before_on_mysql.database) == reached
     check_letters(before_on_mysql)
 
