@@ -149,6 +149,15 @@ def test_a_cold_shutdown_ends_it_with_its_letter(accept, files, recorder):
     assert files.live == 0
 
 
+def test_a_cold_shutdown_does_not_end_it_while_its_letter_is_being_saved(accept, files, recorder):
+    request = accept()
+    request.on_failure(einfo(KeyError("eur")), return_ok=True)
+    request.cancel(SimpleNamespace(terminate_job=lambda *_: None))
+    assert files.live == 1
+    recorder.release()
+    assert files.live == 0
+
+
 def test_a_cold_shutdown_whose_letter_is_not_saved_leaves_it_in_the_file(accept, files, recorder):
     def fail(_letter):
         raise KeyboardInterrupt
