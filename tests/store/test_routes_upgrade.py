@@ -1,5 +1,6 @@
 """Schema 0013 gives letters a route: those that are there already have none, and are counted as before.
-Schema 0014 adds two columns to redrives, and 0015 and 0016 a table each."""
+Schema 0014 adds two columns to redrives, and 0015 and 0016 a table each, and 0017 a column to
+deliveries."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ def test_an_upgrade_that_is_cut_off_is_finished_by_the_next(before_on_mysql, mon
         with pytest.raises((StoreError, MySQLError)):
             schema.upgrade(before_on_mysql.database)
     reached = before_on_mysql.database.read(schema.current)
-    assert "0012" <= reached <= "0016"
+    assert reached in ("0012", "0013", "0014", "0015")
     assert schema.upgrade(before_on_mysql.database) == reached
     check_letters(before_on_mysql)
 

@@ -1,0 +1,203 @@
+"""The recorder when its directory or its disk fails, and when it is used for long."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from celery_dlq.recorder import FlightRecorder, look
+from celery_dlq.recorder.flight import PAUSE_S, SEGMENT_SIZE
+from celery_dlq.recorder.layout import Contents, read
+from celery_dlq.recorder.segment import Segment
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def message(body=b"[[1], {}, {}]", **changes):
+    given = {
+        "body": body, "headers": {"id": "one", "task": "shop.charge"}, "properties": {},
+        "delivery_info": {"exchange": "", "routing_key": "celery"},
+        "content_type": "application/json", "content_encoding": "utf-8", "errors": [],
+        "acknowledged": False,
+    }  # fmt: skip
+    return SimpleNamespace(**{**given, **changes})
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def recorder(tmp_path, clock):
+    return FlightRecorder(tmp_path / "recorder", worker="w@host", monotonic=clock)
+
+
+def found(recorder):
+    return sum(one.messages for one in look(recorder.directory))
+
+
+def test_a_parent_that_is_a_file_is_logged_once_until_it_is_repaired(
+    recorder, clock, tmp_path, caplog
+):
+    (tmp_path / "recorder").touch()
+    for _ in range(3):
+        assert recorder.record(message(), "shop.charge", 7) is None
+        clock.now += PAUSE_S
+    assert (recorder.uncovered, caplog.text.count("the flight recorder cannot write")) == (3, 1)
+    (tmp_path / "recorder").unlink()
+    recorder.record(message(), "shop.charge", 7).end()
+    recorder.close()
+
+
+def test_a_directory_that_was_removed_is_made_again(recorder, caplog):
+    before = recorder.record(message(), "shop.charge", 7)
+    shutil.rmtree(recorder.directory)
+    recorder.beat()
+    assert "was removed while its worker ran; 1 messages" in caplog.text
+    after = recorder.record(message(), "shop.charge", 7)
+    assert found(recorder) == 1
+    before.end()
+    assert found(recorder) == 1
+    after.end()
+    recorder.close()
+    assert found(recorder) == 0
+
+
+def test_its_loss_is_noticed_without_a_beat_when_a_file_is_needed(recorder):
+    recorder.record(message(), "shop.charge", 7)
+    shutil.rmtree(recorder.directory)
+    large = recorder.record(message(b"x" * SEGMENT_SIZE), "shop.charge", 7)
+    assert (large is not None, found(recorder), recorder.uncovered) == (True, 1, 0)
+    large.end()
+    recorder.close()
+
+
+def test_a_message_that_was_not_brought_to_the_disk_is_not_left_in_the_file(
+    tmp_path, clock, monkeypatch
+):
+    def fail(_segment):
+        raise OSError(errno.EIO, "Input/output error")
+
+    recorder = FlightRecorder(tmp_path / "recorder", worker="w@host", sync=True, monotonic=clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "sync", fail)
+        assert recorder.record(message(), "shop.charge", 7) is None
+    assert (recorder.live, found(recorder), recorder.uncovered) == (0, 0, 1)
+    clock.now += PAUSE_S
+    recorder.record(message(), "shop.charge", 7).end()
+    recorder.close()
+
+
+def test_a_message_that_cannot_be_copied_is_no_trouble_for_others(recorder, caplog):
+    class Hostile:
+        def __str__(self):
+            raise RuntimeError("no")
+
+    assert recorder.record(message(errors=[Hostile()]), "shop.charge", 7) is None
+    assert recorder.uncovered == 1
+    assert "cannot copy a message of shop.charge" in caplog.text
+    assert "cannot write" not in caplog.text
+    recorder.record(message(), "shop.charge", 7).end()
+    recorder.close()
+
+
+def test_room_that_becomes_free_is_used_at_once(tmp_path, clock):
+    """Also in the pause after the files were full: no new file is needed."""
+    recorder = FlightRecorder(
+        tmp_path / "recorder", worker="w@host", max_size=1 << 20, monotonic=clock
+    )
+    entries = []
+    while entry := recorder.record(message(b"x" * 100_000), "shop.charge", 7):
+        entries.append(entry)
+    for one in entries:
+        one.end()
+    again = recorder.record(message(b"x" * 100_000), "shop.charge", 7)
+    assert again is not None
+    again.end()
+    recorder.close()
+
+
+def test_large_messages_do_not_split_the_small_ones_over_many_files(recorder):
+    live = []
+    for _ in range(5):
+        live.append(recorder.record(message(), "shop.charge", 7))
+        recorder.record(message(b"x" * SEGMENT_SIZE), "shop.charge", 7).end()
+    sizes = [path.stat().st_size for path in recorder.directory.glob("*/*.rec")]
+    assert sizes.count(SEGMENT_SIZE) == 1
+    assert len(sizes) <= 2
+    for entry in live:
+        entry.end()
+    recorder.close()
+
+
+def test_a_hundred_thousand_messages_take_no_more_room_than_the_first(recorder):
+    waiting = []
+    for number in range(100_000):
+        one = message()
+        waiting.append((one, recorder.record(one, "shop.charge", 7)))
+        one.acknowledged = True
+        if len(waiting) > 50:
+            waiting.pop(number % 50)[1].end()
+    assert recorder.live == 50
+    assert len(list(recorder.directory.glob("*/*.rec"))) <= 3
+    assert len(recorder._unconfirmed) <= 1
+    for _, entry in waiting:
+        entry.end()
+    recorder.close()
+
+
+def test_an_acknowledgement_that_races_with_the_end_damages_nothing(recorder, tmp_path):
+    """Threads of the pool end messages while the timer's thread confirms others."""
+    stop = threading.Event()
+
+    def confirm():
+        while not stop.is_set():
+            recorder.confirm()
+
+    thread = threading.Thread(target=confirm)
+    thread.start()
+    for _ in range(5_000):
+        one = message()
+        entry = recorder.record(one, "shop.charge", 7)
+        one.acknowledged = True
+        entry.end()
+        entry.acknowledged()  # as if the thread had looked just before the end
+    stop.set()
+    thread.join()
+    contents = [read(path.read_bytes()) for path in recorder.directory.glob("*/*.rec")]
+    assert contents
+    assert set(contents) == {Contents((), is_damaged=False)}
+    recorder.close()
+
+
+def test_a_worker_that_closes_while_tasks_run_leaves_what_they_do_not_end(recorder, caplog):
+    ends, stays = (recorder.record(message(), "shop.charge", 7) for _ in range(2))
+    recorder.close()
+    assert "2 messages had not ended" in caplog.text
+    ends.end()
+    assert found(recorder) == 1
+    stays.end()
+    recorder.close()
+    assert list(look(recorder.directory)) == []
+
+
+def test_a_closed_recorder_keeps_no_file_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    recorder = FlightRecorder(tmp_path / "recorder", worker="w@host")
+    entries = [recorder.record(message(), "shop.charge", 7) for _ in range(10)]
+    for entry in entries:
+        entry.end()
+    recorder.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert entries
