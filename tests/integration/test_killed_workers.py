@@ -100,6 +100,10 @@ def worker(project: Project, *options: str):
         process.wait()
 
 
+def has_begun_more(path: Path, before: int) -> bool:
+    return read_notes(path).began.total() > before
+
+
 def number_of(letter) -> int:
     return int(letter.args[0])
 
@@ -131,7 +135,7 @@ def test_a_task_that_had_begun_ends_or_has_a_letter(project, pool):
     for _ in range(KILLS):
         before = read_notes(path).began.total()
         with worker(project, *POOLS[pool]):
-            wait_for("a task to begin", lambda: read_notes(path).began.total() > before)
+            wait_for("a task to begin", lambda: has_begun_more(path, before))
             time.sleep(chance.uniform(0, LIFE_S))
             kills.append(time.time())
 
