@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_task_that_had_begun_ends_or_has_a_letter(project, pool):
     for _ in range(KILLS):
         before = read_notes(path).began.total()
         with worker(project, *POOLS[pool]):
-            wait_for("a task to begin", lambda: has_begun_more(path, before))
+            wait_for("a task to begin", partial(has_begun_more, path, before))
             time.sleep(chance.uniform(0, LIFE_S))
             kills.append(time.time())
 
