@@ -69,7 +69,7 @@ kills: $(VENV)/.dev services
 	CELERY_DLQ_AUTO_KILLS=$(KILLS) CELERY_DLQ_AUTO_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
-	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) \
+	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_NOTICED_S=0.1 \
 	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py \
 	    tests/integration/test_auto_redrive.py tests/integration/test_killed_archive.py \
 	    tests/integration/test_killed_workers.py
