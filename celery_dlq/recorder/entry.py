@@ -21,6 +21,8 @@ class Accepted:
     #: The worker, and the process or thread of its pool that got the message.
     worker: str
     pid: int | None
+    #: The identity of the worker's parent process: see :func:`celery_dlq.process.identity`.
+    process: str
     #: Whether the broker has certainly forgotten it. If not, the broker may deliver it again.
     is_acknowledged: bool
     headers: Mapping[str, Any]
@@ -61,7 +63,9 @@ def facts_of(
     return (encode_table(facts) if '"$' in text else text).encode("ascii")
 
 
-def accepted_from(facts: bytes, body: bytes, *, worker: str, is_acknowledged: bool) -> Accepted:
+def accepted_from(
+    facts: bytes, body: bytes, *, worker: str, process: str, is_acknowledged: bool
+) -> Accepted:
     """The inverse of :func:`facts_of`.
 
     :raises ValueError: the facts are not of this form.
@@ -72,6 +76,7 @@ def accepted_from(facts: bytes, body: bytes, *, worker: str, is_acknowledged: bo
             task=str(table["task"]),
             accepted_at=datetime.fromtimestamp(float(table["at"]), timezone.utc),
             worker=worker,
+            process=process,
             pid=table["pid"],
             is_acknowledged=is_acknowledged,
             headers=dict(table["headers"] or {}),

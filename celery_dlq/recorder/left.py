@@ -73,6 +73,7 @@ class Taken:
         self.directory = directory
         owner_found = owner.owner_in(directory)
         self.worker = owner_found.worker if owner_found else ""
+        self.process = owner_found.process if owner_found else ""
         #: The files that were read.
         self._files: list[_File] = []
         #: The files that only a newer release can read, and why.
@@ -102,7 +103,11 @@ class Taken:
     def _message_of(self, entry: Found) -> Accepted | None:
         try:
             return accepted_from(
-                entry.facts, entry.body, worker=self.worker, is_acknowledged=entry.is_acknowledged
+                entry.facts,
+                entry.body,
+                worker=self.worker,
+                process=self.process,
+                is_acknowledged=entry.is_acknowledged,
             )
         except ValueError:
             return None

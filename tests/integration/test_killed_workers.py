@@ -33,8 +33,8 @@ IS_PLAIN = bool(os.environ.get("CELERY_DLQ_WORKER_PLAIN"))
 
 #: The longest body, in seconds, and the longest life of a worker after its first task has begun.
 BODY_S, LIFE_S = 0.05, 1.0
-#: How long the parent may take to notice that a body has ended, in seconds. Beside other tests it takes longer
-#: than alone, as `make kills` runs it.
+#: How long the parent may take to notice that a body has ended, in seconds. Beside other tests it takes
+#: longer than alone, as `make kills` runs it.
 NOTICED_S = float(os.environ.get("CELERY_DLQ_WORKER_NOTICED_S", "1.0"))
 #: Seconds after which Redis gives unacknowledged messages back.
 VISIBLE_AFTER_S = 5

@@ -43,6 +43,21 @@ def test_an_earlier_delivery_is_not_a_later_one(store):
     assert not came_again(store, after=T0 + timedelta(minutes=1))
 
 
+def test_a_redelivered_message_that_ended_in_the_process_that_was_killed_has_ended(store):
+    """The worker was killed between the record of the success and the note in its own files."""
+    at = T0 + timedelta(minutes=1)
+    store.deliveries.put(delivery(minutes=1, process="boot/1:7:42"))
+
+    def is_known(process):
+        return store.deliveries.came_again("0d3f", "shop.charge", (0, 1), at, process)
+
+    assert not is_known("boot/1:7:42")
+    succeed(store)
+    assert is_known("boot/1:7:42")
+    assert not is_known("boot/1:8:42")
+    assert not is_known("")
+
+
 @pytest.mark.parametrize(
     ("redrive", "number", "is_later"),
     [(0, 1, False), (0, 2, True), (0, 3, True), (1, 1, True)],

@@ -44,11 +44,22 @@ class Deliveries(StoreRole):
 
     @reads
     def came_again(
-        self, connection: Connection, task_id: str, task: str, run: tuple[int, int], after: datetime
+        self,
+        connection: Connection,
+        task_id: str,
+        task: str,
+        run: tuple[int, int],
+        after: datetime,
+        process: str = "",
     ) -> bool:
         """Whether the message of this run (redrive and attempt), or a later one, was delivered again and
-        began ``after`` that time, whether or not it has ended."""
+        began ``after`` that time, whether or not it has ended; or whether a redelivered message has ended in
+        ``process``, which may not have noticed."""
         redrive, attempt = run
+        began_later: ColumnElement[bool] = delivery.c.started_at > after
+        if process:
+            ended_there = and_(delivery.c.ended.is_(True), delivery.c.process == process)
+            began_later = or_(began_later, ended_there)
         later = select(delivery.c.task_id).where(
             delivery.c.task_id == stored_id(task_id),
             delivery.c.task == fit_text(delivery.c.task, task),
@@ -56,7 +67,7 @@ class Deliveries(StoreRole):
                 delivery.c.redrive > redrive,
                 and_(delivery.c.redrive == redrive, delivery.c.attempt >= attempt),
             ),
-            delivery.c.started_at > after,
+            began_later,
         )
         return connection.execute(later.limit(1)).first() is not None
 

@@ -39,8 +39,10 @@ class Outcomes:
             return "its end is in the store"
         last = letter.attempts[-1]
         run = (last.redrive, last.number)
-        if self._store.deliveries.came_again(letter.task_id, letter.task, run, message.accepted_at):
-            return "the broker has delivered it again"
+        if self._store.deliveries.came_again(
+            letter.task_id, letter.task, run, message.accepted_at, message.process
+        ):
+            return "the broker has delivered it again, or it has ended"
         if self._has_succeeded(message, letter.task_id):
             return "it has succeeded"
         return ""
