@@ -9,6 +9,7 @@ import pytest
 from celery.contrib.testing import mocks
 
 from celery_dlq import DeadLetterQueue, DLQTask
+from celery_dlq.worker.request.recorded import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 
 
@@ -28,12 +29,25 @@ class _InstantRecorder:
         then(None)
 
 
+class _NoFiles:
+    """A flight recorder that is never covered."""
+
+    def record(self, *_args):
+        return None
+
+    def confirm(self):
+        return None
+
+    close = beat = confirm
+
+
 class _InstantQueue(DeadLetterQueue):
     """Needs no store."""
 
     def new_capture(self):
         capture = super().new_capture()
         capture.__dict__["recorder"] = _InstantRecorder()
+        capture.__dict__["flight_recorder"] = _NoFiles()
         return capture
 
 
@@ -51,6 +65,8 @@ def _readable(make):
 
 DLQTask.wire = _InstantQueue.of
 celery.Celery.task_cls = celery.Task = DLQTask
+# Before Celery's own class is replaced, on which this one is based.
+assert not issubclass(RecordedRequest, DLQRequest)
 celery.worker.request.Request = DLQRequest
 mocks.TaskMessage, mocks.TaskMessage1 = map(_readable, (mocks.TaskMessage, mocks.TaskMessage1))
 mocks.task_message_from_sig.__defaults__ = (True, mocks.TaskMessage)

@@ -119,7 +119,9 @@ def test_the_values_of_one_person_are_found_nowhere(people, tmp_path):
 
     assert rows_with(people, JO) == []
     assert JO.encode() not in archived(tmp_path)
-    spooled = b"".join(path.read_bytes() for path in (tmp_path / "spool").iterdir())
+    spooled = b"".join(
+        path.read_bytes() for path in (tmp_path / "spool").rglob("*") if path.is_file()
+    )
     assert JO.encode() not in spooled
     records = [one for log in tmp_path.glob("worker-*.log") for one in own_records(log.read_text())]
     assert any("drained" in one for one in records)
