@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 MATRIX := 5.5 5.6 5.7
 SEEN := .cache/matrix
 # Other tests with real workers that depend on how Celery treats messages.
-BESIDE := $(addprefix tests/integration/test_,foreign.py ingest.py poison.py)
+BESIDE := $(addprefix tests/integration/test_,foreign.py ingest.py poison.py recorder_in_workers.py)
 
-.PHONY: demo test unit lint celery-own flower-own bench chaos kills services matrix pictures clean
+.PHONY: demo test unit lint celery-own flower-own bench chaos kills kill-workers services matrix pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -57,8 +57,8 @@ chaos: $(VENV)/.dev
 	        --seconds $(CHAOS_SECONDS) --tasks $(CHAOS_TASKS) --seed $(CHAOS_SEED) || exit; \
 	done
 
-# Kills redrives, the worker that runs automatic redrives, the process that archives letters, and workers that
-# acknowledge early; short forms of these tests are part of `make test`.
+# Kills redrives, the worker that runs automatic redrives, the process that archives letters, and workers that run
+# redriven messages; short forms of these tests, and of those of `make kill-workers`, are part of `make test`.
 KILLS ?= 200
 KILL_LETTERS ?= 20000
 KILL_AUTO_LETTERS ?= 5000
@@ -69,10 +69,19 @@ kills: $(VENV)/.dev services
 	CELERY_DLQ_AUTO_KILLS=$(KILLS) CELERY_DLQ_AUTO_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
-	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_NOTICED_S=0.1 \
-	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py \
+	CELERY_DLQ_REDRIVEN_KILLS=$(KILLS) CELERY_DLQ_REDRIVEN_LETTERS=$(KILL_LETTERS) \
+	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py tests/integration/test_shared_redrive.py \
 	    tests/integration/test_auto_redrive.py tests/integration/test_killed_archive.py \
-	    tests/integration/test_killed_workers.py
+	    tests/integration/test_vanished_messages.py
+
+# Kills workers that acknowledge early, on each broker and pool, also while the store is away or the disk is full;
+# then workers of plain Celery, to count what it loses. Prints an account of each run.
+kill-workers: $(VENV)/.dev services
+	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_NOTICED_S=0.1 \
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py \
+	    tests/integration/test_killed_workers_attacked.py
+	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py
 
 services:
 	tests/services.sh

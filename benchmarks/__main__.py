@@ -8,28 +8,38 @@ from benchmarks import (
     capture,
     decide,
     idle,
+    killed_takes,
     pages,
     parking,
     partitions,
+    recorder,
     redrive,
     retention,
+    shared,
     success,
+    take,
     tracer,
+    values,
 )
 
 RUNS = {
     "tracer": tracer.run,
     "decide": decide.run,
     "success": success.run,
+    "recorder": recorder.run,
+    "take": take.run,
     "capture": capture.run,
     "redrive": redrive.run,
+    "shared": shared.run,
     "budget": budget.run,
     "parking": parking.run,
     "idle": idle.run,
+    "killed_takes": killed_takes.run,
     "pages": pages.run,
     "retention": retention.run,
     "partitions": partitions.run,
     "archive": archive.run,
+    "values": values.run,
 }
 
 for name in sys.argv[1:] or RUNS:

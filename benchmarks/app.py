@@ -21,6 +21,9 @@ if os.environ["BENCH_STORE"]:
         dlq_brake_failures=int(os.environ["BENCH_BRAKE"]),
         dlq_retry_budget=json.loads(os.environ["BENCH_BUDGET"]),
         dlq_breaker_failures=int(os.environ["BENCH_BREAKER"]),
+        dlq_search_values=int(os.environ["BENCH_VALUES"]),
+        dlq_recorder=bool(os.environ["BENCH_RECORDER"]),
+        dlq_redis_atomic_take=bool(os.environ["BENCH_TAKE"]),
     )
 
 if os.environ["BENCH_VISIBILITY"]:
@@ -35,7 +38,19 @@ _counter = redis.Redis.from_url(os.environ["BENCH_BROKER"])
 
 
 @app.task(base=BASE, name="bench.succeed")
-def succeed(number: int) -> None: ...
+def succeed(number: int, payload: str = "") -> None: ...
+
+
+@app.task(base=BASE, name="bench.note", bind=True)
+def note(self: Task) -> None:
+    handle = os.open(os.environ["BENCH_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(handle, f"{self.request.id}\n".encode())
+    os.close(handle)
+
+
+@app.task(base=BASE, name="bench.answer")
+def answer(number: int) -> None:
+    _counter.lpush(os.environ["BENCH_QUEUE"] + "-done", number)
 
 
 @app.task(base=BASE, name="bench.fail")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import zstandard
 from celery import Celery
@@ -126,7 +126,8 @@ def _copy(bench: _Bench, way: str, opened: _Opened) -> float:
 
 
 def _gzipped(path: Path) -> contextlib.AbstractContextManager[IO[bytes]]:
-    return gzip.open(path, "wb", compresslevel=6)  # the level of the program
+    level = 6  # that of the program
+    return cast("IO[bytes]", gzip.open(path, "wb", compresslevel=level))
 
 
 @contextlib.contextmanager
@@ -146,7 +147,7 @@ def _archive(bench: _Bench) -> float:
     assert moved == LETTERS
     bench.sizes["archive"] = (dlq.store.archiving.totals().size - known) / LETTERS
     began = time.perf_counter()
-    restored = dlq.archive.restore(Wanted(), who="bench").restored
+    restored = dlq.archive.restore(dlq.archive.find(Wanted()), who="bench").restored
     bench.restores.append(LETTERS / (time.perf_counter() - began))
     assert len(restored) == LETTERS
     return rate

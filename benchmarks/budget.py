@@ -7,6 +7,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import redis
@@ -38,7 +39,7 @@ def run() -> dict[str, float]:
             stack.enter_context(running(way, queue, directory))
             stack.callback(client.delete, *(f"{queue}-{key}" for key in _KEYS))
             send("bench.call", 1, queue)
-            wait(lambda queue=queue: client.get(f"{queue}-done"))
+            wait(partial(client.get, f"{queue}-done"))
         _send_steadily(list(queues.values()), LEAD_S)
         _switch(client, queues.values(), away=True)
         _send_steadily(list(queues.values()), AWAY_S)

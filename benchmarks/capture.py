@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import redis
 
@@ -33,30 +33,39 @@ def run() -> dict[str, float]:
         }
         return compare(
             f"failing tasks, prefork -c 2 on Redis, {TASKS} at a time",
-            {name: _measure(stack, client, url, directory) for name, url in stores.items()},
+            {
+                name: failing(stack, client, Way(url), directory, TASKS, PAYLOAD)
+                for name, url in stores.items()
+            },
             rounds=ROUNDS, show=lambda rate: f"{rate:.0f} tasks/s",
         )  # fmt: skip
 
 
-def _measure(
-    stack: contextlib.ExitStack, client: redis.Redis, store_url: str, directory: str
+def failing(
+    stack: contextlib.ExitStack,
+    client: redis.Redis,
+    way: Way,
+    directory: str,
+    tasks: int,
+    payload: Mapping[str, object],
 ) -> Callable[[], float]:
-    """Makes a worker that runs until the end of all rounds; workers that wait cost next to nothing."""
-    queue = new_queue()
-    stack.enter_context(running(Way(store_url), queue, directory))
+    """Makes a worker that runs until the end of all rounds; workers that wait cost next to nothing. Returns a
+    function that measures how many tasks with this argument fail per second."""
+    queue, store_url = new_queue(), way.store_url
+    stack.enter_context(running(way, queue, directory))
     store = stack.enter_context(contextlib.closing(SQLStore(store_url))) if store_url else None
 
     def measure() -> float:
         client.delete(f"{queue}-done")
         known = store.counts.letters(Filter()) if store is not None else 0
         # Each time new messages: a message that failed before has its letter already.
-        send("bench.fail", TASKS, f"{queue}-next", PAYLOAD)
+        send("bench.fail", tasks, f"{queue}-next", payload)
         began = time.perf_counter()
         client.rename(f"{queue}-next", queue)  # the whole queue at once
-        wait(lambda: int(client.get(f"{queue}-done") or 0) >= TASKS)
+        wait(lambda: int(client.get(f"{queue}-done") or 0) >= tasks)
         if store is not None:
-            wait(lambda: store.counts.letters(Filter()) >= known + TASKS)
-        return TASKS / (time.perf_counter() - began)
+            wait(lambda: store.counts.letters(Filter()) >= known + tasks)
+        return tasks / (time.perf_counter() - began)
 
     measure()  # the worker starts, and warms up
     return measure

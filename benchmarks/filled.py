@@ -36,6 +36,8 @@ from celery_dlq.store.sql import SQLStore
 
 #: Letters that are saved, before they are copied.
 PATTERNS = 2_000
+#: Copies of each that are made at once, because a database sorts them on its disk.
+AT_ONCE = 100
 #: Days over which the letters have died.
 DAYS = 60
 #: One in this many letters is open; the others were resolved an hour after they died.
@@ -43,12 +45,18 @@ OPEN = 11
 
 letter, content, attempt = tables.letter, tables.content, tables.attempt
 
+_FILLED = letter, content, attempt, tables.group, tables.count, tables.trend, tables.arrival
+
 _copy = Table("bench_copy", MetaData(), Column("number", BigInteger, primary_key=True))
 
 
 def fill(store_url: str, letters: int) -> None:
-    """Fill the empty store with this many letters, rounded down to a multiple of :data:`PATTERNS`."""
+    """Fill the empty store with this many letters, rounded down to a multiple of :data:`PATTERNS`. In SQLite,
+    all of them are saved, and open."""
     copies = letters // PATTERNS
+    if store_url.startswith("sqlite"):
+        _save_all(store_url, copies)
+        return
     _save_patterns(store_url, timedelta(days=DAYS) / copies)
     engine = create_engine(store_url)
     with engine.begin() as connection:
@@ -61,10 +69,23 @@ def fill(store_url: str, letters: int) -> None:
     engine.dispose()
 
 
-def analyze(engine: Engine) -> None:
-    """Let the database learn the sizes of the tables, which it may not do by itself on this server."""
-    kept = f"{letter.name}, {content.name}, {attempt.name}"
-    statement = f"VACUUM ANALYZE {kept}" if is_postgres(engine) else f"ANALYZE TABLE {kept}"
+def _save_all(store_url: str, batches: int) -> None:
+    drawn, store = random.Random(2026), SQLStore(store_url, timeout=60, value_limit=0)
+    first, step = datetime.now(timezone.utc) - timedelta(days=DAYS), timedelta(days=DAYS) / batches
+    for batch in range(batches):
+        moments = (first + step * (batch + number / PATTERNS) for number in range(PATTERNS))
+        store.letters.save([shop_letter(drawn, moment) for moment in moments])
+    store.close()
+
+
+def analyze(engine: Engine, *named: Table) -> None:
+    """Let the database learn the sizes of these tables, or of those that are filled here: on this server, it
+    may not do that by itself."""
+    kept = ", ".join(table.name for table in named or _FILLED)
+    if engine.dialect.name == "sqlite":
+        statement = "ANALYZE"
+    else:
+        statement = f"VACUUM ANALYZE {kept}" if is_postgres(engine) else f"ANALYZE TABLE {kept}"
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text(statement))
 
@@ -118,8 +139,11 @@ def _create_indexes(connection: Connection) -> None:
 def _make_copies(connection: Connection, copies: int, *, step_s: int) -> None:
     _copy.create(connection)
     connection.execute(insert(_copy), [{"number": number} for number in range(1, copies)])
-    for table in (letter, content, attempt):
-        _copy_rows(connection, table, step_s)
+    for first in range(1, copies, AT_ONCE):
+        for table in (letter, content, attempt):
+            _copy_rows(
+                connection, table, step_s, _copy.c.number.between(first, first + AT_ONCE - 1)
+            )
     _copy.drop(connection)
     if is_postgres(connection):
         highest = select(func.max(letter.c.id)).scalar_subquery()
@@ -127,9 +151,14 @@ def _make_copies(connection: Connection, copies: int, *, step_s: int) -> None:
         connection.execute(select(func.setval(sequence, highest)))
 
 
-def _copy_rows(connection: Connection, table: Table, step_s: int) -> None:
+def _copy_rows(
+    connection: Connection, table: Table, step_s: int, which: ColumnElement[bool]
+) -> None:
     columns = {column.name: _copied(connection, column, step_s) for column in table.c}
-    rows = select(*columns.values()).select_from(table.join(_copy, literal(True)))
+    rows = select(*columns.values()).select_from(table.join(_copy, which))
+    patterns = select(letter.c.task_id).where(letter.c.id <= PATTERNS)
+    originals = table.c.task_id.in_(patterns) if table is attempt else table.c.id <= PATTERNS
+    rows = rows.where(originals)
     # In the order of the key, in which a database with clustered rows writes each page once.
     key = columns["task_id"] if table is attempt else columns["id"]
     connection.execute(insert(table).from_select(list(columns), rows.order_by(key)))
@@ -176,6 +205,32 @@ def _count_again(connection: Connection) -> None:
         "succeeded_count", "failed_count", "first_seen_at",
     ]  # fmt: skip
     connection.execute(insert(tables.count).from_select(names, cells.group_by(*by_cell)))
+    _count_by_time(connection)
+
+
+def _count_by_time(connection: Connection) -> None:
+    """Make the counts by hour and by minute those of all letters."""
+    hour, minute = _cut(connection, "hour"), _cut(connection, "minute")
+    trend = select(letter.c.fingerprint, hour, func.count(), _in("dead"))
+    arrivals = select(minute, letter.c.task, letter.c.exception_type, func.count())
+    by_kind = letter.c.task, letter.c.exception_type
+    for table, counted in (
+        (tables.trend, trend.group_by(letter.c.fingerprint, hour)),
+        (tables.arrival, arrivals.group_by(minute, *by_kind)),
+    ):
+        connection.execute(delete(table))
+        columns = [column.name for column in table.columns]
+        # In the order of time, in which a store gets them.
+        in_order = counted.order_by(hour if table is tables.trend else minute)
+        connection.execute(insert(table).from_select(columns, in_order))
+
+
+def _cut(connection: Connection, unit: str) -> ColumnElement[Any]:
+    at = letter.c.last_failed_at
+    if is_postgres(connection):
+        return func.date_trunc(literal_column(f"'{unit}'"), at, literal_column("'UTC'"))
+    minute = literal_column("0") if unit == "hour" else func.minute(at)
+    return func.timestamp(func.date(at), func.maketime(func.hour(at), minute, literal_column("0")))
 
 
 def _in(state: str) -> ColumnElement[Any]:

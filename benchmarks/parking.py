@@ -71,7 +71,7 @@ def _in_the_store(store_url: str, directory: str) -> float:
 
         def all_ran() -> bool:
             peak.append(_memory_mb(pid))
-            return client.hlen(f"{queue}-runs") == 2 * (TASKS + WARM_UP)
+            return bool(client.hlen(f"{queue}-runs") == 2 * (TASKS + WARM_UP))
 
         wait(all_ran, every_s=0.5)
         wait(lambda: not client.llen(queue))
@@ -96,10 +96,10 @@ def _warm_up(queue: str, pid: int, done: Callable[[], int]) -> float:
 def _memory_mb(pid: int) -> float:
     """What the worker and its processes take, shared pages counted once."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sum(_pss_kb(process) for process in (pid, *children)) / 1024
+    return sum(_pss_kb(process) for process in (str(pid), *children)) / 1024
 
 
-def _pss_kb(pid: int | str) -> int:
+def _pss_kb(pid: str) -> int:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 

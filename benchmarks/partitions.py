@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, pairwise
 
-from sqlalchemy import Connection, Engine, bindparam, create_engine, delete, select, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    TextClause,
+    bindparam,
+    create_engine,
+    delete,
+    select,
+    text,
+)
 
 from benchmarks.filled import analyze, attempt, content, fill, is_postgres, letter
 from benchmarks.services import fresh_mariadb, fresh_postgres
@@ -188,7 +197,7 @@ def _drop_partitions(engine: Engine, taken: _Taken) -> None:
                     connection.execute(text(_drop(connection, table, number)))
 
 
-def _copy_out(connection: Connection, table: str, key: str, number: int) -> object:
+def _copy_out(connection: Connection, table: str, key: str, number: int) -> TextClause:
     part = (
         f"part_{table}_{number}"
         if is_postgres(connection)

@@ -69,7 +69,7 @@ def _fresh_sqlite() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _queue(broker: str, expected: int, patience_s: float = 0) -> Iterator[tuple[Celery, str]]:
+def fresh_queue(broker: str, expected: int, patience_s: float = 0) -> Iterator[tuple[Celery, str]]:
     """An app and a queue of its own, which must hold as many messages in the end.
 
     :param patience_s: seconds that messages may still take to arrive, if the sender does not wait for
@@ -92,7 +92,7 @@ def _queue(broker: str, expected: int, patience_s: float = 0) -> Iterator[tuple[
 
 
 def _redrive(broker: str, store_url: str) -> float:
-    with _queue(broker, LETTERS) as (app, queue):
+    with fresh_queue(broker, LETTERS) as (app, queue):
         app.conf.dlq_store_url = store_url
         app.task(_charge, name="bench.charge", base=DLQTask, shared=False)
         dlq = DeadLetterQueue.of(app)
@@ -118,7 +118,7 @@ def _redrive(broker: str, store_url: str) -> float:
 
 def _by_hand(broker: str, store_url: str) -> float:
     engine = create_engine(store_url)
-    with _queue(broker, OTHERS, patience_s=10) as (app, queue), engine.connect() as connection:
+    with fresh_queue(broker, OTHERS, patience_s=10) as (app, queue), engine.connect() as connection:
         connection.execute(
             text("CREATE TABLE IF NOT EXISTS by_hand (id text PRIMARY KEY, task text, args text)")
         )

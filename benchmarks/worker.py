@@ -30,8 +30,11 @@ class Way:
     brake_failures: int = 0
     retry_budget: float | None = None
     breaker_failures: int = 0
+    recorder: bool = True
     visibility_s: int | None = None
     hash_seed: str = "random"
+    redis_atomic_take: bool = False
+    search_values: int = 24
 
 
 @contextlib.contextmanager
@@ -41,7 +44,8 @@ def running(way: Way, queue: str, directory: str) -> Iterator[int]:
         **os.environ, "PYTHONPATH": str(ROOT), "BENCH_BROKER": BROKER, "BENCH_QUEUE": queue,
         "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
         "BENCH_BRAKE": str(way.brake_failures), "BENCH_BUDGET": json.dumps(way.retry_budget),
-        "BENCH_BREAKER": str(way.breaker_failures),
+        "BENCH_BREAKER": str(way.breaker_failures), "BENCH_RECORDER": "1" if way.recorder else "",
+        "BENCH_VALUES": str(way.search_values), "BENCH_TAKE": "1" if way.redis_atomic_take else "",
         "BENCH_VISIBILITY": str(way.visibility_s or ""), "PYTHONHASHSEED": way.hash_seed,
     }  # fmt: skip
     worker = subprocess.Popen(

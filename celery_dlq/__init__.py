@@ -3,6 +3,7 @@
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.classify import Classifier, Decision, Rule, Terminal, Transient, decide
 from celery_dlq.errors import CeleryDLQError
+from celery_dlq.model.fingerprint import FingerprintInput
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.model.handler_letter import HandlerLetter
 from celery_dlq.model.handling import Discard, Escalate, Leave, Redrive, Ticket
@@ -47,6 +48,7 @@ __all__ = [
     "Discard",
     "Escalate",
     "Filter",
+    "FingerprintInput",
     "Group",
     "GroupFilter",
     "GroupStatus",

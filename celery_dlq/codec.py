@@ -10,10 +10,12 @@ import base64
 import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+
+import orjson
 
 from celery_dlq.redact import safe_repr, safe_text
 
@@ -33,6 +35,32 @@ def dump_json(value: Any) -> str:
         return _READABLE.encode(value)
     except (TypeError, ValueError, RecursionError):
         return _READABLE.encode(_stringly(value, _DEPTH))
+
+
+def quick_json(table: dict[str, Any]) -> bytes | None:
+    """``table`` as JSON by orjson, which is ten times as fast as Python. None if orjson refuses a value or
+    would write it as another one, or if :func:`decode_table` might read it as another one."""
+    try:
+        return orjson.dumps(table) if _are_quick((table,)) else None
+    # Numbers beyond 64 bits, halves of surrogates, names that are not text; and a table that nests deeply.
+    except (TypeError, RecursionError):
+        return None
+
+
+def _are_quick(values: Iterable[Any]) -> bool:
+    for value in values:
+        kind = type(value)
+        if kind in _PLAIN:
+            continue
+        if kind is dict:
+            if _looks_tagged(value) or not _are_quick(value.values()):
+                return False
+        elif kind is list:
+            if not _are_quick(value):
+                return False
+        elif kind is not float or not math.isfinite(value):  # orjson writes NaN as null
+            return False
+    return True
 
 
 def encode_table(table: Mapping[str, Any]) -> str:
@@ -91,7 +119,7 @@ def raw_body(body: Any, content_encoding: Any) -> bytes:
 
 def _tagged(value: Any, levels: int = LEVELS) -> Any:
     """:raises RecursionError: it nests more deeply than ``levels``."""
-    if value is None or type(value) in _PLAIN:
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, (Mapping, list, tuple)):
         if levels == 0:
@@ -148,7 +176,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 _TAGS = frozenset({*_READERS, "$table"})
 
 #: The types of nearly all headers.
-_PLAIN = frozenset({str, int, bool})
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 # json.dumps() would make one for each call.
 _READABLE = json.JSONEncoder(allow_nan=False, default=_foreign, separators=(",", ":"))

@@ -70,6 +70,11 @@ class UnknownRoute(CeleryDLQError):
     """Neither dlq_routes nor a letter has a route with this name; run: celery dlq help routes."""
 
 
+class OtherRecipe(CeleryDLQError):
+    """This regrouping was begun by another recipe than the one that is set here; begin a new one with:
+    celery -A <app> dlq groups regroup."""
+
+
 class TriageError(CeleryDLQError):
     """This cannot be done with the group; see: celery -A <app> dlq groups --help."""
 
@@ -152,6 +157,10 @@ class TaskLost(CeleryDLQError):
 
 class PoolFailed(CeleryDLQError):
     """The worker's pool does not accept tasks; restart the worker."""
+
+
+class BrokerError(CeleryDLQError):
+    """The broker does not answer; check broker_url and the broker."""
 
 
 class HookError(CeleryDLQError):

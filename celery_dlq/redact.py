@@ -3,6 +3,7 @@ user code. Nothing here ever unpickles."""
 
 from __future__ import annotations
 
+import hmac
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -26,11 +27,14 @@ TRACEBACK_LIMIT = 32_768
 STRING_LIMIT, ITEM_LIMIT, DEPTH_LIMIT, VALUE_LIMIT = 1_024, 64, 6, 512
 
 __all__ = [
-    "ELIDED", "MESSAGE_LIMIT", "REDACTED", "TRACEBACK_LIMIT", "Redactor", "clip", "clip_middle",
-    "hide_known", "safe_message", "safe_repr", "safe_text",
+    "ELIDED", "LONGEST", "MESSAGE_LIMIT", "REDACTED", "TRACEBACK_LIMIT", "Redactor", "as_in_a_form", "clip",
+    "clip_middle", "hide_known", "safe_message", "safe_repr", "safe_text", "text_of",
 ]  # fmt: skip
 
 ELIDED = "…"
+
+#: Characters of the longest value that people look for. Longer ones are texts rather than ids.
+LONGEST = 255
 
 #: Characters of a string that are searched for secrets, even if less of it is shown.
 _LOOKED_AT = 2 * STRING_LIMIT
@@ -38,6 +42,8 @@ _LOOKED_AT = 2 * STRING_LIMIT
 #: The keys under which tables keep the name of a value, and the value: environments of containers, tags,
 #: parameters.
 _NAMED_VALUES = (("name", "value"), ("key", "value"), ("Name", "Value"), ("Key", "Value"))
+
+_STAND_IN = re.compile(r"\[redacted:[0-9a-f]{32}\]")
 
 _NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -47,11 +53,16 @@ class Redactor:
     name or by pattern.
 
     :param extra: further parts of names to hide.
+    :param search_key: makes a keyed hash of each secret that has a name, by which its letter is found. Empty
+        for none.
     """
 
-    def __init__(self, extra: Iterable[str] = ()) -> None:
+    def __init__(self, extra: Iterable[str] = (), search_key: str = "") -> None:
         #: Whether a name stands for a secret.
         self.is_sensitive = names_of_secrets(extra)
+        #: Whether secrets have hashes.
+        self.has_hashes = bool(search_key)
+        self._search_key = search_key.encode()
 
     def display(self, value: object) -> Any:
         """A JSON-safe copy of ``value``: secrets hidden, long parts cut, other types as text."""
@@ -72,6 +83,15 @@ class Redactor:
             return self._hidden(value)
         except RecursionError:
             return self.display(value)
+
+    def stand_in(self, secret: object) -> str:
+        """What a display copy has in place of a secret: the same text for the same secret, if secrets have
+        hashes. It stands for itself."""
+        text = _text_of_secret(secret) if self.has_hashes else None
+        if text is None or _STAND_IN.fullmatch(text):
+            return text or REDACTED
+        sent = as_in_a_form(text).encode("utf-8", "surrogatepass")
+        return f"[redacted:{hmac.new(self._search_key, sent, 'sha256').hexdigest()[:32]}]"
 
     def is_pair(self, value: Any) -> bool:
         """Whether ``value`` is a pair of a secret's name and the secret, as many libraries represent a
@@ -121,12 +141,14 @@ class Redactor:
                 break
             name = clip(safe_text(key if isinstance(key, str) else safe_repr(key)), STRING_LIMIT)
             hidden = self.is_sensitive(name) or key == secret
-            copy[self.text(name)] = REDACTED if hidden else self._copy(item, depth - 1, budget)
+            copy[self.text(name)] = (
+                self.stand_in(item) if hidden else self._copy(item, depth - 1, budget)
+            )
         return copy
 
     def _copy_items(self, value: Any, depth: int, budget: _Budget) -> list[Any]:
         if self.is_pair(value):
-            return [self._copy(value[0], depth - 1, budget), REDACTED]
+            return [self._copy(value[0], depth - 1, budget), self.stand_in(value[1])]
         copy = []
         for position, item in enumerate(value):
             if position == ITEM_LIMIT:
@@ -168,6 +190,8 @@ class Redactor:
         return None
 
 
+_PLAIN = (str, int, float)
+
 _KNOWN = Redactor()
 
 
@@ -187,6 +211,30 @@ class _Budget:
 def _bounded_int(value: Any) -> Any:
     # str() of an int with more than 4300 digits raises, and JSON readers fail long before that.
     return value if value is None or -(2**63) <= value < 2**64 else ELIDED
+
+
+def text_of(value: Any) -> str | None:
+    """The text by which people look for ``value``; None if they do not."""
+    if isinstance(value, bool) or value == REDACTED:
+        return None
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str) and 0 < len(value.strip()) <= LONGEST:
+        return value.strip()
+    return None
+
+
+def as_in_a_form(text: str) -> str:
+    """``text`` with the characters that a browser changes when it sends a form: an act must be on the letters
+    that the form was about."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+
+
+def _text_of_secret(secret: object) -> str | None:
+    # Other types may run the user's code, and Python refuses to write very large numbers.
+    if type(secret) not in _PLAIN or (type(secret) is int and _bounded_int(secret) is ELIDED):
+        return None
+    return text_of(secret)
 
 
 def safe_text(text: str) -> str:

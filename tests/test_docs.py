@@ -30,14 +30,17 @@ from celery_dlq.cli.doctor import checks
 from celery_dlq.model.group import Group
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.model.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
+from celery_dlq.recorder import Standing
 from celery_dlq.sensitive import SENSITIVE
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.spool import FileState, SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
+from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
 from celery_dlq.view.keeping import keeping_record
+from celery_dlq.view.lost import Losses, lost_record
 from celery_dlq.worker.task import DLQTask
 
 ROOT = Path(__file__).parents[1]
@@ -231,6 +234,7 @@ class TestCommandLine:
                 _KEEPING["retention"]["entries"][0],
             ),
             records.spool_file_record(_SPOOL_FILE),
+            *(_LOST, _LOST["here"], *_LOST["reports"]),
             *({"up_to_s": None, "count": 0}, {"measure": "", "name": "", "value": ""}),
         ]
         text = read(REFERENCE / "cli.md").partition("## JSON fields")[2]
@@ -290,6 +294,15 @@ _KEEPING = keeping_record(
         check=None,
     ),
     factories.T0,
+)
+_REPORT = RecorderReport(
+    kind=ReportKind.STUCK, about="", worker="", host="", messages=1, since=factories.T0, why=""
+)
+_LOST = lost_record(
+    Losses(
+        lost=Lost(open=0, arrived=0, reports=(_REPORT,)),
+        here=Standing(running=0, unrecovered=0, forgotten=0, oldest_at=None),
+    )
 )
 _EMPTY_STATS: dict[str, Any] = {
     **{item.name: {} for item in fields(Stats)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import UnknownGroup
@@ -18,6 +19,9 @@ from celery_dlq.model.group import (
     Resolve,
 )
 from celery_dlq.store.filter import Filter
+
+if TYPE_CHECKING:
+    from celery_dlq.regroup.engine import Regrouper
 
 _ALL = Filter()
 
@@ -100,6 +104,15 @@ class GroupAPI(AppParts):
         :raises UnknownGroup: no group has this fingerprint.
         """
         return self._triage(fingerprint, Assign(owner=owner), who)
+
+    def regrouper(self) -> Regrouper:
+        """Gives stored letters the fingerprints that the recipe of ``dlq_fingerprint`` makes of them.
+
+        :raises SettingsError: the recipe cannot be imported, or cannot be called.
+        """
+        from celery_dlq.regroup.engine import Regrouper
+
+        return Regrouper(self.store, self.grouping)
 
     def _triage(self, fingerprint: str, act: GroupAct, who: str) -> Group:
         return self.store.groups.triage(fingerprint, act, who=who, now=self.store.now())

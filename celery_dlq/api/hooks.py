@@ -15,11 +15,13 @@ from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.stall import Stall
 from celery_dlq.store.base import Operation
 
 OfLetter = TypeVar("OfLetter", bound=EventHook | Callable[[DeadLetter], Any])
 OfGroup = TypeVar("OfGroup", bound=EventHook | Callable[[Group], Any])
 OfStatus = TypeVar("OfStatus", bound=EventHook | Callable[[AutoStatus], Any])
+OfStall = TypeVar("OfStall", bound=EventHook | Callable[[Stall], Any])
 OfOperation = TypeVar("OfOperation", bound=EventHook | Callable[[Operation], Any])
 
 
@@ -68,6 +70,10 @@ class HooksAPI(AppParts):
     def on_auto_redrive_suspended(self, hook: OfStatus) -> OfStatus:
         """Call ``hook`` with the status of an automatic redrive that has suspended itself."""
         return self.hooks.register(EventKind.AUTO_REDRIVE_SUSPENDED, hook)
+
+    def on_worker_stalled(self, hook: OfStall) -> OfStall:
+        """Call ``hook`` in a stalled worker, with what it has seen."""
+        return self.hooks.register(EventKind.WORKER_STALLED, hook)
 
     def on_redriven(self, hook: OfLetter) -> OfLetter:
         """Call ``hook`` with every letter that was redriven: the broker has confirmed its message."""

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from celery_dlq.metrics.collector import Registry
     from celery_dlq.metrics.snapshot import Reading, Snapshots
     from celery_dlq.metrics.worker import Recording, WorkerMeter
+    from celery_dlq.worker.capture import Capture
 
 
 class MetricsAPI(AppParts):
     """The methods of a dead-letter queue for metrics."""
+
+    _captures: tuple[Capture, ...]
 
     @cached_property
     def snapshots(self) -> Snapshots[Reading]:
@@ -34,8 +37,8 @@ class MetricsAPI(AppParts):
 
         store = self.store
         return Reading(
-            store.monitoring.measures(), store.reports.keeping(), self._spool_size(),
-            store.clock_ahead().total_seconds(),
+            store.monitoring.measures(), store.reports.keeping(), store.recorder_reports.look(store.now()),
+            self._spool_size(), store.clock_ahead().total_seconds(),
         )  # fmt: skip
 
     def register_metrics(self, registry: Registry | None = None) -> None:
@@ -61,7 +64,11 @@ class MetricsAPI(AppParts):
         need_prometheus()
         from celery_dlq.metrics.worker import meter_on
 
-        return meter_on(self._spool_size, self._recording)
+        return meter_on(self._spool_size, self._recording, self._stalled)
+
+    def _stalled(self) -> int:
+        """How many workers of this process are stalled."""
+        return sum(capture.reception.stall is not None for capture in self._captures)
 
     def _recording(self) -> Recording | None:
         """The numbers of the flight recorder, from :class:`~celery_dlq.api.recorder.RecorderAPI`."""

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.classify import Classifier, misnamed
-from celery_dlq.errors import SettingsError
+from celery_dlq.errors import SettingsError, page
+from celery_dlq.hooks.lookup import find_hook
 from celery_dlq.model.route import owner_of
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.worker.body.judge import own_rules
 from celery_dlq.worker.task import DLQTask
+from celery_dlq.worker.writing.grouping import Grouping
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -77,6 +79,20 @@ class AppParts:
         """The classifier with the app's rules and the built-in ones."""
         return Classifier.from_settings(self.settings)
 
+    @cached_property
+    def grouping(self) -> Grouping:
+        """The user's recipe for fingerprints, or the built-in one.
+
+        :raises SettingsError: ``dlq_fingerprint`` cannot be imported, or cannot be called.
+        """
+        given = self.settings.fingerprint
+        if given is None:
+            return Grouping()
+        try:
+            return Grouping(find_hook(given))
+        except SettingsError as error:
+            raise SettingsError(f"dlq_fingerprint: {error} See {page('settings')}.") from error
+
     def check_rules(self) -> None:
         """Check that every exception named in the rules of the app and its tasks exists. It imports the named
         modules, which judging a failure never does.
@@ -129,4 +145,4 @@ class AppParts:
     @cached_property
     def redactor(self) -> Redactor:
         """Hides secrets in everything that is shown."""
-        return Redactor(self.settings.redact)
+        return Redactor(self.settings.redact, self.settings.search_redacted_key)

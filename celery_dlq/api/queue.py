@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from celery_dlq.worker.admission.breaker import Breaker
     from celery_dlq.worker.broker_limits import Hold
     from celery_dlq.worker.capture import Capture
-    from celery_dlq.worker.recording.saver_process import SaverProcess
-    from celery_dlq.worker.recording.store_health import StoreHealth
-    from celery_dlq.worker.recording.writer import Writer
+    from celery_dlq.worker.writing.saver_process import SaverProcess
+    from celery_dlq.worker.writing.store_health import StoreHealth
+    from celery_dlq.worker.writing.writer import Writer
 
 
 #: The number of letters whose tracebacks are read together. Each traceback may have some ten kilobytes.
@@ -105,12 +105,12 @@ class DeadLetterQueue(
     @cached_property
     def store_health(self) -> StoreHealth:
         """Logs in the worker whether the store works."""
-        from celery_dlq.worker.recording.store_health import StoreHealth
+        from celery_dlq.worker.writing.store_health import StoreHealth
 
         return StoreHealth(self.spool.directory)
 
     def _new_writer(self) -> Writer:
-        from celery_dlq.worker.recording.writer import Writer
+        from celery_dlq.worker.writing.writer import Writer
 
         return Writer(
             self._store_to_write,
@@ -127,7 +127,7 @@ class DeadLetterQueue(
         return self.store if self.meter is None else self.meter.timed(self.store)
 
     def _new_saver_process(self) -> SaverProcess:
-        from celery_dlq.worker.recording.saver_process import SaverProcess
+        from celery_dlq.worker.writing.saver_process import SaverProcess
 
         url, timeout = self.settings.store_url, self.settings.store_timeout
         announcer = self.announcer()
@@ -207,12 +207,12 @@ class DeadLetterQueue(
         return hand_over(records, self._save)
 
     def _save(self, records: Sequence[Record]) -> None:
-        from celery_dlq.worker.recording.saving import save
+        from celery_dlq.worker.writing.saving import save
 
         save(self.store, records)
 
     def _spool_apart(self, what: DeadLetter | Outcome) -> None:
-        from celery_dlq.worker.recording.saving import keep_in_spool
+        from celery_dlq.worker.writing.saving import keep_in_spool
 
         # A new spool, because the writer may be in the middle of a line in its own.
         with contextlib.closing(self._new_spool()) as spool:
@@ -308,7 +308,7 @@ def _open_saver(
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
     from celery_dlq.store.sql import SQLStore
-    from celery_dlq.worker.recording.saving import save
+    from celery_dlq.worker.writing.saving import save
 
     def save_and_note(records: Sequence[Record], letters: bool) -> Notes:
         save(store, records)

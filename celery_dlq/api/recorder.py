@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.recorder import FlightRecorder, Left, LeftState, look
+from celery_dlq.recorder import FlightRecorder, Left, Standing, look, standing
 
 if TYPE_CHECKING:
     from celery_dlq.metrics.worker import Recording
-    from celery_dlq.spool import Record
+    from celery_dlq.spool import Record, Spool
+    from celery_dlq.store import Store
+    from celery_dlq.store.lost import RecorderReport
     from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
     from celery_dlq.worker.capture import Capture
 
@@ -38,7 +41,34 @@ class RecorderAPI(AppParts):
         :raises StoreError: the store failed; the remaining messages stay in their files.
         :raises OSError: the directory cannot be read.
         """
-        yield from self._recovery.run(lambda: self.store)
+        yield from self._recovery.run(self._store_with_spooled)
+
+    def _store_with_spooled(self) -> Store:
+        """The store, with what the spool had. While the store was away, a worker may have put the end of a
+        message into the spool, and been killed before it marked the message.
+
+        :raises StoreError: the store failed; the remaining letters stay in the spool.
+        """
+        # A spool of its own, because a writer's thread uses the other one.
+        with contextlib.closing(self._new_spool()) as spool:
+            for _ in spool.drain(self._save):
+                pass
+        return self.store
+
+    def uncovered(self) -> list[RecorderReport]:
+        """A report about this worker, if it runs messages without a copy now."""
+        from celery_dlq.upkeep.recovery.reporting import uncovered
+
+        found = [capture.trouble for capture in self._captures]
+        troubles = [trouble for trouble in found if trouble is not None]
+        return [uncovered(self.client.node, troubles)] if troubles else []
+
+    def recorder_standing(self) -> Standing | None:
+        """The messages in the flight recorder's directory on this machine; None if it cannot be read."""
+        try:
+            return standing(self.recorded())
+        except OSError:
+            return None
 
     @cached_property
     def _recovery(self) -> Recovery:
@@ -57,21 +87,25 @@ class RecorderAPI(AppParts):
         from celery_dlq.metrics.worker import Recording
 
         recorders = [capture.flight_recorder for capture in self._captures]
-        try:
-            left = [one for one in self.recorded() if one.state is LeftState.GONE and one.messages]
-        except OSError:
+        found = self.recorder_standing()
+        if found is None:
             return None
         now = datetime.now(timezone.utc)
-        ages = [(now - one.written_at).total_seconds() for one in left]
         return Recording(
             recorded=sum(one.recorded for one in recorders),
             unrecorded=sum(one.uncovered for one in recorders),
-            unrecovered=sum(one.messages for one in left),
-            age_s=max(ages, default=0.0),
+            unrecovered=found.unrecovered,
+            age_s=(now - found.oldest_at).total_seconds() if found.oldest_at else 0.0,
         )
 
     def store_records(self, records: Sequence[Record]) -> list[int]:
         """Store letters and outcomes. The queue opens the store."""
+        raise NotImplementedError
+
+    def _save(self, records: Sequence[Record]) -> None:
+        raise NotImplementedError
+
+    def _new_spool(self) -> Spool:
         raise NotImplementedError
 
     def _spool_apart(self, what: DeadLetter | Outcome) -> None:

@@ -15,8 +15,8 @@ from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.known import unknown_name
-from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import Filter
+from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.store.base import Argument, Filter
 from celery_dlq.view import times
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -132,14 +132,7 @@ def as_filter(given: Mapping[str, Any]) -> Filter:
 
     :raises FilterError: the time bounds contradict each other.
     """
-    reason = given.get("reason")
-    return Filter(
-        **{
-            **given,
-            "reason": Reason(reason) if reason else None,
-            "states": frozenset(map(State, given.get("states", ()))),
-        }
-    )
+    return Filter(**given)
 
 
 def _filter_options(states: Sequence[State], default: str) -> Options:
@@ -167,6 +160,21 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         "since": moment("--since", help="Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."),
         "until": moment("--until", help="Last failed before this; same formats as --since."),
         "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
+        "release": text("--release", help="Release whose code failed last."),
+        "tag": text("--tag", help="A tag of the letter."),
+        "root": text("--root", help="Task id of the first task of a canvas: all letters of the canvas."),
+        "verdict": click.option(
+            "--verdict", type=choice("a verdict", Verdict), help="Verdict on the last failure."
+        ),
+        "rule": text("--rule", help="Rule that decided about the last failure, or a prefix of its name."),
+        "args": click.option(
+            "--arg", "args", metavar="NAME=VALUE", multiple=True, callback=_arguments,
+            help="Argument that the letter has; repeatable. Keys inside of it follow after dots.",
+        ),
+        "values": click.option(
+            "--value", "values", metavar="TEXT", multiple=True,
+            help="Value that the letter has, in its arguments or in its message; repeatable.",
+        ),
         "held": click.option(
             "--held", is_flag=True, help="Only letters that no automatic redrive sends again; see `auto`."
         ),
@@ -174,6 +182,12 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
             "--search", help="Text in message, exception, task or arguments; case is ignored."
         ),
     }  # fmt: skip
+
+
+def _arguments(
+    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
+) -> tuple[Argument, ...]:
+    return tuple(map(Argument.read, given))
 
 
 def choice(what: str, values: Iterable[Enum], *, hint: str = "") -> Word:

@@ -13,10 +13,18 @@ from celery_dlq.cli.exits import DONE, FAILED
 from celery_dlq.cli.screens.letter import letter_table
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
-from celery_dlq.errors import AmbiguousId, CeleryDLQError, UnknownGroup, UnknownRoute, UnknownTask
+from celery_dlq.errors import (
+    AmbiguousId,
+    CeleryDLQError,
+    FilterError,
+    UnknownGroup,
+    UnknownRoute,
+    UnknownTask,
+)
 from celery_dlq.known import unknown_name
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.view import lookup, times
 from celery_dlq.view.text import counted, last_part
 
 #: Letters shown as examples before a confirmation.
@@ -47,7 +55,7 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
     if wanted.group:
         # A command that changes letters needs exactly one group.
         _check_group(session, wanted.group)
-    check_names(session, wanted)
+    wanted = checked(session, wanted)
     return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, ids))))
 
 
@@ -62,13 +70,14 @@ def of_operation(session: Session, wanted: Filter, prefix: str | None) -> Filter
     return replace(wanted, operation=session.operation(prefix).id)
 
 
-def check_names(session: Session, wanted: Filter) -> None:
-    """Check that the group, the task and the route of a filter exist. A misspelt name matches no letter,
-    which would look like good news.
+def checked(session: Session, wanted: Filter) -> Filter:
+    """``wanted``, whose arguments are also found in the positions that the app's tasks give them. Its group,
+    task and route exist: a misspelt name matches no letter, which would look like good news.
 
     :raises UnknownGroup: the fingerprint is unknown.
     :raises UnknownTask: neither the app nor a letter has this task.
     :raises UnknownRoute: neither the settings nor a letter has this route.
+    :raises FilterError: it asks for values, which are not kept.
     """
     if wanted.group:
         # A list may show several groups.
@@ -78,6 +87,36 @@ def check_names(session: Session, wanted: Filter) -> None:
         _check_task(session, wanted.task)
     if wanted.route:
         _check_route(session, wanted.route)
+    placed = with_positions(session, wanted)
+    if placed.asks_for_values:
+        _check_values(session)
+    return placed
+
+
+def with_positions(session: Session, wanted: Filter) -> Filter:
+    """``wanted``, whose arguments are also found in the positions that the app's tasks give them, and by what
+    stands for secrets.
+
+    :raises FilterError: redacted arguments cannot be found.
+    """
+    if not wanted.args:
+        return wanted
+    wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
+    # Without the worker's code, only the names in the messages are known.
+    with contextlib.suppress(CeleryDLQError):
+        session.load_tasks()
+    return lookup.with_positions(session.cli.app, wanted)
+
+
+def _check_values(session: Session) -> None:
+    kept = session.store.values.kept()
+    if not kept.are_kept:
+        raise FilterError(lookup.NOT_KEPT)
+    if kept.since:
+        session.say(
+            f"Letters that first failed on {times.iso(kept.since)} or before may be missing: their values "
+            "are not kept yet. Workers add them in the background."
+        )
 
 
 def _check_task(session: Session, name: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: The fields of a redrive's orders, in addition to the filter.
-ORDERS = ("rate", "canary", "limit", "again", "why")
+ORDERS = ("rate", "canary", "limit", "processes", "again", "why")
 
 #: The states from which letters can be discarded; the first by default, the others only on request.
 _DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
@@ -74,7 +74,9 @@ def discardable(wanted: Filter) -> Filter:
 def _requested(wanted: Filter, taken: Filter) -> Filter:
     # With ids, letters in any other state are counted as left alone.
     if wanted.ids and not wanted.states:
-        return replace(wanted, states=frozenset(State))
+        # Parked retries cannot be found by values.
+        others = {State.PARKED} if wanted.asks_for_values else set[State]()
+        return replace(wanted, states=frozenset(State) - others)
     return replace(wanted, states=wanted.wanted_states | taken.states)
 
 
@@ -91,7 +93,10 @@ def read_orders(given: Given) -> Orders:
     checking = Checking(max_redrives=None) if first(given, "again") else Checking()
     return Orders(
         pacing=Pacing(
-            rate=per_second, canary=_number(given, "canary") or 0, limit=_number(given, "limit")
+            rate=per_second,
+            canary=_number(given, "canary") or 0,
+            limit=_number(given, "limit"),
+            processes=_number(given, "processes") or 1,
         ),
         checking=checking,
         why=reason_in(given),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.errors import FilterError
 from celery_dlq.known import unknown_name
-from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import Filter
+from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.store.base import Argument, Filter
 from celery_dlq.view import times
 
 if TYPE_CHECKING:
@@ -22,15 +22,24 @@ Given = Mapping[str, Sequence[str]]
 #: Narrows a filter to the letters that an act takes.
 Take = Callable[[Filter], Filter]
 
-TEXTS = ("task", "exception", "queue", "group", "route", "worker", "search")
+TEXTS = (
+    "task", "exception", "queue", "group", "route", "worker", "release", "tag", "root", "rule", "search",
+)  # fmt: skip
 MOMENTS = ("since", "until")
-NAMES = (*TEXTS, *MOMENTS, "reason", "state", "held", "id")
+#: Fields that take one of several words.
+WORDS: Mapping[str, type[Enum]] = {"reason": Reason, "verdict": Verdict}
+#: Fields that may have several values, and mean letters that have all of them.
+REPEATED = ("arg", "value")
+NAMES = (*TEXTS, *REPEATED, *MOMENTS, *WORDS, "state", "held", "id")
 
 #: The value of a choice that is made. JSON's ``true`` arrives as it, too.
 YES = "1"
 
 #: The most ids in one request.
 ID_LIMIT = 1_000
+
+#: The most arguments and values in one request; the store looks each of them up.
+VALUE_LIMIT = 20
 
 _Word = TypeVar("_Word", bound=Enum)
 
@@ -46,17 +55,22 @@ def read_filter(
     """
     check_names(given, (*names, *others))
     texts: dict[str, Any] = {name: _one(given, name) for name in TEXTS}
-    reason = _one(given, "reason")
+    words: dict[str, Any] = {name: _maybe_word(kind, name, given) for name, kind in WORDS.items()}
     ids = tuple(dict.fromkeys(given.get("id", ())))
     if "" in ids:
         # Ignoring it would widen an act to every letter.
         raise FilterError("An id is empty; give it a value, or leave it out.")
     if len(ids) > ID_LIMIT:
         raise FilterError(f"The request has more than {ID_LIMIT:,} ids; use a filter instead.")
+    arguments, values = (_given(given, name) for name in REPEATED)
+    if len(arguments) + len(values) > VALUE_LIMIT:
+        raise FilterError(f"The request has more than {VALUE_LIMIT} values; leave some out.")
     return Filter(
         **texts,
+        **words,
         ids=ids,
-        reason=_word(Reason, "reason", reason) if reason else None,
+        args=tuple(map(Argument.read, arguments)),
+        values=tuple(values),
         states=words_of(State, "state", given),
         since=_moment(given, "since", now),
         until=_moment(given, "until", now),
@@ -65,17 +79,21 @@ def read_filter(
 
 
 def to_pairs(wanted: Filter) -> Iterator[tuple[str, str]]:
-    """``wanted`` as names and values, with full timestamps."""
+    """``wanted`` as names and values, with full timestamps, and without the positions of arguments."""
     for name in TEXTS:
         value = getattr(wanted, name)
         if value:
             yield name, value
+    yield from (("arg", str(argument)) for argument in wanted.args)
+    yield from (("value", value) for value in wanted.values)
     for name in MOMENTS:
         moment = getattr(wanted, name)
         if moment:
             yield name, times.iso(moment)
-    if wanted.reason:
-        yield "reason", wanted.reason.value
+    for name in WORDS:
+        word = getattr(wanted, name)
+        if word:
+            yield name, word.value
     if wanted.held:
         yield "held", YES
     yield from (("state", state.value) for state in sorted(wanted.states))
@@ -120,11 +138,20 @@ def choice(given: Given, name: str) -> bool:
     return value is not None
 
 
+def _given(given: Given, name: str) -> list[str]:
+    return [value for value in given.get(name, ()) if value.strip()]
+
+
 def _one(given: Given, name: str) -> str | None:
-    values = [value for value in given.get(name, ()) if value.strip()]
+    values = _given(given, name)
     if len(values) > 1:
         raise FilterError(f"{name} is given more than once; give it once.")
     return values[0] if values else None
+
+
+def _maybe_word(kind: type[_Word], name: str, given: Given) -> _Word | None:
+    value = _one(given, name)
+    return _word(kind, name, value) if value else None
 
 
 def _word(kind: type[_Word], name: str, value: str) -> _Word:

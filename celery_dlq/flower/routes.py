@@ -20,6 +20,7 @@ from celery_dlq.flower.api.auto_redrives import (
 from celery_dlq.flower.api.groups import Groups, OneGroup, Triage
 from celery_dlq.flower.api.letters import Letter, Letters, Statistics
 from celery_dlq.flower.api.operations import Move, Operation, Operations
+from celery_dlq.flower.api.recorder import Recorder
 from celery_dlq.flower.api.retention import Retention
 from celery_dlq.flower.html.links import STATIC
 from celery_dlq.flower.http.handler import Handler
@@ -100,6 +101,7 @@ API = (
     Route("/api/dead-letters/groups/{fingerprint}/assign", Triage, act="assign"),
     Route("/api/dead-letters/stats", Statistics),
     Route("/api/dead-letters/retention", Retention),
+    Route("/api/dead-letters/recorder", Recorder),
     Route("/api/dead-letters/redrive", Redrive),
     Route("/api/dead-letters/discard", Discard),
     Route("/api/dead-letters/delete", Delete),

@@ -14,6 +14,7 @@ from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState
+from celery_dlq.model.stall import Stall
 from celery_dlq.store.base import Operation, Saved
 from celery_dlq.store.listener import StoreListener
 
@@ -68,6 +69,11 @@ class Announcer(StoreListener):
         """Announce an automatic redrive that has suspended itself."""
         with _guarded():
             self._tell(EventKind.AUTO_REDRIVE_SUSPENDED, status)
+
+    def stalled(self, stall: Stall) -> None:
+        """Announce that a worker of this process is stalled. The store plays no part in that."""
+        with _guarded():
+            self._tell(EventKind.WORKER_STALLED, stall)
 
     def _tell(self, kind: EventKind, value: EventValue, *, size: int = 0) -> None:
         self._hooks.tell(Waiting(kind, self._now(), lambda: value, size, route_of(value)))

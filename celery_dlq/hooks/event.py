@@ -14,13 +14,14 @@ from celery_dlq.hiding import hide_group, hide_letter, hide_operation, hide_stat
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.stall import Stall
 from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Operation
 
 _REDACTOR = Redactor()
 
 #: The value of an event.
-EventValue: TypeAlias = DeadLetter | Group | Operation | AutoStatus
+EventValue: TypeAlias = DeadLetter | Group | Operation | AutoStatus | Stall
 
 
 class EventKind(str, Enum):
@@ -36,6 +37,8 @@ class EventKind(str, Enum):
     OPERATION_ABORTED = "operation_aborted"
     #: An automatic redrive has suspended itself. The value is its status.
     AUTO_REDRIVE_SUSPENDED = "auto_redrive_suspended"
+    #: A worker receives nothing, although messages wait and it has free slots. The value is the stall.
+    WORKER_STALLED = "worker_stalled"
     #: A letter was redriven: the broker has confirmed its message. The value is the letter as it is now in
     #: the store.
     REDRIVEN = "redriven"
@@ -50,8 +53,12 @@ class EventKind(str, Enum):
     @property
     def is_routed(self) -> bool:
         """Whether its value may be on a route: a letter, or a group."""
-        return self not in (EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED)
+        return self not in _NOT_ROUTED
 
+
+_NOT_ROUTED = frozenset(
+    {EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED}
+)
 
 #: The kinds that need no one's attention.
 GOOD_NEWS = frozenset({EventKind.REDRIVEN, EventKind.RESOLVED})
@@ -80,6 +87,8 @@ class Event:
             return hide_group(value, self.redactor)
         if isinstance(value, AutoStatus):
             return hide_status(value, self.redactor)
+        if isinstance(value, Stall):
+            return value
         return hide_operation(value, self.redactor)
 
     @property
@@ -126,4 +135,6 @@ def _identity(value: EventValue) -> tuple[object, ...]:
         return value.fingerprint, value.task, value.exception_type, value.last_seen_at
     if isinstance(value, AutoStatus):
         return value.name, value.at
+    if isinstance(value, Stall):
+        return value.worker, value.since
     return (value.id,)

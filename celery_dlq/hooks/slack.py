@@ -13,6 +13,7 @@ from celery_dlq.hooks.words import LINE_LIMIT, flat, headline, line
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.stall import Stall
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
 
@@ -75,6 +76,8 @@ def _path(value: EventValue) -> str:
         return f"/groups/{quote(value.fingerprint, safe='')}"
     if isinstance(value, AutoStatus):
         return "/operations"
+    if isinstance(value, Stall):
+        return ""  # no page is about it
     return f"/operations/{quote(value.id, safe='')}"
 
 
@@ -92,6 +95,9 @@ def _fields(event: Event) -> Iterator[tuple[str, str]]:
     elif isinstance(value, AutoStatus):
         yield "Automatic redrive", value.name
         yield "Cause", value.why
+    elif isinstance(value, Stall):
+        yield "Worker", value.worker
+        yield "Waiting", f"{value.messages:,} in {', '.join(value.queues)}"
     elif isinstance(value, Operation):
         yield "Operation", value.id
         yield "Cause", value.cause

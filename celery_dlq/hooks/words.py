@@ -13,6 +13,7 @@ from celery_dlq.hooks.event import Event, EventKind, EventValue
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.stall import Stall
 from celery_dlq.redact import clip, safe_text
 
 #: The most characters of an exception's message: in a line for people, and in JSON.
@@ -54,6 +55,12 @@ def subject(value: EventValue) -> str:
         return f"{value.fingerprint}, {value.task}, {failed} ({value.open_count} open)"
     if isinstance(value, AutoStatus):
         return f"{value.name}: {clip(value.why, LINE_LIMIT)}"
+    if isinstance(value, Stall):
+        ends = "; it ends itself" if value.ends_worker else ""
+        return (
+            f"{value.worker} has received nothing for {value.seconds:.0f} s, although messages wait "
+            f"({clip(', '.join(value.queues), LINE_LIMIT)}: {value.messages}){ends}"
+        )
     counts = value.counts
     return f"{value.id}, {counts.out} of {counts.planned} sent: {clip(value.cause, LINE_LIMIT)}"
 
@@ -73,7 +80,7 @@ def data(event: Event) -> dict[str, Any]:
     if isinstance(value, Group):
         found = {item.name: getattr(value, item.name) for item in fields(value)}
         return _plain(found | {"route_owner": event.route_owner})
-    if isinstance(value, AutoStatus):
+    if isinstance(value, (AutoStatus, Stall)):
         return _plain({item.name: getattr(value, item.name) for item in fields(value)})
     found = {name: getattr(value, name) for name in _OPERATION_FIELDS}
     return _plain(found) | value.counts.to_dict()
@@ -105,6 +112,7 @@ _HEADLINES = {
     EventKind.REGRESSION: "group of dead letters is back",
     EventKind.OPERATION_ABORTED: "redrive aborted",
     EventKind.AUTO_REDRIVE_SUSPENDED: "automatic redrive suspended",
+    EventKind.WORKER_STALLED: "worker stalled",
     EventKind.REDRIVEN: "redriven",
     EventKind.RESOLVED: "resolved",
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celery_dlq.model.letter import Envelope
-from celery_dlq.worker.recording.snapshot import envelope
+from celery_dlq.worker.writing.snapshot import envelope
 
 #: A batch is full once its bodies have this many bytes together, even if it has few messages.
 BATCH_BYTES = 32_000_000

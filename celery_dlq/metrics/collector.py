@@ -15,6 +15,7 @@ from celery_dlq.metrics import families
 from celery_dlq.metrics.families import COUNTER, Family
 from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
 from celery_dlq.metrics.of_keeping import keeping_samples
+from celery_dlq.metrics.of_lost import lost_samples
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
 from celery_dlq.store.base import Cell, Measures
 
@@ -87,6 +88,8 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     yield from _auto_redrives(found)
     yield _many(families.ROUTES, {(route,): count for route, count in found.routes.items()})
     for family, values in keeping_samples(snapshot.value.keeping, _moment(now)):
+        yield _many(family, values)
+    for family, values in lost_samples(snapshot.value.lost, _moment(now)):
         yield _many(family, values)
     if spool is not None:
         yield single(families.SPOOL, spool)

@@ -161,6 +161,25 @@ DAMAGED = Family(
     "Problems that the last check found and because of which archived letters cannot be read; missing if the "
     "archive was not checked.",
 )
+LEFT = Family(
+    "celery_dlq_unrecovered",
+    GAUGE,
+    "Messages of killed workers that are not recovered, as workers report: stuck (they cannot be recovered) "
+    "or waiting (the broker may deliver them again). A machine on which no worker runs reports nothing.",
+    ("state",),
+)
+LEFT_AGE = Family(
+    "celery_dlq_unrecovered_age_seconds",
+    GAUGE,
+    "Age of the oldest of them; 0 if there are none. If their file cannot be read, or a newer release wrote "
+    "it, there is an age and no number.",
+    ("state",),
+)
+UNCOVERED = Family(
+    "celery_dlq_uncovered_workers",
+    GAUGE,
+    "Workers that report that they run messages without a copy: if one is killed, these are lost.",
+)
 SPOOL = Family(
     "celery_dlq_spool_bytes",
     GAUGE,
@@ -172,7 +191,7 @@ STORE_FAMILIES = (
     UP, SNAPSHOT_AT, SNAPSHOT_TOOK, DEPTH, LETTERS, OLDEST, ARRIVALS, REDRIVES, OPERATIONS, ABORTED_AT,
     PARKED, OVERDUE, POISON, CIRCUITS, HANDLINGS, TICKETS, AUTO_REDRIVES, AUTO_LETTERS, HELD, ROUTES,
     CLOSED, CLOSED_BYTES, EXPIRING, RETENTION_AT, RETENTION_LAG, SEGMENTS, ARCHIVED, ARCHIVED_BYTES,
-    ARCHIVED_AT, VERIFIED_AT, DAMAGED, SPOOL,
+    ARCHIVED_AT, VERIFIED_AT, DAMAGED, LEFT, LEFT_AGE, UNCOVERED, SPOOL,
 )  # fmt: skip
 
 DEAD_LETTERS = Family(
@@ -218,6 +237,13 @@ UNRECORDED = Family(
     COUNTER,
     "Messages of which it could not keep a copy: if the worker is killed, they are lost.",
 )
+RECOVERED = Family(
+    "celery_dlq_worker_recovered_total",
+    COUNTER,
+    "Messages of killed workers that this worker has recovered: letter (now a dead letter, reason lost), or "
+    "ended (it had ended after all).",
+    ("outcome",),
+)
 UNRECOVERED = Family(
     "celery_dlq_worker_unrecovered",
     GAUGE,
@@ -226,10 +252,25 @@ UNRECOVERED = Family(
 UNRECOVERED_AGE = Family(
     "celery_dlq_worker_unrecovered_age_seconds",
     GAUGE,
-    "Age of the oldest files with such messages, by their last change; 0 if there are none.",
+    "Age of the oldest files with such messages that the broker has forgotten, by their last change; 0 if "
+    "there are none. The broker may deliver the others again, and until then they wait.",
+)
+
+STALLED = Family(
+    "celery_dlq_worker_stalled",
+    GAUGE,
+    "1 if the worker has received nothing for dlq_stall_after, although messages wait and it has free slots, "
+    "until it receives a message; otherwise 0. Missing with PROMETHEUS_MULTIPROC_DIR.",
+)
+
+SENT_AGAIN = Family(
+    "celery_dlq_worker_sent_again_total",
+    COUNTER,
+    "Messages of redrives that had vanished from the broker, and that the worker has sent again.",
 )
 
 #: The metrics of a worker.
 WORKER_FAMILIES = (
-    DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL, RECORDED, UNRECORDED, UNRECOVERED, UNRECOVERED_AGE,
+    DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL, RECOVERED, RECORDED, UNRECORDED, UNRECOVERED,
+    UNRECOVERED_AGE, STALLED, SENT_AGAIN,
 )  # fmt: skip

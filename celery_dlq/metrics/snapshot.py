@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.store.base import Measures
 from celery_dlq.store.keeping import Keeping
+from celery_dlq.store.lost import Lost
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Reading:
 
     measures: Measures
     keeping: Keeping
+    lost: Lost
     #: Bytes in the spool; None if it cannot be read.
     spool: int | None
     #: Seconds by which the store's clock is ahead of this machine's.

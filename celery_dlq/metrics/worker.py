@@ -43,22 +43,28 @@ class WorkerMeter:
 
     :param spool_size: bytes in the spool; None if it cannot be read.
     :param recording: the numbers of the flight recorder; None if its files cannot be read.
+    :param stalled: how many workers in this process are stalled.
     """
 
     def __init__(
         self,
         spool_size: Callable[[], int | None],
         recording: Callable[[], Recording | None],
+        stalled: Callable[[], int],
         registry: Registry = REGISTRY,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._monotonic = monotonic
         self._letters = _Counted(Counter, families.DEAD_LETTERS, registry)
         self._retries = _Counted(Counter, families.RETRIES, registry)
+        self._recovered = _Counted(Counter, families.RECOVERED, registry)
         self._capture = _histogram(families.CAPTURE, registry)
         self._store = _histogram(families.STORE, registry)
+        again = families.SENT_AGAIN
+        self._sent_again = Counter(again.name, again.text, registry=registry)
         registry.register(_SpoolCollector(spool_size))
         registry.register(_RecordingCollector(recording))
+        registry.register(_StalledCollector(stalled))
 
     def dead_lettered(self, letter: DeadLetter, safe: Callable[[], object]) -> Callable[[], object]:
         """Count ``letter``, unless it only waits for its next attempt."""
@@ -78,6 +84,17 @@ class WorkerMeter:
     def retried(self, task: str, rule: str) -> None:
         """Count a retry."""
         self._note(lambda: self._retries.add(task, rule))
+
+    def recovered(self, *, letters: int, ended: int) -> None:
+        """Count messages of killed workers."""
+        if letters:
+            self._note(lambda: self._recovered.add("letter", count=letters))
+        if ended:
+            self._note(lambda: self._recovered.add("ended", count=ended))
+
+    def sent_again(self, number: int) -> None:
+        """Count vanished messages of redrives that were sent again."""
+        self._note(lambda: self._sent_again.inc(number))
 
     def timed(self, writes: T) -> T:
         """``writes`` (a store, or a saver process), with each write measured."""
@@ -119,7 +136,7 @@ class Recording:
     unrecorded: int
     #: Messages of killed workers on this machine that wait for recovery.
     unrecovered: int
-    #: Seconds since the oldest files with such messages were changed.
+    #: Seconds since the oldest files were changed with such messages that the broker has forgotten.
     age_s: float
 
 
@@ -145,6 +162,19 @@ _OF_RECORDING = (
 )  # fmt: skip
 
 
+class _StalledCollector(Collector):
+    """Reads at each scrape whether the worker is stalled."""
+
+    def __init__(self, stalled: Callable[[], int]) -> None:
+        self._stalled = stalled
+
+    def describe(self) -> Iterable[Metric]:
+        return [family_of(families.STALLED)]
+
+    def collect(self) -> Iterator[Metric]:
+        yield single(families.STALLED, self._stalled())
+
+
 class _Counted:
     """A counter with a limited number of sets of labels: the first ones keep their labels."""
 
@@ -154,12 +184,12 @@ class _Counted:
         self._rest = (OTHER,) * len(family.labels)
         self._adding = threading.Lock()
 
-    def add(self, *labels: str) -> None:
+    def add(self, *labels: str, count: int = 1) -> None:
         key = tuple(safe_text(label) or NONE for label in labels)
         with self._adding:
             if key not in self._known:
                 key = self._admit(key)
-        self._counter.labels(*key).inc()
+        self._counter.labels(*key).inc(count)
 
     def _admit(self, key: Labels) -> Labels:
         if len(self._known) >= MOST_SETS:
@@ -199,10 +229,11 @@ _meters: WeakKeyDictionary[Registry, WorkerMeter] = WeakKeyDictionary()
 def meter_on(
     spool_size: Callable[[], int | None],
     recording: Callable[[], Recording | None],
+    stalled: Callable[[], int],
     registry: Registry = REGISTRY,
 ) -> WorkerMeter:
     """The meter on ``registry``, made on first use."""
     meter = _meters.get(registry)
     if meter is None:
-        meter = _meters[registry] = WorkerMeter(spool_size, recording, registry)
+        meter = _meters[registry] = WorkerMeter(spool_size, recording, stalled, registry)
     return meter

@@ -4,8 +4,10 @@ without its variable parts."""
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 #: Changes with the recipe, so that old and new fingerprints are never confused.
 VERSION = 1
@@ -30,19 +32,78 @@ _VARIABLE = (
 
 def normalise(message: str) -> str:
     """The first line of ``message`` with ids, times, addresses, quoted text and numbers replaced."""
-    line = message.lstrip().partition("\n")[0][:500]
+    line = _first_line(message)
     for pattern, name, needed in _VARIABLE:
         if needed in line:
             line = pattern.sub(name, line)
     return line.strip()
 
 
-def fingerprint(task: str, exception_type: str, frames: Sequence[str], message: str) -> str:
-    """The group a failure belongs to, as 16 hexadecimal digits.
+def variable_parts(message: str) -> list[str]:
+    """What :func:`normalise` replaces, quoted text without its quotes."""
+    return _split(message)[1]
 
-    :param frames: in-app frames as ``module:function``, outermost first; without line numbers, so
-        that an edit elsewhere in the file does not split a group.
-    """
-    parts = (f"v{VERSION}", task, exception_type, *frames[-FRAME_LIMIT:], normalise(message))
-    digest = hashlib.blake2b("\x1f".join(parts).encode("utf-8", "backslashreplace"), digest_size=8)
-    return digest.hexdigest()
+
+def fixed_parts(message: str) -> list[str]:
+    """What :func:`normalise` keeps: the texts between the variable parts, the same in all messages of a
+    group."""
+    return _split(message)[0].split("\n")
+
+
+def _split(message: str) -> tuple[str, list[str]]:
+    """The first line with a line break for each variable part, and these parts."""
+    line, found = _first_line(message), list[str]()
+
+    def take(match: re.Match[str]) -> str:
+        found.append(match[0].strip("'\"").strip())
+        return "\n"  # which no other pattern takes
+
+    for pattern, _name, needed in _VARIABLE:
+        if needed in line:
+            line = pattern.sub(take, line)
+    return line, found
+
+
+def _first_line(message: str) -> str:
+    return message.lstrip().partition("\n")[0][:500]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FingerprintInput:
+    """A failure, as a recipe for fingerprints gets it."""
+
+    task: str
+    #: Dotted; builtins without their module.
+    exception_type: str
+    #: App frames as ``module:function``, outermost first; without line numbers, so that an edit elsewhere
+    #: in the file does not split a group.
+    frames: Sequence[str]
+    #: The whole message.
+    message: str
+
+    @property
+    def normalised_message(self) -> str:
+        """The first line of the message with ids, times, addresses, quoted text and numbers replaced."""
+        return normalise(self.message)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the built-in recipe uses: task, exception type, the innermost frames, normalised message."""
+        frames = self.frames[-FRAME_LIMIT:]
+        return (self.task, self.exception_type, *frames, self.normalised_message)
+
+
+def fingerprint(failure: FingerprintInput) -> str:
+    """The group a failure belongs to by the built-in recipe, as 16 hexadecimal digits."""
+    return _digest("\x1f".join((f"v{VERSION}", *failure.parts)))
+
+
+def own_fingerprint(parts: Sequence[str]) -> str:
+    """The group that a recipe of the user names by ``parts``, as 16 hexadecimal digits. It is never that of
+    the built-in recipe."""
+    # JSON keeps apart what joined texts would not, and begins with a character that the built-in one has not.
+    return _digest(json.dumps([f"v{VERSION}", *parts]))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()

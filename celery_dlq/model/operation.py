@@ -81,6 +81,13 @@ class Pacing:
     max_in_flight: int | None = None
     #: Nothing is sent to a queue that already holds this many messages.
     max_queue_depth: int | None = None
+    #: The most processes that may send at the same time. All other orders hold for all of them together.
+    processes: int = 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes may send at the same time."""
+        return self.processes > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +199,8 @@ class Counts:
     skipped: int = 0
     #: Letters of :attr:`out` that are not marked as sent yet: their outcomes came before the mark.
     unmarked: int = 0
+    #: Letters of :attr:`sending` that no process holds any more: its claim ended before they were marked.
+    left_behind: int = 0
 
     @property
     def out(self) -> int:
@@ -206,12 +215,17 @@ class Counts:
     @property
     def unclaimed(self) -> int:
         """Letters that no one holds, of those that are left."""
-        return max(0, self.left - self.sending)
+        return max(0, self.left - self.in_hand)
 
     @property
     def in_flight(self) -> int:
         """Letters whose outcome is awaited, or will be once they are sent."""
-        return self.sent + self.sending
+        return self.sent + self.in_hand
+
+    @property
+    def in_hand(self) -> int:
+        """Letters that processes hold, or are about to claim."""
+        return self.sending - self.left_behind
 
     def to_dict(self) -> dict[str, int]:
         """The numbers by the names for people; ``sent`` is the number that the broker has confirmed."""
@@ -257,3 +271,6 @@ class Sending:
     change: str = ""
     sent_at: datetime | None = None
     ended_at: datetime | None = None
+    #: How often its message was sent again because it had vanished, and when it was last.
+    sent_again: int = 0
+    sent_again_at: datetime | None = None

@@ -10,8 +10,17 @@ This room writes and reads the files. What becomes of messages that had not ende
 """
 
 from celery_dlq.recorder.entry import Accepted
-from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder
-from celery_dlq.recorder.left import Left, LeftState, Taken, directories, look, taken
+from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder, Uncovered
+from celery_dlq.recorder.left import (
+    Left,
+    LeftState,
+    Standing,
+    Taken,
+    directories,
+    look,
+    standing,
+    taken,
+)
 from celery_dlq.recorder.owner import remove_half_made
 from celery_dlq.recorder.segment import Entry
 
@@ -22,9 +31,12 @@ __all__ = [
     "FlightRecorder",
     "Left",
     "LeftState",
+    "Standing",
     "Taken",
+    "Uncovered",
     "directories",
     "look",
     "remove_half_made",
+    "standing",
     "taken",
 ]

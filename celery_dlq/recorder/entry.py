@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from celery_dlq.codec import decode_table, encode_table
+from celery_dlq.codec import decode_table, encode_table, quick_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +54,8 @@ def facts_of(
         facts["fields"] = {name: fields.get(name) for name in _FIELDS}
     if message.errors:
         facts["errors"] = [str(error) for error in message.errors]
-    try:
-        text = _PLAIN.encode(facts)
-    except (TypeError, ValueError):  # a date, or bytes
-        return encode_table(facts).encode("ascii")
-    # Otherwise the reader might take a user's table for one of the codec's.
-    return (encode_table(facts) if '"$' in text else text).encode("ascii")
+    text = quick_json(facts)
+    return encode_table(facts).encode("ascii") if text is None else text
 
 
 def accepted_from(
@@ -71,7 +66,7 @@ def accepted_from(
     :raises ValueError: the facts are not of this form.
     """
     try:
-        table = decode_table(facts.decode("ascii"))
+        table = decode_table(facts.decode("utf-8"))
         return Accepted(
             task=str(table["task"]),
             accepted_at=datetime.fromtimestamp(float(table["at"]), timezone.utc),
@@ -94,6 +89,3 @@ def accepted_from(
 
 #: The fields that name a message and its run.
 _FIELDS = ("id", "task", "retries", "root_id", "parent_id", "group")
-
-# json.dumps() would make one for each call.
-_PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

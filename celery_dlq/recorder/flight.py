@@ -8,6 +8,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ logger = logging.getLogger(__name__)
 MAX_SIZE = 256 << 20
 
 #: The size of a file, unless one message is larger or the maximum size is small. A file is used again when
-#: all its messages have ended, so a message that runs for hours keeps at most this much.
-SEGMENT_SIZE = 4 << 20
+#: all its messages have ended, so a message that runs for hours keeps at most this much. A busy worker
+#: goes through a file in about a second, before the kernel has written its pages, which would slow it down.
+SEGMENT_SIZE = 1 << 20
 
 #: A worker has at least this many files before it reaches its maximum size.
 _FILES = 4
@@ -34,6 +37,16 @@ CONFIRM_S = 1.0
 
 #: Seconds after an error until the recorder tries again.
 PAUSE_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncovered:
+    """Why messages run without a copy now."""
+
+    why: str
+    since: datetime
+    #: Messages that could not be recorded since then.
+    messages: int
 
 
 class FlightRecorder:
@@ -68,6 +81,8 @@ class FlightRecorder:
         #: Messages of which it is not known yet that the broker has forgotten them.
         self._unconfirmed: list[tuple[Any, Entry]] = []
         self._made, self._trouble, self._again_at = 0, "", 0.0
+        #: When the trouble began, and how many messages had not been recorded before.
+        self._trouble_at, self._uncovered_before = 0.0, 0
         # Without an event loop, the threads of the pool accept messages.
         self._lock = threading.Lock()
 
@@ -107,6 +122,16 @@ class FlightRecorder:
     def live(self) -> int:
         """Messages that have not ended."""
         return sum(len(segment.live) for segment in self._segments)
+
+    @property
+    def trouble(self) -> Uncovered | None:
+        """Why messages run without a copy now; None if they do not, as far as is known."""
+        why = self._trouble
+        if not why:
+            return None
+        since = datetime.fromtimestamp(self._trouble_at, timezone.utc)
+        messages = self.uncovered - self._uncovered_before
+        return Uncovered(why=why, since=since, messages=messages)
 
     def beat(self) -> None:
         """Show processes on other machines that this one lives. Called every :data:`BEAT_S` seconds."""
@@ -223,15 +248,16 @@ class FlightRecorder:
         self._segments.clear()
 
     def _is_not_covered(self, error: Exception) -> None:
-        self.uncovered += 1
         self._again_at = self._monotonic() + PAUSE_S
         if not self._trouble:
+            self._trouble_at, self._uncovered_before = self._now(), self.uncovered
             self._trouble = str(error) or type(error).__name__
             logger.warning(
                 "the flight recorder cannot write to %s: %s; if this worker is killed, the tasks that it has "
                 "acknowledged and runs are lost. Fix the directory, or set dlq_recorder_dir",
                 self.directory, self._trouble,
             )  # fmt: skip
+        self.uncovered += 1
 
     def _is_covered_again(self) -> None:
         self._trouble = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -43,12 +43,42 @@ class Left:
     path: Path
     state: LeftState
     owner: Owner | None
-    #: Messages that have not ended.
+    #: Messages that have not ended, and those of them that the broker has certainly forgotten.
     messages: int
+    forgotten: int
     #: Bytes.
     size: int
     #: When it was last written to.
     written_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """The messages in all directories of a recorder."""
+
+    #: Messages that living workers run.
+    running: int
+    #: Messages of killed workers that wait for recovery, and those of them that the broker has certainly
+    #: forgotten. It may deliver the others again.
+    unrecovered: int
+    forgotten: int
+    #: When the oldest files with forgotten messages of killed workers were last changed; None without any.
+    oldest_at: datetime | None
+    #: Directories whose messages cannot be counted: they cannot be read, or a newer release wrote them.
+    uncounted: int = 0
+
+
+def standing(found: Iterable[Left]) -> Standing:
+    """The messages in these directories."""
+    every = [*found]
+    gone = [one for one in every if one.state is LeftState.GONE]
+    return Standing(
+        running=sum(one.messages for one in every if one.state is LeftState.IN_USE),
+        unrecovered=sum(one.messages for one in gone),
+        forgotten=sum(one.forgotten for one in gone),
+        oldest_at=min((one.written_at for one in gone if one.forgotten), default=None),
+        uncounted=sum(one.state in (LeftState.NEWER, LeftState.UNREADABLE) for one in every),
+    )
 
 
 @dataclass
@@ -73,6 +103,7 @@ class Taken:
         self.directory = directory
         owner_found = owner.owner_in(directory)
         self.worker = owner_found.worker if owner_found else ""
+        self.host = owner_found.host if owner_found else ""
         self.process = owner_found.process if owner_found else ""
         #: The files that were read.
         self._files: list[_File] = []
@@ -156,23 +187,27 @@ def taken(directory: Path) -> Iterator[Taken | None]:
 def _look_at(directory: Path) -> Left:
     files = [*directory.iterdir()]
     counts = [_count(path) for path in _files(directory)]
+    known = [count for count in counts if count is not None]
     statuses = [path.stat() for path in files] or [directory.stat()]
     return Left(
         path=directory,
         state=LeftState.NEWER if None in counts else _state(directory),
         owner=owner.owner_in(directory),
-        messages=sum(filter(None, counts)),
+        messages=sum(messages for messages, _ in known),
+        forgotten=sum(forgotten for _, forgotten in known),
         size=sum(status.st_blocks * 512 for status in statuses),
         written_at=datetime.fromtimestamp(max(s.st_mtime for s in statuses), timezone.utc),
     )
 
 
-def _count(path: Path) -> int | None:
-    """The number of messages in a file that have not ended; None if a newer release wrote it."""
+def _count(path: Path) -> tuple[int, int] | None:
+    """The number of messages in a file that have not ended, and of those that the broker has certainly
+    forgotten; None if a newer release wrote it."""
     try:
-        return len(read(path.read_bytes()).entries)
+        entries = read(path.read_bytes()).entries
     except NewerFile:
         return None
+    return len(entries), sum(entry.is_acknowledged for entry in entries)
 
 
 def _state(directory: Path) -> LeftState:
@@ -193,6 +228,7 @@ def _unreadable(directory: Path) -> Left:
         state=LeftState.UNREADABLE,
         owner=None,
         messages=0,
+        forgotten=0,
         size=0,
         written_at=datetime.fromtimestamp(directory.stat().st_mtime, timezone.utc),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
+from weakref import WeakSet
 
 from celery_dlq.private_files import private_opener
 from celery_dlq.recorder import layout
@@ -55,6 +56,7 @@ class Segment:
                 path.unlink(missing_ok=True)
                 raise
         layout.write_header(self._map)
+        _mapped.add(self)
 
     def put(self, facts: bytes, body: bytes) -> Entry | None:
         """Add an entry; returns None if there is no room."""
@@ -95,3 +97,16 @@ class Segment:
         self.path.unlink(missing_ok=True)
         # The map has a file descriptor of its own, and requests that have ended refer to it.
         self._map.close()
+
+
+_mapped: WeakSet[Segment] = WeakSet()
+
+
+def _in_child() -> None:
+    """Forget the files in a process of the pool: the disk has no room for others while any process has a
+    deleted file mapped."""
+    for segment in list(_mapped):
+        segment._map.close()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -4,14 +4,12 @@ that orjson would treat differently."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
 from kombu.utils.json import dumps
 
-#: Values that orjson writes as kombu does. Fractions are not among them: orjson writes NaN as null.
-_PLAIN = frozenset({str, int, bool, type(None)})
+from celery_dlq.codec import quick_json
 
 
 def read_json(body: bytes) -> Any:
@@ -30,23 +28,5 @@ def write_json(message: dict[str, Any]) -> bytes:
 
     :raises TypeError: kombu cannot write it.
     """
-    if _is_plain(message.values()):
-        try:
-            return orjson.dumps(message)
-        except TypeError:
-            pass  # kombu writes more: numbers beyond 64 bits, halves of surrogates, names that are not text
-    return str(dumps(message)).encode("utf-8")
-
-
-def _is_plain(values: Iterable[Any]) -> bool:
-    for value in values:
-        kind = type(value)
-        if kind in _PLAIN:
-            continue
-        if kind is dict:
-            value = value.values()
-        elif kind is not list:
-            return False
-        if not _is_plain(value):
-            return False
-    return True
+    text = quick_json(message)
+    return str(dumps(message)).encode("utf-8") if text is None else text

@@ -109,7 +109,8 @@ class Ledger:
         self._marked = 0
         #: Held for each mark and each look, so that the counts of a look include every mark that was made.
         self._at_store = threading.Lock()
-        #: Held while the counts change or decide the size of a claim; never during a call to the store.
+        #: Held while the counts change or decide the size of a claim. A thread that has it does not call
+        #: the store, because a call may take long.
         self._counting = threading.Lock()
         self._look_at = clock.monotonic()
         self._install(operation)
@@ -203,8 +204,11 @@ class Ledger:
         return NextStep(is_over=self.is_done or self.is_stopped)
 
     def _wait(self, allowance: SendAllowance) -> NextStep:
-        self._look_at = min(self._look_at, self._clock.monotonic() + WAIT_S)
+        self._look_soon()
         return NextStep(wait_s=WAIT_S, waits_for=allowance.waits_for)
+
+    def _look_soon(self) -> None:
+        self._look_at = min(self._look_at, self._clock.monotonic() + WAIT_S)
 
     def _claim(self, token: str, size: int, is_last: bool) -> NextStep:
         """Claim up to ``size`` letters.
@@ -212,19 +216,26 @@ class Ledger:
         :param is_last: whether no other letter was in hand. Otherwise letters may come back unsent, and an
             empty claim is not the end.
         """
+        step = self._claimed(token, size)
+        if step.letters:
+            return step
+        self.is_done = is_last
+        return NextStep(is_over=is_last)
+
+    def _claimed(self, token: str, size: int, *, is_reserved: bool = False) -> NextStep:
+        """Claim up to ``size`` letters; the step has none if there are none."""
         began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
         try:
-            letters = self._claimed(token, size)
+            letters = self._letters(token, size, is_reserved)
         finally:
             with self._counting:
                 self._hold(token, _InHand(len(letters), began))
                 self._pace.took(len(letters))
-        if letters:
-            return NextStep(letters=letters, token=token, claimed_at=began)
-        self.is_done = is_last
-        return NextStep(is_over=is_last)
+        if not letters:
+            return NextStep()
+        return NextStep(letters=letters, token=token, claimed_at=began)
 
-    def _claimed(self, token: str, size: int) -> tuple[DeadLetter, ...]:
+    def _letters(self, token: str, size: int, is_reserved: bool) -> tuple[DeadLetter, ...]:
         now = self._clock.now()
         return self._store.claims.take(
             self.operation,
@@ -233,6 +244,7 @@ class Ledger:
             lease_until=now + timedelta(seconds=self._lease_s),
             limit=size,
             now=now,
+            is_reserved=is_reserved,
         ).letters
 
     def _write(self, result: BatchResult, *, is_all: bool) -> None:
@@ -270,6 +282,7 @@ class Ledger:
             stored,
             # Not the store's number, because letters that an earlier run left behind are claimed again.
             sending=max(0, in_hand - unmarked),
+            left_behind=0,
             sent=max(0, self._marked - ended),
             unmarked=unmarked,
         )

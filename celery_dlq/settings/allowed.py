@@ -52,6 +52,7 @@ STATE = Allowed(
     "a word in capitals, digits, - or _, or None",
     lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
 )
+ON_STALL = Allowed("'log' or 'exit'", lambda value: value in ("log", "exit"))
 ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
     lambda value: value is None or (isinstance(value, str) and is_archive_url(value)),
@@ -68,6 +69,10 @@ EXCEPTIONS = Allowed(
 HOOKS = Allowed(
     "a list of callables or their dotted names",
     lambda value: _is_list(value) and all(map(_names_callable, value)),
+)
+MAYBE_CALLABLE = Allowed(
+    "a callable or its dotted name, or None",
+    lambda value: value is None or _names_callable(value),
 )
 RULES = Allowed(
     "a list of celery_dlq.Rule objects",

@@ -14,8 +14,10 @@ from celery_dlq.settings.allowed import (
     BOOLEAN,
     EXCEPTIONS,
     HOOKS,
+    MAYBE_CALLABLE,
     MAYBE_TEXT,
     NAMES,
+    ON_STALL,
     RETENTION,
     ROUTES,
     RULES,
@@ -91,6 +93,37 @@ class Settings:
         BOOLEAN,
         "Whether each copy is brought to the disk before the message is acknowledged. Without this, copies "
         "survive the end of the worker, but not a crash of the machine.",
+    )
+    redis_atomic_take: bool = _setting(
+        False,
+        BOOLEAN,
+        "Whether a worker takes a message from Redis, and notes there that it has it, in one step. Without "
+        "this, a worker that is killed between the two steps loses the message. Needs Redis 6.2 or newer; "
+        "does nothing on other brokers.",
+    )
+    search_values: int = _setting(
+        24,
+        whole(0, 1_000),
+        "How many values of a letter's arguments are kept for searches by value, in addition to those of its "
+        "message. 0 for none, also not of its message.",
+    )
+    search_redacted_key: str = _setting(
+        "",
+        MAYBE_TEXT,
+        "A secret with which hashes of redacted arguments are made, so that --arg finds their letters; the "
+        "values are not kept. Empty for none.",
+    )
+    stall_after: float = _setting(
+        300.0,
+        number(0.0, 86_400, "seconds"),
+        "How long a worker may receive nothing, while messages wait in its queues and it has free slots. "
+        "After that it counts as stalled. 0 for no watch.",
+    )
+    on_stall: str = _setting(
+        "log",
+        ON_STALL,
+        "What a stalled worker does: 'log' writes a line to its log; 'exit' also ends the worker, so that "
+        "its supervisor starts it again. Hooks and metrics are independent of this.",
     )
     queue_size: int = _setting(
         10_000,
@@ -223,6 +256,13 @@ class Settings:
     rules: Sequence[Any] = _setting(
         (), RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
     )
+    fingerprint: object | None = _setting(
+        None,
+        MAYBE_CALLABLE,
+        "Recipe for the groups of failures: a function, or its dotted name, that gets a "
+        "celery_dlq.FingerprintInput and returns a string or a list of strings. Failures with the same "
+        "result are in one group. If it returns None or fails, the built-in recipe is used.",
+    )
     on_dead_letter: Sequence[Any] = _setting(
         (),
         HOOKS,
@@ -246,6 +286,11 @@ class Settings:
         (),
         HOOKS,
         "Called with the status of an automatic redrive that has suspended itself.",
+    )
+    on_worker_stalled: Sequence[Any] = _setting(
+        (),
+        HOOKS,
+        "Called in a stalled worker, with what it has seen; see dlq_stall_after.",
     )
     on_redriven: Sequence[Any] = _setting(
         (),

@@ -14,7 +14,8 @@ from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Counts, OperationState, Orders, SendingState
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.filter import Filter as Filter  # asked for together with these
+from celery_dlq.store.filter import Argument as Argument  # asked for together with these
+from celery_dlq.store.filter import Filter as Filter
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ class Page:
     #: If the search stopped before the page was full: the last failure of the last letter that was searched.
     #: Older letters may match, too; ``next`` continues with them.
     searched_to: datetime | None = None
+    #: If the search stopped: letters from further back that indexes know to match, newest first. There may be
+    #: others between them, so ``next`` does not continue after them.
+    further: tuple[DeadLetter, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +149,16 @@ class HistoryBounds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValuesKept:
+    """Which letters can be found by their values."""
+
+    #: Whether values are kept at all: see ``dlq_search_values``.
+    are_kept: bool
+    #: Letters that failed first then or earlier may still lack their values; None if all have them.
+    since: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToDo:
     """Whether a worker's upkeep has work."""
 
@@ -237,6 +251,43 @@ class Operation:
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    #: How many messages were sent again because they had vanished.
+    sent_again: int = 0
+    #: How many processes carry it now, while it is running. A process that was killed counts until its lease
+    #: ends.
+    carriers: int = 0
+    #: How many letters its processes were allotted so far, if several may carry it; see :class:`Turn`.
+    allotted: int = 0
+
+    @property
+    def lease_names(self) -> tuple[str, ...]:
+        """The leases of the processes that carry it, one for each that may at the same time."""
+        others = range(2, self.orders.pacing.processes + 1)
+        first = f"operation.{self.id}"
+        return (first, *(f"{first}.{number}" for number in others))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """An operation that several processes carry, at the moment when one of them asks for letters. The others
+    wait until it has got its answer."""
+
+    state: OperationState
+    #: How many letters its processes were allotted so far, including those that they gave back.
+    allotted: int
+    #: The moment from which its rate counts these letters; None if no letter was allotted yet.
+    paced_from: datetime | None
+    #: Whether no process holds letters, or was allotted some and is about to claim them.
+    is_idle: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allotment:
+    """The answer to a process that asks for letters: how many it may claim."""
+
+    size: int = 0
+    #: The new value of :attr:`Turn.paced_from`.
+    paced_from: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +296,34 @@ class Claim:
 
     token: str
     letters: tuple[DeadLetter, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overdue:
+    """A sending whose outcome is overdue: its message waits somewhere, runs, or has vanished."""
+
+    operation: str
+    task_id: str
+    #: The task that failed last; a repair may have sent the message to another one.
+    task: str
+    redrive: int
+    #: The queue that its letter names; empty if it is unknown.
+    queue: str
+    #: The copy that a worker has accepted; None if no worker has accepted any.
+    accepted: str | None
+    #: How often it was sent again.
+    sent_again: int
+    claimed_at: datetime
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A redriven message that a worker has dropped on purpose."""
+
+    task_id: str
+    redrive: int
+    copy: str
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +363,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget",
+    "forget", "regroup",
 )  # fmt: skip
 
 

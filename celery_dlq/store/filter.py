@@ -5,11 +5,60 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from celery_dlq.errors import FilterError
-from celery_dlq.known import names_its_fields
-from celery_dlq.model.states import OPEN_STATES, Reason, State
+from celery_dlq.known import names_its_fields, unknown_name
+from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
+from celery_dlq.redact import LONGEST
+
+_Word = TypeVar("_Word", bound=Enum)
+
+#: The fields that have one word, or several, and the words that they may have.
+_WORD: Mapping[str, type[Enum]] = {"reason": Reason, "verdict": Verdict}
+_WORDS: Mapping[str, type[Enum]] = {"without_reasons": Reason, "states": State}
+
+#: The fields that no index covers.
+_UNINDEXED = ("worker", "release", "tag", "verdict", "rule", "search")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An argument of a task, by which letters are chosen."""
+
+    #: The name of a keyword argument or the position of a positional one; then the keys inside of it, after
+    #: dots. Places in a list are left out: ``order.items.sku``.
+    path: str
+    value: str
+    #: The tasks that have a parameter of this name (the first part of the path), and its position in each:
+    #: they may be called with the argument in that position instead.
+    positions: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> Argument:
+        """The argument of ``path=value``.
+
+        :raises FilterError: it is not of this form.
+        """
+        path, sign, value = text.partition("=")
+        if not (sign and path.strip() and value.strip()):
+            raise FilterError(
+                f"{text[:80]!r} is not an argument; write its name, =, and its value, as in order_id=4711."
+            )
+        return cls(path=path.strip(), value=value.strip())
+
+    def __str__(self) -> str:
+        return f"{self.path}={self.value}"
+
+    @property
+    def name(self) -> str:
+        """The first part of the path."""
+        return self.path.partition(".")[0]
+
+    def path_at(self, position: int) -> str:
+        """The path in a call with the argument in this position."""
+        return f"{position}{self.path.removeprefix(self.name)}"
 
 
 @names_its_fields(FilterError)
@@ -17,8 +66,12 @@ from celery_dlq.model.states import OPEN_STATES, Reason, State
 class Filter:
     """A choice of letters. Empty fields do not restrict it; a letter has to match all others.
 
-    ``task`` and ``exception`` take a full dotted name or its last part; ``group`` and ``worker``
-    take a whole value or its beginning.
+    ``task`` and ``exception`` take a full dotted name or its last part. ``group``, ``worker`` and
+    ``rule`` take a whole value or its beginning, so that ``http.`` stands for ``http.status`` and
+    ``http.network``. The other texts take a whole value. A reason, a verdict or a state may be given by
+    its value, such as ``"timeout"``.
+
+    :raises FilterError: a reason, a verdict or a state is unknown, or ``since`` is not before ``until``.
     """
 
     ids: tuple[str, ...] = ()
@@ -39,18 +92,46 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     worker: str | None = None
+    #: The release whose code failed last.
+    release: str | None = None
+    #: One of the letter's tags.
+    tag: str | None = None
+    #: The id of the first task of a canvas. All letters of the canvas match, also that of the first task.
+    root: str | None = None
+    #: The verdict on the last failure, and the rule that decided.
+    verdict: Verdict | None = None
+    rule: str | None = None
     #: Only letters that no automatic redrive touches again.
     held: bool = False
+    #: Arguments that a letter has.
+    args: tuple[Argument, ...] = ()
+    #: Values that a letter has, in its arguments or in its message.
+    values: tuple[str, ...] = ()
     #: Text in message, exception type, task, or displayed arguments; case does not count (SQLite
     #: knows the case of ASCII letters only).
     search: str | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in _WORD.items():
+            value = getattr(self, name)
+            object.__setattr__(self, name, _member(kind, value) if value else None)
+        for name, kind in _WORDS.items():
+            words = frozenset(_member(kind, value) for value in getattr(self, name))
+            object.__setattr__(self, name, words)
+        self._check_values()
         if self.since and self.until and self.since >= self.until:
             raise FilterError(
                 f"--since {self.since.isoformat()} is not before --until {self.until.isoformat()}; "
                 "swap them or give only one."
             )
+
+    def _check_values(self) -> None:
+        for value in (*self.values, *(argument.value for argument in self.args)):
+            if not 0 < len(value.strip()) <= LONGEST:
+                raise FilterError(
+                    f"A value has 1 to {LONGEST} characters, not {len(value.strip()):,}; search for a part "
+                    "of a longer text."
+                )
 
     def before(self, moment: datetime) -> Filter:
         """The same filter, without letters that failed at ``moment`` or later."""
@@ -72,10 +153,16 @@ class Filter:
         return frozenset(item.name for item in fields(self) if getattr(self, item.name))
 
     @property
+    def asks_for_values(self) -> bool:
+        """Whether it asks for values that letters have."""
+        return bool(self.args or self.values)
+
+    @property
     def indexed(self) -> Filter:
         """The same filter without the fields that no index covers. For those, letters are searched one after
-        the other."""
-        return replace(self, search=None, worker=None)
+        the other. Values are such fields, too, unless few letters have them."""
+        nothing: dict[str, Any] = dict.fromkeys(_UNINDEXED)
+        return replace(self, args=(), values=(), **nothing)
 
     def only(self, state: State) -> Filter:
         """The same filter, for letters in ``state`` only."""
@@ -93,21 +180,34 @@ class Filter:
         return cls(**{**data, **read})
 
 
+def _member(kind: type[_Word], value: Any) -> _Word:
+    try:
+        return kind(value)
+    except ValueError:
+        known = (item.value for item in kind)
+        said = unknown_name(f"a {kind.__name__.lower()}", str(value), known)
+        raise FilterError(said) from None
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, frozenset):
         return sorted(item.value for item in value)
     if isinstance(value, tuple):
-        return list(value)
+        return [vars(item) if isinstance(item, Argument) else item for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
-    return value.value if isinstance(value, Reason) else value
+    return value.value if isinstance(value, (Reason, Verdict)) else value
+
+
+def _argument_from(data: Mapping[str, Any]) -> Argument:
+    positions = tuple((task, position) for task, position in data["positions"])
+    return Argument(path=data["path"], value=data["value"], positions=positions)
 
 
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "ids": tuple,
-    "reason": Reason,
-    "without_reasons": lambda names: frozenset(map(Reason, names)),
-    "states": lambda names: frozenset(map(State, names)),
+    "args": lambda items: tuple(map(_argument_from, items)),
+    "values": tuple,
     "since": datetime.fromisoformat,
     "until": datetime.fromisoformat,
 }

@@ -24,7 +24,7 @@ class StoreListener:
         """Letters were redriven: the broker has confirmed their messages."""
 
     def moved(self, operation: Operation) -> None:
-        """An operation was moved to a state, which may be the one that it was in."""
+        """An operation was moved to another state."""
 
     def suspended(self, status: AutoStatus) -> None:
         """An automatic redrive has suspended itself."""

@@ -15,10 +15,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
 from celery_dlq.store.archive.segments import totals_of
 from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.filter import Filter
 from celery_dlq.store.keeping import (
@@ -31,6 +29,7 @@ from celery_dlq.store.keeping import (
     RoundReport,
 )
 from celery_dlq.store.rows.audit import write_audit
+from celery_dlq.store.rows.report_rows import write_reports
 
 report = tables.report
 
@@ -44,7 +43,8 @@ class Reports(StoreRole):
     @reads
     def keeping(self, connection: Connection) -> Keeping:
         """What is kept of closed letters, by the last reports. Reads few rows."""
-        rows = {row.name: row for row in connection.execute(select(report))}
+        is_kept = report.c.name.in_((_ROUND, _CHECK))
+        rows = {row.name: row for row in connection.execute(select(report).where(is_kept))}
         return Keeping(
             round=_round_from(rows[_ROUND]) if _ROUND in rows else None,
             archive=totals_of(connection),
@@ -61,7 +61,7 @@ class Reports(StoreRole):
         :param removed: how many letters it has deleted or archived.
         """
         detail = {"removed": removed, "holdings": list(map(_plain_holding, holdings))}
-        _write(connection, _ROUND, detail, clock.now(connection))
+        write_reports(connection, {_ROUND: detail}, clock.now(connection))
 
     @writes
     def note_check(
@@ -80,17 +80,9 @@ class Reports(StoreRole):
         now = clock.now(connection)
         problems = {"damaged": damaged, "harmless": harmless}
         found = {"segments": segments, "letters": letters, "size": size, **problems}
-        _write(connection, _CHECK, found, now)
+        write_reports(connection, {_CHECK: found}, now)
         detail = {"segments": segments, **problems}
         write_audit(connection, who=who, act="verify", count=letters, at=now, detail=detail)
-
-
-def _write(connection: Connection, name: str, detail: Mapping[str, Any], now: datetime) -> None:
-    values = {"name": name, "at": now, "detail": dump_json(detail)}
-    upsert = dialect_of(connection).upsert(
-        report, lambda given: {"at": given.at, "detail": given.detail}
-    )
-    connection.execute(upsert, [values])
 
 
 def _round_from(row: Any) -> RoundReport:

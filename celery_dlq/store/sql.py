@@ -31,13 +31,18 @@ from celery_dlq.store.letters.expiring import Expiring
 from celery_dlq.store.letters.monitoring import Monitoring
 from celery_dlq.store.letters.parked import Parked
 from celery_dlq.store.letters.records import Letters
+from celery_dlq.store.letters.values import Values
+from celery_dlq.store.letters.vanished import Vanished
 from celery_dlq.store.listener import StoreListener
+from celery_dlq.store.recorder_reports import RecorderReports
 from celery_dlq.store.redrive.audit import Audit
 from celery_dlq.store.redrive.edits import Edits
 from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.pruning import History
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
+from celery_dlq.store.redrive.turns import Turns
+from celery_dlq.store.regrouping.regrouping import Regroupings
 from celery_dlq.store.reports import Reports
 from celery_dlq.store.rows.query import conditions, in_states
 
@@ -55,6 +60,8 @@ class SQLStore:
     :param timeout: seconds that connecting, waiting for a lock, or one statement may take.
     :param listener: is notified of everything that is written through this object.
     :param client: the owner of the connections.
+    :param value_limit: the most values of a letter's arguments that are kept for searches; 0 for none, also
+        not of its message.
     :raises SettingsError: the URL cannot be read, or its database is not supported.
     """
 
@@ -65,10 +72,11 @@ class SQLStore:
         timeout: float = 5.0,
         listener: StoreListener | None = None,
         client: Client | None = None,
+        value_limit: int = 24,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = Database(url, timeout=timeout, client=client)
-        self.transactions = transactions = Transactions(self.database)
+        self.transactions = transactions = Transactions(self.database, value_limit=value_limit)
         self._clock = clock.DatabaseClock(self._ask_time)
         told = listener or StoreListener()
 
@@ -77,16 +85,21 @@ class SQLStore:
         self.closing = Closing(transactions)
         self.deleting = Deleting(transactions)
         self.erasing = Erasing(transactions)
+        self.values = Values(transactions)
         self.expiring = Expiring(transactions)
         self.archiving = Archiving(transactions)
         self.reports = Reports(transactions)
+        self.recorder_reports = RecorderReports(transactions)
         self.edits = Edits(transactions)
         self.groups = Groups(transactions)
+        self.regroupings = Regroupings(transactions)
         self.monitoring = Monitoring(transactions)
 
         self.operations = Operations(transactions, told)
         self.claims = Claims(transactions, told)
+        self.turns = Turns(transactions)
         self.sendings = Sendings(transactions)
+        self.vanished = Vanished(transactions)
         self.audit = Audit(transactions)
         self.history = History(transactions)
 
@@ -108,7 +121,11 @@ class SQLStore:
     ) -> SQLStore:
         """The store that the settings name."""
         return cls(
-            settings.store_url, timeout=settings.store_timeout, listener=listener, client=client
+            settings.store_url,
+            timeout=settings.store_timeout,
+            listener=listener,
+            client=client,
+            value_limit=settings.search_values,
         )
 
     def __repr__(self) -> str:

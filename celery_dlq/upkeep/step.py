@@ -21,7 +21,10 @@ from celery_dlq.upkeep.leased import LeasedThread
 from celery_dlq.upkeep.operations import OperationsThread
 from celery_dlq.upkeep.parked import Releaser
 from celery_dlq.upkeep.recovery.thread import RecoveryThread
+from celery_dlq.upkeep.regrouping import BackgroundRegrouping
+from celery_dlq.upkeep.resending import Resender
 from celery_dlq.upkeep.retention.thread import RetentionThread
+from celery_dlq.upkeep.stall.thread import StallThread
 
 logger = get_logger(__name__)
 
@@ -29,11 +32,13 @@ logger = get_logger(__name__)
 #: retry that was just parked may be due before all others. With nothing parked, it checks whenever it
 #: prolongs the lease.
 LOOK_S = 1.0
-#: Seconds between checks for overdue outcomes.
+#: Seconds between checks for overdue outcomes, and for letters that lack their values if none did.
 EXPIRE_S = 60.0
 #: Seconds for which a released retry and an unchanged circuit are remembered; and between checks for
 #: older ones.
 KEEP_S, PRUNE_S = 7 * 86_400.0, 3_600.0
+#: Seconds in each round for adding values, and letters that get theirs in one transaction.
+VALUES_S, VALUES_AT_ONCE = 0.5, 200
 #: Seconds that a worker's shutdown waits for the current batch.
 STOP_S = 10.0
 
@@ -46,7 +51,7 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def __init__(self, worker: Any, **options: Any) -> None:
         self._threads: tuple[
-            LeasedThread | OperationsThread | RecoveryThread | RetentionThread, ...
+            LeasedThread | OperationsThread | RecoveryThread | RetentionThread | StallThread, ...
         ] = ()
         dlq = worker.app.dead_letter_queue
         dlq.client = Client(Role.WORKER, str(worker.hostname))
@@ -65,6 +70,8 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         )  # fmt: skip
         if dlq.settings.auto_redrive:
             self._threads += (AutoRedriveThread(dlq, name, wake=operations.wake),)
+        if dlq.settings.stall_after:
+            self._threads += (StallThread(dlq, worker),)
         for thread in self._threads:
             thread.start()
 
@@ -101,10 +108,12 @@ class UpkeepThread(LeasedThread):
         place = dlq.hold.place
         super().__init__(dlq, f"parked.{place}", holder, draw=draw)
         self._wake, self._monotonic, self._clock_checked = wake, monotonic, False
-        self._prune_in_s = self._expire_in_s = 0.0
+        self._prune_in_s = self._expire_in_s = self._values_in_s = 0.0
         self._releaser = Releaser(
             dlq.app, lambda: dlq.store, place, batch_size=dlq.settings.batch_size
         )
+        self._resender = Resender(dlq, monotonic=monotonic)
+        self._regrouping = BackgroundRegrouping(dlq, monotonic=monotonic)
 
     def work(self, lease: Lease) -> float:
         """Release due retries until it is time to prolong the lease, and do what is due less often."""
@@ -112,6 +121,9 @@ class UpkeepThread(LeasedThread):
         if not self.stopping.is_set():
             self._expire()
             self._prune()
+            self._resender.run(self._tenure.prolong)
+            self._add_values()
+            self._regrouping.run(self.stopping.is_set)
         return 0.0
 
     def wait_for_lease_s(self) -> float:
@@ -148,9 +160,18 @@ class UpkeepThread(LeasedThread):
             longest = timedelta(seconds=self._dlq.settings.outcome_timeout)
             self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
 
+    def _add_values(self) -> None:
+        """Add values of letters that lack them, for a part of the time; look seldom if none does."""
+        self._values_in_s -= TRY_S
+        until = self._monotonic() + VALUES_S
+        while self._values_in_s <= 0 and not self.stopping.is_set() and self._monotonic() < until:
+            if not self._dlq.store.values.add(letters=VALUES_AT_ONCE):
+                self._values_in_s = EXPIRE_S
+
     def _prune(self) -> None:
         self._prune_in_s -= TRY_S
         if self._prune_in_s <= 0:
             self._prune_in_s = PRUNE_S
             self._dlq.store.parked.prune(older_than_s=KEEP_S)
             self._dlq.store.circuits.prune(older_than_s=KEEP_S)
+            self._dlq.store.recorder_reports.prune(older_than_s=KEEP_S)

@@ -7,11 +7,13 @@ such a command leaves it empty.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import (
     AmbiguousId,
+    FilterError,
     LetterDeleted,
     UnknownGroup,
     UnknownLetter,
@@ -19,13 +21,20 @@ from celery_dlq.errors import (
 )
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redact import clip
+from celery_dlq.redact import Redactor, clip
 from celery_dlq.store.base import Operation
 from celery_dlq.view import times
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+    from celery_dlq.store.base import Argument, Filter
 
+
+#: The error for a filter by values that are not kept.
+NOT_KEPT = (
+    "dlq_search_values is 0, so the values of letters are not kept; search for a text, or set it to 24 and "
+    "restart the workers."
+)
 
 #: Candidates that an error lists for an ambiguous prefix.
 _CANDIDATES = 10
@@ -140,3 +149,44 @@ def _only(prefix: str, found: Sequence[str], what: str) -> str:
 def _unknown(subject: str, prefix: str, see: str) -> str:
     said = f"No {subject} that begins with {clip(prefix, _SHOWN)!r}"
     return f"{said}; see: {see}" if see else f"{said}."
+
+
+def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:
+    """``wanted``, in which what stands for a secret replaces the values of arguments with such names.
+
+    :raises FilterError: redacted arguments cannot be found.
+    """
+    return replace(wanted, args=tuple(_without_secret(redactor, item) for item in wanted.args))
+
+
+def _without_secret(redactor: Redactor, argument: Argument) -> Argument:
+    if not any(map(redactor.is_sensitive, argument.path.split("."))):
+        return argument
+    if not redactor.has_hashes:
+        raise FilterError(
+            f"The values of {argument.path} are redacted, and so not kept. To find letters from now on by "
+            "them, set dlq_search_redacted_key and restart the workers."
+        )
+    return replace(argument, value=redactor.stand_in(argument.value))
+
+
+def with_positions(app: Any, wanted: Filter) -> Filter:
+    """``wanted``, whose arguments are also found where a task of ``app`` was called with them in their
+    position."""
+    from celery_dlq.erasure.matching import parameters_of
+
+    named = {name: parameters_of(app, name) or () for name in sorted(app.tasks)}
+    return replace(
+        wanted,
+        args=tuple(
+            replace(
+                argument,
+                positions=tuple(
+                    (task, list(names).index(argument.name))
+                    for task, names in named.items()
+                    if argument.name in names
+                ),
+            )
+            for argument in wanted.args
+        ),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from celery_dlq.model.operation import Counts, OperationState, Orders, SendingState
+from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import rate
 
@@ -31,6 +31,11 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
     ]
 
 
+def run_by(orders: Orders) -> str:
+    """Who runs an operation that was left to workers."""
+    return f"up to {orders.pacing.processes} workers" if orders.pacing.is_shared else "a worker"
+
+
 def named_values(values: Mapping[str, Any]) -> str:
     """``values``, including nested ones, on one line."""
     said = (
@@ -45,7 +50,14 @@ def as_text(value: Any) -> str:
     if not isinstance(value, (list, tuple)):
         return f"{value:g}" if isinstance(value, float) else str(value)
     more = f" and {len(value) - _NAMED:,} more" if len(value) > _NAMED else ""
-    return " ".join(map(str, value[:_NAMED])) + more
+    return " ".join(map(_item, value[:_NAMED])) + more
+
+
+def _item(value: Any) -> str:
+    if isinstance(value, Mapping) and value.keys() == {"path", "value", "positions"}:
+        # An argument in a filter, as people write it.
+        return f"{value['path']}={value['value']}"
+    return str(value)
 
 
 def outcome_text(counts: Counts) -> str:
@@ -53,6 +65,13 @@ def outcome_text(counts: Counts) -> str:
     named = [(counts.succeeded, "succeeded"), (counts.failed, "failed again"),
              (counts.unknown, "without an outcome"), (counts.sent, "awaited")]  # fmt: skip
     return ", ".join(f"{count:,} {what}" for count, what in named if count)
+
+
+def why_text(sending: Sending) -> str:
+    """Why a letter of an operation was skipped or failed, and how often its message was sent again."""
+    again = counted(sending.sent_again, "time")
+    vanished = f"its message had vanished and was sent again, {again}" * bool(sending.sent_again)
+    return "; ".join(filter(None, (sending.why, vanished)))
 
 
 def summary(counts: Counts) -> list[str]:

@@ -227,10 +227,12 @@ def operation_record(operation: Operation) -> dict[str, Any]:
         "app": operation.home.app,
         "broker": operation.home.broker,
         "detached": operation.detached,
+        "processes": operation.carriers,
         "created_at": iso(operation.created_at),
         "started_at": maybe_iso(operation.started_at),
         "ended_at": maybe_iso(operation.ended_at),
         **operation.counts.to_dict(),
+        "sent_again": operation.sent_again,
         "wanted": operation.wanted.to_dict(),
         "orders": operation.orders.to_dict(),
     }
@@ -251,6 +253,7 @@ def sending_record(sending: Sending) -> dict[str, Any]:
         "state": sending.state.value,
         "sent_at": maybe_iso(sending.sent_at),
         "ended_at": maybe_iso(sending.ended_at),
+        "sent_again_at": maybe_iso(sending.sent_again_at),
     }
 
 

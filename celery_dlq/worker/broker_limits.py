@@ -19,6 +19,11 @@ AMQP_HOLD_S = 900.0
 CONNECTION_LOST_S = 60.0
 
 
+#: Seconds for which a worker may hold a message, without having accepted it, on a broker without a visibility
+#: timeout: RabbitMQ's default ``consumer_timeout``.
+UNACCEPTED_S = 2 * AMQP_HOLD_S
+
+
 @dataclass(frozen=True)
 class Hold:
     """Whether a retry waits in the broker or in the store."""
@@ -29,6 +34,9 @@ class Hold:
     at_most_s: float
     #: Seconds after which the broker has delivered the message of a killed worker again, if it still had it.
     given_back_after_s: float
+    #: Seconds after which a message that was sent has vanished, if it has no outcome and its queue does not
+    #: hold it.
+    vanished_after_s: float
 
 
 def hold_of(app: Any, park_after_s: float) -> Hold:
@@ -36,9 +44,12 @@ def hold_of(app: Any, park_after_s: float) -> Hold:
     with app.connection_for_read() as connection:
         longest = safe_hold(connection)
         place = _place_of(connection)
-        given_back_after_s = _given_back_after(connection)
+        timeout = _visibility_timeout(connection)
     at_most_s = park_after_s if longest is None else min(park_after_s, longest)
-    return Hold(place, at_most_s, given_back_after_s)
+    if timeout is None:
+        # Other brokers notice at once that the connection is gone.
+        return Hold(place, at_most_s, CONNECTION_LOST_S, UNACCEPTED_S)
+    return Hold(place, at_most_s, 2 * timeout, 2 * timeout)
 
 
 def safe_hold(connection: Any) -> float | None:
@@ -51,12 +62,6 @@ def safe_hold(connection: Any) -> float | None:
         return AMQP_HOLD_S
     timeout = _visibility_timeout(connection)
     return None if timeout is None else timeout / 2
-
-
-def _given_back_after(connection: Any) -> float:
-    timeout = _visibility_timeout(connection)
-    # Other brokers notice at once that the connection is gone.
-    return CONNECTION_LOST_S if timeout is None else 2 * timeout
 
 
 def _visibility_timeout(connection: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""The capture of one consumer: its recording and its admission.
+"""The capture of one consumer: its writing and its admission.
 
 A process may have several consumers: workers that run in threads, one after the other or at the same time.
 Each consumer has a writer's thread and guards of its own. The parts that the consumers of an app share
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.recorder import FlightRecorder
+from celery_dlq.recorder import FlightRecorder, Uncovered
 from celery_dlq.worker.admission.brake import Brake, Limits
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
@@ -22,14 +22,15 @@ from celery_dlq.worker.admission.gate import Gate, announce
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
-from celery_dlq.worker.recording.recorder import Recorder
-from celery_dlq.worker.recording.saver_process import SaverProcess
-from celery_dlq.worker.recording.writer import Writer
+from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.wiring import ConsumerWiring, Wiring
+from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing.saver_process import SaverProcess
+from celery_dlq.worker.writing.writer import Writer
 
 
 class Capture(ConsumerWiring):
-    """The recording and the admission of one consumer; everything else belongs to the app.
+    """The writing and the admission of one consumer; everything else belongs to the app.
 
     :param app: the wiring of the consumer's app.
     :param make_writer: makes the thread that writes.
@@ -49,6 +50,8 @@ class Capture(ConsumerWiring):
         self.app, self._spool = app, spool
         self._make_flight_recorder = make_flight_recorder
         self._make_writer, self._make_saver_process = make_writer, make_saver_process
+        #: What the consumer receives.
+        self.reception = Reception()
 
     @cached_property
     def writer(self) -> Writer:
@@ -61,9 +64,9 @@ class Capture(ConsumerWiring):
         return self._make_saver_process()
 
     @cached_property
-    def recorder(self) -> Recorder:
-        """Takes the letters of requests."""
-        return Recorder(self.writer, self._spool)
+    def desk(self) -> Desk:
+        """Takes the records and questions of requests."""
+        return Desk(self.writer, self._spool)
 
     @cached_property
     def flight_recorder(self) -> FlightRecorder:
@@ -107,12 +110,12 @@ class Capture(ConsumerWiring):
     @cached_property
     def copies(self) -> Copies:
         """Lets one copy of each message run."""
-        return Copies(self.recorder)
+        return Copies(self.desk)
 
     @cached_property
     def breaker(self) -> Breaker:
         """Parks messages whose circuit is open."""
-        return Breaker(self, self.recorder, CircuitBoard(self.writer))
+        return Breaker(self, self.desk, CircuitBoard(self.writer))
 
     @cached_property
     def isolation(self) -> IsolatedRun:
@@ -122,20 +125,26 @@ class Capture(ConsumerWiring):
     @cached_property
     def deliveries(self) -> Deliveries:
         """Counts the deliveries of messages that do not end."""
-        return Deliveries(self.recorder, self.app.settings.max_deliveries, isolation=self.isolation)
+        return Deliveries(self.desk, self.app.settings.max_deliveries, isolation=self.isolation)
 
-    def record(
+    def write(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
     ) -> None:
         """Make ``what`` durable, then call ``then``. An urgent record does not wait for further records."""
         self.gate.note(what)
         if self.app.meter is not None and isinstance(what, DeadLetter):
             then = self.app.meter.dead_lettered(what, then)
-        self.recorder.record(what, then, urgent=urgent)
+        self.desk.write(what, then, urgent=urgent)
 
-    def record_now(self, letter: DeadLetter) -> None:
+    def write_now(self, letter: DeadLetter) -> None:
         """Make ``letter`` durable before returning, also from a signal handler."""
-        self.recorder.record_now(letter)
+        self.desk.write_now(letter)
+
+    @property
+    def trouble(self) -> Uncovered | None:
+        """Why its messages run without a copy now; None if they do not."""
+        # See show_life().
+        return self.flight_recorder.trouble if "flight_recorder" in vars(self) else None
 
     def show_life(self) -> None:
         """Show workers on other machines that this one lives."""

@@ -72,7 +72,7 @@ def app_frames(exc: BaseException) -> tuple[str, ...]:
         (frame.f_code.co_filename, f"{frame.f_globals.get('__name__')}:{frame.f_code.co_name}")
         for frame in _frames(exc.__traceback__)
     ]
-    own = tuple(name for path, name in frames if _is_app(path))
+    own = tuple(name for path, name in frames if is_app(path))
     return own or tuple(name for _path, name in frames[-3:])
 
 
@@ -83,7 +83,8 @@ def _frames(tb: TracebackType | None) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=4_096)
-def _is_app(path: str) -> bool:
+def is_app(path: str) -> bool:
+    """Whether a file on this machine is the user's own."""
     return not path.startswith(("<", *_FOREIGN_PATHS))
 
 

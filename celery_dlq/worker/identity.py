@@ -15,7 +15,7 @@ def letter_id(message: Any, own_id: object, otherwise: str = "") -> str:
 
     :param otherwise: the id if nothing in the message identifies it; by default a new one.
 
-    It is the same for every delivery of a message, as far as the message allows: a crash between recording
+    It is the same for every delivery of a message, as far as the message allows: a crash between writing
     and acknowledgement must not make a second letter.
     """
     named = letter_of(message.headers)

@@ -14,7 +14,8 @@ from celery_dlq.unpack import bound_decoders
 from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
 from celery_dlq.worker.celery_quirks.last_results import read_last_results
-from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable
+from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable, is_on_redis
+from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
 from celery_dlq.worker.foreign.catch import Foreign
 from celery_dlq.worker.request.handover import HandOver
 from celery_dlq.worker.uncaptured import gaps
@@ -70,13 +71,15 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         # Celery's steps and strategies read the consumer's handlers when they start, before this step does.
         foreign = Foreign(consumer, self._capture)
         foreign.join()
+        if consumer.app.dead_letter_queue.settings.stall_after:
+            self._capture.reception.join(consumer)
         enter_pool = HandOver(consumer, foreign.refuse).join()
         self._capture.admission.join(consumer, enter_pool)
 
     def start(self, consumer: Any) -> None:
         """Called when the broker is connected."""
         self._capture.writer.start()
-        catch_unreadable(consumer.task_consumer.channel)
+        _join_channel(consumer)
         self._capture.admission.start()
         self._confirming = consumer.timer.call_repeatedly(
             CONFIRM_S, self._capture.flight_recorder.confirm
@@ -88,7 +91,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
         """Called when the event loop is about to run; after a lost connection it is a new one."""
-        self._capture.recorder.join_loop(hub)
+        self._capture.desk.join_loop(hub)
 
     def stop(self, consumer: Any) -> None:
         """Called when the connection is lost, or the worker shuts down."""
@@ -96,20 +99,40 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
             self._confirming.cancel()
         self._capture.deliveries.stop()
         self._capture.admission.stop()
-        self._capture.recorder.leave_loop()
+        self._capture.desk.leave_loop()
 
     def info(self, consumer: Any) -> dict[str, Any]:
         """What ``celery inspect stats`` shows of this package."""
-        queue = consumer.app.dead_letter_queue
+        queue, stall = consumer.app.dead_letter_queue, self._capture.reception.stall
         return {
             "dlq": {
+                "stalled": None if stall is None else stall.to_dict(),
                 "unwritten": self._capture.writer.waiting,
                 **self._capture.gate.status(),
                 **self._capture.breaker.status(),
+                "recorded": self._capture.flight_recorder.recorded,
+                "unrecorded": self._capture.flight_recorder.uncovered,
                 "hooks": queue.hooks.status(),
                 "handlers": {one.name: one.version for one in queue.handlers.values()},
             }
         }
+
+
+def _join_channel(consumer: Any) -> None:
+    """Keep messages on Redis that kombu would lose."""
+    channel, app = consumer.task_consumer.channel, consumer.app
+    if not (app.dead_letter_queue.settings.redis_atomic_take and is_on_redis(channel)):
+        catch_unreadable(channel)
+        return
+    queue = next(iter(app.amqp.queues.consume_from), app.conf.task_default_queue)
+    refused = why_not(channel, queue)
+    if refused:
+        logger.error("a killed worker can lose a message that Redis gives to it: %s", refused)
+        catch_unreadable(channel)
+        return
+    # In this order: unreadable items are looked for among those that were taken.
+    catch_unreadable(channel, take_in_one_step(channel))
+    logger.info("takes messages from Redis in one step")
 
 
 def _check(app: Any) -> None:
@@ -124,6 +147,7 @@ def _check(app: Any) -> None:
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()
+    queue.grouping  # noqa: B018 - imports the recipe for fingerprints
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now
     bound_decoders(queue.settings.unpacked_max_size)
     for gap in gaps(app):

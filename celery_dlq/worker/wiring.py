@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.fingerprint import FingerprintInput
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Verdict
 from celery_dlq.recorder import FlightRecorder
@@ -19,6 +20,13 @@ from celery_dlq.worker.broker_limits import Hold
 T = TypeVar("T")
 
 
+class Grouping(Protocol):
+    """The recipe for the groups of failures."""
+
+    def fingerprint(self, failure: FingerprintInput) -> str:
+        """The group that ``failure`` belongs to. Raises nothing."""
+
+
 class Meter(Protocol):
     """The metrics of a worker. Nothing here raises: a failure to count must not stop the work."""
 
@@ -27,6 +35,12 @@ class Meter(Protocol):
 
     def retried(self, task: str, rule: str) -> None:
         """Count an automatic retry of ``task``, for which ``rule`` decided."""
+
+    def recovered(self, *, letters: int, ended: int) -> None:
+        """Count messages of killed workers that this worker has made letters of, or found to have ended."""
+
+    def sent_again(self, number: int) -> None:
+        """Count vanished messages of redrives that were sent again."""
 
     def timed(self, writes: T) -> T:
         """``writes`` (a store, or a saver process), with each write measured."""
@@ -73,6 +87,10 @@ class CopyCheck(Protocol):
         """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
         has said that this copy runs."""
 
+    def dropped(self, request: Any, why: str) -> None:
+        """Report that ``request`` was dropped on purpose, so that no outcome will come; nothing if it is not
+        the message of a redrive."""
+
 
 class Wiring(Protocol):
     """An app's parts, as tasks and their requests use them."""
@@ -94,6 +112,10 @@ class Wiring(Protocol):
     @property
     def classifier(self) -> Classifier:
         """The app's rules, then the built-in ones."""
+
+    @property
+    def grouping(self) -> Grouping:
+        """The user's recipe for fingerprints, or the built-in one."""
 
     @property
     def redactor(self) -> Redactor:
@@ -138,12 +160,12 @@ class ConsumerWiring(Protocol):
     def flight_recorder(self) -> FlightRecorder:
         """Keeps the messages that were acknowledged before they ended."""
 
-    def record(
+    def write(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False
     ) -> None:
         """Make ``what`` durable, then call ``then``. An urgent record does not wait for further records."""
 
-    def record_now(self, letter: DeadLetter) -> None:
+    def write_now(self, letter: DeadLetter) -> None:
         """Make ``letter`` durable before returning, also from a signal handler."""
 
 

@@ -1,11 +1,13 @@
 """Running redrives and the overview, in a real browser."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from looking import appears, is_locked, look_at, reload_until
 from playwright.sync_api import expect
 from project import wait_for
+from support.losses import lost_letter, trouble
 
 from celery_dlq import Filter, State
 
@@ -78,6 +80,22 @@ def test_a_redrive_whose_letters_come_back_is_aborted_and_says_why(shop, page):
     # The list of its letters follows, too.
     expect(page.locator("#dlq-sendings tbody tr")).to_have_count(3)
     look_at(page, "operation-aborted")
+
+
+def test_the_overview_shows_what_killed_workers_have_left(shop, page):
+    now, hostile = shop.dlq.store.now(), "<b onclick=x>\u202e\x1b" + "w" * 300
+    shop.dlq.store.letters.save([lost_letter("one-that-was-lost", now)])
+    evil = [replace(one, about=one.kind.value) for one in trouble(now, hostile)]
+    shop.dlq.store.recorder_reports.note([*trouble(now), *evil])
+    page.goto("/dead-letters")
+    appears(page, "#dlq-lost", "1 open letter, 1 in the last 24 h")
+    lost = page.locator("#dlq-lost")
+    expect(lost).to_contain_text("run without a copy: [Errno 28] No space left on device")
+    expect(lost.locator("li")).to_have_count(6)
+    expect(lost.locator("b")).to_have_count(0)
+    look_at(page, "overview-lost")
+    lost.get_by_role("link", name="lost letters").click()
+    expect(page.locator("#dlq-letters")).to_contain_text("TaskLost")
 
 
 def test_the_overview_shows_the_open_letters(shop, page):

@@ -13,17 +13,17 @@ from celery_dlq.worker.request.recorded import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 
 
-class _InstantRecorder:
-    """What is recorded is safe at once, and no question has an answer."""
+class _InstantDesk:
+    """What is written is safe at once, and no question has an answer."""
 
-    recorded = 0
+    written = 0
 
-    def record(self, what, then, urgent=False):
-        _InstantRecorder.recorded += 1
+    def write(self, what, then, urgent=False):
+        _InstantDesk.written += 1
         then()
 
-    def record_now(self, what):
-        _InstantRecorder.recorded += 1
+    def write_now(self, what):
+        _InstantDesk.written += 1
 
     def ask(self, question, then):
         then(None)
@@ -31,6 +31,8 @@ class _InstantRecorder:
 
 class _NoFiles:
     """A flight recorder that is never covered."""
+
+    recorded, uncovered, trouble = 0, 0, None
 
     def record(self, *_args):
         return None
@@ -46,7 +48,7 @@ class _InstantQueue(DeadLetterQueue):
 
     def new_capture(self):
         capture = super().new_capture()
-        capture.__dict__["recorder"] = _InstantRecorder()
+        capture.__dict__["desk"] = _InstantDesk()
         capture.__dict__["flight_recorder"] = _NoFiles()
         return capture
 
@@ -84,6 +86,4 @@ def pytest_collection_finish(session):
 
 
 def pytest_sessionfinish():
-    assert _InstantRecorder.recorded, (
-        "no test of Celery's made a dead letter: is the plugin at work?"
-    )
+    assert _InstantDesk.written, "no test of Celery's made a dead letter: is the plugin at work?"

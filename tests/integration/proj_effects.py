@@ -3,7 +3,8 @@ of its arguments, and short leases.
 
 Run as a program, it is a redriver that can be killed. Each line of its input is an operation and a number of
 claims. A new process continues that operation, and is killed at some moment after that many claims; without a
-number, it runs to the end. The answer is its exit status.
+number, it runs to the end. The answer is its exit status. An empty line only asks whether the program has
+started.
 """
 
 import os
@@ -18,8 +19,9 @@ from sqlalchemy import create_engine, text
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import OperationError
-from celery_dlq.model.operation import OperationState
+from celery_dlq.model.operation import ENDED, OperationState
 from celery_dlq.redrive import lease, ledger
+from celery_dlq.redrive.shared import SharedLedger
 from celery_dlq.upkeep import leased, step
 
 lease.LEASE_S, lease.TRY_S = 0.5, 0.1
@@ -54,15 +56,27 @@ def half_fixed(number):
 
 
 def redrive(operation_id, claims):
-    """Continue the operation, through all errors, until it is done."""
+    """Continue the operation, through all errors, until it has ended; if it was left to workers, only until
+    it is paused."""
     if claims is not None:
-        ledger.Ledger.take = armed(ledger.Ledger.take, claims)
+        for kind in (ledger.Ledger, SharedLedger):
+            kind.take = armed(kind.take, claims)
     dlq = DeadLetterQueue.of(app)
-    while dlq.operation(operation_id).state is not OperationState.DONE:
-        try:
-            dlq.resume(operation_id, who="redriver")
-        except OperationError:
+    while (found := dlq.operation(operation_id)).state not in ENDED:
+        if found.detached and found.state is OperationState.PAUSED:
+            return
+        if not go_on(dlq, found):
             time.sleep(0.02)  # the lease of the one that was killed
+
+
+def go_on(dlq, operation):
+    if operation.detached:
+        return dlq.redrives.carry_on(operation.id, lambda: False) is not None
+    try:
+        dlq.resume(operation.id, who="redriver")
+    except OperationError:
+        return False
+    return True
 
 
 def armed(take, claims):
@@ -83,6 +97,9 @@ def armed(take, claims):
 
 def main():
     for line in sys.stdin:
+        if not line.strip():
+            print(0, flush=True)
+            continue
         operation_id, *claims = line.split()
         child = os.fork()
         if child == 0:

@@ -9,11 +9,24 @@ import threading
 from support.ports import free_port
 
 
-class Proxy:
-    """Passes connections on to a server, until it has to hold them or to cut them off."""
+class _Link:
+    """One connection of a client."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
+    def __init__(self, client: socket.socket) -> None:
+        self.client, self.flows = client, threading.Event()
+        self.flows.set()
+
+
+class Proxy:
+    """Passes connections on to a server, until it has to hold them or to cut them off.
+
+    :param mark: marks each connection on which the client sends these bytes; :meth:`freeze` is about these.
+    """
+
+    def __init__(self, host: str, port: int, *, mark: bytes = b"") -> None:
+        self._server, self._mark = (host, port), mark
+        self._marked: set[_Link] = set()
+        self._frozen: set[_Link] = set()
         self._flows = threading.Event()
         self._flows.set()
         self._sockets: list[socket.socket] = []
@@ -28,6 +41,20 @@ class Proxy:
         """Pass on the data that was held, and everything after it."""
         self._flows.set()
 
+    def freeze(self) -> int:
+        """Pass nothing on for the marked connections that are open; returns their number. New connections are
+        passed on."""
+        self._frozen = set(self._marked)
+        for link in self._frozen:
+            link.flows.clear()
+        return len(self._frozen)
+
+    def thaw(self) -> None:
+        """Pass on the data that frozen connections held, and everything after it."""
+        frozen, self._frozen = self._frozen, set()
+        for link in frozen:
+            link.flows.set()
+
     def cut(self) -> None:
         """Break all connections, and refuse new ones."""
         # Closing alone does not wake a thread that accepts.
@@ -36,6 +63,7 @@ class Proxy:
         self._listener.close()
         self._accepting.join()
         self.sever()
+        self.thaw()
         self._flows.set()
 
     def sever(self) -> None:
@@ -65,14 +93,21 @@ class Proxy:
                 return
             server = socket.create_connection(self._server)
             self._sockets.extend((client, server))
+            link = _Link(client)
             for source, target in ((client, server), (server, client)):
-                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
+                threading.Thread(
+                    target=self._pass, args=(link, source, target), daemon=True
+                ).start()
 
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+    def _pass(self, link: _Link, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                if source is link.client and self._mark and self._mark in data:
+                    self._marked.add(link)
                 self._flows.wait()
+                link.flows.wait()
                 target.sendall(data)
+        self._marked.discard(link)
         # The other direction's thread closes the other end, once it has noticed.
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)

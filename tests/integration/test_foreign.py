@@ -8,6 +8,7 @@ from celery import chord, signature
 from celery.exceptions import NotRegistered
 from foreign_messages import LONG_ID, MESSAGES, publish, task
 from project import wait_for
+from queues import redis_options
 
 from celery_dlq import Filter, Reason
 from celery_dlq.model.letter import NO_TASK
@@ -218,9 +219,11 @@ RAW_ITEMS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("is_atomic", [False, True])
 @pytest.mark.parametrize("pool", POOLS)
-def test_items_of_a_redis_list_that_are_not_messages(pool, make_project, redis_url):
+def test_items_of_a_redis_list_that_are_not_messages(pool, is_atomic, make_project, redis_url):
     project = make_project(f"{redis_url}/9", backend=f"{redis_url}/9")
+    project.settings["dlq_redis_atomic_take"] = is_atomic
     client = project.app.backend.client
     with project.worker(*POOLS[pool]) as worker:
         for raw in RAW_ITEMS.values():
@@ -243,6 +246,9 @@ def test_items_of_a_redis_list_that_are_not_messages(pool, make_project, redis_u
             (one.redrive_count, one.state) == (1, State.DEAD) for one in letters_of(project, NO_TASK)
         ))  # fmt: skip
         assert project.count() == len(RAW_ITEMS), "no second letter"
+        wait_for("all to be acknowledged", lambda: not client.exists(
+            *(key for option, key in redis_options(project.queue).items() if "mutex" not in option)
+        ))  # fmt: skip
         assert {one.envelope.body for one in letters_of(project, NO_TASK)} == bodies
 
 

@@ -36,8 +36,7 @@ def threads(worker):
 def is_scribe(pid):
     with suppress(OSError):
         return (
-            b"celery_dlq.worker.recording.saver_process"
-            in Path(f"/proc/{pid}/cmdline").read_bytes()
+            b"celery_dlq.worker.writing.saver_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
         )
     return False
 

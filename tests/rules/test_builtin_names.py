@@ -16,6 +16,7 @@ _RECENT = {
     "re.error",
     "aiohttp.client_exceptions.NonHttpUrlClientError",
     "builtins.BaseExceptionGroup",
+    "filelock._core._errors.Timeout",
     "kombu.exceptions.BatchPublishError",
     "mysql.connector.errors.ConnectionTimeoutError",
     "mysql.connector.errors.ReadTimeoutError",
@@ -25,7 +26,11 @@ _RECENT = {
 }
 
 # Only older versions have these.
-_FORMER = {"telegram.error.TelegramDecryptionError", "telegram.error.Unauthorized"}
+_FORMER = {
+    "filelock._error.Timeout",
+    "telegram.error.TelegramDecryptionError",
+    "telegram.error.Unauthorized",
+}
 
 
 # Only ScyllaDB's fork of the driver has these.

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from support.factories import T0, attempt, letter
 
-from celery_dlq.model.states import State
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Expiry, Filter
 from celery_dlq.store.keeping import CLOSED_AGES, Kept
 
@@ -79,6 +80,18 @@ def test_the_first_entry_that_matches_counts(letters):
 def test_letters_that_no_entry_matches_stay(letters):
     assert expired(letters, Expiry(where=Filter(task="pay"), before=days(99))) == ["a", "b"]
     assert expired(letters) == []
+
+
+def test_the_fields_of_a_failure_choose_too(store):
+    judged = Explanation(verdict=Verdict.TRANSIENT, rule="http.status")
+    special = {"release": "2", "tags": ("t",), "root_id": "r", "explanation": judged}
+    store.letters.save([letter("a", **special), letter("b", root_id=None)])
+    discard(store, "a", "b", at=1)
+    fields = {"release": "2", "tag": "t", "root": "r", "verdict": judged.verdict, "rule": "http."}
+    for name, value in fields.items():
+        kept = Expiry(where=Filter(**{name: value}), before=None)
+        assert expired(store, Expiry(where=kept.where, before=days(9))) == ["a"]
+        assert expired(store, kept, Expiry(where=Filter(), before=days(9))) == ["b"]
 
 
 def test_an_entry_may_be_about_one_closed_state(letters):

@@ -105,6 +105,12 @@ def test_dead_letters_of_the_filter_are_queued_once(store, choose):
     assert choose(scope(task="charge")) == 0
 
 
+def test_a_filter_of_an_earlier_handler_leaves_letters_without_a_root(store, choose):
+    store.letters.save([letter("a", root_id="r"), letter("b", root_id=None), letter("c")])
+    assert choose(scope(), scope("earlier", root="r")) == 2
+    assert queued_letters(store) == ["b", "c"]
+
+
 def test_a_letter_that_fails_again_is_queued_again(store, choose):
     store.letters.save([letter("a")])
     assert choose(scope()) == 1

@@ -54,8 +54,9 @@ def test_no_text_is_refused_anywhere(store, text):
 def test_no_text_is_refused_as_a_filter(store, text):
     store.letters.save([letter("0d3f")])
     wanted = Filter(
-        ids=(text,), task=text, exception=text, queue=text, group=text, worker=text, search=text
-    )
+        ids=(text,), task=text, exception=text, queue=text, group=text, worker=text, search=text,
+        release=text, tag=text, root=text, rule=text,
+    )  # fmt: skip
     assert store.letters.find(wanted).letters in ((), store.letters.find(Filter()).letters)
     store.groups.find(Filter(task=text, exception=text, group=text), now=T0)
     assert store.letters.match(text) in ([], ["0d3f"])

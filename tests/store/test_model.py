@@ -139,6 +139,22 @@ class Lives(RuleBasedStateMachine):
         if released:
             self.out = [one for one in self.out if one[2] != token]
 
+    @rule(now=minutes, is_sent=st.booleans())
+    def send_vanished_again(self, now, is_sent):
+        """What was sent under any claim may have vanished, whether a worker has accepted it or not."""
+        lease = self.store.leases.take("parked.here", holder="me", seconds=600)
+        for token in [token for token, _ in self.claims]:
+            found = self.store.vanished.find(token, sent_before=now, limit=3, after=None)
+            again = f"{token}.{len(self.out)}"
+            taken = self.store.vanished.take(lease, found, token=again, now=now)
+            sent = {(one.task_id, one.redrive_count + 1, one.claim_token) for one in taken}
+            assert len(taken) == len(found)
+            assert {self.states()[name] for name, _, _ in sent} <= {State.REDRIVEN}
+            if is_sent:
+                self.out += sorted(sent)
+            else:
+                self.store.vanished.give_back(token, [name for name, _, _ in sent], at=now)
+
     @rule(data=st.data())
     def arrive(self, data):
         if not self.out:

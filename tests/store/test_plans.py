@@ -34,6 +34,7 @@ def large(session_store, emptied):
             exception_type=f"Error{number % 70}",
             fingerprint=f"{number % 80:016x}",
             route=f"route{number % 90}",
+            root_id=f"root{number % 90}",
         )
         for number in range(2000)
     ]
@@ -90,10 +91,12 @@ def find(store, **filters):
         (find, {"exception": "Error7"}, "exception_type"),
         (find, {"group": f"{7:016x}"}, "fingerprint"),
         (find, {"route": "route7"}, "route"),
+        (find, {"root": "root7"}, "root_id"),
         (claim, {}, "state"),
         (claim, {"task": "task7"}, "task"),
         (claim, {"group": f"{7:016x}"}, "fingerprint"),
         (claim, {"route": "route7"}, "route"),
+        (claim, {"root": "root7"}, "root_id"),
     ],
     ids=lambda value: getattr(value, "__name__", None) or str(value),
 )
@@ -115,6 +118,17 @@ def test_a_claim_asks_for_the_sending_of_each_letter_by_its_id(large):
     plan = plans(large, claim(large))
     assert "ix_celery_dead_letter_redrive_state" not in plan
     assert "Seq Scan on celery_dead_letter_redrive" not in plan
+
+
+def test_vanished_messages_are_looked_for_among_the_awaited_ones_only(large):
+    redriving.claim(large, Filter(), token="awaited", lease_until=LATER, limit=40, now=T0)
+    large.claims.end("awaited", "awaited", {}, now=T0)
+    large.database.write(lambda connection: connection.execute(text("ANALYZE")))
+    find = large.vanished.find
+    plan = plans(large, lambda: find("awaited", sent_before=LATER, limit=10, after=None))
+    assert f"{INDEX}redrive_state" in plan
+    assert "Seq Scan on celery_dead_letter_redrive" not in plan
+    assert "Seq Scan on celery_dead_letter " not in plan
 
 
 def test_copies_are_looked_up_by_their_letters(large):

@@ -9,7 +9,7 @@ from support.factories import T0, attempt, letter
 
 from celery_dlq.errors import FilterError
 from celery_dlq.model.group import Group
-from celery_dlq.model.states import Reason, State
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 
@@ -83,6 +83,11 @@ def test_groups_are_filtered_by_what_they_have(groups, filters, expected):
         {"reason": Reason.TIMEOUT},
         {"worker": "w"},
         {"search": "x"},
+        {"release": "1"},
+        {"tag": "x"},
+        {"root": "a"},
+        {"verdict": Verdict.TERMINAL},
+        {"rule": "http."},
         {"ids": ("a",)},
         {"states": frozenset({State.DEAD})},
     ],

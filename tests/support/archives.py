@@ -27,8 +27,8 @@ ACT = OngoingAct(who="ada", act="archive", detail={}, at=NOW)
 CHAIN = "0a1b2c3d"
 
 
-def a_line(number=1, *, task_id=None, task="shop.charge", failed_at=None, **content):
-    """The line of one closed letter; ``content`` overrides fields of its message."""
+def a_line(number=1, *, task_id=None, task="shop.charge", failed_at=None, fields=None, **content):
+    """The line of one closed letter; ``fields`` and ``content`` override those of its row and its message."""
     failed_at = failed_at or NOW - timedelta(days=400) + timedelta(minutes=number)
     return {
         "format": 1,
@@ -52,6 +52,11 @@ def a_line(number=1, *, task_id=None, task="shop.charge", failed_at=None, **cont
             "closed_by": "",
             "closed_reason": "",
             "message": "refused",
+            "verdict": "transient",
+            "rule": "os.network",
+            "root_id": task_id or f"id-{number:06}",
+            "tags": "[]",
+            **(fields or {}),
         },
         "content": {
             "headers": "{}", "properties": "{}", "body": "W10=", "args": "[]", "kwargs": "{}",

@@ -12,8 +12,8 @@ from celery_dlq import DLQTask
 from celery_dlq.worker.request.request import DLQRequest
 
 
-class HeldRecorder:
-    """Keeps what is recorded, and what is to follow, until the test lets it go on."""
+class HeldDesk:
+    """Keeps what is to be written, and what is to follow, until the test lets it go on."""
 
     #: Where questions are put to; without it they have no answer.
     store = None
@@ -21,11 +21,11 @@ class HeldRecorder:
     def __init__(self):
         self.records, self.waiting = [], []
 
-    def record(self, what, then, urgent=False):
+    def write(self, what, then, urgent=False):
         self.records.append(what)
         self.waiting.append(then)
 
-    def record_now(self, what):
+    def write_now(self, what):
         self.records.append(what)
 
     def ask(self, question, then):
@@ -76,10 +76,10 @@ def charging_app(**settings):
     return app
 
 
-def held_recorder(app):
-    """What the requests of ``app`` record from now on."""
-    recorder = app.dead_letter_queue.capture.__dict__["recorder"] = HeldRecorder()
-    return recorder
+def held_desk(app):
+    """What the requests of ``app`` have written from now on."""
+    desk = app.dead_letter_queue.capture.__dict__["desk"] = HeldDesk()
+    return desk
 
 
 def request_maker(app):

@@ -13,7 +13,7 @@ from celery.worker import state
 from celery.worker.request import Request, create_request_cls
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 from support.factories import T0
-from support.parent_requests import HeldRecorder, Message, einfo
+from support.parent_requests import HeldDesk, Message, einfo
 
 from celery_dlq import DLQTask
 from celery_dlq.model.circuit import Circuit, Circuits, CircuitState
@@ -126,18 +126,21 @@ class Worker:
             app=app, timer=Timer(), on_task_request=self.queue if slots else self.run,
             controller=SimpleNamespace(**{"_quick_release": self.slots.release} if slots else {}),
         )  # fmt: skip
-        self.recorder = HeldRecorder()
-        self.recorder.store = world.store
-        self.recorder.ask = world.ask
+        self.desk = HeldDesk()
+        self.desk.store = world.store
+        self.desk.ask = world.ask
         dlq = app.dead_letter_queue
         self.wiring = SimpleNamespace(
-            record=self.recorder.record,
+            write=self.desk.write,
             app=SimpleNamespace(
-                hold=SimpleNamespace(place="here"), redactor=dlq.redactor, settings=dlq.settings
+                hold=SimpleNamespace(place="here"),
+                redactor=dlq.redactor,
+                settings=dlq.settings,
+                grouping=dlq.grouping,
             ),
         )
         self.breaker = Breaker(
-            self.wiring, self.recorder, CircuitBoard(world, world), draw=lambda _low, high: high
+            self.wiring, self.desk, CircuitBoard(world, world), draw=lambda _low, high: high
         )
         Admission([self.breaker]).join(self.consumer, self.consumer.on_task_request)
         self.breaker.start()
@@ -145,7 +148,7 @@ class Worker:
     @property
     def parked(self):
         """The ids of the messages that it has parked."""
-        return [letter.task_id for letter in self.recorder.records]
+        return [letter.task_id for letter in self.desk.records]
 
     def run(self, request):
         self.ran.append(request.id)

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from celery import Celery
+from celery import Celery, _state
 from celery.backends.cache import _DUMMY_CLIENT_CACHE
 from kombu.transport.memory import Channel
 from support.databases import delete_all
@@ -17,6 +17,12 @@ def _empty_memory():
     """All apps on the memory broker, and all with the memory backend, share what is in it."""
     Channel.queues.clear()
     _DUMMY_CLIENT_CACHE.clear()
+
+
+@pytest.fixture(autouse=True)
+def _own_tasks(monkeypatch):
+    """Celery registers an app's tasks in all apps that are made later, unless they are not shared."""
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
 
 
 @pytest.fixture(scope="session")

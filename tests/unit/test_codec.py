@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.codec import LEVELS, decode_table, dump_json, encode_table
+from celery_dlq.codec import LEVELS, decode_table, dump_json, encode_table, quick_json
 
 scalars = (
     st.none()
@@ -44,6 +44,18 @@ def test_the_text_is_ascii_that_every_database_takes(table):
     text = encode_table(table)
     assert text.isascii()
     assert "\x00" not in text
+
+
+@given(st.dictionaries(st.text(), values, max_size=5))
+def test_what_is_written_quickly_is_read_as_the_same(table):
+    text = quick_json(table)
+    assert text is None or decode_table(text.decode()) == table
+
+
+def test_what_would_be_read_as_another_value_is_not_written_quickly():
+    for value in (math.nan, math.inf, {"$table": []}, [{"$bytes": "eA=="}], (1,), Decimal(1)):
+        assert quick_json({"x": value}) is None
+    assert quick_json({"x": [{"$price": 1.5}], "y": None}) == b'{"x":[{"$price":1.5}],"y":null}'
 
 
 def test_types_are_kept_apart():

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from celery_dlq.redact import (
     ITEM_LIMIT,
+    LONGEST,
     MESSAGE_LIMIT,
     REDACTED,
     STRING_LIMIT,
@@ -16,6 +18,7 @@ from celery_dlq.redact import (
     safe_message,
     safe_repr,
     safe_text,
+    text_of,
 )
 
 display = Redactor().display
@@ -120,3 +123,61 @@ def test_text_loses_only_what_cannot_be_stored():
     assert safe_text("gr\u00fc\u00df \N{SNOWMAN} ok") == "gr\u00fc\u00df \N{SNOWMAN} ok"
     assert safe_text("a\x00b\ud800c") == "a\\u0000b\\ud800c"
     assert safe_repr({"a": 1}) == "{'a': 1}"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4711, "4711"), ("4711", "4711"), (" 4711 ", "4711"), (47.5, "47.5"), (-1, "-1"),
+        (10**30, "1" + "0" * 30),
+        ("x" * LONGEST, "x" * LONGEST), ("x" * (LONGEST + 1), None), ("", None), (" ", None),
+        (True, None), (None, None), ([], None), ("[redacted]", None),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_value(value, text):
+    assert text_of(value) == text
+
+
+class TestStandIns:
+    keyed = Redactor(["email"], "a key of mine")
+
+    def test_the_same_secret_has_the_same_one(self):
+        one, other = (self.keyed.display({"email": text, "n": 1}) for text in (" ann@x ", "ann@x"))
+        assert one == other
+        assert re.fullmatch(r"\[redacted:[0-9a-f]{32}\]", one["email"])
+        assert one["n"] == 1
+
+    def test_another_secret_or_another_key_has_another_one(self):
+        others = [Redactor(["email"], "b").stand_in("ann@x"), self.keyed.stand_in("bob@x")]
+        assert len({self.keyed.stand_in("ann@x"), *others}) == 3
+
+    def test_numbers_and_pairs_have_them_too(self):
+        assert self.keyed.display([["token", 17]]) == [["token", self.keyed.stand_in("17")]]
+        assert self.keyed.display({"pin": {"name": "API_KEY", "value": 1.5}}) == {
+            "pin": {"name": "API_KEY", "value": self.keyed.stand_in("1.5")}
+        }
+
+    @pytest.mark.parametrize(
+        "secret",
+        [
+            None,
+            True,
+            "",
+            "x" * (LONGEST + 1),
+            ["a"],
+            {"a": 1},
+            b"x",
+            pytest.param(10**5000, id="large"),
+            Unprintable(),
+        ],
+    )
+    def test_what_people_do_not_look_for_has_none(self, secret):
+        assert self.keyed.display({"password": secret}) == {"password": REDACTED}
+
+    def test_a_stand_in_stands_for_itself(self):
+        shown = self.keyed.display({"password": "hunter2"})
+        assert self.keyed.display(shown) == shown
+
+    def test_without_a_key_there_are_none(self):
+        assert Redactor().display({"password": "hunter2"}) == {"password": REDACTED}
+        assert Redactor().has_hashes is False

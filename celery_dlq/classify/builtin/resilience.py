@@ -46,8 +46,8 @@ _CALLS = (
 )
 
 _LOCKS = (
-    # filelock's own derives from TimeoutError.
-    transient("lock.held", *within("filelock._error", "Timeout")),
+    # filelock's own derives from TimeoutError. Version 4 moved it.
+    transient("lock.held", "filelock._error.Timeout", "filelock._core._errors.Timeout"),
     transient(
         "lock.held",
         *within("portalocker.exceptions", "LockException AlreadyLocked"),

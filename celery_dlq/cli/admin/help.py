@@ -22,7 +22,7 @@ _PLACES = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
 _FOLDERS = (".", "howto", "reference")
 
 #: Pages for contributors to this package, and the index, which the list of topics replaces.
-_LEFT_OUT = frozenset({"architecture", "index", "kill_test"})
+_LEFT_OUT = frozenset({"architecture", "index", "kill_test", "redis_gap"})
 
 _FENCE = re.compile(r"^(```.*?^```[^\n]*)$", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)

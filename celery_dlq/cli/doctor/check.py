@@ -12,7 +12,7 @@ import click
 
 from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.options import Word, filters, read_with
-from celery_dlq.cli.selection import check_names
+from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import StoreError
 from celery_dlq.store.base import Filter
@@ -161,7 +161,7 @@ def check(
         for name in ("depth", "age", "rate")
     )
     _check_limits(depth, age, rate)
-    check_names(session, wanted)
+    wanted = checked(session, wanted)
     store = session.store
     found = [
         *_depth(store, wanted, depth),

@@ -9,8 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.cli.doctor import acknowledgement, keeping, recorder, unattended
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named, why_not_writable
+from celery_dlq.cli.doctor import acknowledgement, keeping, recorder, stalled, taking, unattended
+from celery_dlq.cli.doctor.finding import (
+    BROKER_TIMEOUT_S,
+    Finding,
+    Findings,
+    Level,
+    named,
+    why_not_writable,
+)
 from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
@@ -24,9 +31,6 @@ from celery_dlq.store.skew import why_wrong
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks
-
-#: Seconds to wait for the broker.
-_BROKER_TIMEOUT = 3
 
 #: Seconds after which a parked retry is overdue. By then a dead worker's lease and an interrupted release
 #: have expired twice.
@@ -168,10 +172,10 @@ _SPOOL_STEPS = {
 
 
 def _broker(session: Session) -> Findings:
-    with session.cli.app.connection_for_write(connect_timeout=_BROKER_TIMEOUT) as connection:
+    with session.cli.app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         shown = connection.as_uri()
         try:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_BROKER_TIMEOUT)
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - each transport has its own errors
             why = f"{shown} does not answer ({_said(error)}); check broker_url and the broker"
             yield Finding(Level.ERROR, why)
@@ -258,6 +262,11 @@ def _hooks(session: Session) -> Findings:
     yield Finding(Level.OK, "every hook named by a setting exists")
 
 
+def _fingerprints(session: Session) -> Findings:
+    recipe = session.queue.grouping.recipe
+    yield Finding(Level.OK, f"failures are grouped by {recipe or 'the built-in recipe'}")
+
+
 def _capture(session: Session) -> Findings:
     found: dict[Gap, list[str]] = {}
     for gap in gaps(session.cli.app):
@@ -328,10 +337,12 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "clock": _clock,
     "spool": _spool,
     "broker": _broker,
+    "stalled": stalled.check_stalled,
     "ingest": _ingest,
     "tasks": _tasks,
     "rules": _rules,
     "hooks": _hooks,
+    "fingerprints": _fingerprints,
     "routes": _routes,
     "capture": _capture,
     "waits": _waits,
@@ -343,4 +354,5 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "retention": keeping.check_retention,
     "archive": keeping.check_archive,
     "recorder": recorder.check_recorder,
+    "taking": taking.check_taking,
 }

@@ -9,6 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+#: Seconds to wait for the broker.
+BROKER_TIMEOUT_S = 3
+
 #: Tasks that a finding lists.
 _NAMED = 5
 

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from celery_dlq.cli.exits import NamingGroup
+from celery_dlq.cli.letters.regroup import regroup
 from celery_dlq.cli.options import (
     MAYBE_EMPTY,
     MOST,
@@ -23,7 +24,7 @@ from celery_dlq.cli.options import (
     whole_number,
 )
 from celery_dlq.cli.screens.group import group_parts, group_table
-from celery_dlq.cli.selection import check_names
+from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.group import (
     Annotate,
@@ -91,7 +92,7 @@ def groups(
     session = Session(ctx.obj)
     screen = session.screen
     which = groups_with(map(GroupStatus, statuses), map(Mark, marks), owner or "")
-    check_names(session, wanted)
+    wanted = checked(session, wanted)
     found = session.store.groups.find(wanted, now=screen.now, limit=limit, which=which)
     names = [group.fingerprint for group in found]
     tickets = session.store.tickets.of_groups(names)
@@ -227,6 +228,9 @@ def assign(session: Session, fingerprint: str, owner: str) -> None:
         session, fingerprint, Assign(owner=owner.strip()),
         lambda group: f"Group {group.fingerprint} {_owned(group)}.",
     )  # fmt: skip
+
+
+groups.add_command(regroup)
 
 
 def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Group], str]) -> None:

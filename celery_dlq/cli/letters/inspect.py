@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,13 +18,19 @@ from celery_dlq.cli.letters.explain import (
 from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
 from celery_dlq.cli.screens.keeping import keeping_parts
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
+from celery_dlq.cli.screens.lost import lost_parts
+from celery_dlq.cli.screens.render import Part
 from celery_dlq.cli.screens.stats import stats_parts
-from celery_dlq.cli.selection import check_names, of_operation
+from celery_dlq.cli.selection import checked, of_operation
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.store.base import Filter
-from celery_dlq.view import records
+from celery_dlq.store.base import Filter, Page
+from celery_dlq.view import records, times
 from celery_dlq.view.handlings import HANDLINGS_SHOWN
 from celery_dlq.view.keeping import keeping_record, keeping_rows
+from celery_dlq.view.lost import losses_of, lost_record, lost_rows
+
+#: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
+_PATIENCE_S = 10.0
 
 
 @click.command("list")
@@ -43,15 +50,32 @@ def list_letters(
 ) -> None:
     """List dead letters, newest failure first."""
     wanted = of_operation(session, wanted, operation_id)
-    check_names(session, wanted)
-    page = session.store.letters.find(wanted, limit=limit, after=after)
+    wanted = checked(session, wanted)
+    # A program needs whole pages, and can wait.
+    patience_s = _PATIENCE_S if form == "table" else None
+    page = session.store.letters.find(wanted, limit=limit, after=after, patience_s=patience_s)
     rows = [
         records.letter_record(letter, owner=session.queue.owner_of(letter.route))
         for letter in page.letters
     ]
-    session.screen.emit(form, rows, letter_table(page.letters))
-    if page.next:
+    session.screen.emit(form, rows, *_listed(page))
+    if page.searched_to:
+        session.say(
+            f"Searched back to {times.iso(page.searched_to)}; older letters may also match. To continue the "
+            f"search, add: --after {page.next}"
+        )
+    elif page.next:
         session.say(f"For the next page, add: --after {page.next}")
+
+
+def _listed(page: Page) -> Iterator[Part]:
+    if page.searched_to and not page.letters:
+        yield "No matching letters found so far."
+    else:
+        yield letter_table(page.letters)
+    if page.further:
+        yield "Further back; there may be more letters before these and between them:"
+        yield letter_table(page.further)
 
 
 @click.command("show")
@@ -88,17 +112,20 @@ def stats(session: Session, form: str) -> None:
     """Show the numbers of open, arriving and closed letters.
 
     Includes ages, what expires next, and the archive. The numbers of closed letters are those of the last
-    round of retention; `retention plan` counts them now.
+    round of retention; `retention plan` counts them now. About killed workers, it shows lost letters, what
+    workers of all machines report, and the files of this machine.
     """
     now, drawn = session.screen.now, session.screen.drawn
     found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
-    kept_record = keeping_record(kept, now)
+    losses = losses_of(session.queue)
+    kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
     record = (
-        [*records.stats_rows(found), *keeping_rows(kept_record)]
+        [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
         if form == "csv"
-        else {**records.stats_record(found), **kept_record}
+        else {**records.stats_record(found), **kept_record, "recorder": losses_record}
     )
-    session.screen.emit(form, record, *stats_parts(found, drawn=drawn), *keeping_parts(kept, now))
+    parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
+    session.screen.emit(form, record, *parts)
 
 
 @click.command("explain")

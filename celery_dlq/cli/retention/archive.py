@@ -157,7 +157,7 @@ def restore(
         )
     if not everything and not named:
         raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
-    search = session.queue.archive.find(archived(ids, segment, wanted))
+    search = session.queue.archive.find(archived(session, ids, segment, wanted))
     at_most = len(ids) or search.at_most()
     confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=yes)
     result = session.queue.archive.restore(search, who=operator(), reopen=reopen)
@@ -193,7 +193,9 @@ def export(
     Each letter is a row, with its metadata in typed columns. DuckDB, Trino and Spark read such files. Exits
     with 4 if a segment cannot be read.
     """
-    result = session.queue.archive.export(target, archived((), segment, wanted), contents=contents)
+    result = session.queue.archive.export(
+        target, archived(session, (), segment, wanted), contents=contents
+    )
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
     ctx.exit(PARTLY if result.findings else DONE)

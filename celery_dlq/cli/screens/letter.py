@@ -27,6 +27,7 @@ from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
+from celery_dlq.view.operations import why_text
 from celery_dlq.view.raw_body import has_unread_body, shown_body
 from celery_dlq.view.reasons import MEANINGS, first_step
 from celery_dlq.view.records import attempts_of
@@ -69,7 +70,7 @@ _REDRIVE_FIELDS: Sequence[Field] = (
     (Column("#", right=True, rigid=True), lambda sending: sending.redrive),
     (Column("OPERATION", rigid=True), lambda sending: sending.operation),
     (Column("STATE", rigid=True), lambda sending: sending.state.value),
-    (Column("WHY", fold=True), lambda sending: sending.why),
+    (Column("WHY", fold=True), why_text),
     (Column("SENT", rigid=True), lambda sending: sending.sent_at),
     (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
 )

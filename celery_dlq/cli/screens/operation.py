@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, last_name, table_of
-from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending
+from celery_dlq.model.operation import ENDED, OperationState, Sending
 from celery_dlq.store.base import Operation
-from celery_dlq.view.operations import given_orders, named_values
+from celery_dlq.view.operations import given_orders, named_values, run_by, why_text
 from celery_dlq.view.times import duration
 
 #: Turns words into a command line for this app.
@@ -30,7 +30,7 @@ _SENDING_FIELDS: Sequence[Field] = (
     (Column("ID", rigid=True, ids=True), lambda sending: sending.task_id),
     (Column("TASK"), lambda sending: last_name(sending.task)),
     (Column("STATE", rigid=True), lambda sending: sending.state.value),
-    (Column("WHY", fold=True), lambda sending: sending.why),
+    (Column("WHY", fold=True), why_text),
     (Column("SENT", from_width=100), lambda sending: sending.sent_at),
     (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
 )
@@ -48,7 +48,7 @@ def operation_parts(
 
     :param command: makes command lines such as ``celery -A shop dlq list``.
     """
-    parts: list[Part] = [_facts(operation), _letters(operation.counts)]
+    parts: list[Part] = [_facts(operation), _letters(operation)]
     parts.append(Facts("Orders", given_orders(operation.orders)))
     if sendings:
         parts.append(table_of(_SENDING_FIELDS, sendings))
@@ -68,7 +68,11 @@ def _facts(operation: Operation) -> Facts:
             ("Filter", named_values(operation.wanted.to_dict())),
             ("By", f"{operation.who} on {operation.host}"),
             ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
-            ("Run by", "a worker" if operation.detached else None),
+            ("Run by", run_by(operation.orders) if operation.detached else None),
+            (
+                "Processes",
+                operation.carriers if operation.state is OperationState.RUNNING else None,
+            ),
             ("Created", operation.created_at),
             ("Started", operation.started_at),
             ("Ended", operation.ended_at),
@@ -76,12 +80,14 @@ def _facts(operation: Operation) -> Facts:
     )
 
 
-def _letters(counts: Counts) -> Facts:
+def _letters(operation: Operation) -> Facts:
+    counts = operation.counts
     return Facts(
         "Letters",
         [
             ("Planned", counts.planned),
             ("Sent", counts.out),
+            ("Sent again", operation.sent_again or None),
             ("Succeeded", counts.succeeded),
             ("Failed again", counts.failed),
             ("Awaited", counts.sent),

@@ -19,14 +19,14 @@ from celery_dlq.flower.acts import (
     read_why,
     reason_in,
 )
-from celery_dlq.flower.filters import Given, Take, choice, frozen, read_filter
+from celery_dlq.flower.filters import Given, Take, choice, frozen
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import first, sent_json
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter
-from celery_dlq.view import records, times
+from celery_dlq.view import records
 
 
 class Act(Api):
@@ -37,7 +37,7 @@ class Act(Api):
     async def post(self) -> None:
         """Run the act."""
         given = sent_json(self.request)
-        wanted = read_filter(given, times.utc_now(), others=self.fields)
+        wanted = self.filter_in(given, others=self.fields)
         self.check(given)
         take = self.take(given)
         found = await self.site.ask(lambda store: reach(store, frozen(store, wanted, take), take))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from celery_dlq.flower.api.paging import limit_of
@@ -9,6 +10,8 @@ from celery_dlq.flower.filters import read_filter
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.flower.pages.letter import Known, known_of
+from celery_dlq.flower.pages.letters import values_lack_to
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.view import records, times
 
 #: Seconds for a search that reads letters one by one. A program can wait longer than a person.
@@ -21,19 +24,29 @@ class Letters(Api):
     async def get(self) -> None:
         """A page of letters, newest failure first."""
         given = asked(self.request)
-        wanted = read_filter(given, times.utc_now(), others=("limit", "after"))
+        wanted = self.filter_in(given, others=("limit", "after"))
         limit, after = limit_of(given), first(given, "after") or None
-        page = await self.site.ask(
-            lambda store: store.letters.find(
-                wanted, limit=limit, after=after, patience_s=_PATIENCE_S
+        page, lack_to = await self.site.ask(
+            lambda store: (
+                store.letters.find(wanted, limit=limit, after=after, patience_s=_PATIENCE_S),
+                values_lack_to(store, wanted),
             )
         )
-        letters = [
+        self.reply(
+            {
+                "letters": self._records(page.letters),
+                "next": page.next,
+                "searched_to": times.iso(page.searched_to) if page.searched_to else None,
+                "further": self._records(page.further),
+                "values_lack_to": times.iso(lack_to) if lack_to else None,
+            }
+        )
+
+    def _records(self, letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
+        return [
             records.letter_record(letter, owner=self.site.owner_of(letter.route))
-            for letter in page.letters
+            for letter in letters
         ]
-        searched_to = times.iso(page.searched_to) if page.searched_to else None
-        self.reply({"letters": letters, "next": page.next, "searched_to": searched_to})
 
 
 class Letter(Api):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tornado.web import HTTPError, RequestHandler
 
 from celery_dlq.codec import dump_json
-from celery_dlq.errors import CeleryDLQError
-from celery_dlq.flower.filters import Given
+from celery_dlq.errors import CeleryDLQError, FilterError
+from celery_dlq.flower.filters import Given, read_filter
 from celery_dlq.flower.html import words
 from celery_dlq.flower.http.permission import (
     FOREIGN,
@@ -26,6 +27,9 @@ from celery_dlq.flower.http.permission import (
 from celery_dlq.flower.http.problems import Problem, Refused, problem_of
 from celery_dlq.flower.http.request import first
 from celery_dlq.flower.http.site import Site
+from celery_dlq.store.base import Filter
+from celery_dlq.view import times
+from celery_dlq.view.lookup import NOT_KEPT, with_positions, with_stand_ins
 
 if TYPE_CHECKING:
     BaseHandler = RequestHandler
@@ -125,6 +129,21 @@ class Handler(BaseHandler):
             self.request.remote_ip or "?",
             self.site.options,
         )
+
+    def filter_in(self, given: Given, *, others: Collection[str] = ()) -> Filter:
+        """The filter in ``given``, whose arguments are also found in the positions that the app's tasks give
+        them. A Flower without the tasks only knows the names in the messages.
+
+        :param others: names that are allowed, but are not filters.
+        :raises FilterError: a name or a value is invalid, or values are not kept.
+        """
+        wanted = read_filter(given, times.utc_now(), others=others)
+        if wanted.asks_for_values and not self.site.search_values:
+            raise FilterError(NOT_KEPT)
+        if not wanted.args:
+            return wanted
+        wanted = with_stand_ins(self.site.redactor, wanted)
+        return with_positions(self.site.app, wanted)
 
     def log_exception(
         self,

@@ -13,6 +13,7 @@ from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.forms import Forms
 from celery_dlq.model.route import Route, owner_of
+from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
@@ -65,6 +66,24 @@ class Site:
         except SettingsError:
             # Each page shows this error.
             return False
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Hides secrets. Unlike that of the queue, it does not wait for another thread.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        """
+        chosen = Settings.from_app(self.app)
+        return Redactor(chosen.redact, chosen.search_redacted_key)
+
+    @cached_property
+    def search_values(self) -> int:
+        """How many values of a letter's arguments are kept for searches."""
+        try:
+            return Settings.from_app(self.app).search_values
+        except SettingsError:
+            # Each page shows this error.
+            return 0
 
     @cached_property
     def _routes(self) -> Sequence[Route]:

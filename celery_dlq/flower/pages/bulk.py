@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,15 @@ from celery_dlq.flower.acts import (
     read_orders,
     reason_in,
 )
-from celery_dlq.flower.filters import YES, Given, Take, choice, frozen, read_filter, to_pairs
+from celery_dlq.flower.filters import YES, Given, Take, choice, frozen, to_pairs
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
-from celery_dlq.flower.pages.letters import Row, rows_of
+from celery_dlq.flower.pages.letters import Row, rows_of, values_lack_to
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter
-from celery_dlq.view import times
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -60,6 +60,8 @@ class BulkView:
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Whether the letters of a deletion are open.
     is_open: bool = False
+    #: Letters that failed first then or earlier may lack the values that were asked for.
+    values_lack_to: datetime | None = None
 
     def value(self, name: str) -> str:
         """The value of a field."""
@@ -88,7 +90,7 @@ class BulkAct(Page):
         given = asked(self.request)
         if first(given, "selected") and not given.get("id"):
             raise FilterError("No letter is selected; select some, or act on all that match.")
-        wanted = read_filter(given, times.utc_now(), others=self.others)
+        wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
         # Letters that fail from now on must not change the number to confirm.
         await self.ask(await self.site.ask(lambda store: frozen(store, wanted, take)), given)
@@ -97,7 +99,7 @@ class BulkAct(Page):
         """Run the act, if the number is correct."""
         given = sent(self.request)
         self.take_mark(given, self.act)
-        wanted = read_filter(given, times.utc_now(), others=self.others)
+        wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
         found = await self.site.ask(lambda store: reach(store, wanted, take))
         problem = why_not_agreed(found.count, first(given, "number"))
@@ -112,7 +114,7 @@ class BulkAct(Page):
     async def ask(self, wanted: Filter, given: Given, problem: str = "", status: int = 200) -> None:
         """Show the form."""
         take = self.take(wanted, given)
-        found, examples = await self.site.ask(lambda store: _look(store, wanted, take))
+        found, examples, lack_to = await self.site.ask(lambda store: _look(store, wanted, take))
         view = BulkView(
             act=self.act,
             reach=found,
@@ -122,6 +124,7 @@ class BulkAct(Page):
             problem=problem,
             given=given if problem else {},
             is_open=not found.wanted.states & CLOSED_STATES,
+            values_lack_to=lack_to,
         )
         self.page("bulk", view, status)
 
@@ -216,7 +219,8 @@ def why_not_agreed(count: int, number: str) -> str:
     return f"The number is {count:,} now, and you typed {number[:20]}. Nothing was changed."
 
 
-def _look(store: Store, wanted: Filter, take: Take) -> tuple[Reach, Sequence[Row]]:
+def _look(store: Store, wanted: Filter, take: Take) -> tuple[Reach, Sequence[Row], datetime | None]:
+    """The letters of the act, some of them, and ``values_lack_to``."""
     found = reach(store, wanted, take)
     page = store.letters.find(found.wanted, limit=_EXAMPLES)
-    return found, rows_of(page.letters)
+    return found, rows_of(page.letters), values_lack_to(store, wanted)

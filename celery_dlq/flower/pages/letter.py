@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import UnknownLetter
@@ -22,12 +23,14 @@ from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handle
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Sending
 from celery_dlq.model.states import DELETABLE_STATES, State
+from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter
 from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import lookup, times
 from celery_dlq.view.handlings import HANDLINGS_SHOWN, said_of
+from celery_dlq.view.operations import why_text
 from celery_dlq.view.raw_body import has_unread_body, shown_body
 from celery_dlq.view.reasons import MEANINGS, first_step
 
@@ -49,6 +52,9 @@ _ACTS_SHOWN = 50
 
 #: Characters of an id that a command repeats.
 _ID_SHOWN = 300
+
+#: Values of the arguments that link to the letters that have them, too.
+_VALUES_SHOWN = 12
 
 _LATER = datetime.max.replace(tzinfo=timezone.utc)
 
@@ -101,6 +107,8 @@ class LetterView:
     held_title: str = facts.HELD
     #: The owner of its route.
     route_owner: str = ""
+    #: How many values of its arguments are kept for searches.
+    values_kept: int = 0
 
     @property
     def letter(self) -> DeadLetter:
@@ -128,6 +136,12 @@ class LetterView:
         )
 
     @property
+    def is_in_canvas(self) -> bool:
+        """Whether other tasks were sent together with this one, or it was sent by another one."""
+        others = self.letter.root_id != self.letter.task_id or self.letter.canvas
+        return bool(self.letter.root_id and others)
+
+    @property
     def next_step(self) -> str:
         """The steps up to a redrive; empty if a redrive is the first."""
         first = first_step(self.letter.reason)
@@ -143,6 +157,14 @@ class LetterView:
     def body(self) -> str | None:
         """The body, if its arguments could not be read."""
         return shown_body(self.letter.envelope.body) if has_unread_body(self.letter) else None
+
+    @property
+    def values(self) -> list[str]:
+        """The first values of its arguments, if they are kept for searches."""
+        shown = min(self.values_kept, _VALUES_SHOWN)
+        found = islice(leaves(self.letter.args, self.letter.kwargs), shown)
+        # An address cannot have some of the other characters.
+        return list(dict.fromkeys(text for _, text in found if text.isprintable()))
 
     @property
     def message(self) -> list[tuple[str, Any]]:
@@ -242,6 +264,7 @@ class LetterPage(Page):
             operation=first(given, "operation"),
             holder=self._holder(known),
             route_owner=self.site.owner_of(letter.route),
+            values_kept=self.site.search_values,
         )
         self.page("letter", view)
 
@@ -322,7 +345,7 @@ def _of_sending(sending: Sending) -> Event:
     return Event(
         at=sending.sent_at or sending.ended_at,
         title=f"redrive {sending.redrive}",
-        why=sending.why,
+        why=why_text(sending),
         diff=sending.change,
         state=sending.state.value,
         operation=sending.operation,

@@ -10,16 +10,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import CeleryDLQError, FilterError
-from celery_dlq.flower.filters import MOMENTS, NAMES, TEXTS, YES, Given, read_filter
+from celery_dlq.flower.box import Typed, filters_of
+from celery_dlq.flower.filters import MOMENTS, NAMES, REPEATED, TEXTS, WORDS, YES, Given
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.states import CLOSED_STATES, Reason, State
+from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
-from celery_dlq.view import times
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, short_ids
 
@@ -36,7 +36,10 @@ SEARCH_PATIENCE_S = COUNT_PATIENCE_S = 0.15
 #: The numbers of letters that an act has just closed or deleted.
 DONE = ("discarded", "deleted")
 
-_OTHERS = ("after", *DONE)
+#: The name of the box.
+BOX = "q"
+
+_OTHERS = ("after", BOX, *DONE)
 
 _NONE: Mapping[str, HeldLetter] = MappingProxyType({})
 
@@ -61,19 +64,22 @@ class LettersView:
     #: The error in the form.
     problem: str = ""
     rows: Sequence[Row] = ()
+    #: Letters from further back than :attr:`searched_to`.
+    further: Sequence[Row] = ()
     #: The number of matching letters; None if counting takes too long.
     count: int | None = 0
     #: The address of the next page.
     next: str = ""
     #: How far back the search came, if it ran out of time.
     searched_to: datetime | None = None
+    #: Letters that failed first then or earlier may lack the values that were asked for.
+    values_lack_to: datetime | None = None
     #: The filters as pairs, for acts on all matching letters.
     pairs: Sequence[tuple[str, str]] = ()
     #: The states of the letters that match.
     shown: frozenset[State] = frozenset()
     later: bool = False
 
-    reasons: Sequence[str] = tuple(reason.value for reason in Reason)
     states: Sequence[str] = tuple(state.value for state in State)
     texts: Sequence[str] = TEXTS
     moments: Sequence[str] = MOMENTS
@@ -83,15 +89,24 @@ class LettersView:
         """The value of a field."""
         return first(self.given, name)
 
+    def values(self, name: str) -> Sequence[str]:
+        """The values of a field that may have several, and an empty one for another."""
+        return [*filter(str.strip, self.given.get(name, ())), ""]
+
     def has(self, name: str, value: str) -> bool:
         """Whether a choice is selected."""
         return value in self.given.get(name, ())
 
     @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        """The fields that take one of several words, and these words."""
+        return {name: [word.value for word in kind] for name, kind in WORDS.items()}
+
+    @property
     def heading(self) -> str:
         """The number of letters, as far as it is known."""
         if self.count is None and (self.later or self.searched_to):
-            return f"{counted(len(self.rows), 'letter')} on this page"
+            return f"{counted(len(self.rows) + len(self.further), 'letter')} on this page"
         number = len(self.rows) if self.count is None else self.count
         said = f"match{'es' if number == 1 else ''}" if self.narrowed else "open"
         return f"{'More than ' if self.count is None else ''}{counted(number, 'letter')} {said}"
@@ -116,6 +131,16 @@ class LettersView:
         return [*others, *(("state", state.value) for state in sorted(self.shown & CLOSED_STATES))]
 
     @property
+    def as_text(self) -> Sequence[tuple[str, str]]:
+        """The filters, with a search for the only value or argument as a text; nothing if there are
+        several."""
+        found = [value for name, value in self.pairs if name in REPEATED]
+        if len(found) != 1 or self.value("search"):
+            return ()
+        others = [pair for pair in self.pairs if pair[0] not in REPEATED]
+        return [*others, ("search", found[0])]
+
+    @property
     def narrowed(self) -> bool:
         """Whether any filter is set."""
         return bool(self.pairs)
@@ -131,28 +156,42 @@ class LettersPage(Page):
         given: Given = {}
         try:
             given = asked(self.request)
-            wanted = read_filter(given, times.utc_now(), others=_OTHERS)
+            if first(given, BOX).strip():
+                self.redirect(await self._meant(given))
+                return
+            wanted = self.filter_in(given, others=_OTHERS)
             view = await self._view(given, wanted)
         except FilterError as error:
             self.page("letters", LettersView(given=given, problem=str(error), count=None), 400)
             return
         self.page("letters", view)
 
+    async def _meant(self, given: Given) -> str:
+        """The address of what was typed in the box, together with the other filters."""
+        typed, others = Typed.read(first(given, BOX)), _pairs(given)
+        pairs = await self.site.ask(lambda store: [*others, *filters_of(store, typed)])
+        if len(pairs) == 1 and pairs[0][0] == "id":
+            return self.links.letter(pairs[0][1])
+        return self.links.page("letters", query=pairs)
+
     async def _view(self, given: Given, wanted: Filter) -> LettersView:
         after = first(given, "after") or None
-        page, held = await self.site.ask(lambda store: look(store, wanted, after))
+        page, held, lack_to = await self.site.ask(lambda store: look(store, wanted, after))
         whole = after is None and page.next is None
         count = len(page.letters) if whole else await self._count(given, wanted)
-        pairs = [(name, item) for name, items in _set(given).items() for item in items]
+        pairs = _pairs(given)
         following = [*pairs, ("after", page.next)] if page.next else []
+        rows = rows_of([*page.letters, *page.further], held)
         return LettersView(
             given=given,
-            rows=rows_of(page.letters, held),
+            rows=rows[: len(page.letters)],
+            further=rows[len(page.letters) :],
             count=count,
             pairs=pairs,
             shown=wanted.wanted_states,
             next=self.links.page("letters", query=following) if following else "",
             searched_to=page.searched_to,
+            values_lack_to=lack_to,
             later=after is not None,
         )
 
@@ -175,10 +214,18 @@ class LettersPage(Page):
 
 def look(
     store: Store, wanted: Filter, after: str | None
-) -> tuple[PageOfLetters, Mapping[str, HeldLetter]]:
-    """A page of letters, and those of them that are held."""
+) -> tuple[PageOfLetters, Mapping[str, HeldLetter], datetime | None]:
+    """A page of letters; those of them that are held; and ``values_lack_to``."""
     page = store.letters.find(wanted, limit=PAGE_SIZE, after=after, patience_s=SEARCH_PATIENCE_S)
-    return page, store.auto_redrives.held([letter.task_id for letter in page.letters])
+    shown = [*page.letters, *page.further]
+    held = store.auto_redrives.held([letter.task_id for letter in shown])
+    return page, held, values_lack_to(store, wanted)
+
+
+def values_lack_to(store: Store, wanted: Filter) -> datetime | None:
+    """Letters that failed first then or earlier may lack the values that ``wanted`` asks for; None if none
+    lacks them, or it asks for none."""
+    return store.values.kept().since if wanted.asks_for_values else None
 
 
 def rows_of(letters: Sequence[DeadLetter], held: Mapping[str, HeldLetter] = _NONE) -> list[Row]:
@@ -196,6 +243,10 @@ def rows_of(letters: Sequence[DeadLetter], held: Mapping[str, HeldLetter] = _NON
         )
         for short, letter in zip(shorts, letters, strict=True)
     ]
+
+
+def _pairs(given: Given) -> list[tuple[str, str]]:
+    return [(name, item) for name, items in _set(given).items() for item in items]
 
 
 def _set(given: Given) -> Mapping[str, tuple[str, ...]]:

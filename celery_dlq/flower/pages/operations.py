@@ -17,7 +17,14 @@ from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending, S
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation, Rows
 from celery_dlq.view import lookup, times
-from celery_dlq.view.operations import TROUBLED, as_text, given_orders, outcome_text
+from celery_dlq.view.operations import (
+    TROUBLED,
+    as_text,
+    given_orders,
+    outcome_text,
+    run_by,
+    why_text,
+)
 from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
@@ -107,6 +114,10 @@ class OperationView(OperationRow):
     later: bool = False
     states: Sequence[str] = tuple(state.value for state in SendingState)
 
+    def why(self, sending: Sending) -> str:
+        """Why a letter was skipped or failed, and how often its message was sent again."""
+        return why_text(sending)
+
     @property
     def counts(self) -> Counts:
         """The numbers of its letters by state."""
@@ -116,6 +127,11 @@ class OperationView(OperationRow):
     def orders(self) -> list[tuple[str, str]]:
         """The orders that differ from the defaults."""
         return given_orders(self.operation.orders)
+
+    @property
+    def run_by(self) -> str:
+        """Who runs it, if it was left to workers."""
+        return run_by(self.operation.orders)
 
     @property
     def sent_per_s(self) -> float | None:

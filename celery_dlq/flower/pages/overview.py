@@ -1,5 +1,5 @@
-"""The overview: open letters, arrivals, causes, marked groups, running redrives, and what is kept of closed
-letters."""
+"""The overview: open letters, arrivals, causes, marked groups, running redrives, messages of killed workers,
+and what is kept of closed letters."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
+from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import times
 from celery_dlq.view.groups import standing
 from celery_dlq.view.keeping import Fact, NamedPile, archive_facts, named_ages, retention_facts
+from celery_dlq.view.lost import Losses, losses_of, lost_facts, messages_of, said_why
 from celery_dlq.view.operations import UNDER_WAY
 from celery_dlq.view.text import last_part
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Rows per list.
-_TOP = 8
+#: Rows per list, and reports of workers.
+_TOP, _MOST_REPORTS = 8, 20
 
 _MARKED = GroupFilter(
     statuses=frozenset({GroupStatus.OPEN}), marks=frozenset({Mark.NEW, Mark.REGRESSED})
@@ -60,10 +62,20 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportRow:
+    """What a worker reports about the flight recorder."""
+
+    report: RecorderReport
+    messages: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Overview:
     """The values of the page."""
 
     known: Known
+    losses: Losses
     links: Links
 
     @property
@@ -168,6 +180,24 @@ class Overview:
             for one in named
         ]
 
+    @property
+    def lost_facts(self) -> list[Fact]:
+        """Lost letters, and messages that wait in the files of Flower's machine."""
+        return [(name, value) for name, value in lost_facts(self.losses) if value]
+
+    @property
+    def reports(self) -> list[ReportRow]:
+        """What workers report about killed workers, and about messages without a copy."""
+        return [
+            ReportRow(report=one, messages=messages_of(one), why=said_why(one))
+            for one in self.losses.lost.reports[:_MOST_REPORTS]
+        ]
+
+    @property
+    def more_reports(self) -> int:
+        """How many reports are not shown."""
+        return max(0, len(self.losses.lost.reports) - _MOST_REPORTS)
+
     def _bins(self) -> list[charts.Bin]:
         hours = len(self.stats.arrivals)
         edges = [self.known.at - timedelta(hours=hours - place) for place in range(hours + 1)]
@@ -195,7 +225,8 @@ class OverviewPage(Page):
         """Show the overview; its numbers may be a few seconds old."""
         now = times.utc_now()
         known = await self.site.recall("overview", lambda store: look(store, now))
-        self.page("overview", Overview(known=known, links=self.links))
+        losses = await self.site.consult("losses", losses_of)
+        self.page("overview", Overview(known=known, losses=losses, links=self.links))
 
 
 def look(store: Store, now: datetime) -> Known:

@@ -28,7 +28,7 @@ def allowance_of(orders: Orders, counts: Counts) -> SendAllowance:
 
 
 def _for_canary(pacing: Pacing, counts: Counts) -> SendAllowance:
-    missing = pacing.canary - counts.out - counts.sending
+    missing = pacing.canary - counts.out - counts.in_hand
     if pacing.max_in_flight is not None:
         missing = min(missing, pacing.max_in_flight - counts.in_flight)
     return SendAllowance(min(counts.unclaimed, max(0, missing)), "the canary")

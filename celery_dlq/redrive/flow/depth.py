@@ -64,14 +64,25 @@ class Depths:
             ) from error
 
     def _ask(self, queue: str) -> int | None:
-        # Asking about a queue that does not exist closes the channel.
         with self._connection.channel() as channel:
-            if not queue or not _counts(channel):
-                return None
-            try:
-                return int(channel.queue_declare(queue, passive=True).message_count)
-            except self._connection.channel_errors:
-                return 0
+            return messages_in(channel, queue, self._connection.channel_errors)
+
+
+def messages_in(
+    channel: Any, queue: str, channel_errors: tuple[type[Exception], ...]
+) -> int | None:
+    """How many messages wait in ``queue``, without those that consumers hold; 0 if there is no such queue,
+    None if the transport cannot count. On RabbitMQ, a question about a queue that does not exist closes the
+    channel.
+
+    :param channel_errors: those of the channel's connection.
+    """
+    if not queue or not _counts(channel):
+        return None
+    try:
+        return int(channel.queue_declare(queue, passive=True).message_count)
+    except channel_errors:
+        return 0
 
 
 def _counts(channel: Any) -> bool:

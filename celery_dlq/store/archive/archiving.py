@@ -97,7 +97,7 @@ class Archiving(Segments):
             rows = [
                 _letter_row(line, reopen=reopen, origin=origin, now=now) for line in back.values()
             ]
-            insert_letters(connection, rows)
+            insert_letters(connection, rows, self._transactions.value_limit)
             for name, table in OF_LETTER.items():
                 _put_back(
                     connection,

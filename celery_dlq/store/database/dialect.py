@@ -160,6 +160,10 @@ class Dialect(ABC):
         """``column`` in lower case. It has only ASCII characters."""
         return func.lower(column)
 
+    def contains(self, column: Column[str], text: str) -> ColumnElement[bool]:
+        """Whether ``column`` contains ``text``; upper and lower case differ."""
+        return column.contains(text, autoescape=True)
+
     def byte_count(self, column: Column[Any]) -> ColumnElement[int]:
         """How many bytes a large value has. PostgreSQL knows that without unpacking the value, which it would
         have to do to count characters."""

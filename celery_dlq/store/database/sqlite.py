@@ -111,6 +111,10 @@ class SQLite(Dialect):
         given = func.json_each(json.dumps(list(values))).table_valued("value")
         return column.in_(select(given.c.value))
 
+    def contains(self, column: Column[str], text: str) -> ColumnElement[bool]:
+        # SQLite's LIKE ignores case.
+        return func.instr(column, text) > 0
+
     def byte_count(self, column: Column[Any]) -> ColumnElement[int]:
         """Characters, for a text: SQLite has octet_length() only since 3.43."""
         return func.length(column)

@@ -1,6 +1,6 @@
-"""The tables: letters and their contents, parked retries, attempts, redrives, rollups, audit, deliveries,
-leases, circuits, automatic redrives, handlings, tickets, segments of the archive, and reports. This module
-has no behaviour."""
+"""The tables: letters, their contents and values, parked retries, attempts, redrives, rollups, audit,
+deliveries, leases, circuits, automatic redrives, handlings, tickets, segments of the archive, and reports.
+This module has no behaviour."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ letter = _table(
 Index(None, letter.c.state, letter.c.last_failed_at, letter.c.id, letter.c.reason)
 for _column in (
     letter.c.task, letter.c.exception_type, letter.c.fingerprint, letter.c.queue, letter.c.route,
+    letter.c.root_id,
 ):  # fmt: skip
     Index(None, _column, letter.c.state, letter.c.last_failed_at, letter.c.id)
 
@@ -119,6 +120,17 @@ content = _table(
     Column("kwargs", LONG_TEXT, nullable=False),
     Column("traceback", LONG_TEXT, nullable=False),
 )
+
+# Hashes of the values by which people look for a letter: see celery_dlq/model/terms.py.
+term = _table(
+    "celery_dead_letter_term",
+    # The id of the letter.
+    Column("letter", BigInteger, nullable=False),
+    Column("value", BigInteger, nullable=False),
+    Column("path", Integer, nullable=False),
+    PrimaryKeyConstraint("letter", "value", "path"),
+)
+Index(None, term.c.value, term.c.path, term.c.letter)
 
 attempt = _table(
     "celery_dead_letter_attempt",
@@ -244,6 +256,12 @@ operation = _table(
     Column("created_at", Moment, nullable=False),
     Column("started_at", Moment),
     Column("ended_at", Moment),
+    # How many messages were sent again because they had vanished.
+    Column("sent_again", BigInteger, nullable=False, server_default="0"),
+    # If several processes may carry it: how many letters they were allotted so far, and the moment from which
+    # the rate counts these.
+    Column("allotted", BigInteger, nullable=False, server_default="0"),
+    Column("paced_from", Moment),
 )
 Index(None, operation.c.created_at)
 Index(None, operation.c.ended_at)
@@ -274,6 +292,9 @@ sending = _table(
     # None if it was sent with its whole claim, which then no longer exists.
     Column("sent_at", Moment),
     Column("ended_at", Moment),
+    # How often the message was sent again because it had vanished, and when it was last.
+    Column("sent_again", Integer, nullable=False, server_default="0"),
+    Column("sent_again_at", Moment),
     PrimaryKeyConstraint("operation", "task_id"),
 )
 Index(None, sending.c.task_id, sending.c.redrive)
@@ -291,6 +312,10 @@ claim = _table(
     # Letters that were neither sent nor given back.
     Column("letters", Integer, nullable=False),
     Column("lease_expires_at", Moment, nullable=False),
+    # If several processes carry the operation: the holder of the claim, as its lease names it, and how many
+    # letters it may still take under this claim.
+    Column("holder", name(), nullable=False, server_default=""),
+    Column("reserved", Integer, nullable=False, server_default="0"),
 )
 
 # The changes that people made in letters' messages; each row keeps the message as it was.
@@ -364,6 +389,13 @@ parked = _table(
     Column("record", BYTES, nullable=False),
     Column("body", BYTES, nullable=False),
     Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
+    # Copied from the record, so that filters can ask for them. A retry that was parked under an earlier
+    # schema may have none.
+    Column("release", name()),
+    Column("root_id", name()),
+    Column("tags", LONG_TEXT),
+    Column("verdict", name(16)),
+    Column("rule", name()),
     UniqueConstraint("parking"),
 )
 Index(None, parked.c.state, parked.c.place, parked.c.next_at, parked.c.id)
@@ -501,7 +533,7 @@ segment = _table(
     UniqueConstraint("number"),
 )
 
-# The last report of each work that is done again and again, as JSON.
+# The last report of each work that is done again and again, and of trouble with the flight recorder, as JSON.
 report = _table(
     "celery_dlq_report",
     Column("name", name(64), primary_key=True),

@@ -21,10 +21,11 @@ class Transactions:
     """The transactions of one database. Before the first one, each process checks the schema.
 
     :param database: the database in which they run.
+    :param value_limit: the most values of a letter's arguments that they keep for searches.
     """
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, database: Database, *, value_limit: int) -> None:
+        self.database, self.value_limit = database, value_limit
         self._checked_in: int | None = None
 
     def check_schema(self) -> None:

@@ -40,7 +40,7 @@ RELEASES_OF = 500
 _HOUR = timedelta(hours=1)
 
 #: The columns that every decision empties, unless it sets them itself.
-_UNDECIDED: dict[str, Any] = {
+UNDECIDED: dict[str, Any] = {
     "status": GroupStatus.OPEN.value, "status_at": None, "status_by": "", "ignored_until": None,
     "ignored_rate": None, "ignored_total": None, "resolved_in": "", "failed_in": None,
     "regressed_at": None,
@@ -97,7 +97,7 @@ def decided(
         return {"note": act.note}
     if isinstance(act, Assign):
         return {"owner": act.owner}
-    closed = {**_UNDECIDED, "status_at": now, "status_by": who}
+    closed = {**UNDECIDED, "status_at": now, "status_by": who}
     if isinstance(act, Ignore):
         total = None if act.count is None else row["total_count"] + act.count
         ends = {"ignored_until": act.until, "ignored_rate": act.rate, "ignored_total": total}
@@ -159,7 +159,7 @@ def _within_hour(connection: Connection, fingerprint: str, at: datetime) -> floa
 
 
 def _open_again(connection: Connection, row: Row, at: datetime) -> Group:
-    values = {**_UNDECIDED, "regressed_at": at}
+    values = {**UNDECIDED, "regressed_at": at}
     connection.execute(update(group).where(is_group(row)).values(values))
     return group_from({**row, **values})
 

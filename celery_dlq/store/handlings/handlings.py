@@ -197,7 +197,9 @@ class Handlings(StoreRole):
         now = clock.now(connection)
         if isinstance(verdict, (Ticket, Escalate)):
             write_ticket(connection, started, verdict, now)
-        elif not _changed_letter(connection, started, seen, verdict, edit, now):
+        elif not _changed_letter(
+            connection, started, seen, verdict, edit, now, self._transactions.value_limit
+        ):
             _set(connection, [started.id], **_ended(_STALE, now, error=_CHANGED))
             return HandlingState.STALE
         done = _ended(_DONE, now)
@@ -316,6 +318,7 @@ def _changed_letter(
     verdict: HandlerVerdict,
     edit: Edit | None,
     now: datetime,
+    value_limit: int,
 ) -> bool:
     """Discard or edit the letter, if it is still the one that was ``seen``; whether it is."""
     row = lock_dead(connection, started.task_id)
@@ -327,7 +330,7 @@ def _changed_letter(
         who = by_handler(started.handler)
         discard_one(connection, row, who=who, why=verdict.reason, at=now)
     elif edit is not None:
-        save_edit(connection, edit)
+        save_edit(connection, edit, value_limit)
     return True
 
 

@@ -6,7 +6,7 @@ as other history: they are the counts of operations, and tell workers which copi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,7 +24,8 @@ from celery_dlq.store.rows.query import in_states, one_of
 from celery_dlq.store.rows.rows import Row
 from celery_dlq.store.rows.tally import COUNTED_IN, Member, Tally
 
-letter, content, sending, group = tables.letter, tables.content, tables.sending, tables.group
+letter, content, term = tables.letter, tables.content, tables.term
+sending, group = tables.sending, tables.group
 
 #: Other tables whose rows belong to a letter, by its task id.
 _OF_LETTER = (
@@ -104,6 +105,7 @@ def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:
     :data:`~celery_dlq.store.letters.acts.MEMBER`."""
     ids, task_ids = [row["id"] for row in rows], sorted(row["task_id"] for row in rows)
     connection.execute(delete(content).where(one_of(connection, content.c.id, ids)))
+    connection.execute(delete(term).where(one_of(connection, term.c.letter, ids)))
     for table in _OF_LETTER:
         connection.execute(delete(table).where(one_of(connection, table.c.task_id, task_ids)))
     of_these = one_of(connection, sending.c.task_id, task_ids)
@@ -114,14 +116,15 @@ def delete_rows(connection: Connection, rows: Sequence[Row]) -> None:
     for row in rows:
         tally.leave(Member.of(row))
     tally.write(connection)
-    _empty_examples(connection, rows)
+    empty_examples(connection, {row["fingerprint"] for row in rows})
 
 
-def _empty_examples(connection: Connection, rows: Sequence[Row]) -> None:
-    """Remove the example messages of groups whose last letters these were."""
-    fingerprints = sorted({row["fingerprint"] for row in rows})
+def empty_examples(connection: Connection, fingerprints: Collection[str]) -> None:
+    """Remove the example messages of those groups that have no letters any more."""
     is_empty = and_(*(group.c[name] == 0 for name in sorted(set(COUNTED_IN.values()))))
     these = update(group).where(
-        one_of(connection, group.c.fingerprint, fingerprints), is_empty, group.c.message != ""
+        one_of(connection, group.c.fingerprint, sorted(fingerprints)),
+        is_empty,
+        group.c.message != "",
     )
     connection.execute(these.values(message=""))

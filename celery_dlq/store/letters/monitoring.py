@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from sqlalchemy import Column, case, func, select
+from sqlalchemy import Column, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.auto_redrive import AutoState
@@ -34,7 +34,7 @@ OVERDUE_S = 300.0
 AGE_BOUNDS: tuple[float, ...] = (60.0, 3_600.0, 86_400.0, 604_800.0, math.inf)
 
 HOURS = 24
-_DAY = timedelta(days=1)
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 #: The columns of a group. Each letter is counted in one of them.
 COUNTS = ("open_count", "resolved_count", "discarded_count")
@@ -47,15 +47,16 @@ class Monitoring(StoreRole):
     def stats(self, connection: Connection, now: datetime) -> Stats:
         """Depth, arrivals, ages."""
         by_state = _count_states(connection)
+        depth = sum(by_state[state] for state in OPEN_STATES)
         return Stats(
-            depth=sum(by_state[state] for state in OPEN_STATES),
+            depth=depth,
             by_state=by_state,
             by_task=_open_by(connection, group.c.task),
             by_exception=_open_by(connection, group.c.exception_type),
             by_reason=_by_reason(connection),
             arrivals=_arrivals(connection, now),
             oldest_open_at=_oldest_open(connection),
-            ages=_ages(connection, now),
+            ages=_ages(connection, now, depth),
         )
 
     @reads
@@ -137,25 +138,30 @@ def _oldest_open(connection: Connection) -> datetime | None:
     return min((at for at in moments if at is not None), default=None)
 
 
-def _ages(connection: Connection, now: datetime) -> dict[float, int]:
-    """Open letters by age. A rollup has the whole hours; letters are counted only in the hours that a
-    bound falls into."""
+def _ages(connection: Connection, now: datetime, total: int) -> dict[float, int]:
+    """Open letters by age. A rollup has the whole hours, and only those of the last days are read. Letters
+    are counted only in the hours that a bound falls into.
+
+    :param total: the number of open letters.
+    """
     edges = [now - timedelta(seconds=bound) for bound in AGE_BOUNDS[:-1]]
-    opened = trend.c.open_count
-    before = [case((trend.c.hour < hour_of(edge), opened), else_=0) for edge in edges]
-    sums = [func.coalesce(func.sum(part), 0) for part in (opened, *before)]
-    total, *whole = (int(number) for number in connection.execute(select(*sums)).one())
-    older = [
-        hours + _failed_between(connection, hour_of(edge), edge)
-        for hours, edge in zip(whole, edges, strict=True)
+    opened = select(trend.c.hour, func.sum(trend.c.open_count)).where(trend.c.hour > edges[-1])
+    by_hour = {
+        hour: int(number) for hour, number in connection.execute(opened.group_by(trend.c.hour))
+    }
+    younger = [
+        sum(number for hour, number in by_hour.items() if hour > edge)
+        + _failed_between(connection, edge, hour_of(edge) + _HOUR)
+        for edge in edges
     ]
-    counts = [more - fewer for more, fewer in pairwise([total, *older, 0])]
+    # Letters may have failed again between two of these statements.
+    counts = [max(0, more - fewer) for fewer, more in pairwise([0, *younger, total])]
     return dict(zip(AGE_BOUNDS, counts, strict=True))
 
 
-def _failed_between(connection: Connection, first: datetime, last: datetime) -> int:
+def _failed_between(connection: Connection, after: datetime, until: datetime) -> int:
     at = letter.c.last_failed_at
-    return count_rows(connection, letter, in_states(OPEN_STATES), at >= first, at <= last)
+    return count_rows(connection, letter, in_states(OPEN_STATES), at > after, at < until)
 
 
 def _arrivals(connection: Connection, now: datetime) -> tuple[int, ...]:

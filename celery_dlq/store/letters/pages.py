@@ -37,6 +37,9 @@ STEP = 500
 #: The largest number that every database takes as an id.
 _LARGEST_NUMBER = 2**62
 
+#: Tables, each with the conditions on its rows.
+Places = Sequence[tuple[Table, Conditions]]
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -91,9 +94,22 @@ def _listed(connection: Connection, numbers: Sequence[int]) -> dict[int, DeadLet
     return found
 
 
+def by_state(connection: Connection, wanted: Filter) -> Places:
+    """Where the letters of ``wanted`` are: for each state the table, and all conditions on it. Indexes are
+    in the order of time only within a state."""
+    states = sorted(wanted.wanted_states)
+    tables_of = {state: parked if state is State.PARKED else letter for state in states}
+    # Some conditions depend on what the store has. They are looked up once for all states.
+    found = {table: conditions(connection, wanted, table) for table in set(tables_of.values())}
+    return [
+        (table, [is_parked() if table is parked else in_states([state]), *found[table]])
+        for state, table in tables_of.items()
+    ]
+
+
 def newest(
     connection: Connection,
-    wanted: Filter,
+    places: Places,
     after: Mark | None,
     *,
     down_to: Mark | None = None,
@@ -101,14 +117,11 @@ def newest(
     skip: int = 0,
 ) -> list[Mark]:
     """The newest letters after one mark, down to and including another one, without the first ``skip``. There
-    is one limited query per state, because the index is in the order of time only within a state. Only the
-    keys are read, because a planner without statistics of the table would join it to them in the wrong
-    order."""
+    is one limited query for each place. Only the keys are read, because a planner without statistics of the
+    table would join it to them in the wrong order."""
     parts: list[Select[Any]] = []
-    for state in sorted(wanted.wanted_states):
-        table = parked if state is State.PARKED else letter
-        is_in = is_parked() if table is parked else in_states([state])
-        found = [is_in, *_inside(table, after, down_to), *conditions(connection, wanted, table)]
+    for table, conditions_of in places:
+        found = [*conditions_of, *_inside(table, after, down_to)]
         part = select(_number(table).label("number"), table.c.last_failed_at).where(*found)
         order = table.c.last_failed_at.desc(), _number(table).desc()
         parts.append(select(part.order_by(*order).limit(skip + limit).subquery()))
@@ -117,9 +130,9 @@ def newest(
     return [Mark(*row) for row in connection.execute(ordered.limit(limit).offset(skip))]
 
 
-def end_of_step(connection: Connection, wanted: Filter, start: Mark | None) -> Mark | None:
+def end_of_step(connection: Connection, places: Places, start: Mark | None) -> Mark | None:
     """The last letter of the next step; None if fewer letters are left."""
-    ends = newest(connection, wanted.indexed, start, limit=1, skip=STEP - 1)
+    ends = newest(connection, places, start, limit=1, skip=STEP - 1)
     return ends[0] if ends else None
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,9 +17,10 @@ from celery_dlq.store.base import Filter, NewVerdict, Page, Saved
 from celery_dlq.store.coordination.deliveries import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
-from celery_dlq.store.letters.pages import Mark, end_of_step, newest, page_of
+from celery_dlq.store.letters.pages import Mark, by_state, newest, page_of
 from celery_dlq.store.letters.parked import waiting_retry
 from celery_dlq.store.letters.save import IS_LETTER, Stored, lock_stored, save_batch
+from celery_dlq.store.letters.searching import Search
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import endings
 from celery_dlq.store.rows import audit
@@ -41,10 +40,10 @@ from celery_dlq.store.rows.query import (
     begins_with,
     is_parked,
     one_of,
-    places,
 )
 from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id
 from celery_dlq.store.rows.tally import Tally
+from celery_dlq.store.rows.terms import walked_by
 
 letter, content, attempt, parked = tables.letter, tables.content, tables.attempt, tables.parked
 
@@ -81,7 +80,8 @@ class Letters(StoreRole):
         failures again, in any order, without further effect."""
         if not letters:
             return Saved(arrived=0, known=0)
-        saved = self._transactions.write(partial(save_batch, letters=letters))
+        limit = self._transactions.value_limit
+        saved = self._transactions.write(partial(save_batch, letters=letters, value_limit=limit))
         self._listener.saved(saved)
         return saved
 
@@ -170,29 +170,29 @@ class Letters(StoreRole):
         patience_s: float | None = None,
     ) -> Page:
         """A page of letters, newest failure first, without their attempts, tracebacks, bodies, headers and
-        properties. No index covers the texts and the worker, so a filter on them reads letter by letter.
+        properties. A filter on fields that no index covers reads letter by letter: see
+        :attr:`~celery_dlq.Filter.indexed`.
 
         :param after: the cursor from the previous page.
-        :param patience_s: after about this many seconds such a search stops, and the page says how far it
-            came; None for no limit.
+        :param patience_s: after about this many seconds such a search stops, or earlier if an index knows
+            letters from further back; the page says how far it came. None for no limit.
         :raises FilterError: ``after`` is not a cursor.
         """
         start = None if after is None else Mark.read(after)
-        if wanted == wanted.indexed:
-            marks = newest(connection, wanted, start, limit=limit + 1)
-            return page_of(connection, marks, limit)
-        until = math.inf if patience_s is None else self._monotonic() + patience_s
-        return self._search(connection, wanted, limit, start, until)
+        walked, places = walked_by(connection, wanted), by_state(connection, wanted)
+        if wanted == walked:
+            return page_of(connection, newest(connection, places, start, limit=limit + 1), limit)
+        steps = by_state(connection, walked)
+        search = Search(connection, wanted, places, steps, limit, self._monotonic)
+        return search.run(start, patience_s)
 
     @reads
     def oldest(self, connection: Connection, wanted: Filter) -> datetime | None:
         """The last failure of the letter that has waited longest; None if ``wanted`` matches no letter."""
         moments = []
-        for state in sorted(wanted.wanted_states):
-            # One state at a time: the index is in the order of time only within a state.
-            for table, found in places(connection, wanted.only(state)):
-                first = select(func.min(table.c.last_failed_at)).where(*found)
-                moments.append(connection.execute(first).scalar_one())
+        for table, found in by_state(connection, wanted):
+            first = select(func.min(table.c.last_failed_at)).where(*found)
+            moments.append(connection.execute(first).scalar_one())
         return min((at for at in moments if at is not None), default=None)
 
     def reclassify(
@@ -227,21 +227,6 @@ class Letters(StoreRole):
         endings.record_successes(connection, outcomes)
         end_deliveries(connection, (stored_id(item.task_id) for item in outcomes))
         return sorted(resolved)
-
-    def _search(
-        self, connection: Connection, wanted: Filter, limit: int, start: Mark | None, until: float
-    ) -> Page:
-        found: list[Mark] = []
-        while True:
-            end = end_of_step(connection, wanted, start)
-            left = limit + 1 - len(found)
-            found += newest(connection, wanted, start, down_to=end, limit=left)
-            if end is None or len(found) > limit:
-                return page_of(connection, found, limit)
-            if self._monotonic() >= until:
-                page = page_of(connection, found, limit)
-                return replace(page, next=end.cursor, searched_to=end.moment)
-            start = end
 
     @writes
     def _reclassify(

@@ -32,6 +32,7 @@ from celery_dlq.store.rows.rows import (
     storable,
 )
 from celery_dlq.store.rows.tally import Member, Tally
+from celery_dlq.store.rows.terms import add_terms, replace_terms
 
 letter, content, attempt, sending = tables.letter, tables.content, tables.attempt, tables.sending
 
@@ -76,11 +77,13 @@ class _Draft:
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
+def save_batch(connection: Connection, letters: Sequence[DeadLetter], value_limit: int) -> Saved:
     """Save ``letters`` in the transaction of ``connection``.
 
     Every step follows the order of the task ids, so that writers whose batches overlap wait for each
     other instead of deadlocking.
+
+    :param value_limit: the most values of a letter's arguments that are kept for searches.
     """
     check_sizes(connection, letters)
     given = sorted(map(storable, letters), key=_in_order)
@@ -91,7 +94,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter]) -> Saved:
         draft = _draft(stored.get(task_id))
         arrived += [failure for failure in failures if _merge_into(draft, failure, tally)]
         drafts.append(draft)
-    _write(connection, drafts)
+    _write(connection, drafts, value_limit)
     tally.write(connection)
     endings.record_failures(connection, given)
     end_deliveries(connection, (item.task_id for item in given))
@@ -212,16 +215,18 @@ def _columns_of(effect: Effect) -> Iterable[str] | None:
     return (*FAILURE_COLUMNS, *_STATE_COLUMNS)
 
 
-def _write(connection: Connection, drafts: Sequence[_Draft]) -> None:
+def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -> None:
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
         _count_on(connection, new)
-        insert_letters(connection, new)
+        insert_letters(connection, new, value_limit)
     for columns, rows in _by_shape(drafts).items():
         for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
             values = part_of(table, {name: bindparam(f"new_{name}") for name in columns})
             if values:
                 connection.execute(update(table).where(is_it).values(values), rows)
+    changed = ((draft.stored.id, draft.row) for draft in drafts if draft.stored is not None)
+    replace_terms(connection, changed, value_limit)
     attempts = [row for draft in drafts for row in draft.attempts]
     if attempts:
         connection.execute(insert(attempt), attempts)
@@ -237,14 +242,17 @@ def _count_on(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         row["redrive_count"] = max(row["redrive_count"], known.get(row["task_id"], 0))
 
 
-def insert_letters(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert letters with their contents, each given as one row."""
+def insert_letters(
+    connection: Connection, rows: Sequence[dict[str, Any]], value_limit: int
+) -> None:
+    """Insert letters with their contents and values, each given as one row."""
     connection.execute(insert(letter), [part_of(letter, row) for row in rows])
     these = one_of(connection, letter.c.task_id, [row["task_id"] for row in rows])
     numbered = select(letter.c.task_id, letter.c.id).where(these)
     numbers = {row.task_id: row.id for row in connection.execute(numbered)}
     contents = [{"id": numbers[row["task_id"]], **part_of(content, row)} for row in rows]
     connection.execute(insert(content), sorted(contents, key=itemgetter("id")))
+    add_terms(connection, ((numbers[row["task_id"]], row) for row in rows), value_limit)
 
 
 def _by_shape(drafts: Sequence[_Draft]) -> dict[tuple[str, ...], list[dict[str, Any]]]:

@@ -12,12 +12,23 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Row, Select, delete, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Claim, Filter
-from celery_dlq.store.database import tables
+from celery_dlq.store.base import Claim, Filter, Operation
+from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.dialect import MUCH
 from celery_dlq.store.database.supported import dialect_of
 from celery_dlq.store.redrive.claim_rows import (
@@ -32,9 +43,10 @@ from celery_dlq.store.redrive.claim_rows import (
 )
 from celery_dlq.store.rows.bodies import read_bodies, within
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
-from celery_dlq.store.rows.rows import stored_id
+from celery_dlq.store.rows.rows import fit_text, stored_id
 
-letter, sending, claim = tables.letter, tables.sending, tables.claim
+letter, sending = tables.letter, tables.sending
+claim, lease = tables.claim, tables.lease
 
 #: Rows of :data:`~celery_dlq.store.redrive.claim_rows.COLUMNS`, each with the row of its contents.
 Rows = list[tuple[Row[Any], Row[Any]]]
@@ -77,20 +89,50 @@ def first_ids(connection: Connection, wanted: Filter, limit: int) -> list[str]:
     return ids
 
 
+def reserve(
+    connection: Connection,
+    token: str,
+    operation_id: str,
+    *,
+    holder: str,
+    size: int,
+    until: datetime,
+) -> None:
+    """Let ``holder`` claim up to ``size`` letters under ``token``."""
+    connection.execute(
+        insert(claim).values(
+            token=token, operation=operation_id, letters=0, lease_expires_at=until,
+            holder=fit_text(claim.c.holder, holder), reserved=size,
+        )
+    )  # fmt: skip
+
+
 def hold(
-    connection: Connection, rows: Rows, operation_id: str, token: str, lease_until: datetime
+    connection: Connection,
+    rows: Rows,
+    operation_id: str,
+    token: str,
+    lease_until: datetime,
+    *,
+    is_reserved: bool = False,
 ) -> Claim:
-    """Claim the letters of ``rows``, which are locked."""
+    """Claim the letters of ``rows``, which are locked.
+
+    :param is_reserved: whether :func:`reserve` has written the claim.
+    """
+    if is_reserved and not rows:
+        end(connection, token)
     if rows:
         taken = one_of(connection, letter.c.id, [row[ID] for row, _ in rows])
         as_sent = {"state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
         held = {"claim_token": token, "lease_expires_at": lease_until}
         in_bulk = dialect_of(connection).in_bulk
         connection.execute(in_bulk(update(letter)).where(taken).values(**as_sent, **held))
+        values = {"letters": len(rows), "lease_expires_at": lease_until, "reserved": 0}
         connection.execute(
-            insert(claim).values(
-                token=token, operation=operation_id, letters=len(rows), lease_expires_at=lease_until
-            )
+            update(claim).where(claim.c.token == token).values(values)
+            if is_reserved
+            else insert(claim).values(token=token, operation=operation_id, **values)
         )
     rows.sort(key=lambda pair: (pair[0][FAILED_AT], pair[0][ID]))
     large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
@@ -142,9 +184,28 @@ def expired(connection: Connection, now: datetime) -> list[tuple[str, str]]:
     return _found(connection, claim.c.lease_expires_at <= now)
 
 
-def of_operation(connection: Connection, operation_id: str) -> list[tuple[str, str]]:
-    """The same for the claims of one operation."""
-    return _found(connection, claim.c.operation == operation_id)
+def of_operation(
+    connection: Connection, operation_id: str, holder: str | None = None
+) -> list[tuple[str, str]]:
+    """The same for the claims of one operation.
+
+    :param holder: only those that this process holds; None for all.
+    """
+    found = claim.c.operation == operation_id
+    if holder is not None:
+        found = and_(found, claim.c.holder == fit_text(claim.c.holder, holder))
+    return _found(connection, found)
+
+
+def of_dead(connection: Connection, operation: Operation) -> list[tuple[str, str]]:
+    """The same for the claims of the operation's processes whose own lease has ended."""
+    live = select(lease.c.holder).where(
+        lease.c.name.in_(operation.lease_names), lease.c.expires_at > clock.now(connection)
+    )
+    held = claim.c.operation == operation.id, claim.c.holder.not_in(live)
+    dead = list(connection.execute(select(claim.c.token).where(*held)).scalars())
+    # No row is locked for the question, because the others are marking their claims.
+    return _found(connection, claim.c.token.in_(dead)) if dead else []
 
 
 def _found(connection: Connection, condition: ColumnElement[bool]) -> list[tuple[str, str]]:

@@ -27,6 +27,7 @@ from celery_dlq.store.rows.rows import (
     stored_id,
 )
 from celery_dlq.store.rows.tally import Member, Tally
+from celery_dlq.store.rows.terms import replace_terms
 
 letter, content, change = tables.letter, tables.content, tables.change
 
@@ -44,7 +45,7 @@ class Edits(StoreRole):
     def save(self, connection: Connection, edit: Edit) -> bool:
         """Replace the message of a ``DEAD`` letter and keep the old one in its history; audited. False when
         the letter is not ``DEAD``, or its message is not the one that was edited."""
-        return save_edit(connection, edit)
+        return save_edit(connection, edit, self._transactions.value_limit)
 
     @reads
     def of_letter(self, connection: Connection, task_id: str) -> list[Change]:
@@ -53,7 +54,7 @@ class Edits(StoreRole):
         return [_change_from(row) for row in connection.execute(of_it).mappings()]
 
 
-def save_edit(connection: Connection, edit: Edit) -> bool:
+def save_edit(connection: Connection, edit: Edit, value_limit: int) -> bool:
     """:meth:`Edits.save`, in a transaction of the caller."""
     row = lock_dead(connection, edit.task_id)
     if row is None:
@@ -66,6 +67,7 @@ def save_edit(connection: Connection, edit: Edit) -> bool:
     for table in (letter, content):
         changed = part_of(table, {**after, **shown})
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
+    replace_terms(connection, [(row["id"], shown)], value_limit)
     _count(connection, row, after)
     _note(connection, edit)
     return True

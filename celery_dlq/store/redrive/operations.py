@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from celery_dlq.codec import dump_json
 from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
-from celery_dlq.store.database import tables
+from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
@@ -23,11 +24,12 @@ from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import begins_with, one_of
 from celery_dlq.store.rows.rows import Row, fit
 
-operation, sending, claim = tables.operation, tables.sending, tables.claim
+operation, sending = tables.operation, tables.sending
+claim, lease = tables.claim, tables.lease
 
 _SENDING, _SENT = SendingState.SENDING.value, SendingState.SENT.value
-#: Takes the place of a state in the counts of letters that claims hold.
-_HELD = "held"
+#: These take the place of a state in the counts of letters that claims hold, or may still take.
+_HELD, _RESERVED = "held", "reserved"
 
 #: The moves that the audit records, each with its name there.
 _ACTS: Mapping[OperationState, str] = {
@@ -38,6 +40,7 @@ _ACTS: Mapping[OperationState, str] = {
 
 _SAME_NAME = (
     "id", "cause", "who", "host", "detached", "created_at", "started_at", "ended_at",
+    "sent_again", "allotted",
 )  # fmt: skip
 
 
@@ -102,17 +105,23 @@ class Operations(StoreRole):
         cause: str = "",
         why: str = "",
         now: datetime,
+        source: OperationState | None = None,
     ) -> Operation:
         """Move it to another state (:data:`~celery_dlq.model.operation.MOVES`) and return it. Pausing,
         resuming, cancelling and aborting are audited, with ``why``, or with the cause if ``why`` is empty. An
-        operation that is in that state already is not changed.
+        operation that is in that state already is not changed, and the listener is not notified.
 
+        :param source: if given, an operation that is in any other state is not changed, either.
         :raises UnknownOperation: no operation has this id.
-        :raises OperationError: the move is not allowed.
+        :raises OperationError: the move is not allowed, or the operation cannot be done because a process
+            still holds letters of it.
         """
-        operation = self._move(operation_id, to, who=who, cause=cause, why=why, now=now)
-        self._listener.moved(operation)
-        return operation
+        moved, has_moved = self._move(
+            operation_id, to, who=who, cause=cause, why=why, now=now, expected=source
+        )
+        if has_moved:
+            self._listener.moved(moved)
+        return moved
 
     @writes
     def _move(
@@ -125,23 +134,29 @@ class Operations(StoreRole):
         cause: str,
         why: str,
         now: datetime,
-    ) -> Operation:
+        expected: OperationState | None,
+    ) -> tuple[Operation, bool]:
         stored = select(operation.c.state).where(operation.c.id == operation_id).with_for_update()
         state = connection.execute(stored).scalar_one_or_none()
         if state is None:
             raise UnknownOperation
         source = OperationState(state)
-        if source is not to:
+        moves = source is not to and expected in (None, source)
+        if moves:
             _check(operation_id, source, to)
+            if to is OperationState.DONE and has_claims(connection, operation_id):
+                raise OperationError(
+                    f"Letters of operation {operation_id} are still being sent; wait until they are marked."
+                )
             values = _values_in(to, cause, now)
             connection.execute(
                 update(operation).where(operation.c.id == operation_id).values(values)
             )
         found = _read(connection, operation_id)
         assert found is not None, "its row is locked"  # noqa: S101
-        if source is not to:
+        if moves:
             _note(connection, found, source, who, why or cause, now)
-        return found
+        return found, moves
 
 
 def create_operation(
@@ -180,6 +195,12 @@ def any_left(connection: Connection) -> bool:
     waits = and_(operation.c.state == OperationState.PLANNED.value, operation.c.detached)
     left = select(operation.c.id).where(or_(running, waits)).limit(1)
     return connection.execute(left).first() is not None
+
+
+def has_claims(connection: Connection, operation_id: str) -> bool:
+    """Whether any process holds letters of the operation, or is about to claim some."""
+    held = select(claim.c.token).where(claim.c.operation == operation_id).limit(1)
+    return connection.execute(held).first() is not None
 
 
 def _check(operation_id: str, source: OperationState, to: OperationState) -> None:
@@ -232,13 +253,26 @@ def _counted(connection: Connection, rows: Sequence[Row]) -> list[Operation]:
     if rows:
         for operation_id, state, number in connection.execute(_numbers(connection, sorted(counts))):
             counts[operation_id][state] = int(number)
-    return [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
+    found = [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
+    carriers = _carriers(connection, found)
+    return [replace(one, carriers=carriers[one.id]) for one in found]
+
+
+def _carriers(connection: Connection, found: Iterable[Operation]) -> Counter[str]:
+    """How many processes carry each of the operations that are running."""
+    running = [one for one in found if one.state is OperationState.RUNNING]
+    names = {name: one.id for one in running for name in one.lease_names}
+    if not names:
+        return Counter()
+    live = select(lease.c.name).where(lease.c.expires_at > clock.now(connection))
+    held = connection.execute(live.where(one_of(connection, lease.c.name, sorted(names))))
+    return Counter(names[name] for name in held.scalars())
 
 
 def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:
-    """The numbers of the operations' sendings in each state, and of the letters that their claims hold. One
-    statement reads both, because a claim that is made between two statements would be subtracted from counts
-    that do not include it."""
+    """The numbers of the operations' sendings in each state, and of the letters that their claims hold, or
+    may still take. One statement reads all, because a claim that is made between two statements would be
+    subtracted from counts that do not include it."""
     by_state = (
         select(sending.c.operation, sending.c.state, func.count())
         .where(one_of(connection, sending.c.operation, ids))
@@ -251,19 +285,25 @@ def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:
         .where(one_of(connection, claim.c.operation, ids))
         .group_by(claim.c.operation)
     )
-    return union_all(by_state, held)
+    reserved = (
+        select(claim.c.operation, literal(_RESERVED), func.sum(claim.c.reserved))
+        .where(one_of(connection, claim.c.operation, ids), claim.c.reserved > 0)
+        .group_by(claim.c.operation)
+    )
+    return union_all(by_state, held, reserved)
 
 
 def _without_held(numbers: Counter[str]) -> dict[str, int]:
     """The counts of an operation. Held letters are written as sent, but are still being sent; those that
     already have an outcome are neither."""
-    held = numbers.pop(_HELD, 0)
-    being_sent = min(held, numbers[_SENT])
+    held, reserved = numbers.pop(_HELD, 0), numbers.pop(_RESERVED, 0)
+    being_sent, left_behind = min(held, numbers[_SENT]), numbers[_SENDING]
     return {
         **numbers,
-        _SENDING: numbers[_SENDING] + being_sent,
+        _SENDING: left_behind + being_sent + reserved,
         _SENT: numbers[_SENT] - being_sent,
         "unmarked": held - being_sent,
+        "left_behind": left_behind,
     }
 
 

@@ -91,6 +91,7 @@ class Claims(StoreRole):
         lease_until: datetime,
         limit: int,
         now: datetime,
+        is_reserved: bool = False,
     ) -> Claim:
         """Claim up to ``limit`` letters for ``operation``, oldest failure first; fewer if their bodies have
         more than 16 MiB together. The letters have their messages, but only the fields of the failure that a
@@ -100,14 +101,23 @@ class Claims(StoreRole):
         Letters of claims whose lease has ended are released first. ``DEAD`` letters are taken, then
         ``REDRIVEN`` ones if the filter names that state. Letters that this operation is done with are left
         out: their sending is in a state other than ``sending``. Concurrent claims never take the same
-        letter."""
+        letter.
+
+        :param is_reserved: whether these letters were allotted under ``token``
+            (:meth:`~celery_dlq.store.redrive.turns.Turns.take`). If this process counted as dead since then,
+            no letter is claimed.
+        """
         rescue(connection, now)
+        if is_reserved and not claims.is_live(connection, token):
+            return Claim(token=token, letters=())
         left = _is_left_for(operation.id)
         found = claims.lock(connection, operation.wanted, left, limit=limit)
         numbers = [row[ID] for row, _ in found]
         if numbers:
             _write(connection, operation.id, token, numbers, now)
-        return claims.hold(connection, found, operation.id, token, lease_until)
+        return claims.hold(
+            connection, found, operation.id, token, lease_until, is_reserved=is_reserved
+        )
 
     def end(
         self,
@@ -192,12 +202,15 @@ class Claims(StoreRole):
         return moved
 
     @writes
-    def free(self, connection: Connection, operation_id: str) -> int:
+    def free(self, connection: Connection, operation_id: str, holder: str | None = None) -> int:
         """Release the letters that this operation holds, before their lease ends; returns how many. Used by a
         process that takes the operation over from one that has ended. Their sendings stay, because a copy may
-        have been sent."""
-        held = claims.of_operation(connection, operation_id)
-        return sum(_dissolve(connection, *one) for one in held)
+        have been sent.
+
+        :param holder: only those of this process; None for all.
+        """
+        held = claims.of_operation(connection, operation_id, holder)
+        return sum(dissolve(connection, *one) for one in held)
 
     @writes
     def rescue(self, connection: Connection, now: datetime) -> int:
@@ -236,10 +249,11 @@ class Claims(StoreRole):
 
 def rescue(connection: Connection, now: datetime) -> int:
     """End the claims whose lease has ended, and release their letters; returns how many."""
-    return sum(_dissolve(connection, *one) for one in claims.expired(connection, now))
+    return sum(dissolve(connection, *one) for one in claims.expired(connection, now))
 
 
-def _dissolve(connection: Connection, operation_id: str, token: str) -> int:
+def dissolve(connection: Connection, operation_id: str, token: str) -> int:
+    """End a claim without a word about its letters, and release them; returns how many."""
     undecided = and_(_claimed(operation_id, token), _UNDECIDED, _SENT)
     ids = sorted(connection.execute(select(sending.c.task_id).where(undecided)).scalars())
     freed = claims.dissolve(connection, token, ids)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 
-from sqlalchemy import and_, case, func, not_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, not_, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.operation import ENDED, PastRedrive, Sending, SendingState
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, Rows
+from celery_dlq.store.base import Drop, Filter, Rows
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import send_log
@@ -33,19 +34,20 @@ _OVER = frozenset(state.value for state in ENDED)
 
 _SAME_NAME = (
     "operation", "task_id", "task", "redrive", "why", "fingerprint", "change", "ended_at",
+    "sent_again", "sent_again_at",
 )  # fmt: skip
 
-# If a row says sent and its claim still exists, its letter is still being sent.
-_IS_HELD = and_(
+#: If a row says sent and its claim still exists, its letter is still being sent.
+IS_HELD = and_(
     sending.c.state == SendingState.SENT.value,
     sending.c.sent_at.is_(None),
     sending.c.copy.in_(select(claim.c.token)),
 )
-_STATE = case((_IS_HELD, SendingState.SENDING.value), else_=sending.c.state)
+_STATE = case((IS_HELD, SendingState.SENDING.value), else_=sending.c.state)
 _WAS_SENT = and_(
     sending.c.state != SendingState.SENDING.value,
     sending.c.state != SendingState.SKIPPED.value,
-    not_(_IS_HELD),
+    not_(IS_HELD),
 )
 # A letter that was sent with its whole claim has the time of the claim.
 _SENT_AT = case((_WAS_SENT, func.coalesce(sending.c.sent_at, sending.c.claimed_at)))
@@ -56,6 +58,17 @@ _READ = select(
 
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
+
+_DROP = (
+    update(sending)
+    .where(
+        sending.c.task_id == bindparam("of_task_id"),
+        sending.c.redrive == bindparam("of_redrive"),
+        sending.c.state == SendingState.SENT.value,
+        or_(sending.c.accepted.is_(None), sending.c.accepted == bindparam("of_copy")),
+    )
+    .values(state=SendingState.UNKNOWN.value, why=bindparam("of_why"), ended_at=bindparam("at"))
+)
 
 
 class Sendings(StoreRole):
@@ -163,8 +176,8 @@ class Sendings(StoreRole):
         send_log.rescue(connection, now)
         parks = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
         over = select(operation.c.id).where(operation.c.state.in_(sorted(_OVER)))
-        sent_at = func.coalesce(sending.c.sent_at, sending.c.claimed_at)
-        lost = and_(sending.c.state == SendingState.SENT.value, sent_at < sent_before, ~parks)
+        is_sent = sending.c.state == SendingState.SENT.value
+        lost = and_(is_sent, was_sent_before(sent_before), ~parks)
         left = and_(
             sending.c.state == SendingState.SENDING.value,
             sending.c.claimed_at < sent_before,
@@ -175,6 +188,26 @@ class Sendings(StoreRole):
             connection.execute(update(sending).where(given_up).values(unknown)).rowcount
             for given_up in (lost, left)
         )
+
+    def drop(self, drops: Sequence[Drop], *, now: datetime) -> list[bool]:
+        """Make sendings ``unknown`` whose messages a worker has dropped on purpose, because no outcome will
+        come; unless another copy has run, or an outcome is known. Returns True for each, which says that the
+        store has noted it."""
+        if drops:
+            self._drop(drops, now)
+        return [True] * len(drops)
+
+    @writes
+    def _drop(self, connection: Connection, drops: Sequence[Drop], now: datetime) -> None:
+        rows = [
+            {
+                "of_task_id": stored_id(drop.task_id), "of_redrive": drop.redrive,
+                "of_copy": fit_text(sending.c.accepted, drop.copy),
+                "of_why": fit_text(sending.c.why, drop.why), "at": now,
+            }
+            for drop in drops
+        ]  # fmt: skip
+        connection.execute(_DROP, sorted(rows, key=itemgetter("of_task_id", "of_redrive")))
 
     @writes
     def _accept(self, connection: Connection, keys: Sequence[tuple[str, int, str]]) -> list[bool]:
@@ -189,6 +222,12 @@ class Sendings(StoreRole):
             ran = update(sending).where(of_these, sending.c.redrive == redrive)
             connection.execute(ran.values(accepted=copy))
         return answers
+
+
+def was_sent_before(moment: datetime) -> ColumnElement[bool]:
+    """Whether the last message of a sending was sent before ``moment``."""
+    at = func.coalesce(sending.c.sent_again_at, sending.c.sent_at, sending.c.claimed_at)
+    return at < moment
 
 
 def sendings_of(connection: Connection, task_id: str) -> list[Sending]:

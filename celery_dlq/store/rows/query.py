@@ -27,7 +27,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.supported import dialect_of
 from celery_dlq.store.rows.bodies import SIZE, body_of
-from celery_dlq.store.rows.rows import stored_id
+from celery_dlq.store.rows.rows import fit_text, stored_id
+from celery_dlq.store.rows.terms import value_conditions
 
 letter, content, group, parked = tables.letter, tables.content, tables.group, tables.parked
 sending, claim, held = tables.sending, tables.claim, tables.held
@@ -88,12 +89,29 @@ def conditions(connection: Connection, wanted: Filter, table: Table = letter) ->
         found.append(table.c.task_id.in_(of_it))
     if wanted.held:
         found.append(table.c.task_id.in_(select(held.c.task_id)))
-    if wanted.worker:
-        found.append(begins_with(table.c.worker, wanted.worker))
+    if wanted.root:
+        found.append(_of_canvas(connection, table, wanted.root))
+    found += _of_failure(connection, table, wanted)
     found += _in_time(table, wanted)
+    found += value_conditions(connection, wanted, table)
     if wanted.search:
         found.append(_contains(connection, wanted.search, table))
     return found
+
+
+def _of_failure(
+    connection: Connection, table: Table, wanted: Filter
+) -> Iterator[ColumnElement[bool]]:
+    if wanted.worker:
+        yield begins_with(table.c.worker, wanted.worker)
+    if wanted.release:
+        yield _is(table.c.release, wanted.release)
+    if wanted.tag:
+        yield _has_tag(connection, table.c.tags, wanted.tag)
+    if wanted.verdict:
+        yield table.c.verdict == wanted.verdict.value
+    if wanted.rule:
+        yield begins_with(table.c.rule, wanted.rule)
 
 
 def _in_time(table: Table, wanted: Filter) -> Iterator[ColumnElement[bool]]:
@@ -172,6 +190,32 @@ def _named(connection: Connection, table: Table, column: str, name: str) -> Colu
     # SQLite's LIKE ignores case; names do not.
     same = [item for item in connection.execute(ending).scalars() if item.endswith(f".{name}")]
     return table.c[column].in_([name, *sorted(same)])
+
+
+def _is(column: Column[str], value: str) -> ColumnElement[bool]:
+    """Whether ``column`` has ``value``, as it is stored. A value of blanks would be stored as an empty one,
+    which means none."""
+    stored = fit_text(column, value)
+    return column == stored if stored else false()
+
+
+def _of_canvas(connection: Connection, table: Table, root: str) -> ColumnElement[bool]:
+    """The letters of a canvas. A task that Celery sends names itself as its root. One that another program
+    sends may name no root, and is then the root of the tasks that it sends."""
+    # Never NULL, because a handler asks for the letters that another one's filter does not match.
+    named = and_(table.c.root_id.is_not(None), _is(table.c.root_id, root))
+    itself = and_(table.c.task_id == stored_id(root), table.c.root_id.is_(None))
+    # Without OR, the index of roots is read in its order.
+    names_none = connection.execute(select(table.c.id).where(itself).limit(1)).first()
+    return or_(named, itself) if names_none else named
+
+
+def _has_tag(connection: Connection, column: Column[str], tag: str) -> ColumnElement[bool]:
+    """Whether the JSON list in ``column`` has ``tag``. In a list without blanks, only an item begins with a
+    quote after a bracket or a comma, because a quote in an item is escaped. (For the tag ``,`` alone, the end
+    of one item and the beginning of the next look like it.)"""
+    item, contains = dump_json(tag), dialect_of(connection).contains
+    return or_(contains(column, f"[{item}"), contains(column, f",{item}"))
 
 
 def _contains(connection: Connection, text: str, table: Table) -> ColumnElement[bool]:

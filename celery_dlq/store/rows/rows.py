@@ -185,8 +185,10 @@ def parked_row(letter: DeadLetter, ahead: timedelta) -> dict[str, Any]:
         "state": State.PARKED.value,
         "place": letter.parking.partition(".")[0],
         "reason": letter.reason.value,
+        "verdict": letter.verdict.value,
         "args": dump_json(letter.args),
         "kwargs": dump_json(letter.kwargs),
+        "tags": dump_json(list(letter.tags)),
         "due_at": due_at,
         "next_at": due_at,
         "copies": 0,
@@ -210,7 +212,7 @@ def bare(letter: DeadLetter) -> DeadLetter:
 #: Fields of a letter that are columns of the same name and type, for a parked retry.
 _PARKED_NAMES = (
     "parking", "task_id", "task", "exception_type", "message", "fingerprint", "last_failed_at",
-    "worker", "queue", "route",
+    "worker", "queue", "route", "release", "root_id", "rule",
 )  # fmt: skip
 
 #: Fields of a letter that are columns of the same name and type.

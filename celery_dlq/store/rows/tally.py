@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from operator import itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Table, and_, case, literal_column, or_
+from sqlalchemy import ColumnElement, Table, and_, case, literal_column, or_, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.group import Arrivals, hour_of
@@ -189,6 +190,58 @@ class Tally:
         if row is None:
             row = self._cells[member.cell] = _new_cell(member)
         return row
+
+
+def move_totals(connection: Connection, moved: Sequence[tuple[Mapping[Any, Any], str]]) -> None:
+    """Move the arrivals of letters that no longer exist to the groups that took over all other letters.
+
+    :param moved: rows of groups, which are locked, each with the fingerprint of the other group.
+    """
+    rows = []
+    for row, after in moved:
+        same = {name: row[name] for name in ("task", "exception_type", "message", "route")}
+        same |= {name: row[name] for name in ("first_seen_at", "last_seen_at")}
+        for name, number in (
+            (row["fingerprint"], -row["total_count"]),
+            (after, row["total_count"]),
+        ):
+            counts = {**dict.fromkeys(_COUNTS, 0), "total_count": number}
+            rows.append({"fingerprint": name, **same, **counts})
+    for one in sorted(rows, key=itemgetter("fingerprint", "task", "exception_type")):
+        _add(connection, tables.group, [one])
+
+
+def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, str], int]) -> None:
+    """Move arrivals by the hour to other groups, as far as they are kept. The rows of the groups are locked
+    already.
+
+    :param moved: arrivals by the former fingerprint, the hour, and the new fingerprint.
+    """
+    kept = _kept_arrivals(connection, {(before, hour) for before, hour, _ in moved})
+    rows: dict[tuple[str, datetime], int] = {}
+    for (before, hour, after), wanted in sorted(moved.items()):
+        number = min(wanted, kept.get((before, hour), 0))
+        if number > 0:
+            kept[before, hour] -= number
+            for key, change in (((before, hour), -number), ((after, hour), number)):
+                rows[key] = rows.get(key, 0) + change
+    changes = [
+        {"fingerprint": name, "hour": hour, "count": number, "open_count": 0}
+        for (name, hour), number in sorted(rows.items())
+    ]
+    _add(connection, tables.trend, changes)
+
+
+def _kept_arrivals(
+    connection: Connection, keys: Collection[tuple[str, datetime]]
+) -> dict[tuple[str, datetime], int]:
+    trend = tables.trend
+    names, hours = ({key[place] for key in keys} for place in (0, 1))
+    these = select(trend.c.fingerprint, trend.c.hour, trend.c.count).where(
+        trend.c.fingerprint.in_(sorted(names)), trend.c.hour.in_(sorted(hours))
+    )
+    ordered = these.order_by(trend.c.fingerprint, trend.c.hour).with_for_update()
+    return {(name, hour): int(number) for name, hour, number in connection.execute(ordered)}
 
 
 def _new_group(member: Member) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
+from celery_dlq.store.lost import RecorderReport
 from celery_dlq.upkeep.recovery.letters import letter_of_lost
 from celery_dlq.upkeep.recovery.outcomes import Outcomes
+from celery_dlq.upkeep.recovery.reporting import stuck, waiting
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -43,6 +45,8 @@ class Recovered:
     damaged: tuple[Path, ...] = ()
     #: Directories that cannot be read, or that have files which only a newer release can read.
     failed: tuple[Path, ...] = ()
+    #: What is left for later, as reports for the store.
+    reports: tuple[RecorderReport, ...] = ()
 
     def __add__(self, other: Recovered) -> Recovered:
         return Recovered(
@@ -52,6 +56,7 @@ class Recovered:
             waiting=self.waiting + other.waiting,
             damaged=self.damaged + other.damaged,
             failed=self.failed + other.failed,
+            reports=self.reports + other.reports,
         )
 
 
@@ -105,17 +110,19 @@ class Recovery:
         if (directory, why) not in self._logged:
             self._logged.add((directory, why))
             logger.error("%s cannot be recovered, and stays: %s", directory, why)
-        return Recovered(failed=(directory,))
+        return Recovered(failed=(directory,), reports=(stuck(directory, why),))
 
     def _recover(self, found: Taken, ask: Callable[[], Outcomes]) -> Recovered:
         done = Recovered(processes=1)
-        waiting: list[tuple[DeadLetter, Callable[[], None]]] = []
+        lost: list[tuple[DeadLetter, Callable[[], None]]] = []
+        # When the messages were accepted that the broker may still deliver again.
+        early: list[datetime] = []
         for message, settle in found.messages():
             outcomes = ask()
             letter = letter_of_lost(message, self._app, self._wiring)
             how = outcomes.how_ended(message, letter)
             if not how and self._may_come_again(message):
-                done += Recovered(waiting=1)
+                early.append(message.accepted_at)
                 continue
             if how:
                 logger.info(
@@ -126,11 +133,13 @@ class Recovery:
                 done += Recovered(ended=1)
                 continue
             letter = letter_of_lost(message, self._app, self._wiring, remark=outcomes.remark)
-            waiting.append((letter, settle))
-            if len(waiting) >= BATCH:
-                done += self._store(waiting)
-                waiting = []
-        done += self._store(waiting)
+            lost.append((letter, settle))
+            if len(lost) >= BATCH:
+                done += self._store(lost)
+                lost = []
+        done += self._store(lost)
+        if early:
+            done += Recovered(waiting=len(early), reports=(waiting(found, early),))
         for path, error in found.newer.items():
             done += self._stays(found.directory, f"{path.name}: {error}")
         damaged = found.finish()
@@ -147,10 +156,10 @@ class Recovery:
         waited_s = (self._now() - message.accepted_at).total_seconds()
         return bool(waited_s < self._wiring.hold.given_back_after_s)
 
-    def _store(self, waiting: Sequence[tuple[DeadLetter, Callable[[], None]]]) -> Recovered:
-        letters = [letter for letter, _ in waiting]
+    def _store(self, lost: Sequence[tuple[DeadLetter, Callable[[], None]]]) -> Recovered:
+        letters = [letter for letter, _ in lost]
         refused = {*self._save(letters)} if letters else set()
-        for place, (letter, settle) in enumerate(waiting):
+        for place, (letter, settle) in enumerate(lost):
             if place in refused:
                 self._put_aside(letter)
             logger.warning(
@@ -159,4 +168,4 @@ class Recovery:
                 "a letter in the spool" if place in refused else "a dead letter now",
             )  # fmt: skip
             settle()
-        return Recovered(letters=len(waiting))
+        return Recovered(letters=len(lost))

@@ -14,8 +14,8 @@ from celery_dlq.redact import safe_message
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
 from celery_dlq.worker.foreign.raw import raw_letter, read_contents
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.recording.snapshot import envelope
 from celery_dlq.worker.wiring import Wiring
+from celery_dlq.worker.writing.snapshot import envelope
 
 #: Takes the place of a classifier's rule.
 RULE = "task.lost"

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery.utils.log import get_logger
 
 from celery_dlq.recorder.owner import BEAT_S
+from celery_dlq.store.lost import RecorderReport
 from celery_dlq.upkeep.guarded import GuardedThread
+from celery_dlq.upkeep.recovery.engine import Recovered
+from celery_dlq.upkeep.recovery.reporting import Reporter
 
 logger = get_logger(__name__)
 
 
 class RecoveryThread(GuardedThread):
-    """Recovers what processes that are gone have left, when the worker starts and once a minute."""
+    """Recovers what processes that are gone have left, when the worker starts and once a minute; and reports
+    what it cannot recover."""
 
     does = "recovery"
     stopped = "messages of killed workers are not recovered"
     again = "messages of killed workers are recovered again"
+
+    def __init__(self, dlq: Any) -> None:
+        super().__init__(dlq)
+        self._reporter = Reporter(lambda: dlq.store)
 
     def stop(self) -> None:
         """End after the current step."""
@@ -25,17 +35,31 @@ class RecoveryThread(GuardedThread):
         """Work until stopped."""
         while True:
             self.guarded(self._dlq.show_life)
-            if self.guarded(self._recover):
-                self.log_once("")
+            self.guarded(self._round)
             if self.stopping.wait(BEAT_S):
-                return
+                break
+        self.guarded(self._reporter.end)
 
-    def _recover(self) -> bool:
+    def _round(self) -> None:
+        left = self._recover()
+        if not self.stopping.is_set():
+            self._reporter.report([*left, *self._dlq.uncovered()])
+
+    def _recover(self) -> list[RecorderReport]:
+        """Recover; returns what is left."""
+        left: list[RecorderReport] = []
         try:
-            for _ in self._dlq.recover():
+            for done in self._dlq.recover():
+                self._count(done)
+                left += done.reports
                 if self.stopping.is_set():
-                    break
+                    return left
         except OSError as error:
             self.log_once(str(error))
-            return False
-        return True
+        else:
+            self.log_once("")
+        return left
+
+    def _count(self, done: Recovered) -> None:
+        if self._dlq.meter is not None:
+            self._dlq.meter.recovered(letters=done.letters, ended=done.ended)

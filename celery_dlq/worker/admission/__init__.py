@@ -2,5 +2,5 @@
 
 Requests enter from Celery's consumer. They go on to the pool, or are held, parked, dropped, or condemned as
 poison. ``pipeline.py`` has the interface of a guard; ``Capture.admission`` lists the guards in order. This
-room knows the request class and the recorder. It may not know the step, or how a task is run.
+room knows the request class and the desk. It may not know the step, or how a task is run.
 """

@@ -33,12 +33,12 @@ from celery_dlq.worker.admission.circuit_key import key_of
 from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name
 from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
 from celery_dlq.worker.identity import name_of
-from celery_dlq.worker.recording.parked import letter_of_open_circuit
-from celery_dlq.worker.recording.recorder import Recorder
 from celery_dlq.worker.redelivery import came_back
 from celery_dlq.worker.request.breaker_watch import Probe
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.wiring import ConsumerWiring
+from celery_dlq.worker.writing.desk import Desk
+from celery_dlq.worker.writing.parked import letter_of_open_circuit
 
 logger = get_logger(__name__)
 
@@ -67,12 +67,12 @@ class Breaker(Guard):
     def __init__(
         self,
         wiring: ConsumerWiring,
-        recorder: Recorder,
+        desk: Desk,
         board: CircuitBoard,
         *,
         draw: Uniform = uniform,
     ) -> None:
-        self._wiring, self._recorder, self._board = wiring, recorder, board
+        self._wiring, self._desk, self._board = wiring, desk, board
         self._draw = draw
         self._onward: Onward
         self._consumer: Any = None
@@ -178,7 +178,7 @@ class Breaker(Guard):
     def _take_back(self, request: Any) -> None:
         name = name_of(request)
         beginning = f"{self._wiring.app.hold.place}.{name.text}"
-        self._recorder.ask(
+        self._desk.ask(
             lambda store: store.parked.take_back(beginning, exact=name.exact),
             partial(self._taken_back, request, self._connection),
         )
@@ -250,7 +250,7 @@ class Breaker(Guard):
         name, token = (circuit.task, circuit.key), uuid.uuid4().hex
         # Until the answer comes, other messages of this worker are parked.
         self._board.learn(circuit, self._recovery_s(request))
-        self._recorder.ask(
+        self._desk.ask(
             lambda store: store.circuits.change({name: partial(probed, probe=token)}),
             partial(self._answered, request, Probe(name, token), self._connection),
         )
@@ -317,12 +317,12 @@ class Breaker(Guard):
         due_at = datetime.now(timezone.utc) + timedelta(seconds=self._wait_s(request, known))
         letter = letter_of_open_circuit(request, known.circuit, due_at, self._wiring.app)
         then = partial(self._parked, request, letter, known.circuit.name, self._connection)
-        self._wiring.record(letter, then, urgent=True)
+        self._wiring.write(letter, then, urgent=True)
 
     def _parked(self, request: Any, letter: DeadLetter, circuit: str, connection: int) -> None:
         if connection != self._connection:
             # The broker delivers the message again, and that delivery runs.
-            self._recorder.ask(
+            self._desk.ask(
                 lambda store: store.parked.accept([(letter.parking, NO_COPY)]), lambda _: None
             )
             return

@@ -22,7 +22,7 @@ from celery.utils.log import get_logger
 from celery_dlq.model.circuit import Circuit, CircuitChange, Circuits
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import Counts, counted, failed, still_probed, total, within
-from celery_dlq.worker.recording.writer import Writer
+from celery_dlq.worker.writing.writer import Writer
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -6,6 +6,10 @@ of several copies. The message waits for the answer without a slot of the pool; 
 share one call.
 
 A message that the broker delivers again is the same copy, and may run again.
+
+If the store does not answer for a minute, a message runs unchecked. Then its copy is reported as soon as the
+store answers, so that no other one is sent and accepted in its place. So is a message that is dropped on
+purpose, so that it is not sent again.
 """
 
 from __future__ import annotations
@@ -25,9 +29,11 @@ from celery_dlq.model.headers import (
     release_of,
     sending_of,
 )
+from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission.pipeline import Guard, Onward
+from celery_dlq.worker.admission.reports import Report, Reports
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.recording.recorder import Recorder
+from celery_dlq.worker.writing.desk import Desk
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -63,8 +69,8 @@ class _Arrival:
 class Copies(Guard):
     """Lets one copy of each message pass, and drops the others."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._reports = desk, Reports(desk)
         #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
         self._consumer: Any = None
@@ -73,6 +79,7 @@ class Copies(Guard):
     def join(self, consumer: Any, onward: Onward) -> bool:
         """Every message has to pass this guard, because any message may be a copy."""
         self._consumer, self._onward = consumer, onward
+        self._reports.join(consumer)
         return True
 
     def admits(self, request: Any) -> bool:
@@ -82,6 +89,10 @@ class Copies(Guard):
         if RELEASE_HEADER not in headers and COPY_HEADER not in headers:
             return True
         return not self.asks(request, self._onward)
+
+    def start(self) -> None:
+        """Called when the broker is connected."""
+        self._reports.start()
 
     def stop(self) -> None:
         """Called when the connection is lost, or the worker shuts down. Messages that wait for an answer go
@@ -97,6 +108,18 @@ class Copies(Guard):
         self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
         return True
 
+    def dropped(self, request: Any, why: str) -> None:
+        """Report that ``request`` was dropped on purpose, so that no outcome will come; nothing if it is not
+        the message of a redrive."""
+        try:
+            headers = request.message.headers
+            sending = sending_of(headers)
+            if sending is not None:
+                drop = Drop(letter_id(request.message, request.id), *sending, why)
+                self._reports.add(Report(_note_drops, drop))
+        except Exception:
+            logger.exception("celery_dlq could not report that %s was dropped", request)
+
     def _ask(self, arrival: _Arrival, tries: int) -> None:
         def answered(accepted: bool | None) -> None:
             if arrival.connection != self._connection:
@@ -106,19 +129,21 @@ class Copies(Guard):
                 self._consumer.timer.call_after(ACCEPT_PAUSE_S, again)
             elif accepted is False:
                 _drop(arrival)
+            elif accepted:
+                arrival.run(arrival.request)
             else:
-                _let_in(arrival, sure=bool(accepted))
+                self._run_unchecked(arrival)
 
-        self._recorder.ask_together(arrival.copy.accept, arrival.copy.key, answered)
+        self._desk.ask_together(arrival.copy.accept, arrival.copy.key, answered)
 
-
-def _let_in(arrival: _Arrival, *, sure: bool) -> None:
-    request, copy = arrival.request, arrival.copy
-    if not sure:
+    def _run_unchecked(self, arrival: _Arrival) -> None:
+        request, copy = arrival.request, arrival.copy
         logger.warning(
             "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
         )
-    arrival.run(request)
+        # First, because in a pool without processes the next call returns when the body has ended.
+        self._reports.add(Report(copy.accept, copy.key))
+        arrival.run(request)
 
 
 def _drop(arrival: _Arrival) -> None:
@@ -160,3 +185,7 @@ def _accept_releases(store: Store, keys: Sequence[tuple[str, int]]) -> Sequence[
 
 def _accept_sendings(store: Store, keys: Sequence[tuple[str, int, str]]) -> Sequence[bool]:
     return store.sendings.accept(keys)
+
+
+def _note_drops(store: Store, drops: Sequence[Drop]) -> Sequence[bool]:
+    return store.sendings.drop(drops, now=store.now())

@@ -32,9 +32,9 @@ from celery.utils.log import get_logger
 from celery_dlq import process
 from celery_dlq.model.delivery import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.recording.recorder import Recorder
 from celery_dlq.worker.redelivery import brokers_count
 from celery_dlq.worker.request.request import DLQRequest
+from celery_dlq.worker.writing.desk import Desk
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -142,13 +142,13 @@ class Deliveries:
 
     def __init__(
         self,
-        recorder: Recorder,
+        desk: Desk,
         limit: int,
         *,
         isolation: IsolatedRun,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        self._recorder, self._limit, self._now = recorder, limit, now
+        self._desk, self._limit, self._now = desk, limit, now
         self._isolation = isolation
         self._process = process.identity()
         #: The number of lost connections. Messages that came before the last one must not run.
@@ -190,7 +190,7 @@ class Deliveries:
             then(known)
 
         # A run that was not counted has no number yet; the store knows the runs before it.
-        self._recorder.ask(partial(note_deaths, deaths=(*earlier, died)), answered)
+        self._desk.ask(partial(note_deaths, deaths=(*earlier, died)), answered)
 
     def _keep_unwritten(self, key: _Key, deaths: tuple[Delivery, ...]) -> None:
         self._unwritten[key] = deaths
@@ -200,7 +200,7 @@ class Deliveries:
     def forget(self, known: Sequence[Delivery], then: Callable[[], object]) -> None:
         """Delete these runs, which ended without a death, from the count; call ``then`` once that is
         stored."""
-        self._recorder.ask(lambda store: store.deliveries.forget(known), lambda _: then())
+        self._desk.ask(lambda store: store.deliveries.forget(known), lambda _: then())
 
     def give_slot_back(self) -> None:
         """Free the pool slot of a request that will not run now."""
@@ -231,7 +231,7 @@ class Deliveries:
         wanted = suspect.as_delivery(self._process, alone=alone)
         question = partial(self._begin, wanted=wanted, patient=patient)
         self._isolation.expect(suspect)
-        self._recorder.ask(question, partial(self._answered, suspect, self._connection))
+        self._desk.ask(question, partial(self._answered, suspect, self._connection))
 
     def _begin(self, store: Store, wanted: Delivery, patient: bool) -> Begun:
         if self._now() >= self._prune_at:
@@ -274,7 +274,7 @@ class Deliveries:
             then()
             return
         self._started[suspect] = crowded = replace(delivery, alone=False)
-        self._recorder.ask(lambda store: store.deliveries.put(crowded), lambda _: then())
+        self._desk.ask(lambda store: store.deliveries.put(crowded), lambda _: then())
 
     def _go_on_uncounted(self, suspect: DLQRequest) -> None:
         if self._is_hopeless(suspect.message):

@@ -28,9 +28,9 @@ from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import Waiting, here
 from celery_dlq.worker.broker_limits import Hold
 from celery_dlq.worker.failure import app_frames, failure_after, read_attempts, traceback_text
-from celery_dlq.worker.recording.parked import new_parking
-from celery_dlq.worker.recording.snapshot import queue_name, sent_properties
 from celery_dlq.worker.wiring import CapturedTask
+from celery_dlq.worker.writing.parked import new_parking
+from celery_dlq.worker.writing.snapshot import queue_name, sent_properties
 
 logger = get_logger(__name__)
 

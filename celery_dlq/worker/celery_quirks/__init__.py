@@ -12,6 +12,8 @@ last_results       Celery 5.6.3 and 5.7, billiard  celery/celery#10151 and      
                    4.3                             celery/billiard#279           no jobs of living processes
 redis_items        kombu 5.5 to 5.7                celery/kombu#2421 (for SQS);  ``_brpop_read`` rejects what
                                                    none for Redis                it cannot read
+redis_take         kombu 5.5 to 5.7                celery/celery#7950, open      ``_brpop_start`` takes and
+                                                                                 notes a message in one step
 short_countdowns   Celery 5.5 to 5.7               none                          Celery sends a message with
                                                                                  a countdown below a second
 unsent_jobs        billiard 4.3, prefork           none                          billiard forgets a job that
@@ -20,7 +22,7 @@ unsent_jobs        billiard 4.3, prefork           none                         
 
 Each docstring names the lines that cause the behaviour, and the test that fails without the work-around. To
 try a new version, delete the call and run that test. ``worker/step.py`` has the calls of ``chord_headers``,
-``last_results`` and ``redis_items``, and ``worker/capture.py`` the guard of ``gevent_shutdown``.
-``worker/task.py`` and ``worker/body/answer.py`` call ``short_countdowns``; ``worker/request/handover.py``
-calls ``unsent_jobs``.
+``last_results``, ``redis_items`` and ``redis_take``, and ``worker/capture.py`` the guard of
+``gevent_shutdown``. ``worker/task.py`` and ``worker/body/answer.py`` call ``short_countdowns``;
+``worker/request/handover.py`` calls ``unsent_jobs``.
 """

@@ -12,36 +12,45 @@ It can be deleted when kombu rejects, or hands on, an item that it cannot read.
 from __future__ import annotations
 
 import base64
-import json
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 from celery.utils.log import get_logger
+from kombu.utils.json import loads
 
 from celery_dlq.model.headers import RAW_HEADERS_HEADER
 
 logger = get_logger(__name__)
 
 
-def catch_unreadable(channel: Any) -> None:
+def is_on_redis(channel: Any) -> bool:
+    """Whether ``channel`` takes messages off Redis lists."""
+    handlers = getattr(channel, "handlers", None)
+    return isinstance(handlers, dict) and "BRPOP" in handlers and hasattr(channel, "_brpop_read")
+
+
+def catch_unreadable(channel: Any, noted: Callable[[], str | None] = lambda: None) -> None:
     """Let ``channel`` deliver an item that is not a kombu message as a message that names no task.
 
     Does nothing on transports other than Redis: they keep what they cannot read, or cannot hold such an item.
+
+    :param noted: the tag under which Redis has noted the item that was taken last, if it has.
     """
-    handlers = getattr(channel, "handlers", None)
-    if isinstance(handlers, dict) and "BRPOP" in handlers and hasattr(channel, "_brpop_read"):
-        reader = _Reader(channel, handlers["BRPOP"])
+    if is_on_redis(channel):
+        reader = _Reader(channel, channel.handlers["BRPOP"], noted)
         channel.client.parse_response = reader.parse_response
         # The event loop uses the former; a channel that is being closed reads pending items by the latter.
-        handlers["BRPOP"] = channel._brpop_read = reader.read
+        channel.handlers["BRPOP"] = channel._brpop_read = reader.read
 
 
 class _Reader:
     """Reads one item at a time, and remembers it until it is delivered."""
 
-    def __init__(self, channel: Any, read: Callable[..., object]) -> None:
-        self._channel, self._read = channel, read
+    def __init__(
+        self, channel: Any, read: Callable[..., object], noted: Callable[[], str | None]
+    ) -> None:
+        self._channel, self._read, self._noted = channel, read, noted
         self._parse = channel.client.parse_response
         #: The list and the item that were taken last.
         self._taken: tuple[Any, Any] | None = None
@@ -65,7 +74,8 @@ class _Reader:
                 raise
             queue = _text(key).rsplit(self._channel.sep, 1)[0]
             logger.exception("an item of the Redis list %s is not a message of kombu's", queue)
-            self._channel.connection._deliver(as_message(raw, queue), queue)
+            # Under the same tag, it takes the place of the note, and goes when it is acknowledged.
+            self._channel.connection._deliver(as_message(raw, queue, self._noted()), queue)
             return True
 
 
@@ -75,9 +85,9 @@ def is_readable(raw: bytes) -> bool:
     return payload is not None and isinstance(payload.get("headers") or {}, dict)
 
 
-def as_message(raw: bytes, queue: str) -> dict[str, Any]:
-    """A kombu message with ``raw`` as its body. If only the headers are wrong, the result is the message that
-    was sent, with the wrong headers in a header."""
+def as_message(raw: bytes, queue: str, tag: str | None = None) -> dict[str, Any]:
+    """A kombu message with ``raw`` as its body, and ``tag`` or a new one as its delivery tag. If only the
+    headers are wrong, the result is the message that was sent, with the wrong headers in a header."""
     payload = _payload(raw)
     if payload is not None:
         return {**payload, "headers": {RAW_HEADERS_HEADER: payload["headers"]}}
@@ -88,7 +98,7 @@ def as_message(raw: bytes, queue: str) -> dict[str, Any]:
         "headers": {},
         "properties": {
             "body_encoding": "base64",
-            "delivery_tag": str(uuid.uuid4()),
+            "delivery_tag": tag or str(uuid.uuid4()),
             "delivery_info": {"exchange": "", "routing_key": queue},
         },
     }
@@ -97,9 +107,10 @@ def as_message(raw: bytes, queue: str) -> dict[str, Any]:
 def _payload(raw: bytes) -> dict[str, Any] | None:
     """The message in ``raw``, whatever its headers are; None if it holds none."""
     try:
-        payload = json.loads(raw)
+        # kombu's, because it refuses some of what Python's reads: typed values of an unknown type.
+        payload = loads(raw)
         return payload if _is_message(payload) else None
-    except (ValueError, TypeError, RecursionError):
+    except Exception:  # noqa: BLE001 - typed values are made by constructors, which may raise anything
         return None
 
 

@@ -1,6 +1,6 @@
 """Catches messages that never become a request: their task is unknown, or they are malformed or undecodable.
 
-Celery acknowledges or rejects them, or ends with an error. Here each is recorded first; Celery's own handling
+Celery acknowledges or rejects them, or ends with an error. Here each is written first; Celery's own handling
 goes on when the letter is safe.
 """
 
@@ -26,10 +26,10 @@ from celery_dlq.redact import safe_message
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
 from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
 from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.recording.snapshot import envelope
 from celery_dlq.worker.request.handover import RULE, end_unrun
 from celery_dlq.worker.request.malformed import malformation, refusal
 from celery_dlq.worker.wiring import ConsumerWiring
+from celery_dlq.worker.writing.snapshot import envelope
 
 logger = get_logger(__name__)
 
@@ -47,7 +47,7 @@ class _Defect:
 
 
 class Foreign:
-    """Records such messages before their consumer handles them."""
+    """Writes the letters of such messages before their consumer handles them."""
 
     def __init__(self, consumer: Any, capture: ConsumerWiring) -> None:
         self._consumer, self._capture = consumer, capture
@@ -67,7 +67,7 @@ class Foreign:
         consumer.create_task_handler = self._create_task_handler
 
     def refuse(self, request: Any, error: InvalidTaskError) -> None:
-        """Record the message of ``request``, which the pool cannot take; its task is not a DLQTask."""
+        """Write the letter of ``request``, which the pool cannot take; its task is not a DLQTask."""
         finish = partial(end_unrun, request, error, request.on_failure)
         self._keep(request.message, lambda: _unreadable(error, RULE), error, finish)
 
@@ -105,7 +105,7 @@ class Foreign:
         return on_task_received
 
     def _is_its_own_fault(self, message: Any, exc: Exception) -> bool:
-        """Whether the message itself caused ``exc``. If so, its letter is being recorded."""
+        """Whether the message itself caused ``exc``. If so, its letter is being written."""
         if message.acknowledged:
             return False
         app = self._consumer.app
@@ -125,7 +125,7 @@ class Foreign:
         exc: Exception | None,
         finish: Callable[[], object],
     ) -> None:
-        """Record the letter of ``message``, then call ``finish``; call it at once if no letter can be
+        """Write the letter of ``message``, then call ``finish``; call it at once if no letter can be
         made. The message of a handler needs no letter: the store sends it again."""
         if _calls_handler(message) or not self._is_kept(message, describe, exc, finish):
             finish()
@@ -140,7 +140,7 @@ class Foreign:
         letter = self._guarded(message, lambda: self._letter(message, describe()))
         if letter is None:
             return False
-        self._capture.record(letter, partial(self._finish, message, exc, finish), urgent=True)
+        self._capture.write(letter, partial(self._finish, message, exc, finish), urgent=True)
         return True
 
     def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:

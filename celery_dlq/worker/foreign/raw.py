@@ -9,13 +9,12 @@ from typing import Any
 
 from kombu.serialization import loads
 
-from celery_dlq.model.fingerprint import fingerprint
 from celery_dlq.model.headers import attempt_number
 from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope, Failure
 from celery_dlq.model.route import routed
 from celery_dlq.redact import safe_text
-from celery_dlq.worker.recording.snapshot import canvas_of, text_or_none
 from celery_dlq.worker.wiring import Wiring
+from celery_dlq.worker.writing.snapshot import canvas_of, grouped_by, text_or_none
 
 #: The most bytes of a body that is decoded for display; the event loop waits while it is decoded.
 DECODE_LIMIT = 8 * 1024 * 1024
@@ -62,16 +61,15 @@ def raw_letter(
 ) -> DeadLetter:
     """The letter of a message that died of ``failure``."""
     fields, display = contents.fields, wiring.redactor.display
-    kind, text = failure.exception_type, failure.message
     letter = DeadLetter(
         task_id=task_id,
         task=contents.task,
         reason=failure.reason,
         explanation=failure.explanation,
-        exception_type=kind,
-        message=text,
+        exception_type=failure.exception_type,
+        message=failure.message,
         traceback=failure.traceback,
-        fingerprint=fingerprint(contents.task, kind, failure.frames, text),
+        fingerprint=wiring.grouping.fingerprint(grouped_by(contents.task, failure)),
         args=display(contents.args),
         kwargs=display(contents.kwargs),
         attempts=failure.attempts,

@@ -32,7 +32,7 @@ def report_to_breaker(request: Any, end: RunEnd, exc: BaseException) -> None:
     try:
         request.dlq.breaker.ended(request, _verdict(request, end, exc))
     except Exception:
-        # The next steps record the failure, and acknowledge the message.
+        # The next steps write the letter, and acknowledge the message.
         logger.exception(
             "the end of %s[%s] was not reported to the breaker", request.name, request.id
         )

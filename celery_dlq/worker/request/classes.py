@@ -51,7 +51,7 @@ def capturing(task: Any) -> type[DLQRequest] | None:
     """The class of the requests of ``task``: its own, combined with :class:`DLQRequest` if necessary; None if
     the two cannot be combined.
 
-    DLQRequest comes first, so that a failure is recorded before the user's class handles it.
+    DLQRequest comes first, so that a letter is written before the user's class handles it.
     """
     own = symbol_by_name(task.Request)
     if not isinstance(own, type) or not issubclass(own, Request):

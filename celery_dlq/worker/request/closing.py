@@ -38,7 +38,7 @@ class Closing:
 
 
 def close(request: Any, make: Callable[[], DeadLetter | None], finish: Finish) -> None:
-    """Record the letter that ``make`` makes for ``request``, whose run has ended; then call ``finish``."""
+    """Write the letter that ``make`` makes for ``request``, whose run has ended; then call ``finish``."""
     if request._dlq_closing is not None:
         _finish_after_letter(request, request._dlq_closing, finish)
         return
@@ -47,12 +47,12 @@ def close(request: Any, make: Callable[[], DeadLetter | None], finish: Finish) -
         _finish_without_letter(request, finish)
     else:
         request._dlq_closing = Closing([finish])
-        _record_letter(request, request._dlq_closing, letter)
+        _write_letter(request, request._dlq_closing, letter)
 
 
 def close_returned(request: Any, exc: BaseException, give_back: Finish, end: Finish) -> None:
     """Count the delivery of ``request``, whose run died of ``exc``, then call ``give_back``, which returns
-    its message to the queue. After too many deliveries, record a letter and call ``end`` instead."""
+    its message to the queue. After too many deliveries, write a letter and call ``end`` instead."""
     if request._dlq_closing is not None:
         _finish_after_letter(request, request._dlq_closing, give_back)
         return
@@ -64,10 +64,10 @@ def close_returned(request: Any, exc: BaseException, give_back: Finish, end: Fin
     request.dlq.deliveries.count_death(request, died, counted)
 
 
-def record(request: Any, what: DeadLetter | Outcome, then: Finish) -> None:
+def write(request: Any, what: DeadLetter | Outcome, then: Finish) -> None:
     """Make ``what`` durable, then call ``then``."""
     # Until then, an unacknowledged message keeps another one from being delivered.
-    request.dlq.record(what, then, urgent=not request.acknowledged)
+    request.dlq.write(what, then, urgent=not request.acknowledged)
 
 
 def made(request: Any, make: Callable[[], DeadLetter | None]) -> DeadLetter | None:
@@ -100,11 +100,11 @@ def _counted(
     if letter is None:
         _go_on(request, closing)
     else:
-        _record_letter(request, closing, letter)
+        _write_letter(request, closing, letter)
 
 
-def _record_letter(request: Any, closing: Closing, letter: DeadLetter) -> None:
-    record(request, letter, partial(_letter_is_safe, request, closing, letter))
+def _write_letter(request: Any, closing: Closing, letter: DeadLetter) -> None:
+    write(request, letter, partial(_letter_is_safe, request, closing, letter))
 
 
 def _letter_is_safe(request: Any, closing: Closing, letter: DeadLetter) -> None:

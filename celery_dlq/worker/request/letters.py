@@ -1,4 +1,4 @@
-"""The letter of a request, for each way in which it ends. Nothing is recorded here."""
+"""The letter of a request, for each way in which it ends. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from celery_dlq.model.delivery import Delivery
 from celery_dlq.model.letter import DeadLetter, Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.worker.failure import traceback_text, unwrap
-from celery_dlq.worker.recording.parked import parked_letter
-from celery_dlq.worker.recording.snapshot import failure_of, poisoned, snapshot
 from celery_dlq.worker.request.fate import fate_of, is_internal
 from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.run_end import RunEnd
+from celery_dlq.worker.writing.parked import parked_letter
+from celery_dlq.worker.writing.snapshot import failure_of, poisoned, snapshot
 
 _CANCELLED = Decision(
     Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"

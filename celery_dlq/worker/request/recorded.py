@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from celery.worker.request import Request
 
+from celery_dlq.process import pid_of_run
 from celery_dlq.recorder import Entry, FlightRecorder
 from celery_dlq.worker.request.closing import Closing
 
@@ -36,7 +37,7 @@ class RecordedRequest(Request):  # type: ignore[misc]
         message = self._message
         # In the protocol of Celery 3, the body has the fields, and it may be one that no one should unpickle.
         fields = None if "task" in message.headers else self._request_dict
-        self._dlq_entry = self._dlq_recorder.record(message, self._type, pid, fields)
+        self._dlq_entry = self._dlq_recorder.record(message, self._type, pid_of_run(pid), fields)
 
     def end_record(self) -> None:
         """Note that the run has ended. While a letter is not safe yet, this does nothing."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from billiard.einfo import ExceptionInfo
-from celery.exceptions import InvalidTaskError, Terminated, TimeLimitExceeded
+from celery.exceptions import Ignore, InvalidTaskError, Terminated, TimeLimitExceeded
 from celery.utils.functional import noop
 from celery.utils.log import get_logger
 from celery.worker.request import Request
@@ -27,7 +27,7 @@ from celery_dlq.worker.failure import unwrap
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.redelivery import came_back
 from celery_dlq.worker.request.breaker_watch import Probe, report_to_breaker
-from celery_dlq.worker.request.closing import Closing, close, close_returned, made, record
+from celery_dlq.worker.request.closing import Closing, close, close_returned, made, write
 from celery_dlq.worker.request.delivery_count import DeliveryCount
 from celery_dlq.worker.request.events import tell_redriven
 from celery_dlq.worker.request.fate import (
@@ -52,7 +52,7 @@ logger = get_logger(__name__)
 
 
 class DLQRequest(Request):  # type: ignore[misc]
-    """A request whose end is recorded before it is acknowledged, stored, or announced.
+    """A request whose end is written before it is acknowledged, stored, or announced.
 
     Its state is in class attributes with a default, so that a message that succeeds at once pays for none of
     it.
@@ -109,7 +109,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         if redriven or retried or again:
             # Celery overrides on_success in a subclass for each task, but not on the instance. So only
             # messages that were sent or delivered before pay for it.
-            self.__dict__["on_success"] = self._record_success
+            self.__dict__["on_success"] = self._write_success
             if redriven and not retried:
                 tell_redriven(self)
 
@@ -128,6 +128,8 @@ class DLQRequest(Request):  # type: ignore[misc]
             # it again, and end the worker.
             exc = exc_info.exception = aborted(exc)
         report_to_breaker(self, end, exc)
+        if is_a(exc, Ignore):
+            self._report_dropped("its task raised Ignore")
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
@@ -197,7 +199,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             letter = made(self, partial(letter_of_cancelled, self))
             if letter is not None:
                 self._dlq_closing = Closing()
-                self.dlq.record_now(letter)
+                self.dlq.write_now(letter)
                 self._dlq_closing.is_safe = True
         try:
             super()._announce_cancelled(*args, **kwargs)
@@ -206,16 +208,21 @@ class DLQRequest(Request):  # type: ignore[misc]
             logger.exception("Celery failed to end %s[%s], which was cancelled", self.name, self.id)
             self._already_cancelled = True
 
-    def _announce_revoked(self, *args: Any) -> None:
+    def _announce_revoked(self, reason: str, *args: Any) -> None:
         """Called for a message that expired or was revoked, and is dropped. With the result backend down,
         Celery raises before it acknowledges; that would end the consumer, and with it the worker."""
+        self._report_dropped(f"its task was {reason}")
         try:
-            super()._announce_revoked(*args)
+            super()._announce_revoked(reason, *args)
         except Exception:
             logger.exception("Celery failed to end %s[%s], which was revoked", self.name, self.id)
             self._already_revoked = True
             if not self.acknowledged:
                 self.acknowledge()
+
+    def _report_dropped(self, why: str) -> None:
+        if REDRIVE_HEADER in self.message.headers:
+            self.dlq.copies.dropped(self, why)
 
     def as_delivery(self, process: str, *, alone: bool = False, death: str = "") -> Delivery:
         """This delivery, starting now. The store numbers it unless it is the first; until then it is 0."""
@@ -267,7 +274,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             self._dlq_success = ask()
         return self._dlq_success
 
-    def _record_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
+    def _write_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
         """Stands in for ``on_success`` of a message that was sent or delivered again."""
         succeed = type(self).on_success.__get__(self)
         finish = partial(succeed, failed__retval__runtime, **kwargs)
@@ -280,4 +287,4 @@ class DLQRequest(Request):  # type: ignore[misc]
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
         )
-        record(self, outcome, finish)
+        write(self, outcome, finish)

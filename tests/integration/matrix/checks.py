@@ -16,8 +16,10 @@ def check_end(theatre: Theatre, play: tuple[str, str, str], mode: Mode) -> None:
 
 
 def check_whole(theatre: Theatre, play: tuple[str, str, str]) -> None:
-    """Nothing is left over: no other letter, no message on the queue or with a worker, no alarm."""
+    """Nothing is left over: no other letter, no alarm, and no message on the queue, with a worker, or in the
+    flight recorder."""
     _, broker, pool = play
     played = theatre.play(*play)
     letters = sum(mode.end_on(broker, pool).place is Place.LETTER for mode in played.modes)
     assert (played.letters, played.left_on_queue, played.alarms) == (letters, 0, ())
+    assert played.left_in_recorder == 0

@@ -36,6 +36,8 @@ class Played:
     seen: Mapping[str, Seen]
     letters: int
     left_on_queue: int
+    #: Directories of the flight recorder that are left when the workers have ended and all was recovered.
+    left_in_recorder: int
     alarms: tuple[str, ...]
 
 
@@ -82,11 +84,14 @@ class Theatre:
 def _seen(play: Play) -> Played:
     stage = play.stage
     logs = [worker.log.read_text(errors="replace") for worker in stage.workers]
+    # A message that ended without a mark would become a letter now.
+    list(stage.project.dlq.recover())
     return Played(
         modes=tuple(play.modes),
         seen=play.seen(),
         letters=len(stage.letters()),
         left_on_queue=stage.waiting(),
+        left_in_recorder=len(list(stage.project.dlq.recorded())),
         alarms=tuple(
             line for log in logs for line in log.splitlines() if any(it in line for it in ALARMS)
         ),

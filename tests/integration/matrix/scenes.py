@@ -123,6 +123,9 @@ def _interrupted(play: Play, interrupt: Callable[[Worker], object]) -> None:
                 play.wait_until_held(worker, play.send("eta"))
             play.wait_until_started(play.send_these(running))
             _let_the_loop_turn(stage)
+            # Otherwise recovery waits for the broker, which may deliver the message again.
+            if stage.pool != "solo":
+                wait_for("acknowledgements to be noted", stage.all_noted)
             if last:
                 prefetched = play.send("prefetched")
                 if stage.pool in ("prefork", "threads"):  # the others take none while they are busy
@@ -188,7 +191,7 @@ def _stop_cold(stage: Stage, worker: Worker) -> None:
 
 
 def connection_lost(play: Play) -> None:
-    """The connection to the broker breaks while late acknowledged tasks run."""
+    """The connection to the broker breaks while tasks run."""
     stage = play.stage
     parts = urlsplit(stage.project.broker)
     proxy = Proxy(parts.hostname or "", parts.port or 0)

@@ -20,6 +20,7 @@ from queues import redis_options
 from support.processes import kill_with_its_pool
 
 from celery_dlq import DeadLetter, Filter
+from celery_dlq.recorder.layout import read
 
 POOL_OPTIONS = {
     "prefork": ("-P", "prefork", "-c", "2"),
@@ -109,6 +110,13 @@ class Stage:
             return worker.says(f"Tasks flagged as revoked: {task_id}")
 
         wait_for("the worker to hear of the revocation", heard)
+
+    def all_noted(self) -> bool:
+        """Whether the flight recorder has noted that the broker has forgotten each message that it holds. It
+        looks once a second."""
+        files = self.project.dlq.recorder_dir.glob("*/*.rec")
+        entries = (entry for file in files for entry in read(file.read_bytes()).entries)
+        return all(entry.is_acknowledged for entry in entries)
 
     # What is left.
 

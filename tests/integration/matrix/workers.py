@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from matrix.bodies import LOST_WORKER, sends
-from matrix.mode import CAN_CANCEL, POOLS, End, Mode, Place, done, letter
+from matrix.mode import CAN_CANCEL, POOLS, End, Mode, done, letter
 
 from celery_dlq.model.states import Reason
 
 #: Seconds until the time of a message with an ETA.
 _LATER_S = 4
 
-_LOST = End(Place.LOST, runs=1, result="PENDING")
+_LOST = letter(Reason.LOST, "celery_dlq.errors.TaskLost", result="PENDING")
 #: Solo has no time to acknowledge before it runs a task: its early acknowledgement comes as late.
 _NOT_LOST_ON_SOLO = {"solo": done(runs=2)}
 _BACK = {
@@ -63,7 +63,7 @@ def _killed() -> Iterator[Mode]:
         yield _running(
             scene, title, "", _LOST, other_ends=_NOT_LOST_ON_SOLO,
             plain="Lost: it was acknowledged before it ran. Solo acknowledges after it, whatever is set.",
-            ours="The same: no process is left to report it. `acks_late` closes it.",
+            ours="A letter, from the files of the flight recorder.",
         )  # fmt: skip
         yield _running(scene, title, "-late", done(runs=2), **_BACK)
         yield from _held(scene, title, **_BACK)
@@ -114,6 +114,10 @@ def _connections() -> Iterator[Mode]:
         "plain": "RabbitMQ delivers it again, and it runs twice; Redis does not.",
         "ours": "The same; no letter.",
     }
+    yield _running(
+        "connection_lost", title, "", done(), other_ends={"solo": done(runs=None)},
+        plain="It comes to its end. Solo acknowledges after it, so it may run twice.", ours="The same.",
+    )  # fmt: skip
     yield _running("connection_lost", title, "-late", done(runs=None), **again)
     yield Mode(
         id="connection-lost-failing", scene="connection_lost", part="running",

@@ -76,7 +76,7 @@ def test_no_worker_starts_with_a_wrong_setting(app, step):
 def test_a_recorded_letter_is_in_the_store_when_it_returns(app):
     queue, done = DeadLetterQueue.of(app), []
     capture = queue.new_capture()
-    capture.record(letter("a"), lambda: done.append(queue.store.letters.get("a").task_id))
+    capture.write(letter("a"), lambda: done.append(queue.store.letters.get("a").task_id))
     assert done == ["a"]
     capture.close()
     queue.store.close()

@@ -8,19 +8,24 @@ from urllib.parse import quote
 import pytest
 import yaml
 from celery import Celery
-from support.factories import T0, envelope, letter
+from support.factories import T0, attempt, envelope, letter
+from support.losses import trouble
 
 from celery_dlq.flower.api import letters as api_letters
+from celery_dlq.flower.filters import NAMES
 from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.routes import API
 from celery_dlq.model.auto_redrive import AutoMode, AutoState
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKind
+from celery_dlq.model.letter import Explanation
 from celery_dlq.model.operation import OperationState, SendingState
-from celery_dlq.model.states import Reason, State
+from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import clock
 from celery_dlq.store.letters import pages
+from celery_dlq.store.lost import ReportKind
 
 ROOT = Path(__file__).parents[3]
 DESCRIPTION = yaml.safe_load((ROOT / "docs" / "reference" / "openapi.yaml").read_text())
@@ -56,6 +61,19 @@ def test_letters_page_by_page(ann, three):
     assert ids(read(ann, "?task=mail")) == ["77e1"]
 
 
+def test_letters_by_the_fields_of_their_failure(ann, store, three):
+    judged = Explanation(verdict=Verdict.TRANSIENT, rule="http.status")
+    other = {"release": "2.0", "tags": ("mo&ney",), "root_id": "77e1", "explanation": judged}
+    store.letters.save([letter("late", attempt(minutes=50), **other)])
+    for query in ("release=2.0", "tag=mo%26ney", "verdict=transient", "rule=http."):
+        assert ids(read(ann, f"?{query}")) == ["late"]
+    assert ids(read(ann, "?root=77e1")) == ["late", "77e1"]
+    chosen = {"tag": "mo&ney", "verdict": "transient", "rule": "http.status", "root": "77e1"}
+    told = send(ann, "/discard", {**chosen, "number": 1, "why": "x"})
+    assert told == (200, {"discarded": 1})
+    assert ids(read(ann, "?release=2.0&state=discarded")) == ["late"]
+
+
 def test_a_search_reports_an_incomplete_page(ann, three, monkeypatch):
     monkeypatch.setattr(pages, "STEP", 2)
     monkeypatch.setattr(api_letters, "_PATIENCE_S", 0)
@@ -83,6 +101,15 @@ def test_what_is_kept_of_closed_letters(ann, round_of_retention):
     found = read(ann, "/retention")
     assert (found["retention"]["removed"], found["retention"]["letters"]) == (0, 1)
     assert found["archive"]["segments"] == 0
+
+
+def test_what_is_known_of_killed_workers(ann, store, monkeypatch):
+    monkeypatch.setattr(clock, "now", lambda _connection: store.now())
+    store.recorder_reports.note(trouble(store.now()))
+    found = read(ann, "/recorder")
+    assert (found["lost_open"], found["lost_arrived_24h"]) == (0, 0)
+    assert found["here"]["unrecovered"] == 0
+    assert [one["kind"] for one in found["reports"]] == ["stuck", "waiting", "uncovered"]
 
 
 def test_groups_page_by_page(ann):
@@ -146,11 +173,13 @@ class TestTriage:
 
 
 def test_a_redrive_by_ids_is_made_and_can_be_followed(ann, store):
-    status, made = send(ann, "/redrive", {"id": ["77e1"], "rate": 5, "again": True})
+    wanted = {"id": ["77e1"], "rate": 5, "processes": 4, "again": True}
+    status, made = send(ann, "/redrive", wanted)
     assert (status, made["state"], made["planned"], made["who"]) == (
         202, "planned", 1, "ann (flower)",
     )  # fmt: skip
     assert made["orders"]["pacing"]["rate"] == 5.0
+    assert (made["orders"]["pacing"]["processes"], made["processes"]) == (4, 0)
     assert made["orders"]["checking"]["max_redrives"] is None
     assert [one["id"] for one in read(ann, "/operations")["operations"]] == [made["id"]]
     assert read(ann, "/operations?state=done")["operations"] == []
@@ -274,7 +303,7 @@ def test_an_act_without_letters_left_is_a_conflict(ann):
         ("?id=", 400), ("?search=%FF", 400), ("/letters/none", 404), ("/letters/0d3f", 400),
         ("/letters/%00", 404), ("/letters/%FF", 400), ("/groups?queue=a", 400), ("/groups?after=x", 400),
         ("/groups?status=shut", 400), ("/stats?task=a", 400), ("/retention?task=a", 400),
-        ("/operations?state=x", 400),
+        ("/recorder?task=a", 400), ("/operations?state=x", 400),
         ("/operations/none", 404), ("/operations/%F0%9F%90%B0", 404), ("/redrive", 405),
         ("/operations/none/pause", 405),
     ],
@@ -501,6 +530,7 @@ class TestDescription:
             "Group": read(ann, "/groups")["groups"][0],
             "Stats": read(ann, "/stats"),
             "Keeping": read(ann, "/retention"),
+            "Recorded": read(ann, "/recorder"),
             "Operation": operation,
             "AutoRedrive": read(ann, "/auto-redrives")["auto_redrives"][0],
             "WholeAutoRedrive": read(ann, "/auto-redrives/charges"),
@@ -513,15 +543,19 @@ class TestDescription:
             name: properties(name) for name in found
         }
 
+    def test_it_has_every_filter(self):
+        given = DESCRIPTION["paths"][API_ROOT]["get"]["parameters"]
+        named = {one["$ref"].rpartition("/")[2] if "$ref" in one else one["name"] for one in given}
+        assert named == {*NAMES, "limit", "after"}
+        assert properties("Selection") == {*NAMES, "number"}
+
     def test_words_are_those_of_the_code(self):
         kinds = (
             Reason, State, OperationState, SendingState, GroupStatus, Mark, AutoMode, AutoState,
-            HandlingState, TicketKind,
+            HandlingState, TicketKind, ReportKind, Verdict,
         )  # fmt: skip
         known = {tuple(item.value for item in kind) for kind in kinds}
-        assert {frozenset(one) for one in enums(DESCRIPTION)} - {
-            frozenset({"transient", "terminal"})
-        } == {frozenset(one) for one in known}
+        assert {frozenset(one) for one in enums(DESCRIPTION)} == {frozenset(one) for one in known}
 
 
 def test_values_outside_json_are_sent_as_text(ann, store):

@@ -1,14 +1,18 @@
 """Letters with hostile content in every field."""
 
 import re
+from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from support.factories import attempt, envelope, letter
+from support.factories import T0, attempt, envelope, letter
+from support.losses import trouble
 
+from celery_dlq.flower import filters
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import clock
 
 TEXTS = {
     "script": "<script>alert(1)</script>",
@@ -71,7 +75,7 @@ def test_content_stays_text_on_every_page(ann, store, three, name):
 def test_content_stays_text_in_forms(ann, three, name):
     asked = quote(TEXTS[name][:2_000].encode("utf-8", "replace"), safe="")
     plain = ann.get("/dead-letters/letters?task=tame")
-    for field in ("task", "exception", "queue", "group", "worker", "search"):
+    for field in filters.TEXTS:
         page = ann.get(f"/dead-letters/letters?{field}={asked}")
         assert page.status == 200
         assert set(page.elements_and_names()) <= set(plain.elements_and_names()) | set(
@@ -80,3 +84,19 @@ def test_content_stays_text_in_forms(ann, three, name):
     for path in (f"/dead-letters/letters/{asked}", f"/dead-letters/letters?{asked}=1"):
         assert ann.get(path).status in {400, 404}
         assert "<script>alert" not in ann.get(path).body
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_names_of_workers_and_machines_are_hostile_too(ann, store, site_of, monkeypatch, text):
+    now = T0 + timedelta(hours=1)
+    monkeypatch.setattr(clock, "now", lambda _connection: now)
+    pages = []
+    for name in ("tame", text):
+        store.recorder_reports.note(trouble(now, name))
+        site_of(ann).snapshots.forget()
+        pages.append(ann.get("/dead-letters"))
+        store.recorder_reports.withdraw(trouble(now, name))
+    plain, page = pages
+    assert plain.find("section", id="dlq-lost")
+    check(page, plain)
+    assert len(page.body) < 100_000

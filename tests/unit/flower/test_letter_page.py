@@ -412,3 +412,14 @@ class TestHandlers:
         page = page_of(ann, "77e1")
         assert page.find("section", id="dlq-tickets") == []
         assert "handler" not in page.text
+
+
+def test_a_letter_of_a_canvas_leads_to_the_others(ann, store):
+    store.letters.save(
+        [letter("root"), letter("child", root_id="root"), letter("alone", root_id=None)]
+    )
+    [(link, _)] = ann.get("/dead-letters/letters/child").find("a", id="dlq-canvas")
+    others = ann.get(link["href"]).find("input", name="id")
+    assert sorted(found["value"] for found, _ in others) == ["child", "root"]
+    for name in ("root", "alone"):
+        assert ann.get(f"/dead-letters/letters/{name}").find("a", id="dlq-canvas") == []

@@ -44,6 +44,12 @@ def test_open_letters_newest_first(ann, three):
         ("since=2026-11-21T12:25:00Z", ["77e1"]),
         ("worker=celery", ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]),
         ("search=SLOW", ["77e1"]),
+        ("release=1.4.2&rule=python.", ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]),
+        ("release=1.4", []),
+        ("root=77e1", ["77e1"]),
+        ("tag=money", []),
+        ("verdict=terminal&task=mail", ["77e1"]),
+        ("verdict=transient", []),
         ("reason=terminal&state=dead", ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]),
         ("id=77e1&id=0d3f1111-aaaa", ["77e1", "0d3f1111-aaaa"]),
         ("task=&state=&since=", ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]),
@@ -63,6 +69,19 @@ def test_a_filter_stays_in_the_form_and_in_the_acts(ann):
     assert "checked" not in page.find("input", name="state", value="claimed")[0][0]
 
 
+def test_fields_of_the_failure_stay_in_the_form_and_in_the_acts(ann, store):
+    store.letters.save([letter("tagged", tags=("a&b",), root_id="77e1")])
+    query = "release=1.4.2&tag=a%26b&root=77e1&rule=python.&verdict=terminal"
+    page = ann.get(f"{LETTERS}?{query}&state=dead")
+    values = {"release": "1.4.2", "tag": "a&b", "root": "77e1", "rule": "python."}
+    for name, value in values.items():
+        [(field, _)] = page.find("input", name=name)
+        assert field["value"] == value
+    assert [text for field, text in page.find("option") if "selected" in field] == ["terminal"]
+    [(link, _)] = [one for one in page.find("a") if one[1] == "Redrive all that match"]
+    assert query in link["href"]
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -70,6 +89,8 @@ def test_a_filter_stays_in_the_form_and_in_the_acts(ann):
         ("nonsense=1", "there are task, exception"),
         ("state=undead", "there are dead, claimed"),
         ("reason=%F0%9F%90%B0", "is not a reason"),
+        ("verdict=transent", "did you mean 'transient'"),
+        ("verdict=transient&verdict=terminal", "more than once"),
         ("since=yesterdayish", "write 90m"),
         ("since=1h&until=2h", "is not before"),
         ("since=99999999999w", "is not a time"),

@@ -1,14 +1,21 @@
 """The overview, the first page of the tab."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter
+from support.losses import lost_letter, trouble
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.group import Resolve
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
+from celery_dlq.recorder import Standing
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import clock
+
+NOW = T0 + timedelta(hours=1)
 
 OVERVIEW = "/dead-letters"
 
@@ -90,6 +97,48 @@ def test_redrives_under_way_are_shown(ann, store, operation):
     [(_, running)] = ann.get(OVERVIEW).find("section", id="dlq-running")
     assert "0a1b2c3d4e5f" in running
     assert "ended" not in running
+
+
+class TestKilledWorkers:
+    @pytest.fixture(autouse=True)
+    def _clock(self, monkeypatch):
+        monkeypatch.setattr(clock, "now", lambda _connection: NOW)
+
+    def test_without_losses_nothing_is_said(self, ann):
+        assert ann.get(OVERVIEW).find("section", id="dlq-lost") == []
+
+    def test_lost_letters_link_to_their_list(self, ann, store):
+        store.letters.save([lost_letter("gone", NOW - timedelta(hours=2))])
+        page = ann.get(OVERVIEW)
+        [(_, lost)] = page.find("section", id="dlq-lost")
+        assert "1 open letter, 1 in the last 24 h" in " ".join(lost.split())
+        [(_, name)] = page.find(
+            "a", href="/dead-letters/letters?reason=lost", **{"class": "dlq-more"}
+        )
+        assert name == "lost letters"
+        assert "1 letter matches" in ann.get("/dead-letters/letters?reason=lost").text
+
+    def test_reports_of_workers_on_all_machines(self, ann, store):
+        store.recorder_reports.note(trouble(NOW))
+        [(_, lost)] = ann.get(OVERVIEW).find("section", id="dlq-lost")
+        lines = " ".join(lost.split())
+        assert "stuck celery@host-b on host-b since 45m ago" in lines
+        assert "celery@host-b on host-b: 2 messages since 5m ago" in lines
+        assert "run without a copy: [Errno 28] No space left on device" in lines
+
+    def test_of_many_reports_the_worst_are_shown(self, ann, store):
+        [stuck, *_] = trouble(NOW)
+        store.recorder_reports.note([replace(stuck, about=f"host-{n}-ab") for n in range(25)])
+        [(_, lost)] = ann.get(OVERVIEW).find("section", id="dlq-lost")
+        assert lost.count("upgrade celery-dlq") == 20
+        assert "5 more reports" in lost
+
+    def test_messages_in_the_files_of_flowers_machine(self, ann, monkeypatch):
+        here = Standing(running=1, unrecovered=3, forgotten=3, oldest_at=NOW - timedelta(hours=1))
+        monkeypatch.setattr(DeadLetterQueue, "recorder_standing", lambda _queue: here)
+        [(_, lost)] = ann.get(OVERVIEW).find("section", id="dlq-lost")
+        assert "3 messages" in lost
+        assert "(1h ago)" in lost
 
 
 def test_an_empty_store(visit, store):

@@ -1,8 +1,11 @@
+from datetime import timedelta
+
 import pytest
 from support.factories import T0, letter, operation
 
 from celery_dlq.hooks import Event, EventKind
 from celery_dlq.model.group import Group
+from celery_dlq.model.stall import Stall
 
 
 @pytest.fixture
@@ -28,6 +31,13 @@ def group():
         last_seen_at=T0,
         owner="ann",
     )
+
+
+@pytest.fixture
+def stall():
+    return Stall(
+        worker="w@host", since=T0 - timedelta(seconds=300), noticed_at=T0, queues=("a", "b"), messages=1_017,
+    )  # fmt: skip
 
 
 @pytest.fixture

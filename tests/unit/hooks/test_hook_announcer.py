@@ -80,6 +80,12 @@ def test_only_the_abort_of_an_operation_is_announced(side):
     assert told.state is OperationState.ABORTED
 
 
+def test_a_stall_is_announced(side, stall):
+    side.listen(EventKind.WORKER_STALLED)
+    side.announcer.stalled(stall)
+    assert side.done() == [(EventKind.WORKER_STALLED, stall)]
+
+
 def test_nothing_is_read_without_a_hook(side):
     side.announcer.resolved(["a"])
     side.announcer.redriven(["a"])

@@ -213,6 +213,13 @@ class TestSlack:
         [block] = message["blocks"]
         assert "*Route*\npay &amp; mail" in [field["text"] for field in block["fields"]]
 
+    def test_a_stall(self, said, stall):
+        message = said(EventKind.WORKER_STALLED, stall, flower="https://f.example")
+        [block] = message["blocks"]
+        assert block["text"]["text"] == "*<https://f.example/dead-letters|Worker stalled>*"
+        told = [field["text"] for field in block["fields"]]
+        assert told == ["*Worker*\nw@host", "*Waiting*\n1,017 in a, b"]
+
     def test_an_operation(self, said, aborted):
         message = said(EventKind.OPERATION_ABORTED, aborted, flower="https://f.example")
         [block] = message["blocks"]

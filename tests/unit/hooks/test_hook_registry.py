@@ -173,7 +173,7 @@ def test_only_events_of_letters_and_groups_are_wanted_for_a_route():
     hooks = hooks_of_routes(Route("payments", task="*", hooks=(print,)))
     wanted = {kind for kind in EventKind if hooks.wants(kind)}
     assert set(EventKind) - wanted == {
-        EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED,
+        EventKind.OPERATION_ABORTED, EventKind.AUTO_REDRIVE_SUSPENDED, EventKind.WORKER_STALLED,
     }  # fmt: skip
     assert not hooks_of_routes(Route("payments", task="*")).wants(EventKind.DEAD_LETTER)
 

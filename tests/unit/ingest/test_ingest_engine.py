@@ -12,8 +12,11 @@ from celery_dlq.ingest.letters import LetterMaker
 from celery_dlq.ingest.taken import Taken
 from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Filter, Saved
+from celery_dlq.worker.writing.grouping import Grouping
 
-WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release="", routes=()))
+WIRING = SimpleNamespace(
+    redactor=Redactor(), settings=SimpleNamespace(release="", routes=()), grouping=Grouping()
+)
 
 
 class Source:

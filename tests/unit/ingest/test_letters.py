@@ -14,6 +14,7 @@ from celery_dlq.ingest.taken import Taken, body_alone
 from celery_dlq.model.route import Route
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import Redactor
+from celery_dlq.worker.writing.grouping import Grouping
 
 DIED = datetime(2026, 11, 21, 11, 0, tzinfo=timezone.utc)
 DEATH = {
@@ -22,7 +23,11 @@ DEATH = {
 }  # fmt: skip
 
 
-WIRING = SimpleNamespace(redactor=Redactor(), settings=SimpleNamespace(release="1.4.2", routes=()))
+WIRING = SimpleNamespace(
+    redactor=Redactor(),
+    settings=SimpleNamespace(release="1.4.2", routes=()),
+    grouping=Grouping(),
+)
 
 
 def maker(**changes):
@@ -200,6 +205,6 @@ def test_an_ingested_letter_is_on_its_route():
         Route("from-the-broker", reason="ingested", exception="broker.rejected", tags=("late",)),
     ]
     settings = SimpleNamespace(release="", routes=routes)
-    wiring = SimpleNamespace(redactor=Redactor(), settings=settings)
+    wiring = SimpleNamespace(redactor=Redactor(), settings=settings, grouping=Grouping())
     made = maker(wiring=wiring).make(taken(task_headers(**{"x-death": [DEATH]})), T0).letter
     assert (made.route, made.tags) == ("from-the-broker", ("late",))

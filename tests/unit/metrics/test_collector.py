@@ -31,6 +31,7 @@ from celery_dlq.store.keeping import (
     Pile,
     RoundReport,
 )
+from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 
 SOON_S = 60
 NOW = T0.timestamp() + 600
@@ -106,8 +107,27 @@ NOTHING_KEPT = Keeping(
 )
 
 
-def reading(measures=MEASURES, keeping=KEEPING, **others) -> Reading:
-    return Reading(measures, keeping, **{"spool": 0, **others})
+def reported(kind, messages, seconds) -> RecorderReport:
+    return RecorderReport(
+        kind=kind, about=f"{seconds}", worker="w@host", host="host", messages=messages,
+        since=T0 + timedelta(seconds=seconds), why="",
+    )  # fmt: skip
+
+
+LOST = Lost(
+    open=3,
+    arrived=2,
+    reports=(
+        reported(ReportKind.STUCK, 0, 0),
+        reported(ReportKind.STUCK, 4, 500),
+        reported(ReportKind.WAITING, 1, 9_000),
+        reported(ReportKind.UNCOVERED, 7, 0),
+    ),
+)
+
+
+def reading(measures=MEASURES, keeping=KEEPING, lost=LOST, **others) -> Reading:
+    return Reading(measures, keeping, lost, **{"spool": 0, **others})
 
 
 def scrape(read, wait_s=SOON_S, registry=None):
@@ -180,6 +200,12 @@ def test_every_number_of_the_store_is_there():
         "celery_dlq_archive_timestamp_seconds": T0.timestamp() + 7,
         "celery_dlq_archive_verified_timestamp_seconds": T0.timestamp() + 9,
         "celery_dlq_archive_damaged": 1,
+        "celery_dlq_unrecovered stuck": 4,
+        "celery_dlq_unrecovered waiting": 1,
+        "celery_dlq_unrecovered_age_seconds stuck": 600,
+        # By the clock of that machine, which is ahead.
+        "celery_dlq_unrecovered_age_seconds waiting": 0,
+        "celery_dlq_uncovered_workers": 1,
         "celery_dlq_spool_bytes": 17,
     }
 
@@ -195,6 +221,13 @@ def test_before_the_first_round_nothing_is_said_about_closed_letters():
         "celery_dlq_archive_segments": 0, "celery_dlq_archive_letters": 0, "celery_dlq_archive_bytes": 0,
     }  # fmt: skip
     assert not [name for name in found if re.search("closed|expiring|retention", name)]
+
+
+def test_without_reports_nothing_is_left():
+    found = scrape(lambda: reading(lost=Lost(open=3, arrived=2, reports=())))
+    assert {value for name, value in found.items() if re.search("unrecovered|uncovered", name)} == {
+        0
+    }
 
 
 def test_exposed_metrics_are_as_described():

@@ -36,7 +36,7 @@ RECORDING = Recording(recorded=5, unrecorded=1, unrecovered=2, age_s=60.5)
 
 @pytest.fixture
 def meter(registry, time):
-    return WorkerMeter(lambda: 17, lambda: RECORDING, registry, time)
+    return WorkerMeter(lambda: 17, lambda: RECORDING, lambda: 1, registry, time)
 
 
 CHARGED = {"task": "shop.charge", "exception": "ValueError", "reason": "terminal"}
@@ -59,6 +59,18 @@ def test_the_numbers_of_the_flight_recorder_are_read_when_they_are_asked_for(met
     assert found == [5, 1, 2, 60.5]
 
 
+def test_recovered_messages_are_counted_by_their_outcome(meter, registry):
+    for letters, ended in ((2, 0), (1, 5), (0, 0)):
+        meter.recovered(letters=letters, ended=ended)
+    name = "celery_dlq_worker_recovered_total"
+    assert registry.get_sample_value(name, {"outcome": "letter"}) == 3
+    assert registry.get_sample_value(name, {"outcome": "ended"}) == 5
+
+
+def test_a_stall_is_read_when_it_is_asked_for(meter, registry):
+    assert registry.get_sample_value("celery_dlq_worker_stalled") == 1
+
+
 def test_a_parked_retry_is_not_a_dead_letter(meter, registry):
     def safe(): ...
 
@@ -72,6 +84,12 @@ def test_retries_are_counted_by_task_and_rule(meter, registry):
     name, task = "celery_dlq_worker_retries_total", "shop.charge"
     assert registry.get_sample_value(name, {"task": task, "rule": "os.closed"}) == 2
     assert registry.get_sample_value(name, {"task": task, "rule": "none"}) == 1
+
+
+def test_messages_that_were_sent_again_are_counted(meter, registry):
+    meter.sent_again(2)
+    meter.sent_again(3)
+    assert registry.get_sample_value("celery_dlq_worker_sent_again_total") == 5
 
 
 def test_however_many_names_there_are_the_series_are_bounded(meter, registry):
@@ -115,12 +133,13 @@ def test_the_size_of_the_spool_is_read_when_it_is_asked_for(meter, registry):
 
 
 def test_a_spool_that_cannot_be_read_has_no_size(registry):
-    WorkerMeter(lambda: None, registry)
+    WorkerMeter(lambda: None, lambda: None, lambda: 0, registry)
     assert registry.get_sample_value("celery_dlq_worker_spool_bytes") is None
 
 
 def test_exposed_metrics_are_as_documented(meter, registry):
     meter.retried("t", "r")
+    meter.recovered(letters=1, ended=0)
     meter.dead_lettered(letter(), lambda: None)
     meter.timed(SimpleNamespace(save=lambda letters: None)).save([])
     exposed = {
@@ -135,9 +154,8 @@ def test_exposed_metrics_are_as_documented(meter, registry):
 
 
 def test_a_process_has_one_meter_however_many_apps_it_has(registry):
-    assert meter_on(lambda: 1, lambda: None, registry) is meter_on(
-        lambda: 2, lambda: None, registry
-    )
+    first = meter_on(lambda: 1, lambda: None, lambda: 0, registry)
+    assert meter_on(lambda: 2, lambda: None, lambda: 0, registry) is first
 
 
 class Queue(MetricsAPI):

@@ -2,7 +2,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.model.fingerprint import _VARIABLE, fingerprint, normalise
+from celery_dlq.model.fingerprint import (
+    _VARIABLE,
+    FingerprintInput,
+    fixed_parts,
+    normalise,
+    own_fingerprint,
+    variable_parts,
+)
+from celery_dlq.model.fingerprint import fingerprint as fingerprint_of
+
+
+def fingerprint(task, exception_type, frames, message):
+    return fingerprint_of(
+        FingerprintInput(task=task, exception_type=exception_type, frames=frames, message=message)
+    )
+
 
 FRAMES = ("shop.tasks:charge", "shop.money:parse")
 
@@ -32,6 +47,13 @@ def test_variable_parts_do_not_split_a_group(one, other):
 )
 def test_words_do_split_a_group(one, other):
     assert normalise(one) != normalise(other)
+
+
+def test_a_message_is_split_into_what_its_group_shares_and_what_it_does_not():
+    message = "order 17 of 'ann' declined\nby 10.0.0.1"
+    assert fixed_parts(message) == ["order ", " of ", " declined"]
+    assert sorted(variable_parts(message)) == ["17", "ann"]
+    assert (fixed_parts("17"), fixed_parts("too slow")) == (["", ""], ["too slow"])
 
 
 def test_each_part_counts():
@@ -71,3 +93,22 @@ def test_normalising_ends_and_stays_on_one_line(message):
 def test_a_pattern_is_left_out_only_where_it_cannot_match(text):
     for pattern, _, needed in _VARIABLE:
         assert all(needed in match[0] for match in pattern.finditer(text))
+
+
+def test_the_parts_of_the_built_in_recipe():
+    failure = FingerprintInput(
+        task="t", exception_type="E", frames=tuple("abcdefg"), message="order 7 is late\nmore"
+    )
+    assert failure.normalised_message == "order <n> is late"
+    assert failure.parts == ("t", "E", *"cdefg", "order <n> is late")
+
+
+def test_own_fingerprints_are_never_built_in_ones():
+    failure = FingerprintInput(task="t", exception_type="E", frames=(), message="m")
+    joined = "\x1f".join(failure.parts)
+    prints = [
+        fingerprint_of(failure), own_fingerprint(failure.parts), own_fingerprint([joined]),
+        own_fingerprint(["v1", *failure.parts]), own_fingerprint(["a", "b"]), own_fingerprint(["ab"]),
+    ]  # fmt: skip
+    assert len(set(prints)) == len(prints)
+    assert own_fingerprint(["\ud800", "\x00"]) != own_fingerprint(["\ud801", "\x00"])

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import threading
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,26 @@ def clock():
 @pytest.fixture
 def recorder(tmp_path, clock):
     return FlightRecorder(tmp_path / "recorder", worker="w@host", monotonic=clock)
+
+
+def test_its_trouble_says_since_when_and_how_many_messages(tmp_path, clock):
+    recorder = FlightRecorder(tmp_path / "recorder", worker="w@host", now=clock, monotonic=clock)
+    assert recorder.trouble is None
+    for began in (2_000.0, 3_000.0):
+        (tmp_path / "recorder").touch()
+        clock.now = began
+        for _ in range(2):
+            assert recorder.record(message(), "shop.charge", 7) is None
+            clock.now += PAUSE_S
+        since = datetime.fromtimestamp(began, timezone.utc)
+        assert (recorder.trouble.since, recorder.trouble.messages) == (since, 2)
+        assert "exists" in recorder.trouble.why
+        (tmp_path / "recorder").unlink()
+        recorder.record(message(), "shop.charge", 7).end()
+        assert recorder.trouble is None
+        recorder.close()
+        recorder.directory.rmdir()
+    assert recorder.uncovered == 4
 
 
 def found(recorder):
@@ -201,3 +222,33 @@ def test_a_closed_recorder_keeps_no_file_open(tmp_path):
     recorder.close()
     assert len(os.listdir("/proc/self/fd")) == before
     assert entries
+
+
+def test_a_process_of_the_pool_does_not_keep_the_room_of_a_deleted_file(tmp_path):
+    """The disk has the room again when no process has the file open or mapped."""
+    segment = Segment(tmp_path / "1.rec", SEGMENT_SIZE)
+    (result, told), path = os.pipe(), str(segment.path)
+    child = os.fork()
+    if not child:
+        with open("/proc/self/maps") as maps:
+            mapped = path in maps.read()
+        opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in (segment_fds(path))]
+        os.write(told, f"{mapped} {opened}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(result, 1_000) == b"False []"
+    entry = segment.put(b"{}", b"still written by its own process")
+    entry.end()
+    segment.remove()
+    os.close(result)
+    os.close(told)
+
+
+def segment_fds(path):
+    """The open files of this process that are ``path``."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}") == path:
+                yield name
+        except FileNotFoundError:  # the one of the listing itself
+            continue

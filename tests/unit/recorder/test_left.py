@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from celery_dlq.recorder import LeftState, look, taken
+from celery_dlq.recorder import LeftState, Standing, look, standing, taken
 
 PROGRAM = """
 import sys, time
@@ -53,6 +53,26 @@ def test_files_of_a_living_process_are_left_alone(worker, tmp_path):
     assert (found.state, found.messages) == (LeftState.IN_USE, 2)
     with taken(found.path) as files:
         assert files is None
+
+
+def test_the_messages_of_all_directories_are_added_up(worker, tmp_path):
+    assert standing(look(tmp_path)) == Standing(
+        running=2, unrecovered=0, forgotten=0, oldest_at=None
+    )
+    kill(worker)
+    [found] = look(tmp_path)
+    assert standing([found]) == Standing(
+        running=0, unrecovered=2, forgotten=1, oldest_at=found.written_at
+    )
+
+
+def test_messages_that_the_broker_may_deliver_again_are_not_overdue(worker, tmp_path):
+    kill(worker)
+    [found] = look(tmp_path)
+    with taken(found.path) as files:
+        next(files.messages())[1]()
+    seen = standing(look(tmp_path))
+    assert (seen.unrecovered, seen.forgotten, seen.oldest_at) == (1, 0, None)
 
 
 def test_messages_of_a_killed_process_are_read_and_its_files_deleted(worker, tmp_path):

@@ -29,6 +29,16 @@ from celery_dlq.redrive.publish.result import Sent
 @pytest.fixture
 def another(app, store, time):
     """Another process's operations."""
+    return operations_of(app, store, time)
+
+
+@pytest.fixture
+def third(app, store, time):
+    """The same, of one more process."""
+    return operations_of(app, store, time)
+
+
+def operations_of(app, store, time):
     context = RedriveContext(
         app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
         reports=lambda _: True, clock=time.clock,
@@ -140,6 +150,45 @@ def test_two_processes_do_not_run_the_same(publisher, another, make, resume, fil
     made = make()
     assert resume(made).counts.out == 4
     assert refused == [None, None]
+
+
+def test_several_processes_carry_an_operation_that_may_have_them(
+    publisher, operations, another, third, make, fill
+):
+    fill(*"abcdefgh")
+    made, seen = make(detached=True, processes=2), []
+
+    def join(letters):
+        publisher.before = see
+        another.carry_on(made.id, lambda: len(publisher.batches) >= 2)
+
+    def see(letters):
+        publisher.before = lambda _: None
+        seen.append(operations.get(made.id).carriers)
+        assert third.carry_on(made.id, never) is None
+        with pytest.raises(OperationError, match="2 other processes run operation"):
+            third.run(made.id, who="x", on_progress=print, should_stop=never)
+
+    publisher.before = join
+    ended = operations.carry_on(made.id, never)
+    assert (ended.error, ended.operation.state) == (None, OperationState.DONE)
+    assert sorted(publisher.sent) == list("abcdefgh")
+    assert seen == [2]
+
+
+def test_an_operation_that_is_paused_before_it_begins_stays_so(operations, make, fill, monkeypatch):
+    """Another process has begun it in the meantime."""
+    fill("a")
+    made = make(detached=True, processes=2)
+    may = operations._may_carry_on
+
+    def meanwhile(operation):
+        operations.pause(made.id, who="ann")
+        return may(operation)
+
+    monkeypatch.setattr(operations, "_may_carry_on", meanwhile)
+    assert operations.carry_on(made.id, never) is None
+    assert operations.get(made.id).state is OperationState.PAUSED
 
 
 def test_two_operations_over_the_same_letters_send_each_once(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from datetime import timedelta
 
@@ -8,8 +9,8 @@ import pytest
 from support.factories import T0
 
 from celery_dlq.errors import FilterError
-from celery_dlq.model.states import OPEN_STATES, Reason, State
-from celery_dlq.store.base import Filter
+from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
+from celery_dlq.store.base import Argument, Filter
 
 NARROWING = {
     "ids": ("0d3f",),
@@ -24,6 +25,13 @@ NARROWING = {
     "since": T0,
     "until": T0,
     "worker": "celery@host",
+    "release": "1.4.2",
+    "tag": "money",
+    "root": "0d3f",
+    "verdict": Verdict.TRANSIENT,
+    "rule": "http.",
+    "args": (Argument(path="order_id", value="4711", positions=(("shop.charge", 0),)),),
+    "values": ("4711",),
     "held": True,
     "search": "declined",
     "operation": "5f0c",
@@ -34,6 +42,39 @@ def test_every_field_narrows():
     assert set(NARROWING) == {item.name for item in fields(Filter)}
     assert all(Filter(**{name: value}).restricts for name, value in NARROWING.items())
     assert not Filter().restricts
+
+
+def test_some_fields_have_no_index():
+    every = Filter(**{**NARROWING, "until": None})
+    left_out = every.given - every.indexed.given
+    assert left_out == {
+        "args", "values", "worker", "release", "tag", "verdict", "rule", "search",
+    }  # fmt: skip
+
+
+def test_words_may_be_given_by_their_values():
+    given = Filter(reason="poison", verdict="terminal", states={"dead"}, without_reasons=["lost"])
+    assert given == Filter(
+        reason=Reason.POISON, verdict=Verdict.TERMINAL, states=frozenset({State.DEAD}),
+        without_reasons=frozenset({Reason.LOST}),
+    )  # fmt: skip
+    assert given.reason is Reason.POISON
+    assert Filter.from_dict(json.loads(json.dumps(given.to_dict()))) == given
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"reason": "poisn"}, "'poisn' is not a reason; did you mean 'poison'"),
+        ({"verdict": "transent"}, "'transent' is not a verdict; did you mean 'transient'"),
+        ({"states": {"died"}}, "'died' is not a state"),
+        ({"without_reasons": {"died"}}, "'died' is not a reason"),
+        ({"reason": 7}, "'7' is not a reason"),
+    ],
+)
+def test_an_unknown_word_is_refused(wrong, said):
+    with pytest.raises(FilterError, match=re.escape(said)):
+        Filter(**wrong)
 
 
 def test_the_open_states_are_meant_when_none_is_named():

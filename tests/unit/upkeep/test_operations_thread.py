@@ -11,7 +11,7 @@ from celery_dlq.errors import OperationError, StoreUnavailable
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.engine import RunResult
 from celery_dlq.upkeep.operations import OperationsThread
-from celery_dlq.worker.recording.store_health import StoreHealth
+from celery_dlq.worker.writing.store_health import StoreHealth
 
 PATIENCE_S = 60
 

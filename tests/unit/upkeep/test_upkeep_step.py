@@ -1,3 +1,4 @@
+import itertools
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -9,7 +10,7 @@ from celery_dlq.errors import RedriveError, StoreUnavailable
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.upkeep import leased, step
 from celery_dlq.upkeep.step import UpkeepStep, UpkeepThread
-from celery_dlq.worker.recording.store_health import StoreHealth
+from celery_dlq.worker.writing.store_health import StoreHealth
 
 PATIENCE_S = 60
 
@@ -30,11 +31,25 @@ class Store:
         self.sendings = SimpleNamespace(expire=self.expire_sendings)
         self.parked = SimpleNamespace(next_due=lambda place: None, prune=self.prune_releases)
         self.circuits = SimpleNamespace(prune=self.prune_circuits)
+        self.recorder_reports = SimpleNamespace(prune=self.prune_circuits)
+        self.vanished = SimpleNamespace(repairs=lambda broker: {})
+        self.values = SimpleNamespace(add=self.add_values)
+        self.regroupings = SimpleNamespace(last=self.last_regrouping)
+        #: How often a regrouping was looked for.
+        self.looked = 0
+        #: Whether letters lack values, at each look.
+        self.lacking = []
         self.done = threading.Event()
         self.left = list(self.looks)
         self.names = []
         #: How far the database's clock is ahead.
         self.ahead = timedelta()
+
+    def add_values(self, *, letters):
+        return self.lacking.pop() if self.lacking else False
+
+    def last_regrouping(self):
+        self.looked += 1
 
     def to_do(self, name):
         self.names.append(name)
@@ -81,11 +96,12 @@ def queue(store):
     return SimpleNamespace(
         app=None,
         store=store,
-        hold=SimpleNamespace(place="here"),
+        hold=SimpleNamespace(place="here", vanished_after_s=60.0),
         settings=SimpleNamespace(
             auto_redrive=(),
             batch_size=10,
             outcome_timeout=3_600.0,
+            stall_after=0.0,
         ),
         redrives=SimpleNamespace(left=list),
         show_life=lambda: None,
@@ -185,6 +201,31 @@ def test_while_nothing_is_parked_one_look_goes_with_each_prolonging(monkeypatch)
     monkeypatch.setattr(store.parked, "next_due", lambda place: looks.append(place))
     UpkeepThread(queue(store), "me", wake=lambda: None)._round()
     assert looks == ["here"]
+
+
+def test_each_round_adds_values_of_letters_that_lack_them(monkeypatch):
+    monkeypatch.setattr(step, "TRY_S", 0.0)
+    store = Store(HELD)
+    store.lacking = [False, True, True]
+    UpkeepThread(queue(store), "me", wake=lambda: None)._round()
+    assert store.lacking == []
+
+
+def test_a_regrouping_is_looked_for_seldom(monkeypatch):
+    monkeypatch.setattr(step, "TRY_S", 0.0)
+    store = Store(*[HELD] * 3)
+    thread = UpkeepThread(queue(store), "me", wake=lambda: None)
+    for _ in range(3):
+        thread._round()
+    assert store.looked == 1
+
+
+def test_adding_values_takes_a_part_of_the_time(monkeypatch):
+    monkeypatch.setattr(step, "TRY_S", 0.0)
+    store, ticks = Store(HELD), itertools.count(step=step.VALUES_S / 4)
+    store.lacking = [True] * 100
+    UpkeepThread(queue(store), "me", wake=lambda: None, monotonic=lambda: next(ticks))._round()
+    assert 0 < 100 - len(store.lacking) < 5
 
 
 def test_while_something_is_parked_it_is_looked_at_again_and_again(monkeypatch):

@@ -31,6 +31,21 @@ def test_the_broker_holds_at_most_half_of_what_it_may(broker, options, park_afte
     app.close()
 
 
+@pytest.mark.parametrize(
+    ("broker", "options", "given_back", "vanished"),
+    [
+        ("redis://127.0.0.1:1/0", {}, 7200.0, 7200.0),
+        ("redis://127.0.0.1:1/0", {"visibility_timeout": 8}, 16.0, 16.0),
+        ("amqp://127.0.0.1:1//", {}, 60.0, 1800.0),
+    ],
+)
+def test_after_that_time_a_message_is_given_back_or_has_vanished(
+    broker, options, given_back, vanished
+):
+    found = hold(broker, broker_transport_options=options)
+    assert (found.given_back_after_s, found.vanished_after_s) == (given_back, vanished)
+
+
 def test_a_place_is_the_broker_and_no_secret():
     here = hold("redis://:s3cret@127.0.0.1:1/0").place
     assert here == hold("redis://:other@127.0.0.1:1/0").place

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from celery.worker import state
 from support.factories import letter
-from support.parent_requests import charging_app, held_recorder, request_maker
+from support.parent_requests import charging_app, held_desk, request_maker
 
 from celery_dlq.model.headers import RELEASE_HEADER
 
@@ -34,15 +34,15 @@ def app(tmp_path):
 
 
 @pytest.fixture
-def recorder(app):
-    recorder = held_recorder(app)
+def desk(app):
+    desk = held_desk(app)
     accepting = SimpleNamespace(accept=lambda keys: [True for _ in keys])
-    recorder.store = SimpleNamespace(parked=accepting)
-    return recorder
+    desk.store = SimpleNamespace(parked=accepting)
+    return desk
 
 
 @pytest.fixture
-def capture(app, recorder):
+def capture(app, desk):
     capture = app.dead_letter_queue.capture
     yield capture
     capture.close()
@@ -91,30 +91,28 @@ def test_a_message_that_nothing_keeps_runs(arrive, consumer):
     assert consumer.ran == [request]
 
 
-def test_the_store_is_not_asked_about_a_copy_whose_task_is_braked(
-    arrive, capture, consumer, recorder
-):
+def test_the_store_is_not_asked_about_a_copy_whose_task_is_braked(arrive, capture, consumer, desk):
     brake(capture)
     arrive(**COPY)
-    assert (consumer.ran, recorder.waiting) == ([], [])
+    assert (consumer.ran, desk.waiting) == ([], [])
 
 
-def test_a_braked_copy_that_is_let_go_is_asked_about(arrive, capture, consumer, recorder):
+def test_a_braked_copy_that_is_let_go_is_asked_about(arrive, capture, consumer, desk):
     brake(capture)
     request = arrive(**COPY)
     capture.gate._brake.succeeded("shop.charge")
     capture.gate.tick()
-    assert (consumer.ran, len(recorder.waiting)) == ([], 1)
-    recorder.release()
+    assert (consumer.ran, len(desk.waiting)) == ([], 1)
+    desk.release()
     assert consumer.ran == [request]
 
 
 def test_a_copy_that_the_store_accepts_still_waits_for_one_that_is_alone(
-    arrive, capture, consumer, recorder
+    arrive, capture, consumer, desk
 ):
     request = arrive(**COPY)
     suspect = isolate(capture)
-    recorder.release()
+    desk.release()
     assert consumer.ran == []
     state.task_ready(suspect)
     capture.isolation._tick()

@@ -17,6 +17,8 @@ from celery.worker.strategy import default
 from support.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, State
+from celery_dlq.model.fingerprint import own_fingerprint
+from celery_dlq.model.regrouping import Kept
 from celery_dlq.worker import step
 
 
@@ -168,3 +170,33 @@ def test_a_task_that_is_not_captured_is_told_once_when_a_worker_starts(make_app,
 
 def odd_strategy(task, app, consumer):
     return default(task, app, consumer)
+
+
+def by_function(failure):
+    return failure.frames[-1].rpartition(":")[2]
+
+
+def test_a_worker_groups_by_the_recipe_and_a_regrouping_finds_the_frames_again(make_app):
+    app = make_app(dlq_fingerprint=by_function)
+    app.tasks["charge"].delay("one")
+    with working(app):
+        wait_until("the letter is told", lambda: app.told)
+    (own,) = app.told
+    assert own.fingerprint == own_fingerprint(["charge"])
+
+    app.conf.dlq_fingerprint = None
+    dlq = app.dead_letter_queue
+    for name in ("_read_settings", "settings", "grouping"):
+        vars(dlq).pop(name)
+    app.tasks["charge"].delay("two")
+    with working(app):
+        wait_until("another letter is told", lambda: len(app.told) > 1)
+    done = dlq.regrouper().run(dlq.regrouper().begin(who="ann", why=""))
+    assert (done.moved, done.kept) == (0, {Kept.FRAMES: 1}), "it has another message"
+
+    app.tasks["charge"].delay("one")
+    with working(app):
+        wait_until("the third letter is told", lambda: len(app.told) > 2)
+    done = dlq.regrouper().run(dlq.regrouper().begin(who="ann", why=""))
+    assert (done.moved, done.kept) == (1, {})
+    assert dlq.store.letters.get(own.task_id).fingerprint == app.told[2].fingerprint

@@ -2,7 +2,7 @@
 tests/integration."""
 
 import pytest
-from celery import Celery, Task, _state, shared_task
+from celery import Celery, Task, shared_task
 from celery.app.trace import reset_worker_optimizations
 from pydantic import BaseModel
 from support.task_tracer import Run
@@ -157,11 +157,7 @@ def test_pydantic_tasks_are_checked_as_ever(app):
     assert Run(charge, {"amount": "x"}).failure.reason is Reason.TERMINAL
 
 
-def test_class_based_and_shared_tasks(app, monkeypatch):
-    # Celery would register the shared task in the apps of all later tests.
-    finalizers = set(_state._on_app_finalizers)
-    monkeypatch.setattr(_state, "_on_app_finalizers", finalizers)
-
+def test_class_based_and_shared_tasks(app):
     class Charge(DLQTask):
         name = "charge"
 

@@ -9,8 +9,10 @@ import pytest
 from support.factories import attempt, letter
 
 from celery_dlq import Rule
+from celery_dlq.cli.letters import inspect
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
+from celery_dlq.store.letters import pages
 
 API_FIELDS = [
     "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message",
@@ -29,6 +31,36 @@ def test_list_in_a_pipe_is_plain_and_whole(run, three):
     assert [line.split()[0] for line in lines[1:]] == ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]
     assert lines[1].endswith("2026-11-21T12:30:00+00:00")
     assert "requests.exceptions.Timeout" in lines[1]
+
+
+class TestASearchThatRunsOutOfTime:
+    @pytest.fixture(autouse=True)
+    def out_of_time(self, store, monkeypatch):
+        monkeypatch.setattr(pages, "STEP", 2)
+        monkeypatch.setattr(inspect, "_PATIENCE_S", 0)
+        store.letters.save([letter(f"new {n}", attempt(minutes=50 + n)) for n in range(4)])
+        theirs = {"message": "declined", "fingerprint": "c" * 16}
+        store.letters.save([letter("old", attempt(minutes=5), **theirs)])
+
+    def test_says_how_far_it_came_and_what_an_index_knows(self, run):
+        found = run("list", "--search", "declined")
+        assert found.stdout.startswith(
+            "No matching letters found so far.\n\n"
+            "Further back; there may be more letters before these and between them:\n"
+        )
+        assert found.stdout.splitlines()[-1].split()[0] == "old"
+        assert "Searched back to 2026-11-21T12:52:00+00:00; older letters may" in found.stderr
+        cursor = found.stderr.split("--after ")[1].strip()
+        following = run("list", "--search", "declined", "--after", cursor)
+        assert "Searched back to 2026-11-21T12:50:00+00:00" in following.stderr
+
+    def test_with_no_letter_in_an_index_says_only_how_far_it_came(self, run):
+        found = run("list", "--search", "refunded")
+        assert found.stdout == "No matching letters found so far.\n"
+        assert "Searched back to" in found.stderr
+
+    def test_gives_a_program_all_letters(self, read):
+        assert ids(read("list", "--search", "declined")) == ["old"]
 
 
 def test_list_on_a_terminal_is_short_and_shows_ages(run, three, terminal):
@@ -91,6 +123,37 @@ def test_list_as_lines_and_as_csv(run, three):
 )
 def test_filters(read, three, filters, found):
     assert ids(read("list", *filters)) == found
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (["--release", "2.0"], ["b"]),
+        (["--release", "2"], []),
+        (["--tag", "money"], ["b"]),
+        (["--tag", "mon"], []),
+        (["--root", "a"], ["b", "a"]),
+        (["--root", "b"], []),
+        (["--verdict", "TRANSIENT"], ["b"]),
+        (["--verdict", "terminal"], ["c", "a"]),
+        (["--rule", "http."], ["b"]),
+        (["--rule", "python.bug", "--root", "a"], ["a"]),
+    ],
+)
+def test_filters_on_the_failure_and_the_canvas(read, store, filters, found):
+    judged = Explanation(verdict=Verdict.TRANSIENT, rule="http.status")
+    other = {"release": "2.0", "tags": ("money",), "root_id": "a", "explanation": judged}
+    names = {"a": {}, "b": other, "c": {}}
+    store.letters.save(
+        [letter(name, attempt(minutes=at), **names[name]) for at, name in enumerate("abc")]
+    )
+    assert ids(read("list", *filters)) == found
+
+
+def test_a_misspelt_verdict_is_refused(run, store):
+    result = run("list", "--verdict", "transent")
+    assert result.exit_code == 2
+    assert "'transent' is not a verdict; did you mean 'transient'?" in result.stderr
 
 
 def test_pages_follow_each_other(run, three):

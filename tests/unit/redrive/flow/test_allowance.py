@@ -24,6 +24,13 @@ def test_a_canary_goes_first_and_alone():
     assert size(Counts(planned=3), canary=3) == 3
 
 
+def test_letters_that_a_killed_process_left_behind_are_not_in_flight():
+    left_behind = Counts(planned=900, sending=8, left_behind=6)
+    assert (left_behind.unclaimed, left_behind.in_flight) == (898, 2)
+    assert size(left_behind, canary=5) == 3
+    assert size(left_behind, guard=Guard(window=100)) == 98
+
+
 def test_no_more_of_a_canary_is_in_flight_than_was_ordered():
     assert size(Counts(planned=900), canary=5, max_in_flight=2) == 2
     assert size(Counts(planned=900, sent=1, sending=1), canary=5, max_in_flight=2) == 0

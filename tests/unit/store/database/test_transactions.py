@@ -29,7 +29,7 @@ class Numbers(StoreRole):
 @pytest.fixture
 def transactions(tmp_path):
     database = Database(f"sqlite:///{tmp_path / 'dlq.sqlite3'}", sleep=lambda _seconds: None)
-    yield Transactions(database)
+    yield Transactions(database, value_limit=24)
     database.close()
 
 

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import zlib
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
 from celery import Celery
+from support.factories import letter
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import FlightRecorder, LeftState, look
+from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.store.lost import ReportKind
 from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
 
 
@@ -117,11 +121,26 @@ def test_a_run_whose_end_is_in_the_store_is_left_out(dlq):
     assert (found.letters, found.ended) == (0, 1)
 
 
+def test_a_run_whose_end_is_in_the_spool_is_left_out(dlq):
+    """Its worker kept the letter while the store was away, and was killed before it marked the message."""
+    leave(dlq)
+    dlq.spool.append([letter("one", task="shop.charge")])
+    dlq.spool.close()
+    found = total(dlq)
+    assert (found.letters, found.ended) == (0, 1)
+    stored = dlq.store.letters.get("one")
+    assert (stored.reason, stored.attempt_count) == (Reason.TERMINAL, 1)
+
+
 def test_a_message_that_the_broker_may_still_have_waits(dlq):
     now = datetime.now(timezone.utc)
     leave(dlq, acknowledged=False)
     early = total(dlq)
     assert (early.letters, early.waiting) == (0, 1)
+    [report] = early.reports
+    assert (report.kind, report.worker, report.messages) == (ReportKind.WAITING, "w@host", 1)
+    assert report.since >= now
+    assert report.about == next(look(dlq.recorder_dir)).path.name
     assert dlq.store.letters.get("one") is None
     later = Recovery(
         dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed,
@@ -129,6 +148,29 @@ def test_a_message_that_the_broker_may_still_have_waits(dlq):
     )  # fmt: skip
     assert sum(later.run(lambda: dlq.store), Recovered()).letters == 1
     assert "may not have been acknowledged" in dlq.store.letters.get("one").explanation.evidence
+
+
+def test_what_a_newer_release_wrote_is_reported(dlq):
+    leave(dlq)
+    [directory] = (one.path for one in look(dlq.recorder_dir))
+    make_newer(directory)
+    found = total(dlq)
+    assert found.failed == (directory,)
+    [report] = found.reports
+    assert (report.kind, report.about, report.worker) == (
+        ReportKind.STUCK, directory.name, "w@host",
+    )  # fmt: skip
+    assert "upgrade celery-dlq" in report.why
+
+
+def make_newer(directory):
+    """As if a newer release had written the files."""
+    version = FORMAT + 1
+    for path in directory.glob("*.rec"):
+        header = bytearray(path.read_bytes())
+        named = header[:20] + version.to_bytes(4, "little")
+        header[:28] = named + zlib.crc32(named).to_bytes(4, "little")
+        path.write_bytes(header)
 
 
 def test_a_message_that_came_again_and_succeeded_is_left_out(dlq):

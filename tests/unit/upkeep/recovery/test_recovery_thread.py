@@ -4,12 +4,37 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from support.factories import T0
 
 from celery_dlq.errors import StoreUnavailable
+from celery_dlq.store.lost import RecorderReport, ReportKind
 from celery_dlq.upkeep.recovery import thread as thread_module
+from celery_dlq.upkeep.recovery.engine import Recovered
 from celery_dlq.upkeep.recovery.thread import RecoveryThread
 
 PATIENCE_S = 60
+
+
+class Reports:
+    """The store's reports."""
+
+    def __init__(self):
+        self.kept, self.calls = {}, 0
+
+    def note(self, reports):
+        self.calls += 1
+        self.kept |= {one.about: one for one in reports}
+
+    def withdraw(self, reports):
+        self.calls += 1
+        for one in reports:
+            del self.kept[one.about]
+
+
+def report(about, kind=ReportKind.STUCK):
+    return RecorderReport(
+        kind=kind, about=about, worker="w@host", host="host", messages=1, since=T0, why="no"
+    )
 
 
 class Queue:
@@ -18,6 +43,9 @@ class Queue:
     def __init__(self, *answers):
         self.answers, self.rounds, self.failed = list(answers), 0, []
         self.enough = threading.Event()
+        #: What counts the recovered messages; and reports about this worker.
+        self.meter, self.troubles = None, []
+        self.store = SimpleNamespace(recorder_reports=Reports())
         self.store_health = SimpleNamespace(works=lambda _does: None, fails=self.fails)
 
     def fails(self, _does, error):
@@ -33,6 +61,9 @@ class Queue:
         if isinstance(answer, Exception):
             raise answer
         yield from answer
+
+    def uncovered(self):
+        return self.troubles
 
 
 @pytest.fixture
@@ -74,9 +105,46 @@ def test_it_stops_between_two_directories():
         thread.stop()
         for number in range(1_000):
             stopped.append(number)
-            yield number
+            yield Recovered(reports=(report(str(number)),))
 
     thread = RecoveryThread(Queue(endless()))
     thread._dlq.rounds = 1
-    assert thread._recover()
+    thread._round()
     assert stopped == [0]
+    assert thread._dlq.store.recorder_reports.calls == 0
+
+
+def test_recovered_messages_are_counted(run):
+    counted = []
+    queue = Queue([Recovered(letters=2), Recovered(ended=1)], [])
+    queue.meter = SimpleNamespace(recovered=lambda **numbers: counted.append(numbers))
+    run(queue)
+    assert counted == [{"letters": 2, "ended": 0}, {"letters": 0, "ended": 1}]
+
+
+def test_a_worker_without_trouble_asks_the_store_nothing(run):
+    queue = Queue([], [Recovered(letters=3)], [])
+    run(queue)
+    assert queue.store.recorder_reports.calls == 0
+
+
+def test_a_report_is_withdrawn_when_it_is_not_true_any_more(run):
+    queue = Queue(
+        [Recovered(reports=(report("a"), report("b")))], [Recovered(reports=(report("b"),))]
+    )
+    run(queue)
+    assert list(queue.store.recorder_reports.kept) == ["b"]
+
+
+def test_reports_about_killed_workers_outlive_the_one_that_reports_them(run):
+    queue = Queue([Recovered(reports=(report("a"),))])
+    queue.troubles = [report("me", ReportKind.UNCOVERED)]
+    run(queue)
+    assert list(queue.store.recorder_reports.kept) == ["a"]
+
+
+def test_trouble_of_this_worker_is_reported_even_if_the_directory_cannot_be_read():
+    queue = Queue(PermissionError("no"))
+    queue.rounds, queue.troubles = 1, [report("me", ReportKind.UNCOVERED)]
+    RecoveryThread(queue)._round()
+    assert list(queue.store.recorder_reports.kept) == ["me"]

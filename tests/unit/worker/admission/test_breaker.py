@@ -76,7 +76,7 @@ def test_at_the_limit_messages_are_parked_as_they_came_and_acknowledged_afterwar
     request = worker.deliver(1, **headers)
 
     assert (worker.ran, request.done) == ([], [])
-    [letter] = worker.recorder.records
+    [letter] = worker.desk.records
     assert (letter.state, letter.reason) == (State.PARKED, Reason.PARKED)
     assert (letter.task_id, letter.attempts, letter.rule) == ("m1", (), "breaker.open")
     assert letter.parking.startswith("here.")
@@ -84,7 +84,7 @@ def test_at_the_limit_messages_are_parked_as_they_came_and_acknowledged_afterwar
     assert (kept[REDRIVE_HEADER], kept["retries"], kept["x-own"]) == (2, 1, "a")
     assert not {"redelivered", "x-death"} & set(kept)
     assert kept[CIRCUIT_HEADER] == "", "the upkeep need not send it while the circuit is open"
-    worker.recorder.release()
+    worker.desk.release()
     assert request.done == ["ack"]
     assert "m1" not in state.requests
 
@@ -92,7 +92,7 @@ def test_at_the_limit_messages_are_parked_as_they_came_and_acknowledged_afterwar
 def test_it_is_due_when_the_recovery_time_is_over_and_not_all_at_once(worker, world):
     worker.open()
     world.seconds += 4
-    before = worker.deliver(1) and worker.recorder.records[-1]
+    before = worker.deliver(1) and worker.desk.records[-1]
     wait_s = (before.due_at - before.last_failed_at).total_seconds()
     assert wait_s == pytest.approx((RECOVERY_S - 4) + RECOVERY_S, abs=1)
 
@@ -101,7 +101,7 @@ def test_a_retry_keeps_its_attempts(worker):
     worker.open()
     history = write_attempts([attempt(1)])
     worker.deliver(1, retries=1, **{ATTEMPTS_HEADER: history})
-    [letter] = worker.recorder.records
+    [letter] = worker.desk.records
     assert letter.attempts == (attempt(1),)
     assert letter.envelope.headers[ATTEMPTS_HEADER] == history
 
@@ -110,7 +110,7 @@ def test_a_retry_keeps_its_attempts(worker):
 def test_the_attempts_of_a_parked_message_begin_again(worker, retries, free):
     worker.open()
     worker.deliver(1, retries=retries)
-    [letter] = worker.recorder.records
+    [letter] = worker.desk.records
     assert letter.envelope.headers["retries"] == retries, "the runs so far stay counted"
     assert letter.envelope.headers.get(FREE_HEADER) == free
 
@@ -288,7 +288,7 @@ def test_revoked_and_expired_messages_go_to_celery_to_be_dropped(worker):
 def test_a_released_message_is_parked_anew_under_another_name(worker):
     worker.open()
     worker.deliver(1, **{RELEASE_HEADER: "here.abc/1"})
-    [letter] = worker.recorder.records
+    [letter] = worker.desk.records
     assert RELEASE_HEADER not in letter.envelope.headers
     assert letter.parking != "here.abc"
 
@@ -296,7 +296,7 @@ def test_a_released_message_is_parked_anew_under_another_name(worker):
 def test_a_message_that_came_back_takes_what_was_parked_of_it_back(worker, world):
     worker.open()
     first = worker.deliver(1)
-    [letter] = worker.recorder.records
+    [letter] = worker.desk.records
     state.task_ready(first)
     world.circuits.clear()
     worker.tick()
@@ -327,16 +327,16 @@ def test_with_the_connection_lost_the_parked_copy_is_taken_back_and_nothing_ackn
     worker.breaker.stop()
     world.accepted = []
     world.accept_releases = lambda copies: [world.accepted.extend(copies)]
-    worker.recorder.release()
+    worker.desk.release()
     assert request.done == []
-    assert world.accepted == [(worker.recorder.records[0].parking, 0)]
+    assert world.accepted == [(worker.desk.records[0].parking, 0)]
 
 
 def test_with_the_connection_lost_nothing_runs_that_waited_for_an_answer(worker, world):
     worker.open()
     world.seconds += RECOVERY_S
     waiting = []
-    worker.recorder.ask = lambda question, then: waiting.append(lambda: then(question(world.store)))
+    worker.desk.ask = lambda question, then: waiting.append(lambda: then(question(world.store)))
     worker.deliver(1)
     worker.breaker.stop()
     waiting.pop()()
@@ -360,7 +360,7 @@ def test_a_hook_or_store_that_breaks_the_breaker_does_not_keep_messages_from_run
     worker, world, caplog
 ):
     worker.open()
-    worker.wiring.record = None
+    worker.wiring.write = None
     worker.deliver(1)
     assert worker.ran == ["m1"]
     assert "could not park" in caplog.text

@@ -77,9 +77,9 @@ class Lives(RuleBasedStateMachine):
     def give(self, number, to):
         worker = self.workers[to]
         worker.deliver(number)
-        worker.recorder.release()
-        self.parked += [int(letter.task_id[1:]) for letter in worker.recorder.records]
-        worker.recorder.records.clear()
+        worker.desk.release()
+        self.parked += [int(letter.task_id[1:]) for letter in worker.desk.records]
+        worker.desk.records.clear()
 
     @invariant()
     def one_probe_runs(self):

@@ -4,12 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 from celery.worker import state
-from support.parent_requests import charging_app, held_recorder, request_maker
+from support.factories import T0
+from support.parent_requests import charging_app, held_desk, request_maker
 
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
+from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission import copies as module
 from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.pipeline import Admission
+from celery_dlq.worker.admission.reports import REPORT_PAUSE_S
 
 
 class Store:
@@ -18,7 +21,16 @@ class Store:
     def __init__(self):
         self.accepted, self.asked = {}, []
         self.parked = SimpleNamespace(accept=self.accept_releases)
-        self.sendings = SimpleNamespace(accept=self.accept_sendings)
+        self.sendings = SimpleNamespace(accept=self.accept_sendings, drop=self.drop)
+        self.dropped = []
+
+    def now(self):
+        return T0
+
+    def drop(self, drops, *, now):
+        assert now == T0
+        self.dropped += drops
+        return [True] * len(drops)
 
     def accept_releases(self, keys):
         self.asked.append(list(keys))
@@ -55,10 +67,10 @@ def app():
 
 
 @pytest.fixture
-def recorder(app):
-    recorder = held_recorder(app)
-    recorder.store = Store()
-    return recorder
+def desk(app):
+    desk = held_desk(app)
+    desk.store = Store()
+    return desk
 
 
 @pytest.fixture
@@ -67,8 +79,8 @@ def consumer():
 
 
 @pytest.fixture
-def copies(recorder, consumer):
-    copies = Copies(recorder)
+def copies(desk, consumer):
+    copies = Copies(desk)
     Admission([copies]).join(consumer, consumer.on_task_request)
     return copies
 
@@ -95,17 +107,17 @@ def redrive(copy, number=1, **headers):
     return {REDRIVE_HEADER: number, COPY_HEADER: copy, **headers}
 
 
-def test_any_other_message_runs_at_once_and_nobody_is_asked(arrive, recorder, consumer):
+def test_any_other_message_runs_at_once_and_nobody_is_asked(arrive, desk, consumer):
     request = arrive()
     assert consumer.ran == [request]
-    assert recorder.waiting == []
+    assert desk.waiting == []
 
 
 @pytest.mark.parametrize("headers", [release(1), redrive("c1")], ids=["release", "redrive"])
-def test_it_runs_when_the_store_says_so(arrive, recorder, consumer, headers):
+def test_it_runs_when_the_store_says_so(arrive, desk, consumer, headers):
     request = arrive(**headers)
     assert consumer.ran == []
-    recorder.release()
+    desk.release()
     assert consumer.ran == [request]
 
 
@@ -117,9 +129,9 @@ def test_it_runs_when_the_store_says_so(arrive, recorder, consumer, headers):
     ],
     ids=["release", "redrive"],
 )
-def test_a_second_copy_is_dropped(arrive, recorder, consumer, caplog, first, second, word):
+def test_a_second_copy_is_dropped(arrive, desk, consumer, caplog, first, second, word):
     runs, dropped = arrive(**first), arrive(**second)
-    recorder.release()
+    desk.release()
     assert consumer.ran == [runs]
     assert (runs.done, dropped.done) == ([], ["ack"])
     assert dropped not in state.reserved_requests
@@ -127,74 +139,142 @@ def test_a_second_copy_is_dropped(arrive, recorder, consumer, caplog, first, sec
 
 
 @pytest.mark.parametrize("headers", [release(1), redrive("c1")], ids=["release", "redrive"])
-def test_the_copy_that_was_accepted_may_be_delivered_again(arrive, recorder, consumer, headers):
+def test_the_copy_that_was_accepted_may_be_delivered_again(arrive, desk, consumer, headers):
     arrive(**headers)
     arrive(redelivered=True, **headers)
-    recorder.release()
+    desk.release()
     assert len(consumer.ran) == 2
 
 
-def test_a_redrive_is_told_by_letter_number_and_claim(arrive, recorder):
+def test_a_redrive_is_told_by_letter_number_and_claim(arrive, desk):
     arrive(**redrive("c1"))
     arrive(**redrive("c1", 2))
     arrive(**redrive("c1", 2, **{LETTER_HEADER: "kept-as"}))
-    recorder.release()
-    assert recorder.store.asked == [
+    desk.release()
+    assert desk.store.asked == [
         [("4711", 1, "c1")], [("4711", 2, "c1")], [("kept-as", 2, "c1")],
     ]  # fmt: skip
 
 
-def test_a_retry_of_a_redriven_message_is_not_asked_about(arrive, recorder, consumer):
+def test_a_retry_of_a_redriven_message_is_not_asked_about(arrive, desk, consumer):
     arrive(**redrive("c1", retries=1))
-    assert (len(consumer.ran), recorder.waiting) == (1, [])
+    assert (len(consumer.ran), desk.waiting) == (1, [])
 
 
-def test_a_retry_of_it_that_was_parked_is_asked_about_as_a_release(arrive, recorder):
+def test_a_retry_of_it_that_was_parked_is_asked_about_as_a_release(arrive, desk):
     arrive(**redrive("c1", retries=1), **release(1))
-    recorder.release()
-    assert recorder.store.asked == [[("here.4711", 1)]]
+    desk.release()
+    assert desk.store.asked == [[("here.4711", 1)]]
 
 
-def test_what_an_older_version_sent_runs(arrive, recorder, consumer):
+def test_what_an_older_version_sent_runs(arrive, desk, consumer):
     arrive(**{REDRIVE_HEADER: 1})
-    assert (len(consumer.ran), recorder.waiting) == (1, [])
+    assert (len(consumer.ran), desk.waiting) == (1, [])
 
 
 @pytest.mark.parametrize("headers", [release(1), redrive("c1")], ids=["release", "redrive"])
 def test_with_the_store_away_it_waits_and_then_runs_all_the_same(
-    arrive, recorder, consumer, caplog, headers
+    arrive, desk, consumer, caplog, headers
 ):
-    recorder.store = None
+    desk.store = None
     request = arrive(**headers)
     for _ in range(module.ACCEPT_TRIES):
         assert consumer.ran == []
-        recorder.release()
+        desk.release()
         consumer.go_on()
     assert consumer.ran == [request]
-    assert consumer.pauses == [module.ACCEPT_PAUSE_S] * (module.ACCEPT_TRIES - 1)
+    asked = [module.ACCEPT_PAUSE_S] * (module.ACCEPT_TRIES - 1)
+    assert consumer.pauses == [*asked, REPORT_PAUSE_S]
     assert "does not say if it ran" in caplog.text
 
 
-def test_a_store_that_is_back_is_believed(arrive, recorder, consumer):
-    store, recorder.store = recorder.store, None
-    first = arrive(**redrive("c2"))
-    recorder.release()
-    recorder.store = store
-    second = arrive(**redrive("c1"))
-    recorder.release()
+def run_unchecked(desk, consumer):
+    """The store is away until a message runs; returns the store."""
+    store, desk.store = desk.store, None
+    while not consumer.ran:
+        desk.release()
+        consumer.go_on()
+    desk.release()
+    return store
+
+
+def test_a_copy_that_ran_unchecked_is_reported_when_the_store_is_back(arrive, desk, consumer):
+    arrive(**redrive("c1"))
+    desk.store = run_unchecked(desk, consumer)
+    assert consumer.pauses[-1] == REPORT_PAUSE_S
     consumer.go_on()
-    recorder.release()
+    desk.release()
+    assert (desk.store.asked, consumer.later) == ([[("4711", 1, "c1")]], [])
+    other = arrive(**redrive("c2"))
+    desk.release()
+    assert (len(consumer.ran), other.done) == (1, ["ack"])
+
+
+def test_reports_outlive_the_connection_whose_timers_are_gone(arrive, desk, consumer, copies):
+    arrive(**redrive("c1"))
+    desk.store = run_unchecked(desk, consumer)
+    copies.stop()
+    consumer.later.clear()
+    copies.start()
+    desk.release()
+    assert desk.store.asked == [[("4711", 1, "c1")]]
+
+
+def test_a_redriven_message_that_is_dropped_is_reported(arrive, desk, consumer, copies):
+    copies.dropped(arrive(**redrive("c1", 2)), "its task was revoked")
+    desk.release()
+    assert desk.store.dropped == [Drop("4711", 2, "c1", "its task was revoked")]
+
+
+def test_it_is_reported_until_the_store_has_answered(arrive, desk, consumer, copies):
+    request = arrive(**redrive("c1"))
+    desk.release()
+    store, desk.store = desk.store, None
+    copies.dropped(request, "its task was revoked")
+    for _ in range(3):
+        desk.release()
+        consumer.go_on()
+    desk.store = store
+    desk.release()
+    assert len(store.dropped) == 1
+    consumer.go_on()
+    assert desk.waiting == []
+
+
+def test_the_drop_of_any_other_message_is_not_reported(arrive, desk, copies):
+    copies.dropped(arrive(), "its task was revoked")
+    assert desk.waiting == []
+
+
+def test_an_error_of_ours_does_not_keep_a_message_from_being_dropped(
+    arrive, copies, caplog, monkeypatch
+):
+    request = arrive(**redrive("c1"))
+    monkeypatch.setattr(module, "sending_of", lambda headers: 1 / 0)
+    copies.dropped(request, "its task was revoked")
+    assert "could not report" in caplog.text
+
+
+def test_a_store_that_is_back_is_believed(arrive, desk, consumer):
+    store, desk.store = desk.store, None
+    first = arrive(**redrive("c2"))
+    desk.release()
+    desk.store = store
+    second = arrive(**redrive("c1"))
+    desk.release()
+    consumer.go_on()
+    desk.release()
     assert consumer.ran == [second]
     assert first.done == ["ack"]
 
 
 def test_what_was_asked_before_the_connection_was_lost_is_left_alone(
-    arrive, recorder, consumer, copies
+    arrive, desk, consumer, copies
 ):
     before = arrive(**redrive("c1"))
     copies.stop()
     after = arrive(**redrive("c1"))
-    recorder.release()
+    desk.release()
     assert consumer.ran == [after]
     assert before.done == []
 
@@ -203,12 +283,12 @@ def test_what_was_asked_before_the_connection_was_lost_is_left_alone(
     "headers",
     [{RELEASE_HEADER: 7}, {COPY_HEADER: "c1"}, redrive(7), redrive("c1", number="one")],
 )
-def test_a_header_that_is_none_of_ours_is_ignored(arrive, recorder, consumer, headers):
+def test_a_header_that_is_none_of_ours_is_ignored(arrive, desk, consumer, headers):
     arrive(**headers)
-    assert (len(consumer.ran), recorder.waiting) == (1, [])
+    assert (len(consumer.ran), desk.waiting) == (1, [])
 
 
-def test_an_error_of_ours_lets_it_run(arrive, recorder, consumer, caplog, monkeypatch):
+def test_an_error_of_ours_lets_it_run(arrive, desk, consumer, caplog, monkeypatch):
     monkeypatch.setattr(module, "copy_of", lambda request: 1 / 0)
     arrive(**redrive("c1"))
     assert len(consumer.ran) == 1

@@ -177,7 +177,7 @@ def test_a_death_that_was_not_counted_at_its_start_gets_its_number(store):
     assert last.number == 3
 
 
-class Recorder:
+class Desk:
     """Asks a store at once, or only when the test lets it."""
 
     def __init__(self, store):
@@ -237,8 +237,8 @@ class Isolation:
 
 
 @pytest.fixture
-def recorder(store):
-    return Recorder(store)
+def desk(store):
+    return Desk(store)
 
 
 @pytest.fixture
@@ -247,8 +247,8 @@ def isolation():
 
 
 @pytest.fixture
-def deliveries(recorder, isolation):
-    return Deliveries(recorder, LIMIT, isolation=isolation, now=lambda: T0)
+def deliveries(desk, isolation):
+    return Deliveries(desk, LIMIT, isolation=isolation, now=lambda: T0)
 
 
 def test_a_message_that_kills_its_worker_runs_three_times_and_no_more(deliveries, isolation, store):
@@ -262,16 +262,16 @@ def test_a_message_that_kills_its_worker_runs_three_times_and_no_more(deliveries
     assert isolation.slots_given_back == 1
 
 
-def test_a_store_that_is_away_lets_it_run_with_a_word_in_the_log(deliveries, recorder, caplog):
-    recorder.is_away = True
+def test_a_store_that_is_away_lets_it_run_with_a_word_in_the_log(deliveries, desk, caplog):
+    desk.is_away = True
     suspect = Suspect()
     deliveries.admit(suspect)
     assert suspect.became == [("runs", 0)]
     assert "runs uncounted" in caplog.text
 
 
-def test_with_the_store_away_a_worker_counts_what_it_sees(deliveries, recorder, store):
-    recorder.is_away, counted = True, []
+def test_with_the_store_away_a_worker_counts_what_it_sees(deliveries, desk, store):
+    desk.is_away, counted = True, []
     for minute in range(3):
         died = delivery(number=1 if minute == 0 else 0, minutes=minute, death="signal 9")
         deliveries.count_death(Suspect(), died, counted.append)
@@ -280,11 +280,11 @@ def test_with_the_store_away_a_worker_counts_what_it_sees(deliveries, recorder, 
 
 
 def test_what_a_worker_counted_itself_is_written_down_when_the_store_is_back(
-    deliveries, recorder, store
+    deliveries, desk, store
 ):
-    recorder.is_away, counted = True, []
+    desk.is_away, counted = True, []
     deliveries.count_death(Suspect(), delivery(number=1, death="signal 9"), counted.append)
-    recorder.is_away = False
+    desk.is_away = False
     second = delivery(number=0, minutes=1, death="signal 9")
     deliveries.count_death(Suspect(), second, counted.append)
     assert [item.number for item in counted[-1]] == [1, 2]
@@ -294,22 +294,22 @@ def test_what_a_worker_counted_itself_is_written_down_when_the_store_is_back(
 
 @pytest.mark.parametrize(("given_back", "fate"), [(8, ("runs", 0)), (9, ("condemned", 0))])
 def test_with_the_store_away_the_brokers_count_is_the_last_resort(
-    deliveries, recorder, given_back, fate
+    deliveries, desk, given_back, fate
 ):
-    recorder.is_away = True
+    desk.is_away = True
     suspect = Suspect({"x-delivery-count": given_back})
     deliveries.admit(suspect)
     assert suspect.became == [fate]
 
 
 def test_what_was_asked_over_a_lost_connection_does_not_run_and_is_not_counted(
-    deliveries, recorder, store
+    deliveries, desk, store
 ):
-    recorder.holds = True
+    desk.holds = True
     suspect = Suspect()
     deliveries.admit(suspect)
     deliveries.stop()
-    recorder.answer()
+    desk.answer()
     assert suspect.became == []
     assert store.deliveries.find("0d3f", "shop.charge") == ()
 
@@ -350,15 +350,15 @@ def test_a_run_that_others_join_is_no_proof(deliveries, isolation, store):
     assert let_in == [False], "written down before anybody is let in"
 
 
-def test_what_is_kept_out_is_neither_asked_about_nor_run(deliveries, isolation, recorder):
-    isolation.keeps, recorder.holds = True, True
+def test_what_is_kept_out_is_neither_asked_about_nor_run(deliveries, isolation, desk):
+    isolation.keeps, desk.holds = True, True
     suspect = Suspect()
     deliveries.admit(suspect)
-    assert (recorder.waiting, suspect.became) == ([], [])
+    assert (desk.waiting, suspect.became) == ([], [])
 
 
-def test_an_error_of_ours_lets_it_run(deliveries, recorder, caplog):
-    recorder.store = None
+def test_an_error_of_ours_lets_it_run(deliveries, desk, caplog):
+    desk.store = None
     suspect = Suspect()
     deliveries.admit(suspect)
     assert suspect.became == [("runs", 0)]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from celery import signature
 from celery.exceptions import Retry
-from support.parent_requests import charging_app, held_recorder, request_maker
+from support.parent_requests import charging_app, held_desk, request_maker
 from support.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason
@@ -179,18 +179,18 @@ class TestTheParent:
         return charging_app()
 
     def test_it_acknowledges_when_the_retry_is_safe(self, shop, app, waits):
-        recorder, make = held_recorder(shop), request_maker(shop)
+        desk, make = held_desk(shop), request_maker(shop)
         request = make()
         shop.tasks["shop.charge"].acks_late = True
 
         request.on_failure(Run(waits(3600)).einfo)
 
-        [letter] = recorder.records
+        [letter] = desk.records
         assert letter.state is State.PARKED
         assert letter.reason is Reason.PARKED
         assert (letter.task_id, letter.task) == ("4711", "shop.charge")
         assert letter.parking.startswith(f"{app.dead_letter_queue.hold.place}.")
         assert letter.envelope.headers["retries"] == 1
         assert request.done == []
-        recorder.release()
+        desk.release()
         assert request.done == ["ack"]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from kombu.transport.virtual import Message
+from kombu.utils.json import loads
 
 from celery_dlq.worker.celery_quirks.redis_items import as_message, catch_unreadable, is_readable
 
@@ -42,6 +43,7 @@ UNREADABLE = {
     "body is no base64": item(body="abcde"),
     "unknown encoding of the body": item(properties={**PROPERTIES, "body_encoding": "rot13"}),
     "nested too deep": b"[" * 100_000,
+    "a value of an unknown type": item(headers={"a": {"__type__": "x", "__value__": 1}}),
 }
 
 
@@ -62,7 +64,7 @@ class FakeChannel:
 
     def _brpop_read(self):
         queue, raw = self.client.parse_response(None, "BRPOP")
-        self._deliver(json.loads(raw), queue.decode())
+        self._deliver(loads(raw), queue.decode())
         return True
 
     def _deliver(self, payload, queue):
@@ -83,7 +85,7 @@ def test_what_is_no_message_is_delivered_as_one(what):
     [(queue, message)] = channel.delivered
     assert (queue, message.delivery_info["routing_key"]) == ("celery", "celery")
     assert message.delivery_tag
-    if what.startswith("headers"):
+    if what.startswith("headers are"):
         assert message.body == b"[[], {}, {}]"
         assert message.headers == {"x-dlq-headers": json.loads(raw)["headers"]}
     else:
@@ -130,3 +132,10 @@ def test_queues_of_other_priorities_have_the_same_name():
 def test_each_gets_a_tag_of_its_own():
     first, second = (as_message(b"hello", "celery") for _ in range(2))
     assert first["properties"]["delivery_tag"] != second["properties"]["delivery_tag"]
+
+
+def test_one_that_redis_has_noted_keeps_its_tag():
+    channel = FakeChannel((b"celery", item(body="abcde")))
+    catch_unreadable(channel, lambda: "noted")
+    channel.handlers["BRPOP"]()
+    assert channel.delivered[0][1].delivery_tag == "noted"

@@ -1,4 +1,4 @@
-"""The consumer's handlers for messages that become no request, with a recorder that the test holds back."""
+"""The consumer's handlers for messages that become no request, with a desk that the test holds back."""
 
 import json
 from types import SimpleNamespace
@@ -22,13 +22,13 @@ from celery_dlq.worker.foreign.catch import Foreign
 from celery_dlq.worker.foreign.raw import DECODE_LIMIT
 
 
-class HeldRecorder:
+class HeldDesk:
     """Keeps what is recorded, and what is to follow, until the test lets it go on."""
 
     def __init__(self):
         self.records, self.waiting = [], []
 
-    def record(self, what, then, urgent=False):
+    def write(self, what, then, urgent=False):
         self.records.append(what)
         self.waiting.append(then)
 
@@ -94,14 +94,14 @@ def _charge(): ...
 
 
 @pytest.fixture
-def recorder(app):
-    recorder = HeldRecorder()
-    app.dead_letter_queue.capture.__dict__["recorder"] = recorder
-    return recorder
+def desk(app):
+    desk = HeldDesk()
+    app.dead_letter_queue.capture.__dict__["desk"] = desk
+    return desk
 
 
 @pytest.fixture
-def consumer(app, recorder):
+def consumer(app, desk):
     consumer = Consumer(app)
     Foreign(consumer, app.dead_letter_queue.capture).join()
     return consumer
@@ -119,30 +119,30 @@ def message(body=b'[[17], {"token": "s3cret"}, {"chord": {"task": "shop.sum"}}]'
     return Message(body, headers=headers, **{**values, **changes})
 
 
-def test_nothing_is_acknowledged_before_its_letter_is_safe(consumer, recorder):
+def test_nothing_is_acknowledged_before_its_letter_is_safe(consumer, desk):
     unknown = message()
     consumer.on_unknown_task(None, unknown, KeyError("far.away"))
-    assert len(recorder.records) == 1
+    assert len(desk.records) == 1
     assert consumer.done == []
-    recorder.release()
+    desk.release()
     assert consumer.done == ["unknown_task"]
     assert unknown.acknowledged
 
 
 @pytest.mark.parametrize("handler", ["on_unknown_task", "on_invalid_task", "on_decode_error"])
-def test_a_message_that_calls_a_handler_becomes_no_letter(consumer, recorder, handler):
+def test_a_message_that_calls_a_handler_becomes_no_letter(consumer, desk, handler):
     """The store sends it again, to a worker that has the handler."""
     given = message(headers={"id": "4711", "task": HANDLE_TASK})
     before = [] if handler == "on_decode_error" else [None]
     getattr(consumer, handler)(*before, given, KeyError(HANDLE_TASK))
-    assert recorder.records == []
+    assert desk.records == []
     assert consumer.done == [handler.removeprefix("on_")]
     assert given.acknowledged
 
 
-def test_an_unknown_task_is_told_whole(consumer, recorder):
+def test_an_unknown_task_is_told_whole(consumer, desk):
     consumer.on_unknown_task(None, message(), KeyError("far.away"))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.task_id, letter.task, letter.reason) == ("4711", "far.away", Reason.UNKNOWN_TASK)
     assert letter.message == "the worker knows no task 'far.away'"
     assert (letter.root_id, letter.group_id, letter.canvas) == ("r", "g", "chord")
@@ -162,17 +162,17 @@ def test_an_unknown_task_is_told_whole(consumer, recorder):
         ("on_invalid_task", lambda m: (None, m, ContentDisallowed("no")), "message.content_type"),
     ],
 )
-def test_what_cannot_be_read_is_malformed(consumer, recorder, handler, args, rule):
+def test_what_cannot_be_read_is_malformed(consumer, desk, handler, args, rule):
     getattr(consumer, handler)(*args(message(b"{", headers={})))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.reason, letter.explanation.rule) == (Reason.MALFORMED, rule)
     assert (letter.task, letter.task_id) == (NO_TASK, "tag")
     assert (letter.args, letter.kwargs) == (None, None)
-    recorder.release()
+    desk.release()
     assert consumer.done == [handler.removeprefix("on_")]
 
 
-def test_celery_goes_on_as_from_its_own_except_clause(consumer, recorder, monkeypatch):
+def test_celery_goes_on_as_from_its_own_except_clause(consumer, desk, monkeypatch):
     seen = []
     error = DecodeError("bad")
 
@@ -185,7 +185,7 @@ def test_celery_goes_on_as_from_its_own_except_clause(consumer, recorder, monkey
     plain.on_decode_error = on_decode_error
     Foreign(plain, consumer.app.dead_letter_queue.capture).join()
     plain.on_decode_error(message(), error)
-    recorder.release()
+    desk.release()
     assert seen == [error], "so that its log shows the traceback"
 
 
@@ -209,14 +209,14 @@ FATAL = {
 
 
 @pytest.mark.parametrize("why", FATAL)
-def test_a_message_that_would_end_the_worker_is_rejected_after_its_letter(consumer, recorder, why):
+def test_a_message_that_would_end_the_worker_is_rejected_after_its_letter(consumer, desk, why):
     consumer.handle = _raise(KeyError("id"))
     fatal = FATAL[why]
     consumer.create_task_handler()(fatal)
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.reason, letter.message) == (Reason.MALFORMED, why)
     assert not fatal.acknowledged
-    recorder.release()
+    desk.release()
     assert consumer.done == ["invalid_task"]
     assert fatal.acknowledged
 
@@ -228,81 +228,81 @@ def _raise(error):
     return handle
 
 
-def test_an_error_that_is_not_the_messages_fault_goes_on(consumer, recorder):
+def test_an_error_that_is_not_the_messages_fault_goes_on(consumer, desk):
     consumer.handle = _raise(KeyError("a stale descriptor"))
     with pytest.raises(KeyError, match="stale"):
         consumer.create_task_handler()(message(b"[[], {}, {}]"))
-    assert recorder.records == []
+    assert desk.records == []
 
 
-def test_an_error_that_celery_meets_half_way_is_the_messages_fault(consumer, recorder):
+def test_an_error_that_celery_meets_half_way_is_the_messages_fault(consumer, desk):
     """Of what no list of known faults holds."""
     bad = message(b"[[], {}, {}]", headers={"task": "shop.charge", "id": "a", "eta": ""})
     consumer.handle = _raise(AttributeError("tzinfo"))
     consumer.create_task_handler()(bad)
-    [letter] = recorder.records
+    [letter] = desk.records
     assert letter.reason is Reason.MALFORMED
     assert letter.message.startswith("no request can be made of it: AttributeError")
-    recorder.release()
+    desk.release()
     assert bad.acknowledged
 
 
-def test_a_pool_that_takes_nothing_is_not_the_messages_fault(consumer, recorder):
+def test_a_pool_that_takes_nothing_is_not_the_messages_fault(consumer, desk):
     consumer.handle = _raise(PoolFailed("no threads"))
     with pytest.raises(PoolFailed):
         consumer.create_task_handler()(message(headers={"task": "shop.charge"}))
-    assert recorder.records == []
+    assert desk.records == []
 
 
 @pytest.mark.parametrize("acks_late", [False, True])
-def test_what_the_pool_cannot_take_of_a_task_that_is_not_on_dlqtask(app, recorder, acks_late):
+def test_what_the_pool_cannot_take_of_a_task_that_is_not_on_dlqtask(app, desk, acks_late):
     app.conf.task_ignore_result = False
     plain = app.task(name="plain", shared=False, acks_late=acks_late)(_charge)
     deep = message(headers={"task": "plain", "id": "4711"})
     request = Request(deep, app=app, task=plain, on_ack=lambda *_: deep.reject())
     foreign = Foreign(Consumer(app), app.dead_letter_queue.capture)
     foreign.refuse(request, InvalidTaskError("the pool cannot take it: RecursionError: deep"))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.task, letter.reason) == ("plain", Reason.MALFORMED)
     assert letter.explanation.rule == "message.pool_refused"
     assert not deep.acknowledged
-    recorder.release()
+    desk.release()
     assert request.acknowledged
     assert plain.backend.get_task_meta("4711")["status"] == "FAILURE"
 
 
-def test_an_error_after_the_acknowledgement_goes_on(consumer, recorder):
+def test_an_error_after_the_acknowledgement_goes_on(consumer, desk):
     done = message(headers={"task": "shop.charge"})
     done.reject()
     consumer.handle = _raise(KeyError("id"))
     with pytest.raises(KeyError):
         consumer.create_task_handler()(done)
-    assert recorder.records == []
+    assert desk.records == []
 
 
-def test_a_good_message_is_handled_as_ever(consumer, recorder):
+def test_a_good_message_is_handled_as_ever(consumer, desk):
     consumer.handle = lambda message: "handled"
     assert consumer.create_task_handler()(message()) == "handled"
-    assert recorder.records == []
+    assert desk.records == []
 
 
-def test_a_letter_that_cannot_be_made_is_in_the_log_and_celery_goes_on(consumer, recorder, caplog):
+def test_a_letter_that_cannot_be_made_is_in_the_log_and_celery_goes_on(consumer, desk, caplog):
     broken = message(b"\xffwhole body")
     broken.properties = 7
     consumer.on_decode_error(broken, DecodeError("bad"))
-    assert recorder.records == []
+    assert desk.records == []
     assert consumer.done == ["decode_error"]
     [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert "\\xffwhole body" in record.getMessage()
 
 
 @pytest.mark.parametrize("handler", ["on_unknown_task", "on_unknown_message", "on_invalid_task"])
-def test_so_with_headers_that_cannot_even_be_looked_at(consumer, recorder, caplog, handler):
+def test_so_with_headers_that_cannot_even_be_looked_at(consumer, desk, caplog, handler):
     broken = message()
     broken.headers = None
     error = () if handler == "on_unknown_message" else (KeyError("t"),)
     getattr(consumer, handler)(None, broken, *error)
-    assert (recorder.records, consumer.done) == ([], [handler.removeprefix("on_")])
+    assert (desk.records, consumer.done) == ([], [handler.removeprefix("on_")])
     assert [record for record in caplog.records if record.levelname == "CRITICAL"]
 
 
@@ -315,79 +315,77 @@ def test_a_fatal_message_whose_letter_cannot_be_made_is_left_to_celery(consumer,
     assert [record for record in caplog.records if record.levelname == "CRITICAL"]
 
 
-def test_a_message_that_celery_cannot_finish_is_rejected(consumer, recorder, caplog):
+def test_a_message_that_celery_cannot_finish_is_rejected(consumer, desk, caplog):
     """Without an id Celery looks for one in the body, and raises."""
     unfinished = message(headers={"task": "far.away"})
     consumer.on_unknown_task(None, unfinished, KeyError("far.away"))
     consumer.fails = TypeError("list indices must be integers")
-    recorder.release()
+    desk.release()
     assert unfinished.channel.rejected == [(1, False)]
     assert "could not finish" in caplog.text
 
 
-def test_a_lost_connection_is_celerys_business(consumer, recorder):
+def test_a_lost_connection_is_celerys_business(consumer, desk):
     lost = message()
     consumer.on_unknown_task(None, lost, KeyError("far.away"))
     consumer.fails = ConnectionResetError("gone")
     with pytest.raises(ConnectionResetError):
-        recorder.release()
+        desk.release()
     assert lost.channel.rejected == []
 
 
-def test_a_body_that_was_not_decompressed_keeps_its_header(consumer, recorder):
+def test_a_body_that_was_not_decompressed_keeps_its_header(consumer, desk):
     headers = {"id": "a", "task": "shop.charge", "compression": "gzip"}
     broken = message(b"no gzip", headers=headers)
     consumer.on_decode_error(broken, broken.errors[0][1])
-    [letter] = recorder.records
+    [letter] = desk.records
     assert letter.envelope.headers == {**headers, COMPRESSED_HEADER: True}
     assert letter.envelope.body == b"no gzip"
 
 
-def test_a_message_that_unpacks_to_too_much_is_a_letter_byte_for_byte(
-    consumer, recorder, monkeypatch
-):
+def test_a_message_that_unpacks_to_too_much_is_a_letter_byte_for_byte(consumer, desk, monkeypatch):
     for name in ("_decoders", "_encoders", "_aliases"):
         monkeypatch.setattr(compression, name, dict(getattr(compression, name)))
     bound_decoders(8_000_000)
     sent = bomb(8_000_000).envelope
     came = message(sent.body, headers={"id": "a", "task": "shop.charge", "compression": "gzip"})
     consumer.on_decode_error(came, came.errors[0][1])
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.reason, letter.envelope.body) == (Reason.MALFORMED, sent.body)
     assert letter.envelope.headers[COMPRESSED_HEADER]
     assert "unpacks to more than 7.63 MiB (dlq_unpacked_max_size)" in letter.message
 
 
-def test_a_pickle_is_not_read_even_where_it_is_accepted(consumer, recorder):
+def test_a_pickle_is_not_read_even_where_it_is_accepted(consumer, desk):
     pickled = message(b"cos\nsystem\n(S'false'\ntR.", content_type="application/x-python-serialize")
     pickled.accept = {"application/x-python-serialize"}
     consumer.on_unknown_task(None, pickled, KeyError("far.away"))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.args, letter.task_id) == (None, "4711")
 
 
-def test_a_large_body_is_kept_and_not_decoded(consumer, recorder):
+def test_a_large_body_is_kept_and_not_decoded(consumer, desk):
     large = message(b'[["' + b"x" * DECODE_LIMIT + b'"], {}, {}]')
     consumer.on_unknown_task(None, large, KeyError("far.away"))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.args, len(letter.envelope.body)) == (None, DECODE_LIMIT + 14)
 
 
-def test_a_table_of_somebody_elses_names_no_letter(consumer, recorder):
+def test_a_table_of_somebody_elses_names_no_letter(consumer, desk):
     """Only a task's id does: those of other documents are no ids of messages."""
     consumer.on_unknown_message(None, message(b'{"id": "order-1"}', headers={}))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert letter.task_id == "tag"
 
 
-def test_a_redriven_message_belongs_to_its_letter(consumer, recorder):
+def test_a_redriven_message_belongs_to_its_letter(consumer, desk):
     headers = {"x-dlq-letter": "kept-as", REDRIVE_HEADER: 2}
     consumer.on_decode_error(message(b"{", headers=headers), DecodeError("bad"))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.task_id, letter.attempts[-1].redrive) == ("kept-as", 2)
 
 
-def test_the_protocol_of_celery_3_says_who_it_is_in_the_body(consumer, recorder):
+def test_the_protocol_of_celery_3_says_who_it_is_in_the_body(consumer, desk):
     body = {
         "task": "far.old",
         "id": "o1",
@@ -398,25 +396,25 @@ def test_the_protocol_of_celery_3_says_who_it_is_in_the_body(consumer, recorder)
     }
     old = message(json.dumps(body).encode(), headers={})
     consumer.on_unknown_task(body, old, KeyError("far.old"))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.task, letter.task_id, letter.group_id) == ("far.old", "o1", "g")
     assert (letter.args, letter.kwargs, letter.attempts[0].number) == ([1], {"a": 2}, 2)
 
 
-def test_the_same_defects_of_one_task_are_one_group(consumer, recorder):
+def test_the_same_defects_of_one_task_are_one_group(consumer, desk):
     for body in (b'[[1], {"a', b'[[22], {"bbb'):
         broken = message(body, headers={"id": "a", "task": "shop.charge"})
         with pytest.raises(DecodeError) as caught:
             broken.decode()
         consumer.on_decode_error(broken, caught.value)
     consumer.on_unknown_task(None, message(), KeyError("far.away"))
-    first, second, third = (letter.fingerprint for letter in recorder.records)
+    first, second, third = (letter.fingerprint for letter in desk.records)
     assert first == second != third
 
 
-def test_headers_that_are_no_table_are_named(consumer, recorder):
+def test_headers_that_are_no_table_are_named(consumer, desk):
     consumer.on_unknown_message(None, message(headers={"x-dlq-headers": ["a"]}))
-    assert recorder.records[0].message == "the headers are no table"
+    assert desk.records[0].message == "the headers are no table"
 
 
 def test_the_step_takes_its_place_before_the_worker_starts(app, monkeypatch):

@@ -1,7 +1,7 @@
-"""Requests as the worker's parent makes them, with a recorder that the test holds back."""
+"""Requests as the worker's parent makes them, with a desk that the test holds back."""
 
 import pytest
-from support.parent_requests import charging_app, held_recorder, request_maker
+from support.parent_requests import charging_app, held_desk, request_maker
 
 
 @pytest.fixture
@@ -10,8 +10,8 @@ def app():
 
 
 @pytest.fixture
-def recorder(app):
-    return held_recorder(app)
+def desk(app):
+    return held_desk(app)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Eventer:
 
 
 @pytest.fixture
-def request_(make, recorder):
+def request_(make, desk):
     request = make()
     request._eventer = Eventer()
     return request
@@ -47,66 +47,66 @@ def settings(app, **values):
     app.dead_letter_queue.__dict__["settings"] = Settings(**values)
 
 
-def test_a_dead_letter_is_announced_after_its_failure_once_it_is_safe(request_, recorder):
+def test_a_dead_letter_is_announced_after_its_failure_once_it_is_safe(request_, desk):
     request_.on_failure(einfo(ValueError("bad")))
     assert request_._eventer.sent == []
-    recorder.release()
+    desk.release()
     assert request_._eventer.kinds == ["task-failed", "task-dead-lettered"]
     assert request_._eventer.sent[-1] == DEAD
 
 
-def test_a_lost_worker_is_announced(request_, recorder):
+def test_a_lost_worker_is_announced(request_, desk):
     request_.on_failure(einfo(WorkerLostError("signal 9")))
-    recorder.release()
+    desk.release()
     assert request_._eventer.sent[-1] == DEAD
 
 
-def test_a_time_limit_is_announced_last_whichever_way_it_comes(request_, recorder):
+def test_a_time_limit_is_announced_last_whichever_way_it_comes(request_, desk):
     request_.on_failure(einfo(TimeLimitExceeded(3)))
     request_.on_timeout(False, 3)
-    recorder.release()
+    desk.release()
     assert request_._eventer.sent[-1] == DEAD
     assert request_._eventer.kinds.count("task-dead-lettered") == 1
 
 
-def test_what_fails_once_more_after_its_letter_is_announced_once_more(request_, recorder):
+def test_what_fails_once_more_after_its_letter_is_announced_once_more(request_, desk):
     request_.on_failure(einfo(TimeLimitExceeded(3)))
-    recorder.release()
+    desk.release()
     request_.on_timeout(False, 3)
     assert request_._eventer.sent[-1] == DEAD
 
 
-def test_on_threads_only_the_time_limit_is_heard_of(request_, recorder):
+def test_on_threads_only_the_time_limit_is_heard_of(request_, desk):
     request_.on_timeout(False, 3)
-    recorder.release()
+    desk.release()
     assert request_._eventer.sent[-1] == DEAD
 
 
-def test_the_state_can_be_left_to_celery(app, request_, recorder):
+def test_the_state_can_be_left_to_celery(app, request_, desk):
     settings(app, event_state=None)
     request_.on_failure(einfo(ValueError("bad")))
-    recorder.release()
+    desk.release()
     assert request_._eventer.sent[-1] == ("task-dead-lettered", {"name": "shop.charge"})
 
 
-def test_it_can_be_turned_off(app, request_, recorder):
+def test_it_can_be_turned_off(app, request_, desk):
     settings(app, events=False)
     request_.on_failure(einfo(ValueError("bad")))
-    recorder.release()
+    desk.release()
     assert request_._eventer.kinds == ["task-failed"]
 
 
-def test_a_cold_shutdown_tells_of_no_failure(request_, recorder, monkeypatch):
+def test_a_cold_shutdown_tells_of_no_failure(request_, desk, monkeypatch):
     monkeypatch.setattr(state, "should_terminate", True)
     request_.on_failure(einfo(ValueError("bad")))
-    recorder.release()
+    desk.release()
     assert "task-dead-lettered" not in request_._eventer.kinds
 
 
-def test_a_worker_without_events_sends_none(request_, recorder):
+def test_a_worker_without_events_sends_none(request_, desk):
     request_._eventer.enabled = False
     request_.on_failure(einfo(ValueError("bad")))
-    recorder.release()
+    desk.release()
     assert request_._eventer.sent == []
 
 
@@ -116,34 +116,34 @@ def retried(parking=None):
     return info
 
 
-def test_a_retry_is_no_dead_letter(request_, recorder):
+def test_a_retry_is_no_dead_letter(request_, desk):
     request_.on_failure(retried())
-    recorder.release()
+    desk.release()
     assert request_._eventer.kinds == ["task-retried"]
 
 
-def test_nor_is_one_that_is_parked(request_, recorder, monkeypatch):
+def test_nor_is_one_that_is_parked(request_, desk, monkeypatch):
     parked = SimpleNamespace(state=State.PARKED)
     monkeypatch.setattr(letters, "parked_letter", lambda *_: parked)
     request_.on_failure(retried(parking=object.__new__(Parking)))
-    recorder.release()
-    assert recorder.records == [parked]
+    desk.release()
+    assert desk.records == [parked]
     assert request_._eventer.kinds == ["task-retried"]
 
 
-def test_an_event_that_cannot_be_sent_stops_nothing(request_, recorder, monkeypatch, caplog):
+def test_an_event_that_cannot_be_sent_stops_nothing(request_, desk, monkeypatch, caplog):
     def send(kind, uuid, **fields):
         if kind == "task-dead-lettered":
             raise OSError("gone")
 
     monkeypatch.setattr(request_._eventer, "send", send)
     request_.on_failure(einfo(ValueError("bad")))
-    recorder.release()
+    desk.release()
     assert "could not send an event about shop.charge[4711]: task-dead-lettered" in caplog.text
 
 
 @pytest.fixture
-def receive(app, recorder, monkeypatch):
+def receive(app, desk, monkeypatch):
     """A worker gets a message; what it sends at once."""
 
     def receive(**headers):
@@ -189,9 +189,9 @@ def meter(app):
     return meter
 
 
-def test_retries_and_letters_are_counted_in_the_parent(app, recorder, meter):
+def test_retries_and_letters_are_counted_in_the_parent(app, desk, meter):
     make = request_maker(app)
     make().on_failure(retried())
     make().on_failure(einfo(ValueError("bad")))
-    recorder.release()
+    desk.release()
     assert meter.noted == [("shop.charge", "os.closed"), "ValueError"]

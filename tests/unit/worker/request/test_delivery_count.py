@@ -18,9 +18,9 @@ from celery_dlq.worker.request import fate
 
 
 @pytest.fixture(autouse=True)
-def _store(recorder, own_store, app):
+def _store(desk, own_store, app):
     app.tasks["shop.charge"].acks_late = True
-    recorder.store = own_store
+    desk.store = own_store
 
 
 @pytest.fixture
@@ -32,41 +32,41 @@ def pool(app):
     return SimpleNamespace(apply_async=lambda *_, **options: given.append(options), given=given)
 
 
-def deliver(make, recorder, pool, **options):
+def deliver(make, desk, pool, **options):
     request = make(pool=pool, redelivered=True, **options)
     request.execute_using_pool(pool)
-    recorder.release()
+    desk.release()
     return request
 
 
-def test_a_first_delivery_is_not_counted(make, recorder, pool):
+def test_a_first_delivery_is_not_counted(make, desk, pool):
     make(pool=pool).execute_using_pool(pool)
     assert len(pool.given) == 1
-    assert recorder.waiting == []
+    assert desk.waiting == []
 
 
-def test_what_came_back_runs_after_it_was_written_down(make, recorder, pool):
+def test_what_came_back_runs_after_it_was_written_down(make, desk, pool):
     request = make(pool=pool, redelivered=True)
     request.execute_using_pool(pool)
     assert pool.given == []
-    recorder.release()
+    desk.release()
     [given] = pool.given
     assert given["correlation_id"] == "4711"
-    assert [item.number for item in recorder.store.deliveries.find("4711", "shop.charge")] == [2]
+    assert [item.number for item in desk.store.deliveries.find("4711", "shop.charge")] == [2]
 
 
-def test_its_process_died_three_times(make, recorder, pool):
+def test_its_process_died_three_times(make, desk, pool):
     first = make(pool=pool)
     first.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
-    recorder.release()
-    second = deliver(make, recorder, pool)
+    desk.release()
+    second = deliver(make, desk, pool)
     second.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
-    recorder.release()
-    assert (first.done, second.done, recorder.records) == (["reject True"], ["reject True"], [])
-    third = deliver(make, recorder, pool)
+    desk.release()
+    assert (first.done, second.done, desk.records) == (["reject True"], ["reject True"], [])
+    third = deliver(make, desk, pool)
     third.on_failure(einfo(WorkerLostError("signal 11 (SIGSEGV)")))
-    recorder.release()
-    [letter] = recorder.records
+    desk.release()
+    [letter] = desk.records
     assert letter.reason is Reason.POISON
     assert (letter.exception_type, letter.message) == (
         "billiard.exceptions.WorkerLostError",
@@ -79,13 +79,13 @@ def test_its_process_died_three_times(make, recorder, pool):
     assert (result["status"], type(result["result"])) == ("FAILURE", PoisonMessage)
 
 
-def test_its_worker_died_each_time(make, recorder, pool):
+def test_its_worker_died_each_time(make, desk, pool):
     for number, alone in ((2, False), (3, True)):
-        recorder.store.deliveries.put(delivery("4711", number=number, minutes=number, alone=alone))
-    request = deliver(make, recorder, pool)
-    recorder.release()
+        desk.store.deliveries.put(delivery("4711", number=number, minutes=number, alone=alone))
+    request = deliver(make, desk, pool)
+    desk.release()
     assert pool.given == [], "not run again"
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.reason, letter.exception_type) == (
         Reason.POISON,
         "celery_dlq.errors.PoisonMessage",
@@ -99,18 +99,18 @@ def test_its_worker_died_each_time(make, recorder, pool):
 
 
 @pytest.mark.parametrize("announces", ["failure and time-out", "time-out only"])
-def test_a_time_limit_that_requeues_is_bounded_too(make, recorder, app, pool, announces):
+def test_a_time_limit_that_requeues_is_bounded_too(make, desk, app, pool, announces):
     app.tasks["shop.charge"].acks_on_timeout = False
     fates = []
     for turn in range(3):
-        request = deliver(make, recorder, pool) if turn else make(pool=pool)
+        request = deliver(make, desk, pool) if turn else make(pool=pool)
         if announces == "failure and time-out":
             request.on_failure(einfo(TimeLimitExceeded(5)))
         request.on_timeout(soft=False, timeout=5)
-        recorder.release()
+        desk.release()
         fates += request.done
     assert fates == ["reject True", "reject True", "ack"]
-    assert [letter.reason for letter in recorder.records] == [Reason.TIMEOUT]
+    assert [letter.reason for letter in desk.records] == [Reason.TIMEOUT]
 
 
 @pytest.mark.parametrize(
@@ -122,27 +122,27 @@ def test_a_time_limit_that_requeues_is_bounded_too(make, recorder, app, pool, an
         (Terminated(15), ["reject True"]),
     ],
 )
-def test_a_run_that_ended_is_forgotten_before_its_message_moves(make, recorder, pool, exc, done):
-    request = deliver(make, recorder, pool)
+def test_a_run_that_ended_is_forgotten_before_its_message_moves(make, desk, pool, exc, done):
+    request = deliver(make, desk, pool)
     request.on_failure(einfo(exc))
     assert request.done == []
-    recorder.release()
+    desk.release()
     assert request.done == done
-    assert recorder.store.deliveries.find("4711", "shop.charge") == ()
+    assert desk.store.deliveries.find("4711", "shop.charge") == ()
 
 
-def test_revoked_while_it_waited(make, recorder, pool):
+def test_revoked_while_it_waited(make, desk, pool):
     request = make(pool=pool, redelivered=True)
     request.execute_using_pool(pool)
     revoked.add("4711")
-    recorder.release()
+    desk.release()
     assert (pool.given, request.done) == ([], ["ack"])
-    assert recorder.store.deliveries.find("4711", "shop.charge") == ()
+    assert desk.store.deliveries.find("4711", "shop.charge") == ()
     with pytest.raises(TaskRevokedError):
         make(pool=pool, redelivered=True).execute_using_pool(pool)
 
 
-def test_more_condemned_than_slots_leave_the_slots_free(make, recorder, app):
+def test_more_condemned_than_slots_leave_the_slots_free(make, desk, app):
     slots = LaxBoundedSemaphore(2)
     controller = SimpleNamespace(_quick_release=slots.release)
     given = []
@@ -150,26 +150,26 @@ def test_more_condemned_than_slots_leave_the_slots_free(make, recorder, app):
     app.dead_letter_queue.capture.isolation.join(consumer, given.append)
     pool = SimpleNamespace(apply_async=lambda *_, **options: given.append(options))
     for number in (3, 4):
-        recorder.store.deliveries.put(delivery("4711", number=number, alone=True, minutes=number))
+        desk.store.deliveries.put(delivery("4711", number=number, alone=True, minutes=number))
     for _ in range(5):
         condemned = make(pool=pool, redelivered=True)
         slots.acquire(condemned.execute_using_pool, pool)
-    while recorder.waiting:
-        recorder.release()
-    assert (len(recorder.records), given, slots.value) == (5, [], 2)
+    while desk.waiting:
+        desk.release()
+    assert (len(desk.records), given, slots.value) == (5, [], 2)
 
 
-def test_without_the_store_the_worker_counts_by_itself(make, recorder, pool):
-    recorder.store, store = None, recorder.store
+def test_without_the_store_the_worker_counts_by_itself(make, desk, pool):
+    desk.store, store = None, desk.store
     fates = []
     for turn in range(3):
         request = make(pool=pool, redelivered=turn > 0)
         request.on_failure(einfo(WorkerLostError("signal 9")))
-        recorder.release()
+        desk.release()
         fates += request.done
-    recorder.store = store
+    desk.store = store
     assert fates == ["reject True", "reject True", "ack"]
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.reason, len(letter.attempts)) == (Reason.POISON, 3)
 
 
@@ -190,7 +190,7 @@ def test_reject_on_worker_lost_is_the_default_and_no_more(said, rejects):
 
 @pytest.mark.parametrize(("since_5_7", "done"), [(True, "ack"), (False, "reject True")])
 def test_a_success_that_celery_does_not_look_for_is_given_back_and_counted(
-    make, recorder, pool, monkeypatch, since_5_7, done
+    make, desk, pool, monkeypatch, since_5_7, done
 ):
     if since_5_7 and not hasattr(Request, "_success_was_stored"):
         pytest.skip("this Celery does not look for it")
@@ -200,6 +200,6 @@ def test_a_success_that_celery_does_not_look_for_is_given_back_and_counted(
     if not since_5_7:
         monkeypatch.setattr(Request, "_success_was_stored", lambda self: False, raising=False)
     request.on_failure(einfo(WorkerLostError("signal 9")))
-    recorder.release()
+    desk.release()
     assert request.done == [done]
-    assert len(recorder.store.deliveries.find("4711", "shop.charge")) == (0 if since_5_7 else 1)
+    assert len(desk.store.deliveries.find("4711", "shop.charge")) == (0 if since_5_7 else 1)

@@ -83,9 +83,9 @@ def app(request):
 
 
 @pytest.fixture
-def recorder(recorder, own_store):
-    recorder.store = own_store
-    return recorder
+def desk(desk, own_store):
+    desk.store = own_store
+    return desk
 
 
 @pytest.fixture
@@ -111,20 +111,20 @@ def assert_nothing_is_kept(worker, request):
     assert request.done == ["ack"]
 
 
-def test_arguments_that_nest_too_deeply_to_be_pickled_are_a_letter(make, recorder, worker):
+def test_arguments_that_nest_too_deeply_to_be_pickled_are_a_letter(make, desk, worker):
     request = make(pool=worker.pool, payload=([deep()], {}, {}))
     worker.receive(request)
     assert (request.done, worker.semaphore.value) == ([], 2), "acknowledged when the letter is safe"
-    [letter] = recorder.records
+    [letter] = desk.records
     assert (letter.reason, letter.explanation.rule) == (Reason.MALFORMED, handover.RULE)
     assert letter.message.startswith("the pool cannot take it: RecursionError: ")
     assert "RecursionError" in letter.traceback
     assert letter.envelope.body == request.message.body
-    recorder.release()
+    desk.release()
     assert_nothing_is_kept(worker, request)
     stored = request.task.backend.get_task_meta("4711")
     assert (stored["status"], type(stored["result"])) == ("FAILURE", InvalidTaskError)
-    assert len(recorder.records) == 1
+    assert len(desk.records) == 1
 
 
 FAILURES = [
@@ -134,44 +134,44 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
-def test_whatever_fails_on_the_way_to_a_process_is_a_letter(make, recorder, worker, failure):
+def test_whatever_fails_on_the_way_to_a_process_is_a_letter(make, desk, worker, failure):
     worker.pool.fails = failure
     request = make(pool=worker.pool)
     worker.receive(request)
-    recorder.release()
-    [letter] = recorder.records
+    desk.release()
+    [letter] = desk.records
     assert letter.message == f"the pool cannot take it: {type(failure).__name__}: {failure}"
     assert_nothing_is_kept(worker, request)
 
 
-def test_a_header_that_cannot_be_pickled(make, recorder, worker):
+def test_a_header_that_cannot_be_pickled(make, desk, worker):
     request = make(pool=worker.pool, strange=threading.Lock())
     worker.receive(request)
-    recorder.release()
-    assert "TypeError: cannot pickle" in recorder.records[0].message
+    desk.release()
+    assert "TypeError: cannot pickle" in desk.records[0].message
     assert_nothing_is_kept(worker, request)
 
 
-def test_the_next_request_takes_the_slot(make, recorder, worker):
+def test_the_next_request_takes_the_slot(make, desk, worker):
     for number in range(5):
         worker.receive(make(pool=worker.pool, payload=([deep()], {}, {}), id=str(number)))
-    recorder.release()
+    desk.release()
     worker.receive(make(pool=worker.pool, id="good"))
     assert len(worker.pool.sent) == 1
-    assert len(recorder.records) == 5
+    assert len(desk.records) == 5
 
 
-def test_one_that_came_back_and_ran_alone_lets_the_others_in_again(app, make, recorder, worker):
+def test_one_that_came_back_and_ran_alone_lets_the_others_in_again(app, make, desk, worker):
     """The broker delivers it again where a worker had died of it, before."""
     for number in (2, 3):
-        recorder.store.deliveries.put(delivery("4711", number=number, minutes=number))
+        desk.store.deliveries.put(delivery("4711", number=number, minutes=number))
     request = make(pool=worker.pool, redelivered=True, payload=([deep()], {}, {}))
     worker.receive(request)
-    recorder.release()
+    desk.release()
     waits = make(pool=worker.pool, id="behind")
     worker.receive(waits)
-    recorder.release()
-    [letter] = recorder.records
+    desk.release()
+    [letter] = desk.records
     assert letter.explanation.rule == handover.RULE
     assert_nothing_is_kept(worker, request)
     worker.tick()
@@ -179,18 +179,16 @@ def test_one_that_came_back_and_ran_alone_lets_the_others_in_again(app, make, re
     assert app.dead_letter_queue.capture.isolation._isolation is None
 
 
-def test_one_that_came_back_and_is_written_down_is_not_counted_after_its_letter(
-    make, recorder, worker
-):
+def test_one_that_came_back_and_is_written_down_is_not_counted_after_its_letter(make, desk, worker):
     request = make(pool=worker.pool, redelivered=True, payload=([deep()], {}, {}))
     worker.receive(request)
-    recorder.release()
-    [letter] = recorder.records
-    recorder.store.letters.save([letter])
-    assert recorder.store.deliveries.find("4711", "shop.charge") == ()
+    desk.release()
+    [letter] = desk.records
+    desk.store.letters.save([letter])
+    assert desk.store.deliveries.find("4711", "shop.charge") == ()
 
 
-def test_a_probe_of_a_circuit_is_given_back(app, make, recorder, worker):
+def test_a_probe_of_a_circuit_is_given_back(app, make, desk, worker):
     ended = []
     app.dead_letter_queue.capture.__dict__["breaker"] = SimpleNamespace(
         ended=lambda request, verdict: ended.append((request.dlq_probe, verdict))
@@ -198,26 +196,26 @@ def test_a_probe_of_a_circuit_is_given_back(app, make, recorder, worker):
     request = make(pool=worker.pool, payload=([deep()], {}, {}))
     request.dlq_probe = Probe(("shop.charge", ""), "token")
     worker.receive(request)
-    recorder.release()
+    desk.release()
     assert ended == [(request.dlq_probe, None)], "which says nothing about what the task needs"
 
 
-def test_a_revoked_request_frees_its_slot_as_ever(make, recorder, worker):
+def test_a_revoked_request_frees_its_slot_as_ever(make, desk, worker):
     request = make(pool=worker.pool)
     state.revoked.add(request.id)
     worker.receive(request)
-    assert (recorder.records, request.done, worker.semaphore.value) == ([], ["ack"], 2)
+    assert (desk.records, request.done, worker.semaphore.value) == ([], ["ack"], 2)
 
 
-def test_a_pool_that_shuts_down_takes_nothing_and_the_message_goes_back(make, recorder, worker):
+def test_a_pool_that_shuts_down_takes_nothing_and_the_message_goes_back(make, desk, worker):
     worker.pool.active, worker.pool.fails = False, RuntimeError("closed")
     request = make(pool=worker.pool)
     with pytest.raises(PoolFailed, match="takes no tasks: closed; restart"):
         worker.receive(request)
-    assert (recorder.records, request.done) == ([], [])
+    assert (desk.records, request.done) == ([], [])
 
 
-def test_an_executor_that_starts_no_thread_is_no_fault_of_the_message(make, recorder, monkeypatch):
+def test_an_executor_that_starts_no_thread_is_no_fault_of_the_message(make, desk, monkeypatch):
     """It has queued the request, and ends with the worker: the broker delivers it again."""
     worker = Worker(thread.TaskPool(1))
     worker.pool.start()
@@ -226,20 +224,20 @@ def test_an_executor_that_starts_no_thread_is_no_fault_of_the_message(make, reco
     request = make(pool=worker.pool)
     with pytest.raises(PoolFailed, match="can't start new thread"):
         worker.receive(request)
-    assert (recorder.records, request.done) == ([], [])
+    assert (desk.records, request.done) == ([], [])
 
 
 def _no_thread(self):
     raise RuntimeError("can't start new thread")
 
 
-def test_a_request_that_has_started_is_not_refused(make, recorder, worker):
+def test_a_request_that_has_started_is_not_refused(make, desk, worker):
     worker.pool.fails = ValueError("later")
     request = make(pool=worker.pool)
     request.time_start = 1.0
     with pytest.raises(ValueError, match="later"):
         worker.receive(request)
-    assert recorder.records == []
+    assert desk.records == []
 
 
 def test_a_task_that_is_not_on_dlqtask_is_told_to_others(app, worker):
@@ -256,24 +254,24 @@ def test_a_task_that_is_not_on_dlqtask_is_told_to_others(app, worker):
 @pytest.mark.parametrize("kind", [solo, thread], ids=["solo", "threads"])
 @pytest.mark.parametrize("failure", [RecursionError("decoding"), MemoryError()])
 def test_an_error_outside_the_body_reaches_the_request_in_pools_without_processes(
-    make, recorder, kind, failure
+    make, desk, kind, failure
 ):
     request = _traced(make, kind.TaskPool(1), failure)
-    recorder.release()
-    [letter] = recorder.records
+    desk.release()
+    [letter] = desk.records
     assert letter.task_id == "4711"
     assert request.done == ["ack"]
     assert request.task.backend.get_task_meta("4711")["status"] == "FAILURE"
 
 
 @pytest.mark.parametrize("kind", [solo, thread], ids=["solo", "threads"])
-def test_an_exit_outside_the_body_counts_as_the_death_of_its_process(app, make, recorder, kind):
+def test_an_exit_outside_the_body_counts_as_the_death_of_its_process(app, make, desk, kind):
     """Celery itself tells the request of it as of a result, and fails."""
     request = _traced(make, kind.TaskPool(1), SystemExit(3))
-    recorder.release()
+    desk.release()
     is_late = app.tasks["shop.charge"].acks_late
     assert request.done == (["reject True"] if is_late else ["ack"])
-    assert [letter.reason for letter in recorder.records] == ([] if is_late else [Reason.POISON])
+    assert [letter.reason for letter in desk.records] == ([] if is_late else [Reason.POISON])
 
 
 def _traced(make, pool, failure):
@@ -297,7 +295,7 @@ def _with_target(pool, target, _, **options):
 
 @pytest.mark.parametrize("kind", [solo, thread], ids=["solo", "threads"])
 def test_a_request_that_fails_to_be_accepted_does_not_run_in_pools_without_processes(
-    make, recorder, monkeypatch, kind
+    make, desk, monkeypatch, kind
 ):
     """In Celery, a thread loses the error with the message unsettled."""
     ran = []
@@ -310,8 +308,8 @@ def test_a_request_that_fails_to_be_accepted_does_not_run_in_pools_without_proce
     request = make(pool=SimpleNamespace(apply_async=traced))
     worker.receive(request)
     pool.stop()
-    recorder.release()
-    [letter] = recorder.records
+    desk.release()
+    [letter] = desk.records
     assert letter.message == "the pool cannot take it: TypeError: unhashable type: 'list'"
     assert (request.done, ran) == (["ack"], [])
 
@@ -320,7 +318,7 @@ def _unhashable(request):
     raise TypeError("unhashable type: 'list'")
 
 
-def test_what_a_body_returns_reaches_the_request_in_pools_without_processes(make, recorder):
+def test_what_a_body_returns_reaches_the_request_in_pools_without_processes(make, desk):
     pool = solo.TaskPool(1)
     worker = Worker(pool)
     worker.join()
@@ -329,7 +327,7 @@ def test_what_a_body_returns_reaches_the_request_in_pools_without_processes(make
         pool=SimpleNamespace(apply_async=partial(_with_target, pool, lambda *_: (0, "1", 0.1)))
     )
     worker.receive(request)
-    assert (request.done, recorder.records) == (["ack"], [])
+    assert (request.done, desk.records) == (["ack"], [])
     assert request not in state.reserved_requests
 
 

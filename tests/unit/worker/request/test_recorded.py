@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from celery.worker.request import Request, create_request_cls
 from support.parent_requests import Message, charging_app, einfo
 
 from celery_dlq.model.headers import REDRIVE_HEADER
-from celery_dlq.recorder import FlightRecorder, look
+from celery_dlq.recorder import FlightRecorder, directories, look, taken
 from celery_dlq.worker.batches import _Batch
 from celery_dlq.worker.request import request as request_module
 from celery_dlq.worker.request.classes import bound
@@ -35,7 +36,7 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def capture(app, recorder, files):
+def capture(app, desk, files):
     found = app.dead_letter_queue.capture
     found.__dict__["flight_recorder"] = files
     return found
@@ -45,7 +46,7 @@ def capture(app, recorder, files):
 def accept(app, capture):
     """Makes a request as a consumer's strategy does, and has the pool accept it."""
 
-    def accept(task="shop.charge", redelivered=False, payload=None, pool=None, **headers):
+    def accept(task="shop.charge", redelivered=False, payload=None, pool=None, pid=4711, **headers):
         registered, done = app.tasks[task], []
         with bound(registered, SimpleNamespace(dlq=capture)):
             cls = create_request_cls(
@@ -60,7 +61,7 @@ def accept(app, capture):
             on_ack=lambda *_: done.append(files_of(capture)), on_reject=lambda *a: None,
         )  # fmt: skip
         request.when_acknowledged = done
-        request.on_accepted(4711, 0.0)
+        request.on_accepted(pid, 0.0)
         return request
 
     yield accept
@@ -78,6 +79,14 @@ def test_the_message_is_in_the_file_before_it_is_acknowledged(accept, files):
     assert files.live == 1
 
 
+def test_it_names_the_process_of_a_greenlet_and_not_the_greenlet(accept, files, capture):
+    accept(pid=id(object()))
+    files._own.close()  # as the kernel does when the worker is killed
+    [directory] = directories(files.directory)
+    with taken(directory) as found:
+        assert [message.pid for message, _ in found.messages()] == [os.getpid()]
+
+
 def test_a_success_ends_it(accept, files):
     request = accept()
     request.on_success(SUCCESS)
@@ -86,35 +95,35 @@ def test_a_success_ends_it(accept, files):
     assert files.live == 0
 
 
-def test_a_failure_ends_it_when_its_letter_is_safe(accept, files, recorder):
+def test_a_failure_ends_it_when_its_letter_is_safe(accept, files, desk):
     request = accept()
     request.on_failure(einfo(KeyError("eur")), return_ok=True)
     assert files.live == 1
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
-def test_so_does_a_process_that_died(accept, files, recorder):
+def test_so_does_a_process_that_died(accept, files, desk):
     request = accept()
     request.on_failure(einfo(WorkerLostError("signal 9")))
     assert files.live == 1
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
-def test_so_does_a_failure_that_comes_as_the_result(accept, files, recorder):
+def test_so_does_a_failure_that_comes_as_the_result(accept, files, desk):
     request = accept()
     request.on_success((True, einfo(KeyError("eur")), 0.1))
     assert files.live == 1
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
-def test_a_hard_time_limit_ends_it_when_its_letter_is_safe(accept, files, recorder):
+def test_a_hard_time_limit_ends_it_when_its_letter_is_safe(accept, files, desk):
     request = accept()
     request.on_timeout(False, 5.0)
     assert files.live == 1
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
@@ -126,10 +135,10 @@ def test_a_soft_time_limit_does_not(accept, files):
 
 
 @pytest.mark.parametrize("exc", [Retry("later", exc=KeyError()), Ignore(), Reject(requeue=False)])
-def test_so_does_a_run_that_left_without_a_failure(accept, files, recorder, exc):
+def test_so_does_a_run_that_left_without_a_failure(accept, files, desk, exc):
     request = accept()
     request.on_failure(einfo(exc))
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
@@ -141,28 +150,28 @@ def test_a_revoked_task_that_was_terminated_has_ended(accept, files):
     assert files.live == 0
 
 
-def test_a_cold_shutdown_ends_it_with_its_letter(accept, files, recorder):
+def test_a_cold_shutdown_ends_it_with_its_letter(accept, files, desk):
     request = accept()
     request.cancel(SimpleNamespace(terminate_job=lambda *_: None))
-    [letter] = recorder.records
+    [letter] = desk.records
     assert letter.reason.value == "cancelled"
     assert files.live == 0
 
 
-def test_a_cold_shutdown_does_not_end_it_while_its_letter_is_being_saved(accept, files, recorder):
+def test_a_cold_shutdown_does_not_end_it_while_its_letter_is_being_saved(accept, files, desk):
     request = accept()
     request.on_failure(einfo(KeyError("eur")), return_ok=True)
     request.cancel(SimpleNamespace(terminate_job=lambda *_: None))
     assert files.live == 1
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
-def test_a_cold_shutdown_whose_letter_is_not_saved_leaves_it_in_the_file(accept, files, recorder):
+def test_a_cold_shutdown_whose_letter_is_not_saved_leaves_it_in_the_file(accept, files, desk):
     def fail(_letter):
         raise KeyboardInterrupt
 
-    recorder.record_now = fail
+    desk.write_now = fail
     request = accept()
     with pytest.raises(KeyboardInterrupt):
         request.cancel(SimpleNamespace(terminate_job=lambda *_: None))
@@ -172,13 +181,11 @@ def test_a_cold_shutdown_whose_letter_is_not_saved_leaves_it_in_the_file(accept,
 @pytest.mark.parametrize(
     "headers", [{REDRIVE_HEADER: 1}, {"retries": 1}], ids=["a redrive", "a retry"]
 )
-def test_a_success_that_the_store_waits_for_ends_it_when_it_is_safe(
-    accept, files, recorder, headers
-):
+def test_a_success_that_the_store_waits_for_ends_it_when_it_is_safe(accept, files, desk, headers):
     request = accept(**headers)
     request.on_success(SUCCESS)
     assert files.live == 1
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
@@ -192,7 +199,7 @@ def test_a_letter_that_cannot_be_made_does_not_keep_it(accept, files, monkeypatc
     assert "could not make a dead letter" in caplog.text  # with the whole message
 
 
-def test_a_users_own_request_class_is_called_and_recorded(app, accept, files, recorder):
+def test_a_users_own_request_class_is_called_and_recorded(app, accept, files, desk):
     calls = []
 
     class Own(Request):
@@ -209,7 +216,7 @@ def test_a_users_own_request_class_is_called_and_recorded(app, accept, files, re
     # Celery's own subclass replaces a user's on_success, with and without this package.
     assert (calls, files.live) == ([], 0)
     accept().on_failure(einfo(KeyError("eur")))
-    recorder.release()
+    desk.release()
     assert (calls, files.live) == (["failure"], 0)
 
 
@@ -242,7 +249,7 @@ def test_the_class_of_a_task_is_as_before_after_its_strategy_was_made(app, captu
 
 @pytest.mark.parametrize("option", [{"acks_late": True}, {"dlq_recorder": False}])
 def test_a_task_is_not_recorded_if_the_broker_keeps_it_or_it_opts_out(
-    app, accept, files, recorder, option
+    app, accept, files, desk, option
 ):
     for name, value in option.items():
         setattr(app.tasks["shop.charge"], name, value)
@@ -280,7 +287,7 @@ def test_a_message_of_celery_3_names_its_task_in_the_file(accept, files, capture
     assert path.read_bytes().count(b'"fields":{"id":"4711","task":"shop.charge","retries":0') == 2
 
 
-def test_a_batch_is_recorded_message_by_message(app, accept, files, recorder):
+def test_a_batch_is_recorded_message_by_message(app, accept, files, desk):
     requests = [accept(id=name) for name in ("one", "two", "three")]
     for request in requests:
         request.end_record()
@@ -291,13 +298,13 @@ def test_a_batch_is_recorded_message_by_message(app, accept, files, recorder):
     assert files.live == 3
     batch.on_return((einfo(KeyError("eur")),) * 3)
     assert files.live == 3
-    recorder.release()
+    desk.release()
     assert files.live == 0
 
 
-def test_a_batch_that_succeeds_ends_all_its_messages(accept, files, recorder):
+def test_a_batch_that_succeeds_ends_all_its_messages(accept, files, desk):
     requests = [accept(id="one"), accept(id="two", retries=1)]
     _Batch(requests).on_return(None)
     assert files.live == 1, "the success of a retry is not stored yet"
-    recorder.release()
+    desk.release()
     assert files.live == 0

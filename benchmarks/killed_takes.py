@@ -1,0 +1,162 @@
+"""How often a killed worker loses a message that Redis has just given to it: workers with late
+acknowledgement are killed at random moments under load, and each message is searched for."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from celery import Celery
+
+from benchmarks.worker import wait
+
+#: Kills of each variant, and the longest life of a worker after its first task, in seconds.
+KILLS, LIFE_S = int(os.environ.get("BENCH_KILLS", "200")), 0.3
+#: Messages that a worker finds at its start: more than it can run in its life.
+FULL = 3_000
+
+QUEUE = "takes"
+_POOLS = {"prefork": ("--pool", "prefork", "-c", "2"), "solo": ("--pool", "solo")}
+
+
+@dataclass(frozen=True)
+class _Variant:
+    base: str
+    pool: str
+    #: Whether ``dlq_redis_atomic_take`` is on.
+    is_atomic: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.base}{', atomic' if self.is_atomic else ''}, {self.pool}"
+
+
+VARIANTS = [
+    _Variant(base, pool, is_atomic)
+    for pool in _POOLS
+    for base, is_atomic in (("Task", False), ("DLQTask", False), ("DLQTask", True))
+]
+
+
+def run() -> dict[str, float]:
+    """Losses per kill of each variant."""
+    chosen = os.environ.get("BENCH_ONLY", "")
+    print(f"killed workers on Redis, late acknowledgement, {KILLS} kills")
+    return {str(one): _measure(one) for one in VARIANTS if chosen in str(one)}
+
+
+def _measure(variant: _Variant) -> float:
+    with tempfile.TemporaryDirectory() as directory, _own_redis(directory) as url:
+        client = redis.Redis.from_url(url)
+        messages = _Messages(client, url)
+        notes = Path(directory, "notes")
+        notes.touch()
+        for _ in range(KILLS):
+            messages.fill()
+            _live_and_die(variant, url, notes)
+        ran = set(notes.read_text().split())
+        lost = messages.sent - ran - messages.kept()
+        client.close()
+    often = f"one in {KILLS / len(lost):.1f} kills" if lost else "none"
+    print(f"  {variant!s:28} {len(ran):8,} ran, {len(lost):4} lost: {often}", flush=True)
+    return len(lost) / KILLS
+
+
+class _Messages:
+    """The messages that were sent. They are alike except for their ids, and made of the first one's text."""
+
+    def __init__(self, client: redis.Redis, url: str) -> None:
+        self._client = client
+        self.sent: set[str] = set()
+        with Celery("sender", broker=url, set_as_current=False) as app:
+            self._id = app.send_task("bench.note", queue=QUEUE).id
+        item = client.rpop(QUEUE)
+        assert isinstance(item, bytes)
+        self._text = item.decode()
+        self._tag = json.loads(self._text)["properties"]["delivery_tag"]
+
+    def fill(self) -> None:
+        """Fill the queue up."""
+        ids = [str(uuid.uuid4()) for _ in range(FULL - self._client.llen(QUEUE))]
+        texts = [
+            self._text.replace(self._id, one).replace(self._tag, str(uuid.uuid4())) for one in ids
+        ]
+        if texts:
+            self._client.lpush(QUEUE, *texts)
+        self.sent.update(ids)
+
+    def kept(self) -> set[str]:
+        """The ids of the messages that Redis has, in a list or as given to a worker."""
+        lists = [QUEUE, *(f"{QUEUE}\x06\x16{step}" for step in (3, 6, 9))]
+        waiting = [json.loads(item) for key in lists for item in self._client.lrange(key, 0, -1)]
+        given = [json.loads(item)[0] for item in self._client.hvals("unacked")]
+        return {one["headers"]["id"] for one in waiting + given}
+
+
+def _live_and_die(variant: _Variant, url: str, notes: Path) -> None:
+    """A worker that starts, works for a moment, and is killed with all its processes."""
+    before = notes.stat().st_size
+    pid = os.fork()
+    if not pid:
+        _become_worker(variant, url, notes)
+    try:
+        wait(lambda: notes.stat().st_size > before)
+        time.sleep(random.uniform(0, LIFE_S))
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _become_worker(variant: _Variant, url: str, notes: Path) -> None:
+    """In a child of this process, because a worker that imports Celery again lives longer before its first
+    task than after it."""
+    try:
+        os.setsid()
+        os.chdir(notes.parent)
+        silence = os.open("worker.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        os.environ.update(
+            BENCH_BROKER=url, BENCH_QUEUE=QUEUE, BENCH_LATE="1", BENCH_NOTES=str(notes),
+            BENCH_STORE=f"sqlite:///{notes.parent}/store.sqlite3" if variant.base == "DLQTask" else "",
+            BENCH_TAKE="1" if variant.is_atomic else "",
+            BENCH_BRAKE="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
+        )  # fmt: skip
+        app = importlib.import_module("benchmarks.app").app
+        app.worker_main(
+            ["worker", *_POOLS[variant.pool], "-l", "WARNING", "-n", f"{uuid.uuid4()}@%h",
+             "--without-gossip", "--without-mingle"]
+        )  # fmt: skip
+    finally:
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def _own_redis(directory: str) -> Iterator[str]:
+    """The URL of a Redis of this run's own, whose every message is known."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    server = subprocess.Popen(
+        [shutil.which("redis-server") or "redis-server", "--bind", "127.0.0.1", "--port", str(port),
+         "--save", "", "--appendonly", "no", "--dir", directory],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()

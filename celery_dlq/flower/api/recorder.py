@@ -1,0 +1,18 @@
+"""REST: messages of killed workers."""
+
+from __future__ import annotations
+
+from celery_dlq.flower.filters import check_names
+from celery_dlq.flower.http.handler import Api
+from celery_dlq.flower.http.request import asked
+from celery_dlq.view.lost import losses_of, lost_record
+
+
+class Recorder(Api):
+    """``GET /api/dead-letters/recorder``"""
+
+    async def get(self) -> None:
+        """Lost letters, reports of workers, and the files of Flower's machine; at most ten seconds old."""
+        check_names(asked(self.request), ())
+        found = await self.site.consult("losses", losses_of)
+        self.reply(lost_record(found))

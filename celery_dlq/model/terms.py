@@ -1,0 +1,90 @@
+"""The values by which people look for a letter: ids, addresses and numbers in its arguments and its message.
+
+A store keeps a hash of each value, and of where in the letter it is. A hash has the same length for every
+value and every path, so that an index of hashes serves all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from celery_dlq.model.fingerprint import variable_parts
+from celery_dlq.redact import LONGEST, as_in_a_form, text_of
+
+#: The most values of a message that are kept.
+MESSAGE_LIMIT = 8
+
+#: Parts of the arguments that are looked at, so that a letter with a million of them takes no longer.
+_VISITED = 10_000
+
+#: The path of all values in a message.
+IN_MESSAGE = 0
+
+
+class Term(NamedTuple):
+    """A value in a letter, as two hashes."""
+
+    #: 64 bits.
+    value: int
+    #: 32 bits of the path to an argument; :data:`IN_MESSAGE` for a value in the message.
+    path: int
+
+
+def hash_of_value(value: str) -> int:
+    """A signed number of 64 bits."""
+    return _hash(value, 8)
+
+
+def hash_of_path(path: str) -> int:
+    """A signed number of 32 bits.
+
+    :param path: the name of a keyword argument or the position of a positional one; then the keys inside of
+        it, after dots. Places in a list are left out: ``order.items.sku``.
+    """
+    return _hash(path, 4) or 1
+
+
+def terms_of_arguments(args: Any, kwargs: Any, limit: int) -> set[Term]:
+    """The first ``limit`` values in the arguments; those that are nested least come first."""
+    found: set[Term] = set()
+    for path, text in leaves(args, kwargs):
+        if len(found) >= limit:
+            break
+        found.add(Term(hash_of_value(text), hash_of_path(path)))
+    return found
+
+
+def terms_of_message(message: str) -> set[Term]:
+    """The values in the first line of a message: what differs between messages of one group."""
+    parts = [part for part in variable_parts(message) if 0 < len(part) <= LONGEST]
+    return {Term(hash_of_value(part), IN_MESSAGE) for part in parts[:MESSAGE_LIMIT]}
+
+
+def leaves(args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
+    """The values in the arguments, each after its path; those that are nested least come first."""
+    waiting: deque[tuple[str, Any]] = deque()
+    if isinstance(args, list):
+        waiting.extend((str(position), value) for position, value in enumerate(args))
+    if isinstance(kwargs, Mapping):
+        waiting.extend((str(name), value) for name, value in kwargs.items())
+    for _ in range(_VISITED):
+        if not waiting:
+            return
+        path, value = waiting.popleft()
+        if isinstance(value, Mapping):
+            waiting.extend((f"{path}.{name}", item) for name, item in value.items())
+        elif isinstance(value, list):
+            waiting.extend((path, item) for item in value)
+        else:
+            text = text_of(value)
+            if text is not None:
+                yield path, text
+
+
+def _hash(text: str, size: int) -> int:
+    sent = as_in_a_form(text).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(sent, digest_size=size).digest()
+    return int.from_bytes(digest, "big", signed=True)

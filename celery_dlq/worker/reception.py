@@ -1,0 +1,129 @@
+"""What a consumer has received from the broker, and whether it could take more.
+
+The watch for stalls (``celery_dlq.upkeep.stall``) reads this in a thread of its own, because the consumer's
+event loop may hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from celery.bootsteps import CLOSE, TERMINATE
+from celery.utils.quorum_queues import detect_quorum_queues
+from celery.worker import state
+
+from celery_dlq.model.stall import Stall
+from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
+
+#: The states of a consumer that stops for good.
+_ENDING = (CLOSE, TERMINATE)
+
+
+class Reception:
+    """The messages of one consumer, from the broker's delivery to their acknowledgement."""
+
+    def __init__(self) -> None:
+        #: Messages received since the worker has started, whatever they are.
+        self.received = 0
+        #: The stall that was noticed; None while none is. The watch for stalls sets it.
+        self.stall: Stall | None = None
+        #: The messages of the present connection. They live for as long as they can be acknowledged.
+        self._messages: WeakSet[Any] = WeakSet()
+        self._consumer: Any = None
+        self._has_begun = False
+
+    def join(self, consumer: Any) -> None:
+        """Notice the messages of ``consumer``. Called before it starts."""
+        make = consumer.create_task_handler
+        self._consumer = consumer
+
+        def create_task_handler(*args: Any, **kwargs: Any) -> Callable[[Any], object]:
+            return self._noticing(make(*args, **kwargs))
+
+        consumer.create_task_handler = create_task_handler
+
+    def queues(self) -> list[str]:
+        """The queues that the consumer should receive messages from, also while it is not connected."""
+        chosen = self._consumer.app.amqp.queues.consume_from.values()
+        return [queue.name for queue in chosen if not _gives_to_one(queue)]
+
+    def could_receive(self) -> bool:
+        """Whether the broker may deliver more messages to the consumer, and one of them could run now. False
+        before the consumer has begun, and when its worker is about to end."""
+        consumer = self._consumer
+        if not self._has_begun or self._is_ending():
+            return False
+        # A request that waits for a slot, or is held back on purpose, takes one, too. After a lost
+        # connection, Celery 5.5 knows a request that still runs only as an active one.
+        taken = max(len(state.reserved_requests), len(state.active_requests))
+        if taken >= _slots(consumer.pool):
+            return False
+        return consumer.connection is None or self._has_room()
+
+    def _noticing(self, handle: Callable[[Any], object]) -> Callable[[Any], object]:
+        """``handle``, which gets each message of a new connection. Messages of the last connection no longer
+        count: the broker delivers them again."""
+        messages = self._messages = WeakSet[Any]()
+        note = messages.add
+        self._has_begun = True
+
+        def on_message(message: Any) -> object:
+            self.received += 1
+            note(message)
+            return handle(message)
+
+        return on_message
+
+    def _is_ending(self) -> bool:
+        return self._consumer.blueprint.state in _ENDING or is_asked_to_end()
+
+    def _has_room(self) -> bool:
+        """Whether fewer messages are unacknowledged than the prefetch limit allows. The limit is raised for
+        each message that waits for its time (``eta``), or that a brake holds."""
+        limit = self._prefetch_limit()
+        return not limit or self._unacknowledged() < limit
+
+    def _unacknowledged(self) -> int:
+        try:
+            messages = tuple(self._messages)
+        except RuntimeError:  # a message has just arrived; the counter shows it, too
+            return 0
+        return sum(not message.acknowledged for message in messages)
+
+    def _prefetch_limit(self) -> int:
+        """0 for no limit."""
+        consumer = self._consumer
+        limit: int = 0 if consumer.qos is None else consumer.qos.value
+        if limit and _is_static(consumer):
+            return min(limit, int(consumer.initial_prefetch_count))
+        return limit
+
+
+def is_asked_to_end() -> bool:
+    """Whether the worker was asked to shut down."""
+    # The value is the exit status, which may be 0.
+    asked = (state.should_stop, state.should_terminate)
+    return any(status is not None and status is not False for status in asked)
+
+
+def _slots(pool: Any) -> int:
+    # Before 5.7, gevent's pool says how many greenlets run.
+    slots: int = pool.limit if is_green(pool) else pool.num_processes
+    return slots or 0
+
+
+def _is_static(consumer: Any) -> bool:
+    """Whether a changed prefetch limit has no effect on the broker: RabbitMQ reads it only when a consumer of
+    a quorum queue begins, and Celery sets it for each queue then."""
+    app, connection = consumer.app, consumer.connection
+    if not app.conf.worker_detect_quorum_queues or connection is None:
+        return False
+    return bool(detect_quorum_queues(app, connection.transport.driver_type)[0])
+
+
+def _gives_to_one(queue: Any) -> bool:
+    """Whether the broker delivers to one consumer at a time, so that this one may rightly get nothing."""
+    arguments = getattr(queue, "queue_arguments", None) or {}
+    return bool(arguments.get("x-single-active-consumer"))

@@ -1,0 +1,83 @@
+"""Groups failures by the user's recipe or the built-in one. A recipe that fails must not cost a letter, so it
+is called under guard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from celery_dlq.classify.guarded import PATIENCE_S, begin, bounded
+from celery_dlq.model.fingerprint import FingerprintInput, fingerprint, own_fingerprint
+from celery_dlq.redact import safe_message
+
+logger = logging.getLogger("celery_dlq")
+
+
+class Grouped(NamedTuple):
+    """The result of a recipe for one failure."""
+
+    #: Empty for the built-in one.
+    fingerprint: str = ""
+    #: Why the recipe has no result, as words after its name; empty if it has one.
+    problem: str = ""
+
+
+class Grouping:
+    """The recipe for the groups of failures.
+
+    :param recipe: the user's function; None for the built-in recipe.
+    """
+
+    def __init__(self, recipe: Callable[..., Any] | None = None) -> None:
+        self._recipe = recipe
+        self._has_reported = False
+
+    @property
+    def recipe(self) -> str:
+        """The name of the user's recipe; empty for the built-in one."""
+        if self._recipe is None:
+            return ""
+        kind = type(self._recipe)
+        module = getattr(self._recipe, "__module__", kind.__module__)
+        return f"{module}.{getattr(self._recipe, '__qualname__', kind.__qualname__)}"
+
+    def fingerprint(self, failure: FingerprintInput) -> str:
+        """The group that ``failure`` belongs to. Raises nothing; the first problem of a recipe is logged."""
+        found = self.ask(failure)
+        if found.problem and not self._has_reported:
+            self._has_reported = True
+            logger.error(
+                "dlq_fingerprint: %s %s. Such failures get the built-in fingerprint until it is corrected; "
+                "this is logged once.",
+                self.recipe, found.problem,
+            )  # fmt: skip
+        return found.fingerprint or fingerprint(failure)
+
+    def ask(self, failure: FingerprintInput) -> Grouped:
+        """The result of the user's recipe; an empty one if there is no such recipe. Raises nothing."""
+        if self._recipe is None:
+            return Grouped()
+        begin()
+        found = bounded(partial(_answer, self._recipe, failure), self._recipe, "dlq_fingerprint")
+        return found or Grouped(problem=f"took longer than {PATIENCE_S} s")
+
+
+def _answer(recipe: Callable[..., Any], failure: FingerprintInput) -> Grouped:
+    try:
+        return _grouped(recipe(failure))
+    except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit included
+        return Grouped(problem=f"raised {type(error).__name__}: {safe_message(error)}")
+
+
+def _grouped(result: object) -> Grouped:
+    if result is None:
+        return Grouped()
+    parts = [result] if isinstance(result, str) else result
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(one, str) for one in parts):
+        kind = type(result).__name__
+        return Grouped(problem=f"returned {kind}, not a string, a list of strings, or None")
+    if not any(parts):
+        return Grouped(problem="returned no text")
+    return Grouped(own_fingerprint(parts))

@@ -1,0 +1,279 @@
+"""Workers that acknowledge early and are killed with all their processes, and the account of what their
+tasks have done and which letters there are."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from amqp.exceptions import ChannelError
+from project import PATIENCE_S, WORKER_OPTIONS, Project, wait_for
+from queues import redis_options
+
+from celery_dlq import DeadLetter, Filter
+from celery_dlq.model.states import Reason, State
+
+KILLS = int(os.environ.get("CELERY_DLQ_WORKER_KILLS", "4"))
+TASKS = int(os.environ.get("CELERY_DLQ_WORKER_TASKS", "400"))
+#: A test of what plain Celery loses would assert nothing.
+IS_PLAIN = bool(os.environ.get("CELERY_DLQ_WORKER_PLAIN"))
+
+#: The longest body, in seconds, and the longest life of a worker after its first task has begun.
+BODY_S, LIFE_S = 0.05, 1.0
+#: How long the parent may take to notice that a body has ended, in seconds. Beside other tests it takes
+#: longer than alone, as `make kill-workers` runs it.
+NOTICED_S = float(os.environ.get("CELERY_DLQ_WORKER_NOTICED_S", "1.0"))
+#: Seconds after which Redis gives unacknowledged messages back.
+VISIBLE_AFTER_S = 5
+
+POOLS = {
+    "prefork": ("--pool", "prefork", "-c", "4"),
+    "threads": ("--pool", "threads", "-c", "4"),
+    "solo": ("--pool", "solo"),
+    "gevent": ("--pool", "gevent", "-c", "4"),
+}
+
+
+@dataclass
+class Notes:
+    """What the tasks have noted, by their numbers; times in seconds since the epoch."""
+
+    began: dict[int, list[float]] = field(default_factory=dict)
+    ended: dict[int, list[float]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """How often a body began."""
+        return sum(map(len, self.began.values()))
+
+
+def read_notes(project: Project) -> Notes:
+    """What the tasks have noted until now."""
+    path, notes = project.directory / "notes", Notes()
+    for line in path.read_text().splitlines() if path.exists() else ():
+        what, number, at = line.split()
+        times = notes.began if what == "began" else notes.ended
+        times.setdefault(int(number), []).append(float(at))
+    return notes
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the tasks are when all is over."""
+
+    notes: Notes
+    #: The letters of tasks, by their numbers, the lost ones only and all.
+    lost: dict[int, DeadLetter]
+    letters: dict[int, list[DeadLetter]]
+    #: When workers were killed.
+    kills: Sequence[float]
+
+    @property
+    def vanished(self) -> set[int]:
+        """Tasks that began, and neither ended nor have a letter."""
+        return self.notes.began.keys() - self.notes.ended.keys() - self.letters.keys()
+
+    @property
+    def doubled(self) -> set[int]:
+        """Tasks with more than one letter."""
+        return {number for number, letters in self.letters.items() if len(letters) > 1}
+
+    @property
+    def told_twice(self) -> set[int]:
+        """Tasks whose letter has more attempts than runs that did not end."""
+        notes = self.notes
+        return {
+            number
+            for number, letters in self.letters.items()
+            if sum(letter.attempt_count for letter in letters) > len(notes.began.get(number, ()))
+        }
+
+    @property
+    def needless(self) -> dict[int, float]:
+        """The open lost letters of tasks all of whose runs have ended: how many seconds before a worker was
+        killed; infinite if none was killed afterwards."""
+        return {
+            number: self._before_a_kill(max(self.notes.ended[number]))
+            for number, letter in self.lost.items()
+            if letter.state is State.DEAD
+            and len(self.notes.ended.get(number, ())) == len(self.notes.began.get(number, ()))
+            and number in self.notes.ended
+        }
+
+    def _before_a_kill(self, at: float) -> float:
+        return min((kill - at for kill in self.kills if kill > at), default=float("inf"))
+
+    def __str__(self) -> str:
+        notes, open_ones = self.notes, sum(it.state is State.DEAD for it in self.lost.values())
+        return (
+            f"{len(self.kills)} kills: {len(notes.began)} tasks began, {len(notes.ended)} ended, "
+            f"{len(self.lost)} lost letters ({open_ones} open), "
+            f"{len(self.letters) - len(self.lost)} other letters, {len(self.vanished)} vanished, "
+            f"{sum(len(times) > 1 for times in notes.began.values())} ran twice, "
+            f"{len(self.needless)} letters of ended tasks, "
+            f"at most {max(self.needless.values(), default=0.0):.3f} s before the kill"
+        )
+
+
+def account_of(project: Project, kills: Sequence[float]) -> Account:
+    """The account, once all tasks have ended and all files were recovered."""
+    letters: dict[int, list[DeadLetter]] = {}
+    lost: dict[int, DeadLetter] = {}
+    for letter in letters_of(project):
+        letters.setdefault(int(letter.args[0]), []).append(letter)
+        if letter.reason is Reason.LOST:
+            lost[int(letter.args[0])] = letter
+    return Account(read_notes(project), lost, letters, kills)
+
+
+def letters_of(project: Project, **wanted: object) -> list[DeadLetter]:
+    """The letters of the project, in all states."""
+    found: list[DeadLetter] = []
+    after = None
+    while True:
+        page = project.dlq.store.letters.find(
+            Filter(states=frozenset(State), **wanted), limit=500, after=after
+        )
+        found += page.letters
+        after = page.next
+        if after is None:
+            return found
+
+
+def be_patient_with_the_broker(project: Project) -> None:
+    """Let the workers, and the test that recovers files itself, wait for the broker equally long."""
+    if project.broker.startswith("redis"):
+        transport = {
+            "visibility_timeout": VISIBLE_AFTER_S,
+            # A worker that is killed while it gives messages back keeps all others from it for this long.
+            "unacked_mutex_expire": VISIBLE_AFTER_S,
+        }
+        project.environ["PROJ_TRANSPORT"] = json.dumps(transport)
+        project.app.conf.broker_transport_options = {
+            **project.app.conf.broker_transport_options,
+            **transport,
+        }
+
+
+def send_noted(
+    project: Project,
+    tasks: int,
+    chance: random.Random,
+    *,
+    body_s: float = BODY_S,
+    failures: float = 0.0,
+) -> None:
+    """Send ``tasks`` messages, whose bodies take up to ``body_s`` seconds, and of which a share of
+    ``failures`` fails."""
+    with project.app.pool.acquire(block=True) as connection, connection.Producer() as producer:
+        for number in range(tasks):
+            project.app.send_task(
+                "proj.noted",
+                (number, chance.uniform(0, body_s), chance.random() < failures),
+                producer=producer,
+            )
+
+
+@contextlib.contextmanager
+def worker(project: Project, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker whose processes are a group of their own; they are killed at the end."""
+    with log_of(project).open("ab") as log:
+        process = subprocess.Popen(
+            project.command("worker", "-n", f"{random.random()}@%h", *WORKER_OPTIONS, *options),
+            env=project.environment, cwd=project.directory, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def log_of(project: Project) -> Path:
+    """The log of all these workers."""
+    return project.directory / "workers.log"
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker and its pool at the same moment."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextlib.contextmanager
+def worker_with_a_run(
+    project: Project, *options: str, kills: list[float]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in which a body has begun; it is killed at the end, with all its processes.
+
+    :param kills: gets the time when it was killed.
+    """
+    path = project.directory / "notes"
+    before = path.stat().st_size if path.exists() else 0
+    with worker(project, *options) as process:
+        wait_for("a task to begin", partial(_has_begun, path, before))
+        yield process
+        kill(process)
+        # Not before the signal: until it arrives, tasks may end.
+        kills.append(time.time())
+
+
+def _has_begun(path: Path, before: int) -> bool:
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        file.seek(before)
+        return b"began" in file.read()
+
+
+def wait_for_all(project: Project) -> None:
+    """Wait until no message waits at the broker or in a worker, and no body begins any more."""
+
+    def is_over() -> bool:
+        before = read_notes(project).runs
+        if waiting(project):
+            return False
+        time.sleep(1)
+        return before == read_notes(project).runs and not waiting(project)
+
+    wait_for("all tasks to begin", is_over, PATIENCE_S + TASKS / 10)
+
+
+def waiting(project: Project) -> int:
+    """Messages that the broker has or may deliver again."""
+    with project.app.connection_for_write() as connection:
+        channel = connection.default_channel
+        try:
+            size = channel.queue_declare(project.queue, passive=True).message_count
+        except ChannelError:  # on Redis, an empty queue does not exist
+            size = 0
+        if not project.broker.startswith("redis"):
+            return int(size)
+        with channel.conn_or_acquire() as client:
+            return int(size + client.hlen(redis_options(project.queue)["unacked_key"]))
+
+
+def wait_for_recovery(project: Project, *, living: int = 0) -> None:
+    """Wait until only the files of ``living`` workers are left; recover files here, too, because workers do
+    it once a minute."""
+
+    def is_recovered() -> bool:
+        list(project.dlq.recover())
+        return len(directories(project)) <= living
+
+    wait_for("the files to be recovered", is_recovered)
+
+
+def directories(project: Project) -> set[Path]:
+    """The recorder's directories, one for each worker."""
+    return set(project.dlq.recorder_dir.glob("*"))

@@ -1,0 +1,195 @@
+"""The flight recorder in workers that are stopped, that replace their pool processes, that lose their broker,
+or that share a name: each message in it comes to its end, and no letter is made of one that has ended."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from celery.states import SUCCESS
+from killed import POOLS, directories, kill, letters_of, read_notes, worker
+from matrix.mode import CELERY, minor
+from project import Project, wait_for
+from proxy import Proxy
+
+from celery_dlq.model.states import Reason, State
+from celery_dlq.recorder import LeftState
+
+pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+#: Seconds that a soft shutdown gives to tasks.
+SOFT_S = 3.0
+
+
+@pytest.fixture
+def project(make_project, redis_url):
+    return make_project(f"{redis_url}/9", backend=f"{redis_url}/9", module="proj_recorded")
+
+
+@pytest.fixture(params=["redis-sqlite", "rabbitmq-sqlite"])
+def behind_proxy(request, make_project, urls_of):
+    """A project whose workers reach the broker through a proxy, and the proxy."""
+    project = make_project(*urls_of(request.param), module="proj_recorded")
+    parts = urlsplit(project.broker)
+    proxy = Proxy(parts.hostname, parts.port)
+    through = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}"))
+    project.environ["PROJ_BROKER"] = through.geturl()
+    yield project, proxy
+    proxy.close()
+
+
+def running(project: Project) -> int:
+    """The messages in the files of living workers."""
+    return sum(left.messages for left in project.dlq.recorded() if left.state is LeftState.IN_USE)
+
+
+def forgotten(project: Project) -> int:
+    """Those of them that the broker has certainly forgotten; the workers look once a second."""
+    return sum(left.forgotten for left in project.dlq.recorded() if left.state is LeftState.IN_USE)
+
+
+def wait_for_running(project: Project, messages: int) -> None:
+    wait_for(f"{messages} messages in the files", lambda: running(project) == messages)
+
+
+def reasons(project: Project) -> dict[str, Reason]:
+    """The reason of each letter, by the id of its task; each has been made once."""
+    letters = letters_of(project)
+    assert all(letter.attempt_count == 1 and letter.state is State.DEAD for letter in letters)
+    return {letter.task_id: letter.reason for letter in letters}
+
+
+def check_that_nothing_is_left(project: Project) -> None:
+    """The worker has left no files, so no letter is made."""
+    assert directories(project) == set()
+    assert list(project.dlq.recover()) == []
+
+
+@contextmanager
+def released(project: Project, *names: str):
+    """Within this block, the tasks that wait for these names continue."""
+    paths = [project.directory / name for name in names]
+    for path in paths:
+        path.touch()
+    yield
+    for path in paths:
+        path.unlink()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
+def test_a_warm_shutdown_leaves_no_files(project, pool):
+    with worker(project, *POOLS[pool]) as process:
+        project.send("waits_for", 0, "release")
+        project.send("terminal", 0)
+        wait_for("a task to run", lambda: running(project))
+        process.send_signal(signal.SIGTERM)
+        with released(project, "release"):
+            process.wait(60)
+    check_that_nothing_is_left(project)
+    assert set(reasons(project).values()) <= {Reason.TERMINAL}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
+def test_a_soft_shutdown_leaves_letters_of_what_it_cancels_and_no_files(project, pool):
+    """It gives tasks some time; then it is a cold shutdown, which ends them if the pool can do that."""
+    project.settings = {"worker_soft_shutdown_timeout": SOFT_S}
+    is_able = pool in ("prefork", "gevent")
+    with worker(project, *POOLS[pool]) as process:
+        cut_off = project.send("waits_for", 0, "never" if is_able else "release")
+        wait_for_running(project, 1)
+        if pool != "solo":  # which runs one task at a time
+            in_time = project.send("waits_for", 1, "soon")
+            wait_for_running(project, 2)
+        if pool == "threads":
+            # Celery stops the pool in the signal's handler. If the signal comes while the pool starts a
+            # thread, that waits for a lock of its own for ever. What the event loop notes comes later.
+            wait_for("the acknowledgements to be noted", lambda: forgotten(project) == 2)
+        process.send_signal(signal.SIGQUIT)
+        with released(project, "soon"):
+            if pool != "solo":
+                result = project.app.AsyncResult(in_time)
+                wait_for("a task to end in time", lambda: result.state == SUCCESS)
+            with released(project, "release"):
+                process.wait(60)
+    check_that_nothing_is_left(project)
+    assert reasons(project) == ({cut_off: Reason.CANCELLED} if is_able else {})
+
+
+def test_replaced_and_killed_pool_processes_leave_no_messages(project):
+    """The pool grows and shrinks, replaces its processes after a few tasks, and some are killed. Then the
+    whole worker is killed while it has nothing to do: no message is lost."""
+    with worker(project, "--autoscale", "4,1", "--max-tasks-per-child", "5") as process:
+        quick = [project.send("noted", number, 0.01) for number in range(60)]
+        poison = {project.send("is_killed"): Reason.POISON for _ in range(3)}
+        terminal = {project.send("terminal", number): Reason.TERMINAL for number in range(3)}
+        wait_for("all to run", lambda: len(read_notes(project).ended) == len(quick))
+        wait_for("the letters", lambda: len(letters_of(project)) == 6)
+        wait_for_running(project, 0)
+        kill(process)
+    list(project.dlq.recover())
+    check_that_nothing_is_left(project)
+    assert reasons(project) == poison | terminal
+
+
+def test_processes_that_are_too_large_are_replaced_and_leave_no_messages(project):
+    project.settings = {"worker_max_memory_per_child": 1}  # kB: each process runs one task
+    with worker(project, *POOLS["prefork"]) as process:
+        for number in range(20):
+            project.send("noted", number, 0.0)
+        wait_for("all to run", lambda: len(read_notes(project).ended) == 20)
+        wait_for_running(project, 0)
+        kill(process)
+    list(project.dlq.recover())
+    check_that_nothing_is_left(project)
+    assert reasons(project) == {}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_tasks_that_run_while_the_broker_is_lost_end_once(behind_proxy, pool):
+    if pool == "prefork" and minor(CELERY) < (5, 6):
+        pytest.skip("Celery 5.5 may not read the results of its processes any more")
+    project, proxy = behind_proxy
+    # On gevent, Celery fails there, and drops messages.
+    project.settings = {"worker_enable_prefetch_count_reduction": False}
+    with worker(project, *POOLS[pool]) as process:
+        project.send("waits_for", 0, "release")
+        failing = project.send("noted", 1, 5.0, fails=True)
+        wait_for_running(project, 2)
+        # Otherwise, the broker may deliver them again.
+        wait_for("the acknowledgements to be noted", lambda: forgotten(project) == 2)
+        proxy.sever()
+        wait_for("the letter", lambda: project.letter(failing))
+        with released(project, "release"):
+            wait_for_running(project, 0)
+        project.send("noted", 2, 0.0)
+        wait_for("the broker to be back", lambda: 2 in read_notes(project).ended)
+        wait_for_running(project, 0)
+        kill(process)
+    list(project.dlq.recover())
+    check_that_nothing_is_left(project)
+    assert reasons(project) == {failing: Reason.TERMINAL}
+
+
+def test_workers_of_one_name_leave_each_others_files_alone(project):
+    namesake = ("-n", "namesake@%h", "--pool", "threads", "-c", "1", "--prefetch-multiplier", "1")
+    with worker(project, *namesake) as killed:
+        lost = project.send("waits_for", 0, "never")
+        wait_for_running(project, 1)
+        project.send("waits_for", 1, "never")  # which the killed worker only holds
+        with worker(project, *namesake) as living:
+            project.send("waits_for", 2, "release")
+            project.send("waits_for", 3, "release")
+            wait_for_running(project, 2)
+            kill(killed)
+            [recovered] = project.dlq.recover()
+            assert (recovered.processes, recovered.letters) == (1, 1)
+            assert reasons(project) == {lost: Reason.LOST}
+            assert running(project) == 1
+            with released(project, "release"):
+                wait_for_running(project, 0)
+                living.send_signal(signal.SIGTERM)
+                living.wait(60)
+    check_that_nothing_is_left(project)
+    assert reasons(project) == {lost: Reason.LOST}

@@ -1,0 +1,45 @@
+"""What the schemas from 0019 on have added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+
+from celery_dlq.store.database import tables
+from celery_dlq.store.sql import SQLStore
+
+INDEX = f"ix_{tables.letter.name}_root_id"
+
+#: The columns of parked retries, in the order of the upgrade.
+COLUMNS = ("release", "root_id", "tags", "verdict", "rule")
+
+#: The columns of schema 0022, each with its table, in the order of the upgrade.
+SHARED = (
+    (tables.operation, "allotted"), (tables.operation, "paced_from"), (tables.claim, "holder"),
+    (tables.claim, "reserved"),
+)  # fmt: skip
+
+
+def remove(store: SQLStore, columns: Sequence[str] = COLUMNS, *, index: bool = True) -> None:
+    """Remove the index, and columns of parked retries; the table of values; and the columns of shared
+    operations."""
+    quoted = store.database.engine.dialect.identifier_preparer.quote
+    on = f" ON {tables.letter.name}" if store.database.dialect.name == "mysql" else ""
+    statements = [f"DROP TABLE {tables.term.name}"]
+    statements += [f"DROP INDEX {INDEX}{on}"] if index else []
+    statements += [
+        f"ALTER TABLE {tables.parked.name} DROP COLUMN {quoted(column)}" for column in columns
+    ]
+    _run(store, statements)
+    remove_shared(store)
+
+
+def remove_shared(store: SQLStore) -> None:
+    """Remove the columns of operations that several processes carry."""
+    _run(store, [f"ALTER TABLE {table.name} DROP COLUMN {column}" for table, column in SHARED])
+
+
+def _run(store: SQLStore, statements: Sequence[str]) -> None:
+    for statement in statements:
+        store.database.write(lambda one, said=statement: one.execute(text(said)))

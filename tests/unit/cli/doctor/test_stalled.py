@@ -1,0 +1,50 @@
+"""The doctor asks the workers whether they are stalled."""
+
+import pytest
+from celery.app.control import Inspect
+
+STALL = {"since": "2026-11-25T12:00:00+00:00", "queues": ["shop", "mail"], "messages": 3}
+
+
+@pytest.fixture
+def found(run):
+    def found():
+        lines = [line.split(maxsplit=2) for line in run("doctor").stdout.splitlines()[1:]]
+        return [(level, text) for name, level, text in lines if name == "stalled"]
+
+    return found
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What workers say of themselves, by node."""
+    given = {}
+    monkeypatch.setattr(Inspect, "stats", lambda _inspect: given or None)
+    return given
+
+
+def test_without_a_worker_there_is_nothing_to_say(found, answers):
+    assert found() == []
+
+
+def test_workers_that_receive_messages_are_well(found, answers):
+    # The last one has an earlier release.
+    answers.update({"a": {"dlq": {"stalled": None}}, "b": {}, "c": {"dlq": {}}})
+    assert found() == [("ok", "3 workers, none stalled")]
+
+
+def test_a_stalled_worker_is_a_warning(found, answers):
+    answers.update({"w@host": {"dlq": {"stalled": STALL}}, "b": {"dlq": {"stalled": None}}})
+    [(level, text)] = found()
+    assert level == "warning"
+    assert text == (
+        "w@host has received nothing since 2026-11-25T12:00:00+00:00, although it has free slots and "
+        "messages wait in shop, mail; restart it, and see: celery -A <app> dlq help stalled-workers"
+    )
+
+
+def test_a_broker_that_is_away_is_reported_once(run, app, answers):
+    app.conf.broker_url = "redis://127.0.0.1:1"
+    lines = [line for line in run("doctor").stdout.splitlines() if " stalled " in f" {line} "]
+    assert len(lines) == 1
+    assert "error" in lines[0]

@@ -1,0 +1,114 @@
+"""The thread of the watch: what it logs, announces and ends."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from support.factories import T0
+
+from celery_dlq.errors import BrokerError
+from celery_dlq.model.stall import Stall
+from celery_dlq.upkeep.stall import thread as thread_module
+from celery_dlq.upkeep.stall.thread import StallThread
+from celery_dlq.upkeep.stall.watch import Recovered
+
+PATIENCE_S = 60
+
+
+class Watch:
+    """Gives one answer after the other."""
+
+    wait_s = 0.0
+
+    def __init__(self, answers):
+        self.answers, self.done = list(answers), threading.Event()
+
+    def look(self):
+        if not self.answers:
+            self.done.set()
+            return None
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def stall(**changes):
+    seen = {
+        "worker": "w@host", "since": T0, "noticed_at": T0, "queues": ("a", "b"), "messages": 9
+    }  # fmt: skip
+    return Stall(**{**seen, **changes})
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs a thread whose watch gives these answers; what it has announced and ended."""
+
+    def run(*answers, on_stall="log"):
+        acts = []
+
+        class Ending:
+            def __init__(self, is_stalled, has_ended, *, grace_s, finish):
+                acts.append(("ending", grace_s, is_stalled(), has_ended()))
+
+            def start(self):
+                acts.append("started")
+
+        monkeypatch.setattr(thread_module, "Ending", Ending)
+        dlq = SimpleNamespace(
+            app=None, settings=SimpleNamespace(stall_after=300.0, on_stall=on_stall),
+            announcer=lambda: SimpleNamespace(stalled=acts.append),
+            store_health=SimpleNamespace(works=lambda _does: None), hooks=SimpleNamespace(finish=None),
+        )  # fmt: skip
+        reception = SimpleNamespace(received=0, stall=stall())
+        worker = SimpleNamespace(
+            hostname="w@host",
+            consumer=SimpleNamespace(dlq=SimpleNamespace(reception=reception)),
+            blueprint=SimpleNamespace(shutdown_complete=threading.Event()),
+        )
+        thread = StallThread(dlq, worker)
+        thread._watch = watch = Watch(answers)
+        thread.start()
+        assert watch.done.wait(PATIENCE_S)
+        thread.stop()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        return acts
+
+    return run
+
+
+def test_a_stall_is_logged_with_the_next_step_and_announced(run, caplog):
+    seen = stall()
+    assert run(None, seen) == [seen]
+    [record] = [one for one in caplog.records if "stalled" in one.message]
+    assert record.levelname == "ERROR"
+    assert "messages wait (a, b: 9); restart it, or" in record.message
+    assert "celery dlq help stalled-workers" in record.message
+
+
+def test_with_exit_the_worker_is_ended(run, caplog):
+    seen = stall(ends_worker=True)
+    assert run(seen, on_stall="exit") == [seen, ("ending", 300.0, True, False), "started"]
+    assert "it ends, because dlq_on_stall is 'exit'" in caplog.text
+
+
+def test_the_end_of_a_stall_is_logged(run, caplog):
+    caplog.set_level("INFO")
+    assert run(Recovered(61.2)) == []
+    assert "this worker receives messages again, after a stall of 61 s" in caplog.text
+
+
+def test_a_broker_that_does_not_answer_is_logged_once_and_so_is_its_return(run, caplog):
+    caplog.set_level("INFO")
+    run(BrokerError("away"), BrokerError("away"), None)
+    assert caplog.text.count("a stall of this worker would not be noticed: away") == 1
+    assert caplog.text.count("a stall of this worker would be noticed again") == 1
+
+
+def test_an_unexpected_error_does_not_end_it(run, caplog):
+    seen = stall()
+    assert run(RuntimeError("a bug"), seen) == [seen]
+    assert "stall watch failed unexpectedly" in caplog.text
