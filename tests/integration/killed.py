@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,11 @@ from pathlib import Path
 from amqp.exceptions import ChannelError
 from project import PATIENCE_S, WORKER_OPTIONS, Project, wait_for
 from queues import redis_options
+from sqlalchemy import select
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import Reason, State
+from celery_dlq.store.database import tables
 
 KILLS = int(os.environ.get("CELERY_DLQ_WORKER_KILLS", "4"))
 TASKS = int(os.environ.get("CELERY_DLQ_WORKER_TASKS", "400"))
@@ -179,8 +181,36 @@ def send_noted(
             project.app.send_task(
                 "proj.noted",
                 (number, chance.uniform(0, body_s), chance.random() < failures),
+                task_id=_task_id(number),
                 producer=producer,
             )
+
+
+def traces_of(project: Project, account: Account, numbers: Iterable[int]) -> str:
+    """Everything that is known of these tasks: for the message of a test that fails."""
+    log = log_of(project).read_text().splitlines()
+    kills = ", ".join(f"{at:.6f}" for at in account.kills)
+    told = [f"{waiting(project)} messages wait; kills at {kills}"]
+    notes = account.notes
+    for number in numbers:
+        task_id = _task_id(number)
+        told += [
+            f"number {number}: began {notes.began.get(number)}, ended {notes.ended.get(number)}",
+            f"  letter: {project.dlq.store.letters.get(task_id)}",
+            f"  deliveries: {_deliveries(project, task_id)}",
+            *(f"  {line}" for line in log if f"[{task_id}]" in line or f"{task_id} " in line),
+        ]
+    return "\n".join(told)
+
+
+def _deliveries(project: Project, task_id: str) -> Sequence[object]:
+    table = tables.delivery
+    with project.dlq.store.database.engine.connect() as connection:
+        return connection.execute(select(table).where(table.c.task_id == task_id)).all()
+
+
+def _task_id(number: int) -> str:
+    return f"noted-{number}"
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from killed import (
     be_patient_with_the_broker,
     directories,
     send_noted,
+    traces_of,
     wait_for_all,
     wait_for_recovery,
     worker,
@@ -65,7 +66,7 @@ def test_a_task_that_had_begun_ends_or_has_a_letter(project, pool):
     print(f"\n{project.broker.partition(':')[0]} {pool}{' plain' * IS_PLAIN}: {account}")
     if IS_PLAIN:
         return
-    assert not account.vanished
+    assert not account.vanished, traces_of(project, account, account.vanished)
     assert not account.doubled
     assert {n: s for n, s in account.needless.items() if s > NOTICED_S} == {}
     assert not directories(project)

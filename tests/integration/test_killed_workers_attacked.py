@@ -26,6 +26,7 @@ from killed import (
     directories,
     log_of,
     send_noted,
+    traces_of,
     wait_for_all,
     wait_for_recovery,
     worker,
@@ -100,7 +101,7 @@ def test_the_store_is_away_while_workers_are_killed(
     wait_for("the spool to be drained", lambda: not is_spooled(project) or drain(project))
     account = account_of(project, kills)
     print(f"\n{broker} {pool}, the store away: {account}")
-    assert not account.vanished
+    assert not account.vanished, traces_of(project, account, account.vanished)
     assert not account.doubled
     assert {n: s for n, s in account.needless.items() if s > NOTICED_S} == {}
     assert account.told_twice == set()

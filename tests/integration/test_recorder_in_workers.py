@@ -117,6 +117,29 @@ def test_a_soft_shutdown_leaves_letters_of_what_it_cancels_and_no_files(project,
     assert reasons(project) == ({cut_off: Reason.CANCELLED} if is_able else {})
 
 
+def test_a_redelivered_message_is_not_lost_if_its_worker_is_killed_while_it_shuts_down(
+    make_project, urls_of
+):
+    """The worker stops counting the delivery before the task has ended."""
+    project = make_project(*urls_of("rabbitmq-sqlite"), module="proj_recorded")
+    task_id = project.send("waits_for", 0, "never")
+    with project.app.connection_for_write() as connection:
+        wait_for("the message", lambda: connection.default_channel.basic_get(project.queue))
+
+    def is_counted() -> bool:
+        return bool(project.dlq.store.deliveries.find(task_id, "proj.waits_for"))
+
+    with worker(project, *POOLS["prefork"]) as process:
+        wait_for("the acknowledgement to be noted", lambda: forgotten(project) == 1)
+        assert is_counted()
+        process.send_signal(signal.SIGTERM)
+        wait_for("the worker to stop counting", lambda: not is_counted())
+        kill(process)
+    list(project.dlq.recover())
+    check_that_nothing_is_left(project)
+    assert reasons(project) == {task_id: Reason.LOST}
+
+
 def test_replaced_and_killed_pool_processes_leave_no_messages(project):
     """The pool grows and shrinks, replaces its processes after a few tasks, and some are killed. Then the
     whole worker is killed while it has nothing to do: no message is lost."""

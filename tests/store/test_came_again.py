@@ -58,6 +58,18 @@ def test_a_redelivered_message_that_ended_in_the_process_that_was_killed_has_end
     assert not is_known("")
 
 
+def test_a_delivery_that_only_counts_no_more_does_not_hide_the_run_that_was_killed(store):
+    """A worker that lost its connection forgets the runs that go on, and so does one that shuts down. The
+    message of a run that was rejected comes back, perhaps to the same process."""
+    item = delivery(minutes=1, process="boot/1:7:42")
+    store.deliveries.put(item)
+    store.deliveries.forget([item])
+    at = T0 + timedelta(minutes=1)
+    assert not store.deliveries.came_again("0d3f", "shop.charge", (0, 1), at, "boot/1:7:42")
+    succeed(store)
+    assert not store.deliveries.came_again("0d3f", "shop.charge", (0, 1), at, "boot/1:7:42")
+
+
 @pytest.mark.parametrize(
     ("redrive", "number", "is_later"),
     [(0, 1, False), (0, 2, True), (0, 3, True), (1, 1, True)],

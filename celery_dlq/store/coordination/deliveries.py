@@ -53,8 +53,8 @@ class Deliveries(StoreRole):
         process: str = "",
     ) -> bool:
         """Whether the message of this run (redrive and attempt), or a later one, was delivered again and
-        began ``after`` that time, whether or not it has ended; or whether a redelivered message has ended in
-        ``process``, which may not have noticed."""
+        began ``after`` that time, whether or not it has ended; or whether a redelivered message came to its
+        end in ``process``, which may not have noticed."""
         redrive, attempt = run
         began_later: ColumnElement[bool] = delivery.c.started_at > after
         if process:
@@ -79,9 +79,13 @@ class Deliveries(StoreRole):
 
     @writes
     def forget(self, connection: Connection, items: Sequence[Delivery]) -> None:
-        """Note that only ``items`` have ended."""
+        """Note that ``items`` count no more: they ended without an outcome, do not run after all, or their
+        worker does not know how they will end. Without their process, none of them is taken for a success of
+        a later run in that process: see :meth:`came_again`."""
         if items:
-            connection.execute(update(delivery).where(or_(*map(_is, items))).values(ended=True))
+            connection.execute(
+                update(delivery).where(or_(*map(_is, items))).values(ended=True, process="")
+            )
 
     @writes
     def prune(self, connection: Connection, before: datetime) -> int:
