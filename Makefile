@@ -49,7 +49,7 @@ bench: $(VENV)/.dev services
 CHAOS_SECONDS ?= 600
 CHAOS_TASKS ?= 20000
 CHAOS_SEED ?= $(shell date +%s)
-CHAOS_PAIRS ?= redis-postgresql rabbitmq-mariadb
+CHAOS_PAIRS ?= redis-postgresql rabbitmq-mariadb redis-replicated-postgresql redis-galera
 
 chaos: $(VENV)/.dev
 	for pair in $(CHAOS_PAIRS); do \

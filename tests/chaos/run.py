@@ -23,9 +23,10 @@ from chaos import account
 from chaos.disk import Disk
 from chaos.harms import FULL_RUN_S, Stage, schedule
 from chaos.kinds import mix
+from chaos.pairs import PAIRS
 from chaos.producer import Producer
 from chaos.report import Report, story
-from chaos.servers import PAIRS, Server, ServerError
+from chaos.servers import Server, ServerError
 from chaos.workers import TESTS, Workers
 
 from celery_dlq import DeadLetterQueue

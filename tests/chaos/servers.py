@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chaos import redis_log
@@ -341,21 +340,3 @@ def program(name: str) -> str:
     if path is None:
         raise ServerError(f"{name} is not installed; the kill test starts servers of its own.")
     return path
-
-
-#: The pairs of broker and store that are tested.
-PAIRS: dict[str, tuple[Callable[[Path], Server], Callable[[Path], Server]]] = {
-    "redis-postgresql": (Redis, Postgres),
-    "rabbitmq-mariadb": (RabbitMQ, MariaDB),
-}
-
-
-def start_all(servers: Sequence[Server]) -> None:
-    """Start each; the ones that run are stopped again if another one does not come up."""
-    try:
-        for server in servers:
-            server.start()
-    except BaseException:
-        for server in servers:
-            server.close()
-        raise

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from chaos.pairs import TESTED
 from chaos.run import ALL_WELL, NOT_RUN
-from chaos.servers import PAIRS
 from chaos.workers import TESTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(420)]
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(420)]
 SECONDS, TASKS = "20", "600"
 
 
-@pytest.mark.parametrize("pair", sorted(PAIRS))
+@pytest.mark.parametrize("pair", TESTED)
 def test_nothing_is_lost_whatever_is_killed(pair):
     # The generator has the seed of the whole test run when a test begins.
     seed = str(random.randrange(1_000_000))

@@ -8,6 +8,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
+from celery_dlq.store.database.hosts import shown
 
 #: The next step when the schema does not fit.
 UPGRADE = "run: celery -A <app> dlq db upgrade"
@@ -15,7 +16,7 @@ UPGRADE = "run: celery -A <app> dlq db upgrade"
 
 def address(url: URL) -> str:
     """``url`` as it is shown, without its password."""
-    return url.render_as_string(hide_password=True)
+    return shown(url)
 
 
 def driver_args(error: exc.DBAPIError) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.dialect import Change
 from celery_dlq.store.database.faults import driver_args
+from celery_dlq.store.database.hosts import hosts_of, try_in_turn
 from celery_dlq.store.database.server import Fault, Server, whole_seconds
 
 _TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
@@ -60,11 +61,19 @@ class MySQL(Server):
         1044: Fault.FORBIDDEN,  # no such right in a database
         1142: Fault.FORBIDDEN,  # no such right to a table
         1143: Fault.FORBIDDEN,  # no such right to a column
+        1792: Fault.READ_ONLY,  # a read-only transaction
         1040: Fault.AWAY,  # too many connections
         1045: Fault.AWAY,  # access denied
+        1047: Fault.AWAY,  # a node that is not, or not yet, part of a Galera cluster
         1049: Fault.AWAY,  # unknown database
         1053: Fault.AWAY,  # shutting down
+        1129: Fault.AWAY,  # too many broken connections from this machine
+        1130: Fault.AWAY,  # no one is let in from this machine
         1203: Fault.AWAY,  # too many connections of a user
+        1927: Fault.AWAY,  # the connection was killed, on MariaDB
+        3168: Fault.AWAY,  # the server is not available
+        3169: Fault.AWAY,  # the session was killed, on MySQL
+        4031: Fault.AWAY,  # closed after it had not been used, on MySQL
         **dict.fromkeys(range(2000, 2100), Fault.AWAY),  # the client's own errors of its connection
     }
 
@@ -87,6 +96,9 @@ class MySQL(Server):
         }
 
     def _listen(self, engine: Engine, timeout: float | None) -> None:
+        super()._listen(engine, timeout)
+        if hosts := hosts_of(engine.url):
+            try_in_turn(engine, hosts)
         if timeout is None:
             return
 

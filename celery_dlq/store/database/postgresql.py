@@ -33,6 +33,7 @@ from sqlalchemy.types import UserDefinedType
 from celery_dlq.errors import SchemaError
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.dialect import MUCH
+from celery_dlq.store.database.hosts import hosts_of
 from celery_dlq.store.database.server import Fault, Server, whole_seconds
 
 #: Bytes that are read at once, and the key in a connection's ``info`` that says so.
@@ -92,6 +93,8 @@ class PostgreSQL(Server):
         }
         if "application_name" not in url.query:
             arguments["application_name"] = client.name
+        if hosts_of(url) and "target_session_attrs" not in url.query:
+            arguments["target_session_attrs"] = "read-write"
         return {
             **self._pool(timeout, client),
             "connect_args": arguments,
@@ -100,6 +103,7 @@ class PostgreSQL(Server):
         }
 
     def _listen(self, engine: Engine, timeout: float | None) -> None:
+        super()._listen(engine, timeout)
         # Times are needed in UTC. In another zone, the driver would compute each time from the table of the
         # zone's changes.
         first = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL timezone = 'UTC'"

@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from enum import Enum, auto
 from typing import Any, ClassVar
 
-from sqlalchemy import exc, text
-from sqlalchemy.engine import URL, Connection
+from sqlalchemy import event, exc, text
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 
 from celery_dlq.errors import RecordRefused, StoreError, StoreUnavailable, page
 from celery_dlq.store.database import faults
@@ -41,6 +41,10 @@ class Fault(Enum):
     TOO_LARGE = auto()
 
 
+#: Another server may do better, so the connection is closed, and the next one is a new one.
+_ELSEWHERE = frozenset({Fault.AWAY, Fault.READ_ONLY})
+
+
 class Server(Dialect):
     """A database on a server."""
 
@@ -57,7 +61,7 @@ class Server(Dialect):
         """The meaning of ``error``; None if its code only says that the database refused."""
         code = self.code(error)
         known = None if code is None else self.meanings.get(code)
-        if known in (Fault.TOO_LARGE, Fault.SCHEMA, Fault.LATE):
+        if known in (Fault.TOO_LARGE, Fault.SCHEMA, Fault.LATE, Fault.READ_ONLY):
             return known
         if error.connection_invalidated or isinstance(error, exc.InterfaceError):
             return Fault.AWAY
@@ -65,6 +69,14 @@ class Server(Dialect):
             # A connection that could not be made, or broke.
             return Fault.AWAY
         return known
+
+    def _listen(self, engine: Engine, timeout: float | None) -> None:
+        @event.listens_for(engine, "handle_error")
+        def leave(context: ExceptionContext) -> None:
+            # A server that is a standby now, or a node that has left its cluster, keeps its connections.
+            error = context.sqlalchemy_exception
+            if isinstance(error, exc.DBAPIError) and self.fault(error) in _ELSEWHERE:
+                context.is_disconnect = True
 
     def now(self, connection: Connection) -> datetime:
         moment: datetime = connection.execute(text(self.clock)).scalar_one()
@@ -95,8 +107,8 @@ class Server(Dialect):
             )
         if fault is Fault.READ_ONLY:
             return StoreError(
-                f"The dead-letter store at {where} is read-only ({said}); let the user of "
-                "dlq_store_url write, or set another one."
+                f"The dead-letter store at {where} is read-only ({said}); name the server that accepts "
+                "writes in dlq_store_url, or all servers of which one does, or let its user write."
             )
         if fault is Fault.FORBIDDEN:
             return StoreError(f"The dead-letter store at {where} refused ({said}); {_GRANT}")

@@ -7,6 +7,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.store.database.dialect import Dialect
+from celery_dlq.store.database.hosts import with_hosts_apart
 from celery_dlq.store.database.mysql import MySQL
 from celery_dlq.store.database.postgresql import PostgreSQL
 from celery_dlq.store.database.sqlite import SQLite
@@ -42,7 +43,7 @@ def parse_url(text: str) -> URL:
     :raises SettingsError: ``text`` is not a URL, or its database is not supported.
     """
     try:
-        url = make_url(text)
+        url = make_url(with_hosts_apart(text))
     except (exc.ArgumentError, ValueError):
         # The parser's own message repeats the URL, including the password.
         raise _wrong(

@@ -1,0 +1,86 @@
+"""Several servers in one URL, such as ``postgresql://user:password@db1:5432,db2:5432/shop``: the first that
+accepts writes is used. After a failover, the next connection finds the new one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Engine
+
+#: Scheme, user and password, the servers, and the rest of a URL with a list of servers.
+_LIST = re.compile(
+    r"([^:/?#]+://)((?:[^/?#]*@)?)([^/?#@]*,[^/?#@]*)((?:/[^?]*)?)((?:\?.*)?)", re.DOTALL
+)
+_HOST = re.compile(r"[^:\s]+(?::\d{1,5})?")
+
+
+def with_hosts_apart(text: str) -> str:
+    """``text`` in SQLAlchemy's form, with each server of a list as a ``host`` of the query.
+
+    :raises ValueError: a server of the list is empty, or not a name and a port.
+    """
+    found = _LIST.fullmatch(text)
+    if found is None:
+        return text
+    scheme, user, hosts, path, rest = found.groups()
+    if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
+        raise ValueError("a server of the list is not a name and a port")
+    query = "&".join(f"host={host}" for host in hosts.split(","))
+    return f"{scheme}{user}{path or '/'}?{query}{'&' if rest else ''}{rest.removeprefix('?')}"
+
+
+def hosts_of(url: URL) -> Sequence[str]:
+    """The servers of a URL that lists several, each as ``name`` or ``name:port``; empty for any other URL."""
+    hosts = url.query.get("host", ())
+    return () if isinstance(hosts, str) else hosts
+
+
+def shown(url: URL) -> str:
+    """``url`` as people write it, without its password."""
+    hosts = ",".join(hosts_of(url))
+    if not hosts:
+        return url.render_as_string(hide_password=True)
+    # SQLAlchemy takes a host with a colon for an IPv6 address.
+    text = (
+        url.difference_update_query(["host"]).set(host=hosts).render_as_string(hide_password=True)
+    )
+    return text.replace(f"[{hosts}]", hosts)
+
+
+def try_in_turn(engine: Engine, hosts: Sequence[str]) -> None:
+    """Let each new connection of ``engine`` lead to the first of ``hosts`` that accepts writes. The drivers
+    of MySQL cannot do this themselves."""
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _record: object, args: Sequence[Any], given: dict[str, Any]) -> Any:
+        errors: list[Exception] = []
+        for host in hosts:
+            name, _, port = host.partition(":")
+            server = {"host": name} | ({"port": int(port)} if port else {})
+            try:
+                return _connect(dialect, args, {**given, **server})
+            except dialect.dbapi.Error as error:
+                errors.append(error)
+        raise errors[-1]
+
+
+def _connect(dialect: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
+    connection = dialect.connect(*args, **given)
+    try:
+        _check_that_it_writes(dialect.dbapi, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_that_it_writes(driver: Any, connection: Any) -> None:
+    """A node that has left its Galera cluster refuses the question."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@global.read_only")
+        [is_read_only] = cursor.fetchone()
+    if is_read_only:
+        raise driver.OperationalError(1290, "the server runs with read_only")
