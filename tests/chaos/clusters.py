@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from chaos.servers import START_PATIENCE_S, MariaDB, Postgres, Server, ServerError, program
@@ -111,14 +111,18 @@ class PostgresMember(Postgres):
             row = connection.execute(statement).fetchone()  # type: ignore[arg-type]
             return None if row is None else row[0]
 
-    def wait_for_standby(self, name: str | None) -> None:
-        """Let commits wait for a standby of this name; None for no standby."""
+    def configure(self, name: str, value: str) -> None:
+        """Change a setting of the running server."""
         import psycopg
 
         address = f"host=127.0.0.1 port={self.port} user=chaos dbname=postgres connect_timeout=2"
         with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name or ''}'")
+            connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
             connection.execute("SELECT pg_reload_conf()")
+
+    def wait_for_standby(self, name: str | None) -> None:
+        """Let commits wait for a standby of this name; None for no standby."""
+        self.configure("synchronous_standby_names", name or "")
 
 
 class ReplicatedPostgres(Cluster):
@@ -128,9 +132,9 @@ class ReplicatedPostgres(Cluster):
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
         directory.chmod(0o755)
-        self._primary, self._standby = (PostgresMember(directory / name) for name in ("a", "b"))
+        self.primary, self.standby = (PostgresMember(directory / name) for name in ("a", "b"))
         self.promotions = 0
-        super().__init__(directory, (self._primary, self._standby))
+        super().__init__(directory, (self.primary, self.standby))
 
     @property
     def url(self) -> str:
@@ -138,25 +142,25 @@ class ReplicatedPostgres(Cluster):
         return f"postgresql+psycopg://chaos@{servers}/postgres"
 
     def victim(self) -> Server:
-        return self._primary
+        return self.primary
 
     def start(self) -> None:
         """Start both at first; later, promote the standby if the primary was killed or stopped."""
-        if not any(member.is_up for member in (self._primary, self._standby)):
-            self._primary.initialize()
-            self._primary.start()
-        elif not self._primary.is_up:
-            self._primary, self._standby = self._standby, self._primary
-            self._primary.ask("SELECT pg_promote()")
-            until("the promotion", lambda: not self._primary.ask("SELECT pg_is_in_recovery()"))
+        if not any(member.is_up for member in (self.primary, self.standby)):
+            self.primary.initialize()
+            self.primary.start()
+        elif not self.primary.is_up:
+            self.primary, self.standby = self.standby, self.primary
+            self.primary.ask("SELECT pg_promote()")
+            until("the promotion", lambda: not self.primary.ask("SELECT pg_is_in_recovery()"))
             # As failover managers do: nothing waits for a standby that does not exist.
-            self._primary.wait_for_standby(None)
+            self.primary.wait_for_standby(None)
             self.promotions += 1
-        self._standby.copy(self._primary)
-        self._standby.start()
-        self._primary.wait_for_standby("standby")
+        self.standby.copy(self.primary)
+        self.standby.start()
+        self.primary.wait_for_standby("standby")
         is_in_step = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
-        until("the standby to be in step", lambda: self._primary.ask(is_in_step))
+        until("the standby to be in step", lambda: self.primary.ask(is_in_step))
 
 
 class GaleraNode(MariaDB):
@@ -212,17 +216,32 @@ class GaleraNode(MariaDB):
         self.is_up = False
         super().stop()
 
+    @contextlib.contextmanager
+    def isolated(self) -> Iterator[None]:
+        """Within this block, it does not hear the other nodes."""
+        self._ask("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+        try:
+            until("it to notice", lambda: self.status("wsrep_cluster_status") != "Primary")
+            yield
+        finally:
+            self._ask("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+
     def status(self, name: str) -> str:
         """A variable of the server's state."""
+        row = self._ask(f"SHOW STATUS LIKE '{name}'")
+        return str(row[1]) if row else ""
+
+    def _ask(self, statement: str) -> tuple[object, ...] | None:
+        """The first row of the answer."""
         import pymysql
 
         connection = pymysql.connect(
             host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=5
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
-            cursor.execute("SHOW STATUS LIKE %s", (name,))
-            row = cursor.fetchone()
-            return str(row[1]) if row else ""
+            cursor.execute(statement)
+            row: tuple[object, ...] | None = cursor.fetchone()
+            return row
 
 
 class Galera(Cluster):

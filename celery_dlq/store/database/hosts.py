@@ -78,9 +78,13 @@ def _connect(dialect: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
 
 
 def _check_that_it_writes(driver: Any, connection: Any) -> None:
-    """A node that has left its Galera cluster refuses the question."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@global.read_only")
         [is_read_only] = cursor.fetchone()
+        # Only servers with Galera have this. A node that has left its cluster still answers such questions.
+        cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
+        readiness = cursor.fetchone()
     if is_read_only:
         raise driver.OperationalError(1290, "the server runs with read_only")
+    if readiness is not None and readiness[1] != "ON":
+        raise driver.OperationalError(1047, "the node is not part of its Galera cluster")
