@@ -69,10 +69,6 @@ class Cluster:
 class PostgresMember(Postgres):
     """A primary, or a standby if it was copied from one."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.is_up = False
-
     def prepare(self) -> None:
         """A data directory is made, or copied, later."""
 
@@ -89,18 +85,6 @@ class PostgresMember(Postgres):
 
     def command(self) -> list[str]:
         return [*super().command(), "-c", "wal_level=replica", "-c", "hot_standby=on"]
-
-    def start(self) -> None:
-        super().start()
-        self.is_up = True
-
-    def kill(self) -> None:
-        self.is_up = False
-        super().kill()
-
-    def stop(self) -> None:
-        self.is_up = False
-        super().stop()
 
     def ask(self, statement: str) -> object:
         """The first value of the answer."""
@@ -167,7 +151,6 @@ class GaleraNode(MariaDB):
     def __init__(self, directory: Path) -> None:
         self.group_port, self.ist_port, self.sst_port = free_port(), free_port(), free_port()
         self.peers: Sequence[GaleraNode] = ()
-        self.is_up = False
         super().__init__(directory)
 
     def prepare(self) -> None:
@@ -203,18 +186,6 @@ class GaleraNode(MariaDB):
     def check(self) -> None:
         if self.status("wsrep_ready") != "ON":
             raise ServerError("it has not joined its cluster")
-
-    def start(self) -> None:
-        super().start()
-        self.is_up = True
-
-    def kill(self) -> None:
-        self.is_up = False
-        super().kill()
-
-    def stop(self) -> None:
-        self.is_up = False
-        super().stop()
 
     @contextlib.contextmanager
     def isolated(self) -> Iterator[None]:

@@ -50,6 +50,11 @@ class Server:
         """Where clients find it."""
         raise NotImplementedError
 
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def prepare(self) -> None:
         """Make the data directory."""
 
@@ -72,7 +77,7 @@ class Server:
         """Start it, and wait until it serves."""
         deadline = time.monotonic() + START_PATIENCE_S
         while True:
-            if self._process is None or self._process.poll() is not None:
+            if not self.is_up:
                 # PostgreSQL refuses to start until all children of the killed one have ended.
                 self._process = self._launch()
             try:
@@ -103,7 +108,7 @@ class Server:
         self._signal_family(signal.SIGCONT)
 
     def close(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.is_up:
             self.thaw()
             self.kill()
 
