@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 from support.factories import T0, letter
-from support.pgbouncer import SERVERS, pgbouncer
+from support.pgbouncer import connect, pgbouncer, sessions
 
 from celery_dlq import Filter
 from celery_dlq.model.states import State
@@ -39,15 +36,6 @@ def pooled(pooled_url):
     store.close()
 
 
-def connect(url):
-    """The neighbour: a program with settings of its own."""
-    at = make_url(url)
-    return psycopg.connect(
-        host=at.host, port=at.port, dbname=at.database, user=at.username,
-        application_name="neighbour", autocommit=True, prepare_threshold=None,
-    )  # fmt: skip
-
-
 def use(store, prefix):
     """Use the store as workers, commands and Flower do."""
     for number in range(OFTEN):
@@ -68,31 +56,11 @@ def use(store, prefix):
 
 
 def test_it_leaves_no_setting_and_no_prepared_statement_behind(pooled, pooled_url):
-    with connect(pooled_url) as plain:
-        before = sessions(plain, pooled_url)
+    before = sessions(pooled_url)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda prefix: use(pooled, prefix), "abcd"))
     assert {pooled.letters.get(name).state for name in ("a0", "d7")} == {State.DISCARDED}
-    with connect(pooled_url) as plain:
-        assert sessions(plain, pooled_url) == before
-
-
-def sessions(plain, pooled_url):
-    """What a neighbour finds in each of PgBouncer's server connections: each setting that is not the
-    server's default, and each prepared statement."""
-    found = {}
-    with contextlib.ExitStack() as stack:
-        for _ in range(SERVERS):
-            connection = stack.enter_context(connect(pooled_url))
-            stack.enter_context(connection.transaction())  # holds its server connection
-            pid = connection.execute("SELECT pg_backend_pid()").fetchone()[0]
-            settings = connection.execute(
-                "SELECT name, setting FROM pg_settings WHERE source = 'session' ORDER BY name"
-            ).fetchall()
-            prepared = connection.execute("SELECT name FROM pg_prepared_statements").fetchall()
-            found[pid] = (settings, prepared)
-    assert len(found) == SERVERS
-    return sorted(found.values())
+    assert sessions(pooled_url) == before
 
 
 def test_a_neighbours_long_statement_is_not_ended(pooled, pooled_url):

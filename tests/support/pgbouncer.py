@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
-import shutil
-import socket
-import subprocess
+import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pytest
+import psycopg
 from sqlalchemy.engine import make_url
+from support.pooler import find, running
 from support.ports import free_port
 
 #: Server connections for each database.
 SERVERS = 2
-
-_PATIENCE_S = 30
 
 _CONFIG = """
 [databases]
@@ -39,7 +35,7 @@ max_client_conn = 500
 @contextlib.contextmanager
 def pgbouncer(url: str, servers: int = SERVERS) -> Iterator[str]:
     """The URL of the same database through a PgBouncer of its own, in transaction mode."""
-    program = _program()
+    program = find("pgbouncer", "see tests/services.sh")
     given = make_url(url)
     listen = free_port()
     config = _CONFIG.format(
@@ -50,39 +46,33 @@ def pgbouncer(url: str, servers: int = SERVERS) -> Iterator[str]:
         os.chmod(directory, 0o755)
         path = Path(directory, "pgbouncer.ini")
         path.write_text(config)
-        log = Path(directory, "log")
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                [program, str(path)], stdout=output, stderr=output, user=_user()
-            )
-        try:
-            _wait_for(process, listen, log)
+        # On SIGTERM, version 1.23 and newer wait until the last client has left.
+        with running([program, str(path)], listen, path.parent, signal.SIGKILL):
             yield given.set(host="127.0.0.1", port=listen).render_as_string(hide_password=False)
-        finally:
-            process.terminate()
-            process.wait(_PATIENCE_S)
 
 
-def _program() -> str:
-    found = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
-    if found is None:
-        message = "pgbouncer is not installed; see tests/services.sh"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return found
+def connect(url: str) -> psycopg.Connection:
+    """The neighbour: a program with settings of its own."""
+    at = make_url(url)
+    return psycopg.connect(
+        host=at.host, port=at.port, dbname=at.database, user=at.username, password=at.password,
+        application_name="neighbour", autocommit=True, prepare_threshold=None,
+    )  # fmt: skip
 
 
-def _user() -> int | None:
-    """PgBouncer refuses to run as root."""
-    return None if os.getuid() else pwd.getpwnam("nobody").pw_uid
-
-
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        time.sleep(0.05)
-    pytest.fail(f"pgbouncer does not listen: {log.read_text()}")
+def sessions(url: str, servers: int = SERVERS) -> list[Any]:
+    """What a neighbour finds in each of PgBouncer's server connections: each setting that is not the
+    server's default, and each prepared statement."""
+    found = {}
+    with contextlib.ExitStack() as stack:
+        for _ in range(servers):
+            connection = stack.enter_context(connect(url))
+            stack.enter_context(connection.transaction())  # holds its server connection
+            pid = connection.execute("SELECT pg_backend_pid()").fetchone()[0]
+            settings = connection.execute(
+                "SELECT name, setting FROM pg_settings WHERE source = 'session' ORDER BY name"
+            ).fetchall()
+            prepared = connection.execute("SELECT name FROM pg_prepared_statements").fetchall()
+            found[pid] = (settings, prepared)
+    assert len(found) == servers
+    return sorted(found.values())
