@@ -8,7 +8,7 @@ SEEN := .cache/matrix
 # Other tests with real workers that depend on how Celery treats messages.
 BESIDE := $(addprefix tests/integration/test_,foreign.py ingest.py poison.py recorder_in_workers.py)
 
-.PHONY: demo test unit lint celery-own flower-own bench chaos kills kill-workers services matrix pictures clean
+.PHONY: demo test unit lint celery-own flower-own bench chaos kills kill-workers databases services matrix pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -82,6 +82,12 @@ kill-workers: $(VENV)/.dev services
 	    tests/integration/test_killed_workers_attacked.py
 	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py
+
+# The store's tests by other ways to a database; tests/support/ways.py has their names. The poolers must be installed.
+DATABASES ?= pgbouncer,pgpool
+
+databases: $(VENV)/.dev services
+	CELERY_DLQ_TEST_DATABASES=$(DATABASES) CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store
 
 services:
 	tests/services.sh

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from support.databases import delete_all, drop_all, mysql_database, postgres_database
+from support.databases import delete_all, drop_all
 from support.rollup_checks import assert_counts_hold
+from support.ways import WAYS, chosen
 
 from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql", "mysql"])
-def database_url(request, tmp_path_factory):
-    """The URL of a database of these tests' own, on each kind of server in turn."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path_factory.mktemp('store') / 'dlq.sqlite3'}"
-        return
-    with {"postgresql": postgres_database, "mysql": mysql_database}[request.param]() as url:
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Skip what does not hold on a way, for the reason that its mark gives."""
+    chosen_way = item.callspec.params.get("database_url") if hasattr(item, "callspec") else None
+    for mark in item.iter_markers("not_through"):
+        if chosen_way in mark.args:
+            item.add_marker(pytest.mark.skip(reason=mark.kwargs["reason"]))
+
+
+@pytest.fixture(scope="session", params=chosen())
+def database_url(request):
+    """The URL of a database of these tests' own, by each chosen way in turn."""
+    with WAYS[request.param]() as url:
         yield url
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import tempfile
 import uuid
 from urllib.parse import urlsplit
 
@@ -48,12 +49,20 @@ def _drop(url: str, name: str, options: str = "") -> None:
 
 
 @contextlib.contextmanager
+def sqlite_file():
+    with tempfile.TemporaryDirectory() as directory:
+        yield f"sqlite:///{directory}/dlq.sqlite3"
+
+
+@contextlib.contextmanager
 def postgres_database():
     name = f"dlq_test_{uuid.uuid4().hex[:12]}"
     server = need(POSTGRES)
     _create(f"{server}/postgres", name)
-    yield f"{server}/{name}"
-    _drop(f"{server}/postgres", name, " WITH (FORCE)")
+    try:
+        yield f"{server}/{name}"
+    finally:
+        _drop(f"{server}/postgres", name, " WITH (FORCE)")
 
 
 @contextlib.contextmanager
@@ -61,8 +70,10 @@ def mysql_database():
     name = f"dlq_test_{uuid.uuid4().hex[:12]}"
     server = need(MYSQL)
     _create(f"{server}/mysql", name, " CHARACTER SET utf8mb4")
-    yield f"{server}/{name}"
-    _drop(f"{server}/mysql", name)
+    try:
+        yield f"{server}/{name}"
+    finally:
+        _drop(f"{server}/mysql", name)
 
 
 def delete_all(database: Database) -> None:

@@ -7,7 +7,7 @@ import threading
 from itertools import count
 from typing import Any
 
-from sqlalchemy import Column, MetaData, Table, create_engine, insert, text
+from sqlalchemy import Column, MetaData, Table, insert, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 from support.factories import letter
@@ -66,15 +66,13 @@ class OldWorker(threading.Thread):
         self._connection = 0
 
     def run(self) -> None:
-        engine = create_engine(self._database.url)
-        with engine.connect() as connection:
-            self._connection = connection.scalar(text(_OWN_ID[self._database.dialect.name]))
-            connection.commit()
+        own = Database(self._database.url.render_as_string(hide_password=False), timeout=None)
+        with own.engine.connect() as connection:
             try:
                 self._save(connection)
             except DBAPIError as error:
                 self.refusal = str(error)
-        engine.dispose()
+        own.close()
 
     def waits(self) -> bool:
         """Whether it waits for who has locked the table."""
@@ -88,6 +86,8 @@ class OldWorker(threading.Thread):
     def _save(self, connection: Connection) -> None:
         for number in count():
             with connection.begin():
+                # Behind PgBouncer, each transaction may have another one.
+                self._connection = connection.scalar(text(_OWN_ID[connection.dialect.name]))
                 insert_letters(connection, [row_of(f"new-{number}")])
             self.saved.append(f"new-{number}")
             self.is_at_work.set()

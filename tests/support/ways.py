@@ -1,0 +1,55 @@
+"""The ways from the store to a database. Its tests run on each chosen one in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.databases import mysql_database, postgres_database, sqlite_file
+from support.pgbouncer import pgbouncer, sessions
+from support.pgpool import pgpool
+
+#: The names of the ways to use, with commas in between.
+VARIABLE = "CELERY_DLQ_TEST_DATABASES"
+
+#: An upgrade, a worker that waits for it, and the test that looks at both need one server connection each.
+_SERVERS = 3
+
+
+@contextlib.contextmanager
+def _through_pgbouncer() -> Iterator[str]:
+    """Few server connections, so that each is used by many tests. What the store has left in their sessions
+    is found when all tests have run."""
+    with postgres_database() as direct, pgbouncer(direct, _SERVERS) as url:
+        before = sessions(url, _SERVERS)
+        yield url
+        after = sessions(url, _SERVERS)
+        assert after == before, f"the store left something in its sessions: {after}, not {before}"
+
+
+@contextlib.contextmanager
+def _through_pgpool() -> Iterator[str]:
+    with postgres_database() as direct, pgpool(direct) as url:
+        yield url
+
+
+#: By name: yields the URL of a new database, and removes it in the end.
+WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
+    "sqlite": sqlite_file,
+    "postgresql": postgres_database,
+    "mysql": mysql_database,
+    "pgbouncer": _through_pgbouncer,
+    "pgpool": _through_pgpool,
+}
+
+
+def chosen() -> list[str]:
+    """The ways of this run: without :data:`VARIABLE`, those that reach a database directly."""
+    names = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    if unknown := set(names) - set(WAYS):
+        raise pytest.UsageError(
+            f"{VARIABLE} names {', '.join(sorted(unknown))}; it may name {', '.join(WAYS)}"
+        )
+    return names or ["sqlite", "postgresql", "mysql"]
