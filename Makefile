@@ -84,7 +84,7 @@ kill-workers: $(VENV)/.dev services
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py
 
 # The store's tests by other ways to a database; tests/support/ways.py has their names. The poolers must be installed.
-DATABASES ?= pgbouncer,pgpool
+DATABASES ?= pgbouncer,pgpool,galera
 
 databases: $(VENV)/.dev services
 	CELERY_DLQ_TEST_DATABASES=$(DATABASES) CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store

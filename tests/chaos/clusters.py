@@ -230,8 +230,12 @@ class Galera(Cluster):
 
     @property
     def url(self) -> str:
+        return self.url_of("mysql")
+
+    def url_of(self, database: str) -> str:
+        """Where clients find ``database``."""
         servers = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-        return f"mysql+pymysql://root@{servers}/mysql"
+        return f"mysql+pymysql://root@{servers}/{database}"
 
     def victim(self) -> Server:
         self._failures += 1

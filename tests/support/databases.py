@@ -34,7 +34,8 @@ def need(url: str) -> str:
     return url
 
 
-def _create(url: str, name: str, options: str = "") -> None:
+def create_database(url: str, name: str, options: str = "") -> None:
+    """Create it on the server of ``url``."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}{options}"))
@@ -58,7 +59,7 @@ def sqlite_file():
 def postgres_database():
     name = f"dlq_test_{uuid.uuid4().hex[:12]}"
     server = need(POSTGRES)
-    _create(f"{server}/postgres", name)
+    create_database(f"{server}/postgres", name)
     try:
         yield f"{server}/{name}"
     finally:
@@ -69,7 +70,7 @@ def postgres_database():
 def mysql_database():
     name = f"dlq_test_{uuid.uuid4().hex[:12]}"
     server = need(MYSQL)
-    _create(f"{server}/mysql", name, " CHARACTER SET utf8mb4")
+    create_database(f"{server}/mysql", name, " CHARACTER SET utf8mb4")
     try:
         yield f"{server}/{name}"
     finally:

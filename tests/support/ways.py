@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from support.databases import mysql_database, postgres_database, sqlite_file
+from chaos.clusters import Galera
+from support.databases import create_database, mysql_database, postgres_database, sqlite_file
 from support.pgbouncer import pgbouncer, sessions
 from support.pgpool import pgpool
 
@@ -16,6 +19,9 @@ VARIABLE = "CELERY_DLQ_TEST_DATABASES"
 
 #: An upgrade, a worker that waits for it, and the test that looks at both need one server connection each.
 _SERVERS = 3
+
+#: The name of a database on servers that a test has to itself.
+_NAME = "dlq_test"
 
 
 @contextlib.contextmanager
@@ -35,6 +41,21 @@ def _through_pgpool() -> Iterator[str]:
         yield url
 
 
+@contextlib.contextmanager
+def _on_galera() -> Iterator[str]:
+    """All nodes serve, and the first one is used."""
+    with tempfile.TemporaryDirectory() as directory:
+        # Servers with users of their own enter it.
+        os.chmod(directory, 0o755)
+        cluster = Galera(Path(directory, "cluster"))
+        try:
+            cluster.start()
+            create_database(cluster.nodes[0].url, _NAME, " CHARACTER SET utf8mb4")
+            yield cluster.url_of(_NAME)
+        finally:
+            cluster.close()
+
+
 #: By name: yields the URL of a new database, and removes it in the end.
 WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "sqlite": sqlite_file,
@@ -42,6 +63,7 @@ WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "mysql": mysql_database,
     "pgbouncer": _through_pgbouncer,
     "pgpool": _through_pgpool,
+    "galera": _on_galera,
 }
 
 
