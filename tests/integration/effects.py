@@ -40,7 +40,8 @@ def with_effects(project):
 
 @contextmanager
 def database(project):
-    engine = create_engine(project.store_url)
+    """The database with the table of effects."""
+    engine = create_engine(project.environ.get("PROJ_EFFECTS", project.store_url))
     with engine.begin() as connection:
         yield connection
     engine.dispose()

@@ -1,6 +1,8 @@
 """The app of ``proj`` with a task that writes its effects into a table, a task that the fix repairs for half
 of its arguments, and short leases.
 
+``PROJ_EFFECTS`` is the URL of another database than the store for that table.
+
 Run as a program, it is a redriver that can be killed. Each line of its input is an operation and a number of
 claims. A new process continues that operation, and is killed at some moment after that many claims; without a
 number, it runs to the end. The answer is its exit status. An empty line only asks whether the program has
@@ -40,7 +42,8 @@ def effect(number):
     """Leaves a row for each of its runs."""
     engine = _engines.get(os.getpid())
     if engine is None:
-        engine = _engines[os.getpid()] = create_engine(os.environ["PROJ_STORE"])
+        url = os.environ.get("PROJ_EFFECTS", os.environ["PROJ_STORE"])
+        engine = _engines[os.getpid()] = create_engine(url)
     with engine.begin() as connection:
         connection.execute(
             text("INSERT INTO effect (queue, number) VALUES (:queue, :number)"),
