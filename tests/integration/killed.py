@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -190,7 +191,8 @@ def traces_of(project: Project, account: Account, numbers: Iterable[int]) -> str
     """Everything that is known of these tasks: for the message of a test that fails."""
     log = log_of(project).read_text().splitlines()
     kills = ", ".join(f"{at:.6f}" for at in account.kills)
-    told = [f"{waiting(project)} messages wait; kills at {kills}"]
+    spooled = [path.name for path in project.dlq.spool.files()]
+    told = [f"{waiting(project)} messages wait; kills at {kills}; in the spool: {spooled}"]
     notes = account.notes
     for number in numbers:
         task_id = _task_id(number)
@@ -198,7 +200,7 @@ def traces_of(project: Project, account: Account, numbers: Iterable[int]) -> str
             f"number {number}: began {notes.began.get(number)}, ended {notes.ended.get(number)}",
             f"  letter: {project.dlq.store.letters.get(task_id)}",
             f"  deliveries: {_deliveries(project, task_id)}",
-            *(f"  {line}" for line in log if f"[{task_id}]" in line or f"{task_id} " in line),
+            *(f"  {line}" for line in log if re.search(rf"\b{task_id}\b", line)),
         ]
     return "\n".join(told)
 
