@@ -190,19 +190,19 @@ class GaleraNode(MariaDB):
     @contextlib.contextmanager
     def isolated(self) -> Iterator[None]:
         """Within this block, it does not hear the other nodes."""
-        self._ask("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+        self.ask("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
         try:
             until("it to notice", lambda: self.status("wsrep_cluster_status") != "Primary")
             yield
         finally:
-            self._ask("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+            self.ask("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
 
     def status(self, name: str) -> str:
         """A variable of the server's state."""
-        row = self._ask(f"SHOW STATUS LIKE '{name}'")
+        row = self.ask(f"SHOW STATUS LIKE '{name}'")
         return str(row[1]) if row else ""
 
-    def _ask(self, statement: str) -> tuple[object, ...] | None:
+    def ask(self, statement: str) -> tuple[object, ...] | None:
         """The first row of the answer."""
         import pymysql
 

@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 from chaos.clusters import Galera, ReplicatedPostgres
 from chaos.servers import ServerError
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 from support.factories import T0, letter, operation
 
 from celery_dlq import Filter
@@ -137,6 +137,23 @@ def test_a_node_that_has_left_its_cluster_is_not_used(galera, open_store):
         alone.close()
     galera.start()
     assert open_store(galera.nodes[0].url).letters.get("without it") is not None
+
+
+def test_a_server_with_read_only_is_passed_over(galera, open_store):
+    """As the replica of a MySQL server is."""
+    first, second, _ = galera.nodes
+
+    def port(store):
+        return store.database.read(lambda connection: connection.scalar(text("SELECT @@port")))
+
+    assert port(open_store(galera.url)) == first.port
+    first.ask("SET GLOBAL read_only = ON")
+    try:
+        store = open_store(galera.url)
+        assert port(store) == second.port
+        assert store.database.read(store.database.dialect.why_read_only) == ""
+    finally:
+        first.ask("SET GLOBAL read_only = OFF")
 
 
 def test_a_conflict_that_a_node_finds_at_the_commit_is_repeated(galera, open_store):

@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.cli.doctor import acknowledgement, keeping, recorder, stalled, taking, unattended
+from celery_dlq.cli.doctor import (
+    acknowledgement,
+    keeping,
+    recorder,
+    servers,
+    stalled,
+    taking,
+    unattended,
+)
 from celery_dlq.cli.doctor.finding import (
     BROKER_TIMEOUT_S,
     Finding,
@@ -80,17 +88,17 @@ def _settings(session: Session) -> Findings:
 
 
 def _store(session: Session) -> Findings:
+    from celery_dlq.store.database.hosts import shown
     from celery_dlq.store.database.schema import HEAD
     from celery_dlq.store.database.supported import dialect_for, parse_url
 
     url = parse_url(session.queue.settings.store_url)
-    shown = url.render_as_string(hide_password=True)
     if url.password and not os.environ.get(STORE_URL_VARIABLE):
         yield Finding(Level.WARNING, _PASSWORD_IN_CONF)
     depth = counted(session.store.counts.letters(Filter()), "open letter")
     # This operation does not exist, so the write changes nothing, but it fails on a read-only database.
     session.store.claims.release("doctor", "doctor", [""])
-    yield Finding(Level.OK, f"{shown} answers, schema {HEAD}, {depth}")
+    yield Finding(Level.OK, f"{shown(url)} answers, schema {HEAD}, {depth}")
     if dialect_for(url).is_file:
         yield from _store_file(url.database or "")
 
@@ -334,6 +342,7 @@ def _longest_wait(task: Any, session: Session) -> float:
 _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "settings": _settings,
     "store": _store,
+    "servers": servers.check_servers,
     "clock": _clock,
     "spool": _spool,
     "broker": _broker,

@@ -50,6 +50,13 @@ def shown(url: URL) -> str:
     return text.replace(f"[{hosts}]", hosts)
 
 
+def alone(url: URL, host: str) -> URL:
+    """The URL of one of the servers, whether or not it accepts writes."""
+    name, _, port = host.partition(":")
+    others = url.difference_update_query(["host", "target_session_attrs"])
+    return others.set(host=name, port=int(port) if port else None)
+
+
 def try_in_turn(engine: Engine, hosts: Sequence[str]) -> None:
     """Let each new connection of ``engine`` lead to the first of ``hosts`` that accepts writes. The drivers
     of MySQL cannot do this themselves."""
@@ -78,13 +85,21 @@ def _connect(dialect: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
 
 
 def _check_that_it_writes(driver: Any, connection: Any) -> None:
+    if why := why_read_only(connection):
+        raise driver.OperationalError(1290, f"the server {why}")
+
+
+def why_read_only(connection: Any) -> str:
+    """Why the server of a driver's connection accepts no writes, as the end of a sentence; empty if it
+    does."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@global.read_only")
         [is_read_only] = cursor.fetchone()
-        # Only servers with Galera have this. A node that has left its cluster still answers such questions.
-        cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
-        readiness = cursor.fetchone()
-    if is_read_only:
-        raise driver.OperationalError(1290, "the server runs with read_only")
-    if readiness is not None and readiness[1] != "ON":
-        raise driver.OperationalError(1047, "the node is not part of its Galera cluster")
+        # A node that has left its Galera cluster still answers such questions. Servers that can have Galera,
+        # and do not, are not "ready" either.
+        cursor.execute("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")
+        if cursor.fetchone() == ("wsrep_on", "ON"):
+            cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
+            if cursor.fetchone() != ("wsrep_ready", "ON"):
+                return "is not part of its Galera cluster"
+    return "runs with read_only" if is_read_only else ""

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.dialect import Change
 from celery_dlq.store.database.faults import driver_args
-from celery_dlq.store.database.hosts import hosts_of, try_in_turn
+from celery_dlq.store.database.hosts import hosts_of, try_in_turn, why_read_only
 from celery_dlq.store.database.server import Fault, Server, whole_seconds
 
 _TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
@@ -112,6 +112,9 @@ class MySQL(Server):
             wait = f"innodb_lock_wait_timeout = {whole_seconds(timeout)}"
             with connection.cursor() as cursor:
                 cursor.execute(f"SET SESSION {wait}, SESSION {longest}")
+
+    def why_read_only(self, connection: Connection) -> str:
+        return why_read_only(connection.connection.driver_connection)
 
     def code(self, error: exc.DBAPIError) -> int | None:
         number, *_ = (*driver_args(error), None)

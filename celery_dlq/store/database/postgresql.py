@@ -112,6 +112,12 @@ class PostgreSQL(Server):
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(first))
         event.listen(engine, "before_cursor_execute", _choose_format)
 
+    def why_read_only(self, connection: Connection) -> str:
+        if connection.scalar(text("SELECT pg_is_in_recovery()")):
+            return "is a standby"
+        is_read_only = connection.scalar(text("SHOW transaction_read_only")) == "on"
+        return "runs with default_transaction_read_only" if is_read_only else ""
+
     def code(self, error: exc.DBAPIError) -> str | None:
         state = getattr(error.orig, "sqlstate", None)
         return state if isinstance(state, str) else None

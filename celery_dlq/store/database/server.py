@@ -78,6 +78,10 @@ class Server(Dialect):
             if isinstance(error, exc.DBAPIError) and self.fault(error) in _ELSEWHERE:
                 context.is_disconnect = True
 
+    @abstractmethod
+    def why_read_only(self, connection: Connection) -> str:
+        """Why the server accepts no writes, as the end of a sentence; empty if it does."""
+
     def now(self, connection: Connection) -> datetime:
         moment: datetime = connection.execute(text(self.clock)).scalar_one()
         if moment.tzinfo is None:
