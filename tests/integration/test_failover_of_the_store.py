@@ -8,9 +8,9 @@ import time
 
 import pytest
 from chaos.clusters import Galera, ReplicatedPostgres
-from chaos.servers import ServerError
 from effects import effects, fill, resolved, with_effects
 from project import wait_for
+from support.clusters import running
 from support.processes import kill_with_its_pool
 
 from celery_dlq import Filter
@@ -27,20 +27,9 @@ PATIENCE_S = 120.0 + LETTERS / 20
 
 
 @pytest.fixture(params=[ReplicatedPostgres, Galera])
-def cluster(request, tmp_path):
-    # Servers with users of their own enter it.
-    for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        directory.chmod(0o755)
-    cluster = request.param(tmp_path / "cluster")
-    try:
-        cluster.start()
+def cluster(request):
+    with running(request.param) as cluster:
         yield cluster
-    except ServerError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
-    finally:
-        cluster.close()
 
 
 @pytest.fixture

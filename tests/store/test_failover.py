@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
 
 import pytest
 from chaos.clusters import Galera, ReplicatedPostgres
-from chaos.servers import ServerError
 from sqlalchemy import select, text, update
+from support.clusters import running
 from support.factories import T0, letter, operation
 
 from celery_dlq import Filter
@@ -24,37 +23,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(180)]
 TIMEOUT_S = 1.0
 
 
-def running(cluster):
-    try:
-        cluster.start()
-    except ServerError as error:
-        cluster.close()
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
-    return cluster
+@pytest.fixture(scope="module")
+def replicated():
+    with running(ReplicatedPostgres) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def replicated(tmp_path_factory):
-    cluster = running(ReplicatedPostgres(open_to_servers(tmp_path_factory) / "cluster"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def galera(tmp_path_factory):
-    cluster = running(Galera(open_to_servers(tmp_path_factory) / "cluster"))
-    yield cluster
-    cluster.close()
-
-
-def open_to_servers(tmp_path_factory):
-    """A directory that servers with users of their own may enter."""
-    directory = tmp_path_factory.mktemp("servers")
-    for parent in (directory, directory.parent, directory.parent.parent):
-        parent.chmod(0o755)
-    return directory
+def galera():
+    with running(Galera) as cluster:
+        yield cluster
 
 
 @pytest.fixture

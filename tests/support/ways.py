@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from chaos.clusters import Galera
+from support.clusters import running
 from support.databases import create_database, mysql_database, postgres_database, sqlite_file
 from support.pgbouncer import pgbouncer, sessions
 from support.pgpool import pgpool
@@ -44,16 +43,9 @@ def _through_pgpool() -> Iterator[str]:
 @contextlib.contextmanager
 def _on_galera() -> Iterator[str]:
     """All nodes serve, and the first one is used."""
-    with tempfile.TemporaryDirectory() as directory:
-        # Servers with users of their own enter it.
-        os.chmod(directory, 0o755)
-        cluster = Galera(Path(directory, "cluster"))
-        try:
-            cluster.start()
-            create_database(cluster.nodes[0].url, _NAME, " CHARACTER SET utf8mb4")
-            yield cluster.url_of(_NAME)
-        finally:
-            cluster.close()
+    with running(Galera) as cluster:
+        create_database(cluster.nodes[0].url, _NAME, " CHARACTER SET utf8mb4")
+        yield cluster.url_of(_NAME)
 
 
 #: By name: yields the URL of a new database, and removes it in the end.
