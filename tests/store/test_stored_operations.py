@@ -228,7 +228,7 @@ def test_counts_and_claims_are_of_one_moment(store):
     store.operations.create(made)
     store.claims.take(made, token="t", lease_until=minutes(9), limit=2, now=minutes(1))
     store.claims.end(made.id, "t", {"a": "", "b": ""}, now=minutes(2))
-    claimed, other = [], SQLStore(store.database.url)
+    claimed, other = [], SQLStore(store.database.url.render_as_string(hide_password=False))
 
     def claim_once(*_statement):
         if not claimed:
