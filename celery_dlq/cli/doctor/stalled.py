@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level
+from celery_dlq.cli.doctor.finding import BROKER_TIMEOUT_S, Finding, Findings, Level
 from celery_dlq.cli.session import Session
 from celery_dlq.view.text import counted
 
-#: Seconds to wait for the broker, and for the answers of workers.
-_BROKER_S, _ANSWERS_S = 3, 1.0
+#: Seconds to wait for the answers of workers.
+_ANSWERS_S = 1.0
 
 
 def check_stalled(session: Session) -> Findings:
@@ -32,8 +32,8 @@ def check_stalled(session: Session) -> Findings:
 
 def _statistics(app: Any) -> Mapping[str, Any]:
     """What each worker says of itself."""
-    with app.connection_for_write(connect_timeout=_BROKER_S) as connection:
-        connection.ensure_connection(max_retries=1, interval_start=0, timeout=_BROKER_S)
+    with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
         control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
         found: Mapping[str, Any] = control.stats() or {}
     return found

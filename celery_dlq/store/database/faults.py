@@ -8,15 +8,20 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
-from celery_dlq.store.database.hosts import shown
+from celery_dlq.store.database.hosts import hosts_of
 
 #: The next step when the schema does not fit.
 UPGRADE = "run: celery -A <app> dlq db upgrade"
 
 
 def address(url: URL) -> str:
-    """``url`` as it is shown, without its password."""
-    return shown(url)
+    """``url`` as people write it, without its password."""
+    hosts = ",".join(hosts_of(url))
+    if not hosts:
+        return url.render_as_string(hide_password=True)
+    # SQLAlchemy takes a host with a colon for an IPv6 address.
+    listed = url.difference_update_query(["host"]).set(host=hosts)
+    return listed.render_as_string(hide_password=True).replace(f"[{hosts}]", hosts)
 
 
 def driver_args(error: exc.DBAPIError) -> tuple[Any, ...]:

@@ -38,23 +38,16 @@ def hosts_of(url: URL) -> Sequence[str]:
     return () if isinstance(hosts, str) else hosts
 
 
-def shown(url: URL) -> str:
-    """``url`` as people write it, without its password."""
-    hosts = ",".join(hosts_of(url))
-    if not hosts:
-        return url.render_as_string(hide_password=True)
-    # SQLAlchemy takes a host with a colon for an IPv6 address.
-    text = (
-        url.difference_update_query(["host"]).set(host=hosts).render_as_string(hide_password=True)
-    )
-    return text.replace(f"[{hosts}]", hosts)
-
-
 def alone(url: URL, host: str) -> URL:
     """The URL of one of the servers, whether or not it accepts writes."""
-    name, _, port = host.partition(":")
+    name, port = _name_and_port(host)
     others = url.difference_update_query(["host", "target_session_attrs"])
-    return others.set(host=name, port=int(port) if port else None)
+    return others.set(host=name, port=port)
+
+
+def _name_and_port(host: str) -> tuple[str, int | None]:
+    name, _, port = host.partition(":")
+    return name, int(port) if port else None
 
 
 def try_in_turn(engine: Engine, hosts: Sequence[str]) -> None:
@@ -65,8 +58,8 @@ def try_in_turn(engine: Engine, hosts: Sequence[str]) -> None:
     def connect(dialect: Any, _record: object, args: Sequence[Any], given: dict[str, Any]) -> Any:
         errors: list[Exception] = []
         for host in hosts:
-            name, _, port = host.partition(":")
-            server = {"host": name} | ({"port": int(port)} if port else {})
+            name, port = _name_and_port(host)
+            server = {"host": name} if port is None else {"host": name, "port": port}
             try:
                 return _connect(dialect, args, {**given, **server})
             except dialect.dbapi.Error as error:
