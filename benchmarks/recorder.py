@@ -27,7 +27,7 @@ from celery_dlq.recorder import FlightRecorder
 SIZES = (200, 20_000)
 SETS, ROUNDS, TASKS = 5, 30, 250
 CALL_ROUNDS, CALLS = 50, 2_000
-#: Tasks of which the memory is looked at, and how many of them warm the worker up.
+#: Tasks that run while the parent's memory is measured, and how many of them warm the worker up.
 MANY = int(os.environ.get("BENCH_TASKS", "1000000"))
 WARM_UP, PORTION = MANY // 10, 5_000
 

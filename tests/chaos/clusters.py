@@ -1,4 +1,4 @@
-"""Databases of several servers, of which one at a time fails: PostgreSQL with a synchronous standby that is
+"""Databases of several servers, which fail one at a time: PostgreSQL with a synchronous standby that is
 promoted, and a Galera cluster of three nodes."""
 
 from __future__ import annotations

@@ -175,8 +175,8 @@ def send_noted(
     body_s: float = BODY_S,
     failures: float = 0.0,
 ) -> None:
-    """Send ``tasks`` messages, whose bodies take up to ``body_s`` seconds, and of which a share of
-    ``failures`` fails."""
+    """Send ``tasks`` messages. Their bodies take up to ``body_s`` seconds, and a share of ``failures``
+    fails."""
     with project.app.pool.acquire(block=True) as connection, connection.Producer() as producer:
         for number in range(tasks):
             project.app.send_task(

@@ -1,4 +1,4 @@
-"""The store on servers of which one fails: a primary whose standby is promoted, and a Galera cluster."""
+"""The store when one of its servers fails: a primary whose standby is promoted, and a Galera cluster."""
 
 from __future__ import annotations
 
