@@ -23,6 +23,7 @@ from sqlalchemy import select
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import Reason, State
+from celery_dlq.recorder import look
 from celery_dlq.store.database import tables
 
 KILLS = int(os.environ.get("CELERY_DLQ_WORKER_KILLS", "4"))
@@ -77,6 +78,8 @@ class Account:
     #: The letters of tasks, by their numbers, the lost ones only and all.
     lost: dict[int, DeadLetter]
     letters: dict[int, list[DeadLetter]]
+    #: The worker of each attempt of a task's letter, where it has more than one.
+    workers: dict[int, list[str]]
     #: When workers were killed.
     kills: Sequence[float]
 
@@ -92,12 +95,9 @@ class Account:
 
     @property
     def told_twice(self) -> set[int]:
-        """Tasks whose letter has more attempts than runs that did not end."""
-        notes = self.notes
+        """Tasks whose letter has two attempts of one worker: each worker takes a message once."""
         return {
-            number
-            for number, letters in self.letters.items()
-            if sum(letter.attempt_count for letter in letters) > len(notes.began.get(number, ()))
+            number for number, names in self.workers.items() if len(names) > len(frozenset(names))
         }
 
     @property
@@ -131,11 +131,16 @@ def account_of(project: Project, kills: Sequence[float]) -> Account:
     """The account, once all tasks have ended and all files were recovered."""
     letters: dict[int, list[DeadLetter]] = {}
     lost: dict[int, DeadLetter] = {}
+    workers: dict[int, list[str]] = {}
     for letter in letters_of(project):
-        letters.setdefault(int(letter.args[0]), []).append(letter)
+        number = int(letter.args[0])
+        letters.setdefault(number, []).append(letter)
         if letter.reason is Reason.LOST:
-            lost[int(letter.args[0])] = letter
-    return Account(read_notes(project), lost, letters, kills)
+            lost[number] = letter
+        if letter.attempt_count > 1:
+            whole = project.dlq.store.letters.get(letter.task_id)
+            workers[number] = [attempt.worker for attempt in whole.attempts]
+    return Account(read_notes(project), lost, letters, workers, kills)
 
 
 def letters_of(project: Project, **wanted: object) -> list[DeadLetter]:
@@ -295,13 +300,14 @@ def waiting(project: Project) -> int:
             return int(size + client.hlen(redis_options(project.queue)["unacked_key"]))
 
 
-def wait_for_recovery(project: Project, *, living: int = 0) -> None:
-    """Wait until only the files of ``living`` workers are left; recover files here, too, because workers do
-    it once a minute."""
+def wait_for_recovery(project: Project, living: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait until no files are left but those of the worker ``living``, which may have none; recover files
+    here, too, because workers do it once a minute."""
 
     def is_recovered() -> bool:
         list(project.dlq.recover())
-        return len(directories(project)) <= living
+        owners = [left.owner for left in look(project.dlq.recorder_dir)]
+        return all(owner and living and owner.pid == living.pid for owner in owners)
 
     wait_for("the files to be recovered", is_recovered)
 

@@ -57,7 +57,7 @@ def test_a_task_that_had_begun_ends_or_has_a_letter(project, pool):
     # On Redis, a worker with the gevent pool does not give back the messages of killed ones (celery#4976).
     with worker(project, *POOLS["prefork" if pool == "gevent" else pool]) as last:
         wait_for_all(project)
-        wait_for_recovery(project, living=1)
+        wait_for_recovery(project, last)
         wait_for_all(project)
         last.terminate()
         last.wait(60)

@@ -93,7 +93,7 @@ def test_the_store_is_away_while_workers_are_killed(
 
     with worker(project, *POOLS[pool]) as last:
         wait_for_all(project)
-        wait_for_recovery(project, living=1)
+        wait_for_recovery(project, last)
         wait_for_all(project)
         last.terminate()
         last.wait(60)
@@ -104,7 +104,7 @@ def test_the_store_is_away_while_workers_are_killed(
     assert not account.vanished, traces_of(project, account, account.vanished)
     assert not account.doubled
     assert {n: s for n, s in account.needless.items() if s > NOTICED_S} == {}
-    assert account.told_twice == set()
+    assert not account.told_twice, traces_of(project, account, account.told_twice)
     assert not directories(project)
 
 
