@@ -34,6 +34,10 @@ class StoreUnavailable(StoreError):
     """The dead-letter store does not answer; check dlq_store_url and that the database is up."""
 
 
+class StoreTooSlow(StoreUnavailable):
+    """The dead-letter store took too long; ask for less, or raise dlq_store_timeout."""
+
+
 class SchemaError(StoreError):
     """The store's schema does not fit this release; run: celery -A <app> dlq db upgrade."""
 

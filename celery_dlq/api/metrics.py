@@ -38,7 +38,7 @@ class MetricsAPI(AppParts):
         store = self.store
         return Reading(
             store.monitoring.measures(), store.reports.keeping(), store.recorder_reports.look(store.now()),
-            self._spool_size(), store.clock_ahead().total_seconds(),
+            self._spool_size(), store.clock_ahead().total_seconds(), self.read_store.following(),
         )  # fmt: skip
 
     def register_metrics(self, registry: Registry | None = None) -> None:

@@ -35,6 +35,11 @@ class AppParts:
         raise NotImplementedError
 
     @cached_property
+    def read_store(self) -> Store:
+        """The store for screens. The queue opens it."""
+        raise NotImplementedError
+
+    @cached_property
     def _read_settings(self) -> ReadSettings:
         return read_settings(self.app)
 
@@ -107,13 +112,16 @@ class AppParts:
             raise SettingsError(f"Rules that can never match: {' '.join(problems)}")
 
     def check_store_url(self) -> None:
-        """Check that the store's URL names a supported database. Does not connect.
+        """Check that the store's URL names a supported database, and that of its read replica the same kind.
+        Does not connect.
 
-        :raises SettingsError: the database is not supported.
+        :raises SettingsError: the database is not supported, or cannot be a replica.
         """
-        from celery_dlq.store.database.supported import parse_url
+        from celery_dlq.store.database.supported import parse_read_url, parse_url
 
-        parse_url(self.settings.store_url)
+        url = parse_url(self.settings.store_url)
+        if self.settings.store_read_url:
+            parse_read_url(self.settings.store_read_url, url)
 
     def check_archive_url(self) -> None:
         """Check that the packages for ``dlq_archive_url`` are installed, if it is set. Does not connect.

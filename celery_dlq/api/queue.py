@@ -87,12 +87,27 @@ class DeadLetterQueue(
 
         :raises StoreError: the URL is wrong, the database does not answer, or the schema does not fit.
         """
+        self._new_store.check_schema()
+        return self._new_store
+
+    @cached_property
+    def read_store(self) -> Store:
+        """The store for screens: it reads from ``dlq_store_read_url`` if that is set, and then also while the
+        primary is away. Acts use :attr:`store`, which has the latest state.
+
+        :raises SettingsError: a URL is wrong.
+        :raises StoreError: the database does not answer, or the schema does not fit.
+        """
+        if not self.settings.store_read_url:
+            return self.store
+        return self._new_store.reading_from(self.settings.store_read_url)
+
+    @cached_property
+    def _new_store(self) -> Store:
         # Producers import tasks, and should not have to load SQLAlchemy.
         from celery_dlq.store.sql import SQLStore
 
-        store = SQLStore.from_settings(self.settings, self.announcer(), self.client)
-        store.check_schema()
-        return store
+        return SQLStore.from_settings(self.settings, self.announcer(), self.client)
 
     @cached_property
     def spool(self) -> Spool:

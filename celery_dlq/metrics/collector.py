@@ -93,6 +93,11 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
         yield _many(family, values)
     if spool is not None:
         yield single(families.SPOOL, spool)
+    following = snapshot.value.following
+    if following is not None:
+        yield single(families.REPLICA_UP, not following.trouble)
+        if following.lag is not None:
+            yield single(families.REPLICA_LAG, following.lag.total_seconds())
 
 
 def _moment(now: float) -> datetime:

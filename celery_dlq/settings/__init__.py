@@ -1,6 +1,6 @@
 """The ``dlq_*`` settings of an app.
 
-A Celery configuration enters, with the environment variable of the store's URL; validated, frozen
+A Celery configuration enters, with the environment variables of the store's URLs; validated, frozen
 :class:`Settings` leave, or errors that name the next step. The room imports no framework, and no other room
 except the errors and the words for unknown names.
 """
@@ -13,9 +13,10 @@ from celery_dlq.settings.definitions import (
     is_configured,
     read_settings,
 )
-from celery_dlq.settings.validation import STORE_URL_VARIABLE
+from celery_dlq.settings.validation import READ_URL_VARIABLE, STORE_URL_VARIABLE
 
 __all__ = [
+    "READ_URL_VARIABLE",
     "STORE_URL_VARIABLE",
     "ReadSettings",
     "Settings",

@@ -30,6 +30,7 @@ from celery_dlq.settings.allowed import (
 )
 from celery_dlq.settings.validation import (
     PREFIX,
+    READ_URL_VARIABLE,
     STORE_URL_VARIABLE,
     allowed_values,
     given_settings,
@@ -52,6 +53,13 @@ class Settings:
         TEXT,
         "SQLAlchemy URL of the dead-letter store: SQLite, PostgreSQL or MySQL/MariaDB. "
         f"The environment variable {STORE_URL_VARIABLE} overrides it.",
+    )
+    store_read_url: str = _setting(
+        "",
+        MAYBE_TEXT,
+        "SQLAlchemy URL of a read replica of the store, from which screens read: Flower, its REST API, and "
+        "the commands that only show. Empty for none. "
+        f"The environment variable {READ_URL_VARIABLE} overrides it.",
     )
     store_timeout: float = _setting(
         5.0,

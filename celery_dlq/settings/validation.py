@@ -13,6 +13,15 @@ from celery_dlq.settings.allowed import Allowed
 #: Overrides ``dlq_store_url``, as ``CELERY_BROKER_URL`` overrides ``broker_url``.
 STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 
+#: The same for ``dlq_store_read_url``.
+READ_URL_VARIABLE = "CELERY_DLQ_STORE_READ_URL"
+
+#: The settings that variables of the environment override.
+_FROM_VARIABLES = {"store_url": STORE_URL_VARIABLE, "store_read_url": READ_URL_VARIABLE}
+
+#: The settings whose values are not shown.
+_SECRET = frozenset({"store_url", "store_read_url", "search_redacted_key"})
+
 PREFIX = "dlq_"
 _DOCS = page("settings")
 
@@ -50,8 +59,9 @@ def read_values(
     """The settings, with the default in place of each invalid value; and the problems."""
     chosen = dict(values)
     problems = _misspelt_variables(environ)
-    if environ.get(STORE_URL_VARIABLE):
-        chosen["store_url"] = environ[STORE_URL_VARIABLE]
+    for name, variable in _FROM_VARIABLES.items():
+        if environ.get(variable):
+            chosen[name] = environ[variable]
     for name, allowed in allowed_values(definition).items():
         problem = name in chosen and problem_of(name, chosen[name], allowed)
         if problem:
@@ -74,7 +84,7 @@ def problem_of(name: str, value: Any, allowed: Allowed) -> str:
         return f"{PREFIX}{name} cannot be read: {error}. See {_DOCS}."
     if accepted:
         return ""
-    shown = "********" if name == "store_url" else repr(value)
+    shown = "********" if name in _SECRET else repr(value)
     return f"{PREFIX}{name} = {shown} is not {allowed.words}. See {_DOCS}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
@@ -19,6 +20,8 @@ from celery_dlq.store.coordination.leases import Leases
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.replica import Following, ReplicaTransactions
+from celery_dlq.store.database.supported import parse_read_url
 from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.groups.by_cause import Groups
 from celery_dlq.store.handlings.handlings import Handlings
@@ -76,11 +79,15 @@ class SQLStore:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = Database(url, timeout=timeout, client=client)
-        self.transactions = transactions = Transactions(self.database, value_limit=value_limit)
-        self._clock = clock.DatabaseClock(self._ask_time)
-        told = listener or StoreListener()
+        self._told, self._monotonic = listener or StoreListener(), monotonic
+        self._use(Transactions(self.database, value_limit=value_limit, monotonic=monotonic))
 
-        self.letters = Letters(transactions, told, monotonic=monotonic)
+    def _use(self, transactions: Transactions) -> None:
+        """Let all roles, and the clock, work in ``transactions``."""
+        self.transactions, told = transactions, self._told
+        self._clock = clock.DatabaseClock(self._ask_time)
+
+        self.letters = Letters(transactions, told, monotonic=self._monotonic)
         self.counts = Counts(transactions)
         self.closing = Closing(transactions)
         self.deleting = Deleting(transactions)
@@ -131,6 +138,27 @@ class SQLStore:
     def __repr__(self) -> str:
         return f"<SQLStore {self.database.url.render_as_string(hide_password=True)}>"
 
+    def reading_from(self, url: str) -> SQLStore:
+        """This store, which reads from the read replica at ``url`` and writes as before.
+
+        :raises SettingsError: ``url`` cannot be a replica of this store's database.
+        """
+        primary = self.transactions
+        replica = Database(
+            parse_read_url(url, self.database.url).render_as_string(hide_password=False),
+            timeout=self.database.timeout,
+            client=self.database.client,
+        )
+        followers = Transactions(replica, value_limit=primary.value_limit)
+        shown = copy(self)
+        shown._use(ReplicaTransactions(primary, followers, monotonic=self._monotonic))
+        return shown
+
+    def following(self) -> Following | None:
+        """How the read replica follows; None without one. Raises no error."""
+        used = self.transactions
+        return used.following() if isinstance(used, ReplicaTransactions) else None
+
     def check_schema(self) -> None:
         """Check (on SQLite: create) the schema.
 
@@ -164,8 +192,8 @@ class SQLStore:
         return now if moment is None else moment + _TICK
 
     def close(self) -> None:
-        """Close the connections."""
-        self.database.close()
+        """Close the connections, also those to a read replica."""
+        self.transactions.close()
 
     def _ask_time(self) -> datetime:
         # A file has this machine's clock, so it need not be opened to read the time.

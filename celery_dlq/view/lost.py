@@ -36,7 +36,7 @@ def losses_of(queue: Any) -> Losses:
 
     :raises StoreError: the store failed.
     """
-    lost = queue.store.recorder_reports.look(queue.store.now())
+    lost = queue.read_store.recorder_reports.look(queue.read_store.now())
     return Losses(lost=lost, here=queue.recorder_standing())
 
 

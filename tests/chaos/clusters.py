@@ -1,5 +1,5 @@
 """Databases of several servers, which fail one at a time: PostgreSQL with a synchronous standby that is
-promoted, and a Galera cluster of three nodes."""
+promoted, MariaDB with a replica, and a Galera cluster of three nodes."""
 
 from __future__ import annotations
 
@@ -151,7 +151,57 @@ class ReplicatedPostgres(Cluster):
 QUORUM_PATIENCE_S = 30.0
 
 
-class GaleraNode(MariaDB):
+class MariaDBMember(MariaDB):
+    """A server with further options."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self._more = options
+        super().__init__(directory)
+
+    def command(self) -> list[str]:
+        return [*super().command(), *self._more]
+
+    def ask(self, statement: str) -> tuple[object, ...] | None:
+        """The first row of the answer."""
+        import pymysql
+
+        connection = pymysql.connect(
+            host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=5
+        )
+        with contextlib.closing(connection), connection.cursor() as cursor:
+            cursor.execute(statement)
+            row: tuple[object, ...] | None = cursor.fetchone()
+            return row
+
+
+class ReplicatedMariaDB(Cluster):
+    """A server of MariaDB, and a replica that follows it a little later."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        directory.chmod(0o755)
+        self.primary = MariaDBMember(directory / "a", "--log-bin=log", "--server-id=1")
+        self.replica = MariaDBMember(directory / "b", "--server-id=2", "--read-only")
+        super().__init__(directory, (self.primary, self.replica))
+
+    @property
+    def url(self) -> str:
+        return self.primary.url
+
+    def victim(self) -> Server:
+        return self.replica
+
+    def start(self) -> None:
+        for member in self.members:
+            if not member.is_up:
+                member.start()
+        address = f"MASTER_HOST='127.0.0.1', MASTER_PORT={self.primary.port}, MASTER_USER='root'"
+        self.replica.ask("STOP SLAVE")
+        self.replica.ask(f"CHANGE MASTER TO {address}, MASTER_USE_GTID=slave_pos")
+        self.replica.ask("START SLAVE")
+
+
+class GaleraNode(MariaDBMember):
     def __init__(self, directory: Path) -> None:
         self.group_port, self.ist_port, self.sst_port = free_port(), free_port(), free_port()
         self.peers: Sequence[GaleraNode] = ()
@@ -201,18 +251,6 @@ class GaleraNode(MariaDB):
         """A variable of the server's state."""
         row = self.ask(f"SHOW STATUS LIKE '{name}'")
         return str(row[1]) if row else ""
-
-    def ask(self, statement: str) -> tuple[object, ...] | None:
-        """The first row of the answer."""
-        import pymysql
-
-        connection = pymysql.connect(
-            host="127.0.0.1", port=self.port, user="root", connect_timeout=2, read_timeout=5
-        )
-        with contextlib.closing(connection), connection.cursor() as cursor:
-            cursor.execute(statement)
-            row: tuple[object, ...] | None = cursor.fetchone()
-            return row
 
 
 class Galera(Cluster):

@@ -6,10 +6,13 @@ from celery import Celery
 
 from celery_dlq import AutoRedrive, Filter, Retention, Route
 from celery_dlq.errors import SettingsError
-from celery_dlq.settings import STORE_URL_VARIABLE, Settings, read_settings
+from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE, Settings, read_settings
 
 ONE = AutoRedrive("one", where=Filter(task="shop.charge"))
 ROUTE = Route("payments", task="shop.charge")
+
+#: The settings whose values are not shown.
+SECRET = {"store_url", "store_read_url", "search_redacted_key"}
 
 #: For each setting, values that are allowed and values that are not.
 VALUES = {
@@ -48,6 +51,7 @@ VALUES = {
     "redact": ([[], ["tax_id"]], ["tax_id", [1], [""]]),
     "recorder": ([True, False], [1, "yes", None]),
     "recorder_dir": (["", "/var/lib/recorder"], [None, 1]),
+    "store_read_url": (["", "postgresql://replica/shop"], [None, 1]),
     "search_redacted_key": (["", "a key"], [None, 17, b"a key"]),
     "search_values": ([0, 24, 1_000], [-1, 1_001, "all", 2.5, None]),
     "recorder_max_size": ([1 << 20, 1 << 30], [(1 << 20) - 1, "1 GB", None]),
@@ -101,7 +105,7 @@ def test_other_values_are_refused_with_key_value_and_what_is_allowed(name, value
     text = str(caught.value)
     assert "`celery dlq help settings`" in text
     assert "\n" not in text
-    assert name == "store_url" or repr(value) in text
+    assert (repr(value) in text) is (name not in SECRET)
 
 
 def test_the_defaults_are_allowed():
@@ -118,14 +122,22 @@ def test_the_brakes_pause_may_not_pass_its_maximum():
         Settings.from_values({"brake_pause": 60, "brake_pause_max": 30})
 
 
-def test_the_environment_overrides_the_store_url():
-    chosen = Settings.from_values({"store_url": "sqlite:///a"}, {STORE_URL_VARIABLE: "sqlite:///b"})
-    assert chosen.store_url == "sqlite:///b"
+@pytest.mark.parametrize(
+    ("name", "variable"), [("store_url", STORE_URL_VARIABLE), ("store_read_url", READ_URL_VARIABLE)]
+)
+def test_the_environment_overrides_the_urls(name, variable):
+    chosen = Settings.from_values({name: "postgresql://a"}, {variable: "postgresql://b"})
+    assert getattr(chosen, name) == "postgresql://b"
+
+
+def test_the_variable_of_the_read_replica_is_not_a_misspelt_one():
+    assert Settings.from_values({}, {READ_URL_VARIABLE: "postgresql://b"}).store_read_url
 
 
 @pytest.fixture
 def app(monkeypatch):
     monkeypatch.delenv(STORE_URL_VARIABLE, raising=False)
+    monkeypatch.delenv(READ_URL_VARIABLE, raising=False)
     return Celery("settings", set_as_current=False)
 
 

@@ -9,7 +9,7 @@ import click
 
 from celery_dlq.cli.options import Word, format_option, limit_option, read_moment
 from celery_dlq.cli.screens.render import Block, Column, Field, Part, table_of
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.store.base import ACTS, AuditRow
 from celery_dlq.view import times
 from celery_dlq.view.operations import named_values
@@ -36,7 +36,7 @@ from celery_dlq.view.records import audit_record
 @limit_option("Acts per page.", default=50)
 @click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
 @format_option
-@pass_session
+@pass_showing_session
 def audit(
     session: Session,
     act: str | None,

@@ -25,7 +25,7 @@ from celery_dlq.cli.options import (
 )
 from celery_dlq.cli.screens.group import group_parts, group_table
 from celery_dlq.cli.selection import checked
-from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.model.group import (
     Annotate,
     Assign,
@@ -89,7 +89,7 @@ def groups(
     if ctx.invoked_subcommand:
         _refuse_options(ctx)
         return
-    session = Session(ctx.obj)
+    session = Session(ctx.obj, only_shows=True)
     screen = session.screen
     which = groups_with(map(GroupStatus, statuses), map(Mark, marks), owner or "")
     wanted = checked(session, wanted)
@@ -121,7 +121,7 @@ def _refuse_options(ctx: click.Context) -> None:
 @groups.command("show")
 @_named
 @format_option
-@pass_session
+@pass_showing_session
 def show(session: Session, fingerprint: str, form: str) -> None:
     """Show one group, with its note and decisions.
 

@@ -15,7 +15,7 @@ from celery_dlq.cli.screens.handler import (
     history_table,
     trial_parts,
 )
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.model.handling import HandlingState
 from celery_dlq.view import records
 
@@ -27,7 +27,7 @@ def handlers() -> None:
 
 @handlers.command("list")
 @format_option
-@pass_session
+@pass_showing_session
 def list_handlers(session: Session, form: str) -> None:
     """List handlers, in the order in which they get letters."""
     session.load_tasks()
@@ -42,7 +42,7 @@ def list_handlers(session: Session, form: str) -> None:
 @click.argument("name", metavar="NAME")
 @limit_option("Show at most this many of its latest letters.", default=20)
 @format_option
-@pass_session
+@pass_showing_session
 def show(session: Session, name: str, limit: int, form: str) -> None:
     """Show one handler, and the latest letters that it had."""
     session.load_tasks()
@@ -107,7 +107,7 @@ def run(
     help="Continue after the page that printed this cursor.",
 )  # fmt: skip
 @format_option
-@pass_session
+@pass_showing_session
 def history(
     session: Session,
     name: str | None,

@@ -22,12 +22,13 @@ from celery_dlq.cli.screens.lost import lost_parts
 from celery_dlq.cli.screens.render import Part
 from celery_dlq.cli.screens.stats import stats_parts
 from celery_dlq.cli.selection import checked, of_operation
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.view import records, times
 from celery_dlq.view.handlings import HANDLINGS_SHOWN
 from celery_dlq.view.keeping import keeping_record, keeping_rows
 from celery_dlq.view.lost import losses_of, lost_record, lost_rows
+from celery_dlq.view.replica import replica_record, replica_text
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0
@@ -39,7 +40,7 @@ _PATIENCE_S = 10.0
 @limit_option("Letters per page.", default=50)
 @click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
 @format_option
-@pass_session
+@pass_showing_session
 def list_letters(
     session: Session,
     wanted: Filter,
@@ -81,7 +82,7 @@ def _listed(page: Page) -> Iterator[Part]:
 @click.command("show")
 @click.argument("task_id", metavar="ID")
 @format_option
-@pass_session
+@pass_showing_session
 def show(session: Session, task_id: str, form: str) -> None:
     """Show one letter in full.
 
@@ -107,7 +108,7 @@ def show(session: Session, task_id: str, form: str) -> None:
 
 @click.command("stats")
 @format_option
-@pass_session
+@pass_showing_session
 def stats(session: Session, form: str) -> None:
     """Show the numbers of open, arriving and closed letters.
 
@@ -117,15 +118,20 @@ def stats(session: Session, form: str) -> None:
     """
     now, drawn = session.screen.now, session.screen.drawn
     found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
-    losses = losses_of(session.queue)
+    losses, following = losses_of(session.queue), session.store.following()
     kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
     record = (
         [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
         if form == "csv"
-        else {**records.stats_record(found), **kept_record, "recorder": losses_record}
+        else {
+            **records.stats_record(found),
+            **kept_record,
+            "recorder": losses_record,
+            "read_replica": replica_record(following),
+        }
     )
     parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
-    session.screen.emit(form, record, *parts)
+    session.screen.emit(form, record, *parts, *filter(None, [replica_text(following)]))
 
 
 @click.command("explain")

@@ -23,7 +23,7 @@ from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import operation_table
 from celery_dlq.cli.screens.render import Part, Screen, is_terminal
 from celery_dlq.cli.screens.stats import glance
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.metrics.snapshot import Look, Snapshot, Snapshots
 from celery_dlq.model.group import Group
 from celery_dlq.store.base import Filter, Operation, Stats
@@ -68,7 +68,7 @@ def _interval(text: str) -> float:
     "--interval", metavar="TIME", default="2s", show_default=True, callback=read_with(_interval),
     help="Time between two reads of the store.",
 )  # fmt: skip
-@pass_session
+@pass_showing_session
 def watch(session: Session, interval: float) -> None:
     """Show depth, arrivals, groups and running redrives, live.
 

@@ -25,7 +25,7 @@ from celery_dlq.cli.screens.auto import (
     suggestion_parts,
     whole_auto_parts,
 )
-from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.auto_redrive import EVERY
 from celery_dlq.upkeep.auto_redrive import suggesting
@@ -46,7 +46,7 @@ def auto() -> None:
 
 @auto.command("list")
 @format_option
-@pass_session
+@pass_showing_session
 def list_autos(session: Session, form: str) -> None:
     """List automatic redrives, in the order in which they come first."""
     found = _seen_all(session)
@@ -57,7 +57,7 @@ def list_autos(session: Session, form: str) -> None:
 @click.argument("name", metavar="NAME")
 @limit_option("Show at most this many of its latest runs.", default=10)
 @format_option
-@pass_session
+@pass_showing_session
 def show(session: Session, name: str, limit: int, form: str) -> None:
     """Show one automatic redrive: its definition, its state, and its latest runs."""
     seen = _seen(session, name)
@@ -131,7 +131,7 @@ def resume(session: Session, name: str | None, why: str) -> None:
 @_maybe_name
 @limit_option("Show at most this many runs.", default=50)
 @format_option
-@pass_session
+@pass_showing_session
 def history(session: Session, name: str | None, limit: int, form: str) -> None:
     """List the runs that chose letters, newest first, with the outcomes of their operations.
 

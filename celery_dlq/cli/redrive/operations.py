@@ -10,7 +10,7 @@ from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import choice, format_option, limit_option, why_option
 from celery_dlq.cli.redrive.running import end, run_shown
 from celery_dlq.cli.screens.operation import next_step, operation_parts, operation_table
-from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.view import records
 from celery_dlq.view.operations import TROUBLED
@@ -29,7 +29,7 @@ def operations() -> None:
 )  # fmt: skip
 @limit_option("Show at most this many operations.", default=20)
 @format_option
-@pass_session
+@pass_showing_session
 def list_operations(session: Session, states: Sequence[str], limit: int, form: str) -> None:
     """List operations, newest first."""
     wanted = frozenset(map(OperationState, states))
@@ -46,7 +46,7 @@ def list_operations(session: Session, states: Sequence[str], limit: int, form: s
 @limit_option("Letters per page.", default=20)
 @click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
 @format_option
-@pass_session
+@pass_showing_session
 def show(
     session: Session,
     operation_id: str,

@@ -201,6 +201,7 @@ class Page(Handler):
             f"dlq_{template}.html",
             view=view, words=words, links=self.links, tab=self.tab, token=token,
             locked=self.why_no_changes, has_auto_redrives=self.site.has_auto_redrives,
+            replica=self.site.replica,
         )  # fmt: skip
 
     def mark(self, act: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
 from celery_dlq.view.discreet import discreet
+from celery_dlq.view.replica import replica_text
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -33,9 +35,10 @@ class Site:
     """The pages' access to the dead-letter queue of a Flower's app.
 
     :param flower_app: a ``flower.app.Flower``.
+    :param monotonic: counts seconds.
     """
 
-    def __init__(self, flower_app: Any) -> None:
+    def __init__(self, flower_app: Any, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._flower_app = flower_app
         self.app, self.options = flower_app.capp, flower_app.options
         self.links = Links(self.options.url_prefix)
@@ -44,6 +47,9 @@ class Site:
         self.calls = Calls(2 * _store_timeout(self.app))
         self.snapshots = Snapshots(self.calls)
         self._making = threading.Lock()
+        #: From which server the pages read, as a sentence; empty without a read replica.
+        self.replica = ""
+        self._monotonic, self._look_again_at = monotonic, 0.0
 
     @cached_property
     def dead_state(self) -> str:
@@ -149,10 +155,13 @@ class Site:
 
     def _shown(self) -> Store:
         queue = self.queue()
-        return discreet(queue.store, queue.redactor)
+        if self._monotonic() >= self._look_again_at:
+            self._look_again_at = self._monotonic() + FRESH_S
+            self.replica = replica_text(queue.read_store.following())
+        return discreet(queue.read_store, queue.redactor)
 
     def queue(self) -> DeadLetterQueue:
-        """The dead-letter queue, with its store opened. Blocks until the store is open.
+        """The dead-letter queue, with the store for screens opened. Blocks until it is open.
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         :raises StoreError: the database does not answer, or its schema does not fit.
@@ -161,7 +170,7 @@ class Site:
             queue = DeadLetterQueue.of(self.app)
             queue.client = Client(Role.FLOWER)
             # One thread opens the store. The pages use its clock.
-            times.CLOCK.set_ahead(queue.store.clock_ahead())
+            times.CLOCK.set_ahead(queue.read_store.clock_ahead())
             return queue
 
 

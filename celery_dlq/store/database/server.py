@@ -6,14 +6,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from enum import Enum, auto
 from typing import Any, ClassVar
 
 from sqlalchemy import event, exc, text
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 
-from celery_dlq.errors import RecordRefused, StoreError, StoreUnavailable, page
+from celery_dlq.errors import RecordRefused, StoreError, StoreTooSlow, StoreUnavailable, page
 from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client
 from celery_dlq.store.database.dialect import Dialect
@@ -82,6 +82,11 @@ class Server(Dialect):
     def why_read_only(self, connection: Connection) -> str:
         """Why the server accepts no writes, as the end of a sentence; empty if it does."""
 
+    @abstractmethod
+    def lag(self, connection: Connection) -> timedelta | None:
+        """How far the server is behind the primary that it follows; zero if it follows none, None if it does
+        not say."""
+
     def now(self, connection: Connection) -> datetime:
         moment: datetime = connection.execute(text(self.clock)).scalar_one()
         if moment.tzinfo is None:
@@ -100,7 +105,7 @@ class Server(Dialect):
         if fault is Fault.SCHEMA:
             return faults.schema_error(said)
         if fault is Fault.LATE:
-            return StoreUnavailable(
+            return StoreTooSlow(
                 f"The dead-letter store at {where} took too long ({said}); ask for less, "
                 "or raise dlq_store_timeout."
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
+import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -22,11 +24,25 @@ class Transactions:
 
     :param database: the database in which they run.
     :param value_limit: the most values of a letter's arguments that they keep for searches.
+    :param monotonic: counts seconds.
     """
 
-    def __init__(self, database: Database, *, value_limit: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        value_limit: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.database, self.value_limit = database, value_limit
+        self._monotonic = monotonic
         self._checked_in: int | None = None
+        self._wrote_at: float | None = None
+
+    @property
+    def wrote_s_ago(self) -> float:
+        """Seconds since this process last wrote through this object; infinite if it never did."""
+        return math.inf if self._wrote_at is None else self._monotonic() - self._wrote_at
 
     def check_schema(self) -> None:
         """Check (on SQLite: create) the schema; raises ``SchemaError``."""
@@ -41,7 +57,14 @@ class Transactions:
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.write`."""
         self._ready()
-        return self.database.write(work)
+        try:
+            return self.database.write(work)
+        finally:  # a commit may succeed although its confirmation is lost
+            self._wrote_at = self._monotonic()
+
+    def close(self) -> None:
+        """Close the connections; the next use opens new ones."""
+        self.database.close()
 
     def _ready(self) -> None:
         if self._checked_in != os.getpid():
