@@ -1,6 +1,6 @@
-"""The cost of idle workers for PostgreSQL: connections, and statements per second; directly, and
-through a PgBouncer in transaction mode, where another program's long statements share the
-connections."""
+"""The cost of many workers for PostgreSQL: connections, and statements per second; while they are idle, and
+while tasks fail; directly, and through a PgBouncer in transaction mode, where another program's long
+statements share the connections."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ WORKERS = int(os.environ.get("BENCH_WORKERS", "40"))
 AT_A_TIME = 4
 #: Seconds after which a worker has settled, and for which it is looked at.
 SETTLE_S, LOOK_S = 30.0, float(os.environ.get("BENCH_LOOK_S", "60"))
+#: Failures per second under a steady load, of all workers together; and seconds after which that, or a storm
+#: of failures, has settled.
+STEADY, RAMP_S = 20, 5.0
+#: Failures per second that no machine of ours reaches, so that a storm lasts.
+STORM = 2_000
 #: Seconds that a statement of the other program takes: longer than the store lets its own take.
 LONG_S = 7
 #: Statements of the other program that run at a time.
@@ -60,7 +65,7 @@ class Load:
 
 def run() -> dict[str, float]:
     """Statements per second of all workers together, by way."""
-    print(f"{WORKERS} workers of pool solo that have nothing to do, for {LOOK_S:g} s")
+    print(f"{WORKERS} workers of pool solo, for {LOOK_S:g} s each")
     with postgresql() as port, _connected(port, "postgres") as monitor:
         monitor.execute("CREATE EXTENSION pg_stat_statements")
         monitor.execute("CREATE DATABASE shop")
@@ -71,11 +76,17 @@ def run() -> dict[str, float]:
             direct = _looked_at("directly, before any letter", monitor)
             _fail_everywhere(queue)
             after = _looked_at("directly, after a letter each", monitor)
+            with _failing(queue, STEADY):
+                steady = _looked_at(f"directly, {STEADY} failures a second", monitor, RAMP_S)
+            with _failing(queue, STORM):
+                storm = _looked_at("directly, in a storm of failures", monitor, RAMP_S)
         with pgbouncer(port) as pooled:
             through = _behind(pooled, monitor)
     return {
         "direct": direct.statements,
         "after letters": after.statements,
+        "steady": steady.statements,
+        "storm": storm.statements,
         "pgbouncer": through.statements,
     }
 
@@ -142,8 +153,32 @@ def _fail_everywhere(queue: str) -> None:
         wait(lambda: int(client.get(f"{queue}-done") or 0) >= failures, every_s=0.5)
 
 
-def _looked_at(title: str, monitor: psycopg.Connection) -> Load:
-    time.sleep(SETTLE_S)
+@contextlib.contextmanager
+def _failing(queue: str, per_s: int) -> Iterator[None]:
+    """Within this block, ``per_s`` tasks are sent in a second, which fail; what is left of them is removed.
+    Prints how many have failed in a second."""
+    stopping = threading.Event()
+
+    def work() -> None:
+        while not stopping.wait(0.1):
+            send("bench.fail", per_s // 10, queue, {})
+
+    with redis.Redis.from_url(BROKER) as client:
+        before, began = int(client.get(f"{queue}-done") or 0), time.monotonic()
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join()
+            done = int(client.get(f"{queue}-done") or 0) - before
+            print(f"    {done / (time.monotonic() - began):.0f} tasks have failed in a second")
+            client.delete(queue)
+
+
+def _looked_at(title: str, monitor: psycopg.Connection, settle_s: float = SETTLE_S) -> Load:
+    time.sleep(settle_s)
     statements, opened = _ask(monitor, _STATEMENTS), _ask(monitor, _OPENED)
     began, seen = time.monotonic(), list[int]()
     while time.monotonic() - began < LOOK_S:

@@ -113,6 +113,9 @@ class ReplicatedPostgres(Cluster):
     """A primary, and a standby that has each commit before it is confirmed. If the primary fails, the standby
     is promoted; the old primary becomes the new one's standby."""
 
+    #: Whether commits wait for the standby.
+    is_synchronous = True
+
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
         directory.chmod(0o755)
@@ -142,9 +145,24 @@ class ReplicatedPostgres(Cluster):
             self.promotions += 1
         self.standby.copy(self.primary)
         self.standby.start()
-        self.primary.wait_for_standby("standby")
-        is_in_step = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        self.primary.wait_for_standby("standby" if self.is_synchronous else None)
+        kind = "sync" if self.is_synchronous else "async"
+        is_in_step = f"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = '{kind}'"
         until("the standby to be in step", lambda: self.primary.ask(is_in_step))
+
+
+class AsynchronousPostgres(ReplicatedPostgres):
+    """The same, but commits do not wait for the standby."""
+
+    is_synchronous = False
+
+    def part(self) -> None:
+        """Let the standby receive nothing more."""
+        self.standby.configure("primary_conninfo", "")
+        until(
+            "the standby to be alone",
+            lambda: not self.standby.ask("SELECT count(*) FROM pg_stat_wal_receiver"),
+        )
 
 
 #: How long the living nodes of a Galera cluster may take to agree that they are a majority, in seconds.

@@ -28,6 +28,8 @@ class Report:
     unasked: Sequence[str]
     #: How often a worker ended by itself when its broker went away.
     gave_up: int
+    #: How often one ended by itself because its pool was killed before it had started.
+    had_no_pool: int
     #: Messages still with the broker.
     left: int
 
@@ -53,6 +55,7 @@ class Report:
             "letters from the workers' logs": self.from_logs,
             "messages left with the broker": self.left,
             "workers that ended when the broker went away": self.gave_up,
+            "workers that ended when their new pool was killed": self.had_no_pool,
         })  # fmt: skip
         lines += ["", "harm done"]
         lines += _table({harm.name: self.harmed[harm.name] for harm in HARMS})

@@ -185,6 +185,7 @@ class Run:
             from_spool=self.from_spool,
             unasked=self.workers.unasked,
             gave_up=self.workers.gave_up,
+            had_no_pool=self.workers.had_no_pool,
             left=self._held(),
         )
 

@@ -14,6 +14,8 @@ from support.processes import children, with_parent
 
 STOP_PATIENCE_S = 90.0
 START_PATIENCE_S = 90.0
+#: Celery's own error if a process of the pool is gone when the event loop begins.
+NO_POOL = "Could not start worker processes"
 TESTS = Path(__file__).parents[1]
 
 
@@ -57,9 +59,13 @@ class Worker:
     @property
     def is_ready(self) -> bool:
         """Whether it has reached its broker since it was last started."""
+        return self.has_said(" ready.")
+
+    def has_said(self, text: str) -> bool:
+        """Whether ``text`` is in its log since it was last started."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
-            return b" ready." in log.read()
+            return text.encode() in log.read()
 
     def signal(self, number: int) -> None:
         if self.ended is None:
@@ -89,6 +95,8 @@ class Workers:
         self.unasked: list[str] = []
         #: How often one ended by itself when its broker went away, as Celery's sometimes do.
         self.gave_up = 0
+        #: How often one ended by itself because a harm killed its pool before the pool had started.
+        self.had_no_pool = 0
 
     def start(self) -> None:
         for worker in self.all:
@@ -110,6 +118,8 @@ class Workers:
                 continue
             if cut:
                 self.gave_up += 1
+            elif worker.has_said(NO_POOL):
+                self.had_no_pool += 1
             else:
                 self.unasked.append(
                     f"{worker.name} ended with status {worker.ended}; see {worker.log}"

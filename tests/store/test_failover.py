@@ -8,10 +8,11 @@ from datetime import timedelta
 from threading import Barrier
 
 import pytest
-from chaos.clusters import Galera, ReplicatedPostgres
+from chaos.clusters import AsynchronousPostgres, Galera, ReplicatedPostgres, until
 from sqlalchemy import select, text, update
 from support.clusters import running
 from support.factories import T0, letter, operation
+from support.rollup_checks import assert_counts_hold
 
 from celery_dlq import Filter
 from celery_dlq.errors import StoreError, StoreUnavailable
@@ -21,6 +22,9 @@ from celery_dlq.store.sql import SQLStore
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(180)]
 
 TIMEOUT_S = 1.0
+
+#: Letters, asked on the standby.
+_COUNT = f"SELECT count(*) FROM {tables.letter.name}"
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,22 @@ def save_many(store):
     """Save letters, because open sessions see a change of the server's settings a little later."""
     for number in range(1_000):
         store.letters.save([letter(f"meanwhile{number}")])
+
+
+def test_an_asynchronous_standby_lacks_only_what_it_had_not_received(open_store):
+    with running(AsynchronousPostgres) as cluster:
+        store = open_store(cluster.url)
+        names = [f"before{number}" for number in range(20)]
+        store.letters.save([letter(name) for name in names])
+        until("the letters to arrive", lambda: cluster.standby.ask(_COUNT) == len(names))
+        cluster.part()
+        store.letters.save([letter("confirmed, and lost")])
+        cluster.kill()
+        cluster.start()
+        save_in_the_end(store, "after")
+        found = store.letters.find(Filter(), limit=100).letters
+        assert {one.task_id for one in found} == {*names, "after"}
+        assert_counts_hold(store)
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
