@@ -20,6 +20,8 @@ class Form:
 
     names: tuple[str, ...]
     read: Callable[[Given, datetime], GroupAct]
+    #: What to say when it is done.
+    done: str
     #: Whether the fields are required; a missing note or owner would otherwise remove the stored one.
     needed: bool = False
 
@@ -46,15 +48,33 @@ def _number(text: str) -> int | None:
 
 #: The forms by the name of the act.
 ACTS: Mapping[str, Form] = {
-    "ignore": Form(("until", "rate", "count"), _ignore),
-    "resolve": Form(
-        ("release",), lambda given, _now: Resolve(release=first(given, "release").strip())
+    "ignore": Form(
+        ("until", "rate", "count"),
+        _ignore,
+        "The group is ignored: the list leaves it out, and its letters are unchanged.",
     ),
-    "reopen": Form((), lambda _given, _now: Reopen()),
+    "resolve": Form(
+        ("release",),
+        lambda given, _now: Resolve(release=first(given, "release").strip()),
+        "The group is resolved. Its letters are still open; redrive or discard them.",
+    ),
+    "reopen": Form((), lambda _given, _now: Reopen(), "The group is open."),
     "note": Form(
-        ("note",), lambda given, _now: Annotate(note=first(given, "note").strip()), needed=True
+        ("note",),
+        lambda given, _now: Annotate(note=first(given, "note").strip()),
+        "The note was saved.",
+        needed=True,
     ),
     "assign": Form(
-        ("owner",), lambda given, _now: Assign(owner=first(given, "owner").strip()), needed=True
+        ("owner",),
+        lambda given, _now: Assign(owner=first(given, "owner").strip()),
+        "The owner was saved.",
+        needed=True,
     ),
 }
+
+
+def what_was_done(given: Given) -> str:
+    """The sentence for a page that an act has led to; empty for any other page."""
+    form = ACTS.get(first(given, "done"))
+    return form.done if form else ""

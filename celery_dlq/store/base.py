@@ -48,6 +48,10 @@ class Stats:
     oldest_open_at: datetime | None
     #: Open letters by age: upper bound in seconds (inf for the rest) to count.
     ages: Mapping[float, int]
+    #: Arrivals in an hour on average, over the six days before the last one; None if nothing arrived then.
+    usual: float | None = None
+    #: Open letters that automatic redrives leave to a person.
+    held: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,6 +161,8 @@ def stats_record(stats: Stats) -> dict[str, Any]:
         "by_exception": dict(stats.by_exception),
         "by_reason": _by_value(stats.by_reason),
         "arrivals_per_hour": list(stats.arrivals),
+        "usual_arrivals_per_hour": stats.usual,
+        "held": stats.held,
         "ages": [
             {"up_to_s": bound if math.isfinite(bound) else None, "count": count}
             for bound, count in stats.ages.items()
@@ -186,6 +188,10 @@ def stats_rows(stats: Stats) -> list[dict[str, Any]]:
     rows += [
         _row("arrivals_per_hour", f"{hours - place}h ago", count)
         for place, count in enumerate(stats.arrivals)
+    ]
+    rows += [
+        _row("usual_arrivals_per_hour", "", "" if stats.usual is None else f"{stats.usual:g}"),
+        _row("held", "", stats.held),
     ]
     return rows + [_row("ages", f"{bound:g}", count) for bound, count in stats.ages.items()]
 

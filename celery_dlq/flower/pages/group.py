@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
+from celery_dlq.flower.filters import Given
 from celery_dlq.flower.html import charts
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of
-from celery_dlq.flower.triage import ACTS
+from celery_dlq.flower.triage import ACTS, what_was_done
 from celery_dlq.model.group import Group, GroupStatus, hour_of
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.model.letter import DeadLetter
@@ -26,14 +28,6 @@ if TYPE_CHECKING:
 
 #: Hours in the trend, and letters on the page.
 _HOURS, _LETTERS = 7 * 24, 10
-
-_DONE = {
-    "ignore": "The group is ignored: the list leaves it out, and its letters are unchanged.",
-    "resolve": "The group is resolved. Its letters are still open; redrive or discard them.",
-    "reopen": "The group is open.",
-    "note": "The note was saved.",
-    "assign": "The owner was saved.",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +115,7 @@ class GroupPage(Page):
             self.redirect(self.links.group(fingerprint))
             return
         marks = {act: self.mark(f"{act} {fingerprint}") for act in ACTS}
-        done = _DONE.get(first(asked(self.request), "done"), "")
+        done = what_was_done(asked(self.request))
         owner = self.site.owner_of(known.group.route)
         view = GroupView(known=known, now=now, marks=marks, done=done, route_owner=owner)
         self.page("group", view)
@@ -142,7 +136,16 @@ class GroupActPage(Page):
         await self.site.act(
             lambda queue: queue.store.groups.triage(fingerprint, meant, who=who, now=now)
         )
-        self.see(f"{self.links.group(fingerprint)}?done={act}")
+        self.see(self._back(given, fingerprint, act))
+
+    def _back(self, given: Given, fingerprint: str, act: str) -> str:
+        """The address of the page with the form: that of the group, or a list with the group's row."""
+        done, back = ("done", act), first(given, "back")
+        if back == "overview":
+            return self.links.page(query=[done])
+        if back == "groups":
+            return self.links.page("groups", query=[*parse_qsl(first(given, "query")), done])
+        return f"{self.links.group(fingerprint)}?done={act}"
 
 
 def look_up(store: Store, prefix: str, now: datetime) -> Known:

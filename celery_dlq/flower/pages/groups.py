@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode
 
 from celery_dlq.errors import FilterError
 from celery_dlq.flower.filters import Given, read_filter
-from celery_dlq.flower.html import charts
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
-from celery_dlq.model.handling import GroupTicket
+from celery_dlq.flower.pages.group_rows import GroupRow, KnownGroups, group_rows, known_groups
+from celery_dlq.flower.triage import what_was_done
+from celery_dlq.model.group import GroupFilter, GroupStatus, Mark
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import times
-from celery_dlq.view.groups import ends_of, groups_with, standing
-from celery_dlq.view.text import counted, short_ids
+from celery_dlq.view.groups import groups_with
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -27,55 +27,9 @@ if TYPE_CHECKING:
 _LIMIT = 50
 
 #: Parameters that are not filters on letters.
-_OTHERS = ("status", "mark", "owner", "after")
+_OTHERS = ("status", "mark", "owner", "after", "done")
 
 _Word = TypeVar("_Word", GroupStatus, Mark)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """The store's data for the page."""
-
-    #: One more than a page shows if there is a next page.
-    groups: Sequence[Group]
-    #: The arrivals of each in the last day.
-    trends: Mapping[str, Sequence[int]]
-    #: The tickets and escalations of those that have some.
-    tickets: Mapping[str, Sequence[GroupTicket]]
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there is a next page."""
-        return len(self.groups) > _LIMIT
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupRow:
-    """A group in the list."""
-
-    group: Group
-    short_id: str
-    trend: Sequence[int]
-    tickets: Sequence[GroupTicket]
-    now: datetime
-    #: The person or team that it is assigned to, else the owner of its route.
-    owner: str
-
-    @property
-    def standing(self) -> str:
-        """Its status or mark; empty if it is just open."""
-        return standing(self.group, self.now)
-
-    @property
-    def ends(self) -> str:
-        """When it stops being ignored."""
-        return ends_of(self.group)
-
-    @property
-    def chart(self) -> str:
-        """Its arrivals in the last day, as a chart."""
-        total = counted(sum(self.trend), "letter")
-        return charts.sparkline(self.trend, f"{total} in the last 24 hours")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +41,8 @@ class GroupsView:
     problem: str = ""
     #: The cursor of the next page.
     next: str = ""
+    #: What an act on a row has done.
+    done: str = ""
 
     statuses: Sequence[str] = tuple(status.value for status in GroupStatus)
     marks: Sequence[str] = tuple(mark.value for mark in Mark)
@@ -111,8 +67,13 @@ class GroupsView:
             (name, value)
             for name, values in self.given.items()
             for value in values
-            if name != "after" and value.strip()
+            if name not in ("after", "done") and value.strip()
         ]
+
+    @property
+    def query(self) -> str:
+        """The filters as a query, for the forms in the rows."""
+        return urlencode(self.pairs)
 
     @property
     def later(self) -> bool:
@@ -131,7 +92,7 @@ class GroupsPage(Page):
         try:
             given, now = asked(self.request), times.utc_now()
             wanted, which = read_wanted(given, now)
-            key = ("groups", *sorted((name, *values) for name, values in given.items()))
+            key = ("groups", *sorted((n, *v) for n, v in given.items() if n != "done"))
             after = first(given, "after") or None
             known = await self.site.recall(
                 key, lambda store: look(store, wanted, which, now, after)
@@ -139,9 +100,13 @@ class GroupsPage(Page):
         except FilterError as error:
             self.page("groups", GroupsView(given=given, problem=str(error)), 400)
             return
-        following = GroupMark.of(known.groups[_LIMIT - 1]).cursor if known.has_next else ""
-        rows = _rows(known, self.site.owner_of, now)
-        self.page("groups", GroupsView(given=given, rows=rows, next=following))
+        shown = known.groups[:_LIMIT]
+        following = GroupMark.of(shown[-1]).cursor if len(known.groups) > _LIMIT else ""
+        rows = group_rows(
+            replace(known, groups=shown), now, owner_of=self.site.owner_of, mark=self.mark
+        )
+        view = GroupsView(given=given, rows=rows, next=following, done=what_was_done(given))
+        self.page("groups", view)
 
 
 def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
@@ -160,31 +125,10 @@ def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
 
 def look(
     store: Store, wanted: Filter, which: GroupFilter, now: datetime, after: str | None
-) -> Known:
-    """The store's data for a page."""
+) -> KnownGroups:
+    """The store's data for a page, and for one more group if there is a next page."""
     found = store.groups.find(wanted, now=now, limit=_LIMIT + 1, after=after, which=which)
-    names = [group.fingerprint for group in found]
-    return Known(
-        groups=found,
-        trends=store.groups.trends(names, now=now),
-        tickets=store.tickets.of_groups(names),
-    )
-
-
-def _rows(known: Known, owner_of: Callable[[str], str], now: datetime) -> list[GroupRow]:
-    shown = known.groups[:_LIMIT]
-    ids = short_ids([group.fingerprint for group in shown])
-    return [
-        GroupRow(
-            group=group,
-            short_id=short,
-            trend=known.trends[group.fingerprint],
-            tickets=known.tickets.get(group.fingerprint, ()),
-            now=now,
-            owner=group.owner or owner_of(group.route),
-        )
-        for short, group in zip(ids, shown, strict=True)
-    ]
+    return known_groups(store, found, now)
 
 
 def _words(given: Given, name: str, kind: type[_Word]) -> frozenset[_Word]:

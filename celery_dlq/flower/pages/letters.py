@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from celery_dlq.flower.http.request import asked, first
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
+from celery_dlq.model.terms import leaves
+from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
 from celery_dlq.view.records import attempts_of
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Letters per page.
 PAGE_SIZE = 50
+
+#: Arguments in a row, and characters of each.
+_ARGUMENTS, _ARGUMENT_WIDTH = 6, 40
 
 #: Seconds for a search that reads letters one by one, and for counting them. Together they keep the page
 #: below 300 ms.
@@ -53,6 +59,15 @@ class Row:
     attempts: int
     #: Set if no automatic redrive sends it again.
     held: HeldLetter | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The first arguments of its call, each as filters name it; empty if they are unknown."""
+        found = islice(leaves(self.letter.args, self.letter.kwargs), _ARGUMENTS)
+        return ", ".join(
+            clip(value if path.isdigit() else f"{path}={value}", _ARGUMENT_WIDTH)
+            for path, value in found
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""The overview: open letters, arrivals, causes, marked groups, running redrives, messages of killed workers,
-and what is kept of closed letters."""
+"""The overview: the numbers that matter, the groups that need a person, arrivals, running redrives, messages
+of killed workers, and what is kept of closed letters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from celery_dlq.flower.html import charts
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.request import asked
+from celery_dlq.flower.pages.group_rows import GroupRow, KnownGroups, group_rows, known_groups
 from celery_dlq.flower.pages.letters import Row, rows_of
 from celery_dlq.flower.pages.operations import OperationRow, operation_rows
+from celery_dlq.flower.triage import what_was_done
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES, State
@@ -21,7 +24,6 @@ from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import times
-from celery_dlq.view.groups import standing
 from celery_dlq.view.keeping import Fact, NamedPile, archive_facts, named_ages, retention_facts
 from celery_dlq.view.lost import Losses, losses_of, lost_facts, messages_of, said_why
 from celery_dlq.view.operations import UNDER_WAY
@@ -33,9 +35,15 @@ if TYPE_CHECKING:
 #: Rows per list, and reports of workers.
 _TOP, _MOST_REPORTS = 8, 20
 
-_MARKED = GroupFilter(
-    statuses=frozenset({GroupStatus.OPEN}), marks=frozenset({Mark.NEW, Mark.REGRESSED})
-)
+#: Groups in the worklist, and marked groups that are counted.
+_WORST, _MOST_MARKED = 10, 100
+
+# A group that is ignored or resolved needs no person now.
+_UNDECIDED = GroupFilter(statuses=frozenset({GroupStatus.OPEN}))
+_MARKED = replace(_UNDECIDED, marks=frozenset({Mark.NEW, Mark.REGRESSED}))
+
+#: A rate of arrivals counts as unusual from this many times the usual rate, and this many letters in an hour.
+_UNUSUAL_TIMES, _UNUSUAL_LEAST = 3, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +53,10 @@ class Known:
     at: datetime
     stats: Stats
     keeping: Keeping
+    #: New and regressed groups, at most :data:`_MOST_MARKED`.
     marked: Sequence[Group]
+    #: The worst groups, in the order in which they need a person.
+    worst: KnownGroups
     recent: Sequence[DeadLetter]
     operations: Sequence[Operation]
 
@@ -59,6 +70,18 @@ class Bar:
     count: int
     chart: str
     address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """One of the numbers that matter."""
+
+    name: str
+    value: str
+    address: str
+    #: What puts the number into proportion.
+    remark: str = ""
+    is_bad: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +100,9 @@ class Overview:
     known: Known
     losses: Losses
     links: Links
+    rows: Sequence[GroupRow]
+    #: What an act on a row has done.
+    done: str = ""
 
     @property
     def stats(self) -> Stats:
@@ -148,9 +174,52 @@ class Overview:
         ]  # fmt: skip
 
     @property
-    def marked(self) -> list[tuple[Group, str]]:
-        """New and regressed groups, each with its mark."""
-        return [(group, standing(group, self.known.at)) for group in self.known.marked]
+    def numbers(self) -> list[Number]:
+        """The numbers that matter beside the open letters; those of zero are left out, except arrivals."""
+        held = self.stats.held
+        running = len(self.known.operations)
+        rest = [
+            self._marked(Mark.REGRESSED),
+            self._marked(Mark.NEW),
+            Number(
+                name="Held for a person", value=f"{held:,}", address=self.links.letters(held="1")
+            ),
+            Number(
+                name="Running redrives", value=_at_most(running, _TOP),
+                address=self.links.page("operations"),
+            ),
+        ]  # fmt: skip
+        return [self._arrived(), *(number for number in rest if number.value != "0")]
+
+    def _marked(self, mark: Mark) -> Number:
+        marked = sum(mark in group.marks(self.known.at) for group in self.known.marked)
+        return Number(
+            name=f"{mark.value.capitalize()} groups",
+            value=_at_most(marked, _MOST_MARKED),
+            address=self.links.page("groups", query=[("mark", mark.value)]),
+            is_bad=mark is Mark.REGRESSED,
+        )
+
+    def _arrived(self) -> Number:
+        last, usual = self.stats.arrivals[-1] if self.stats.arrivals else 0, self.stats.usual
+        return Number(
+            name="Arrived in the last hour",
+            value=f"{last:,}",
+            address=self.links.letters(since="1h"),
+            remark="" if usual is None else f"usually {_rounded(usual)}",
+            is_bad=usual is not None and last >= max(_UNUSUAL_LEAST, _UNUSUAL_TIMES * usual),
+        )
+
+    @property
+    def breakdowns(self) -> list[tuple[str, str, list[Bar]]]:
+        """The open letters by what tells them apart: name, title, and bars. One bar would tell nothing."""
+        found = [
+            ("reasons", "Reasons", self.reasons),
+            ("exceptions", "Exceptions", self.exceptions),
+            ("tasks", "Tasks", self.tasks),
+            ("ages", "Age since the last failure", self.ages),
+        ]
+        return [one for one in found if len(one[2]) > 1]
 
     @property
     def recent(self) -> list[Row]:
@@ -226,19 +295,46 @@ class OverviewPage(Page):
         now = times.utc_now()
         known = await self.site.recall("overview", lambda store: look(store, now))
         losses = await self.site.consult("losses", losses_of)
-        self.page("overview", Overview(known=known, losses=losses, links=self.links))
+        rows = group_rows(known.worst, now, owner_of=self.site.owner_of, mark=self.mark)
+        done = what_was_done(asked(self.request))
+        view = Overview(known=known, losses=losses, links=self.links, rows=rows, done=done)
+        self.page("overview", view)
 
 
 def look(store: Store, now: datetime) -> Known:
     """Read the store; all answers come from stored counts and indexes."""
+    marked = store.groups.find(Filter(), now=now, limit=_MOST_MARKED, which=_MARKED)
+    largest = store.groups.find(Filter(), now=now, limit=_WORST, which=_UNDECIDED)
     return Known(
         at=now,
         stats=store.monitoring.stats(now),
         keeping=store.reports.keeping(),
-        marked=store.groups.find(Filter(), now=now, limit=_TOP, which=_MARKED),
+        marked=marked,
+        worst=known_groups(store, worst([*marked, *largest], now), now),
         recent=store.letters.find(Filter(), limit=_TOP).letters,
         operations=store.operations.find(states=UNDER_WAY, limit=_TOP),
     )
+
+
+def worst(groups: Sequence[Group], now: datetime) -> list[Group]:
+    """The groups that need a person first: those that came back after they were resolved, then the new ones,
+    then the others; the largest first."""
+    distinct = {group.fingerprint: group for group in groups}
+    return sorted(distinct.values(), key=lambda group: _need(group, now))[:_WORST]
+
+
+def _need(group: Group, now: datetime) -> tuple[bool, bool, int]:
+    marks = group.marks(now) if group.status is GroupStatus.OPEN else ()
+    return Mark.REGRESSED not in marks, Mark.NEW not in marks, -group.open_count
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1 else "less than 1"
+
+
+def _at_most(count: int, most: int) -> str:
+    """``count``, which stopped at ``most``."""
+    return f"{count}+" if count >= most else str(count)
 
 
 def _between(youngest: float, oldest: float) -> dict[str, str]:

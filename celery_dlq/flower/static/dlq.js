@@ -38,19 +38,6 @@
   }
   searchOn();
 
-  // Fold the filters on a phone, where they would push the letters off the screen.
-  document.querySelectorAll("form.dlq-filters").forEach(function (form) {
-    var more = document.createElement("button");
-    more.type = "button";
-    more.className = "btn btn-outline-secondary dlq-unfold";
-    more.textContent = "More filters";
-    more.addEventListener("click", function () { form.classList.remove("dlq-folded"); });
-    if (form.querySelector(".dlq-further")) {
-      form.classList.add("dlq-folded");
-      form.querySelector(".dlq-buttons").append(more);
-    }
-  });
-
   // Leave empty fields out of the address.
   document.querySelectorAll("form.dlq-filters").forEach(function (form) {
     form.addEventListener("submit", function () {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -48,6 +50,7 @@ class Monitoring(StoreRole):
         """Depth, arrivals, ages."""
         by_state = _count_states(connection)
         depth = sum(by_state[state] for state in OPEN_STATES)
+        hours = _last_week(connection, now)
         return Stats(
             depth=depth,
             by_state=by_state,
@@ -56,7 +59,9 @@ class Monitoring(StoreRole):
             by_reason=_by_reason(connection),
             arrivals=_arrivals(connection, now),
             oldest_open_at=_oldest_open(connection),
-            ages=_ages(connection, now, depth),
+            ages=_ages(connection, now, hours, depth),
+            usual=_usual(hours, now),
+            held=sum(count_held(connection).values()),
         )
 
     @reads
@@ -138,19 +143,44 @@ def _oldest_open(connection: Connection) -> datetime | None:
     return min((at for at in moments if at is not None), default=None)
 
 
-def _ages(connection: Connection, now: datetime, total: int) -> dict[float, int]:
-    """Open letters by age. A rollup has the whole hours, and only those of the last days are read. Letters
-    are counted only in the hours that a bound falls into.
+@dataclass(frozen=True)
+class _Hour:
+    """The letters that last failed in an hour and are open, and those that arrived in it."""
 
+    begin: datetime
+    open: int
+    arrived: int
+
+
+def _last_week(connection: Connection, now: datetime) -> list[_Hour]:
+    """The whole hours of the last week in which something arrived, from a rollup."""
+    summed = select(trend.c.hour, func.sum(trend.c.open_count), func.sum(trend.c.count))
+    since = now - timedelta(seconds=AGE_BOUNDS[-2])
+    rows = connection.execute(summed.where(trend.c.hour > since).group_by(trend.c.hour))
+    return [_Hour(begin, int(opened), int(arrived)) for begin, opened, arrived in rows]
+
+
+def _usual(hours: Sequence[_Hour], now: datetime) -> float | None:
+    """See :attr:`~celery_dlq.store.base.Stats.usual`."""
+    before = [hour for hour in hours if hour.begin < now - _DAY]
+    if not before:
+        return None
+    # A store may be younger than a week.
+    first = min(hour.begin for hour in before)
+    return sum(hour.arrived for hour in before) / max(1.0, (now - _DAY - first) / _HOUR)
+
+
+def _ages(
+    connection: Connection, now: datetime, hours: Sequence[_Hour], total: int
+) -> dict[float, int]:
+    """Open letters by age. Letters are counted only in the hours that a bound falls into.
+
+    :param hours: the last week.
     :param total: the number of open letters.
     """
     edges = [now - timedelta(seconds=bound) for bound in AGE_BOUNDS[:-1]]
-    opened = select(trend.c.hour, func.sum(trend.c.open_count)).where(trend.c.hour > edges[-1])
-    by_hour = {
-        hour: int(number) for hour, number in connection.execute(opened.group_by(trend.c.hour))
-    }
     younger = [
-        sum(number for hour, number in by_hour.items() if hour > edge)
+        sum(hour.open for hour in hours if hour.begin > edge)
         + _failed_between(connection, edge, hour_of(edge) + _HOUR)
         for edge in edges
     ]

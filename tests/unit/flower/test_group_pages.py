@@ -46,8 +46,7 @@ def listed(visitor, query=""):
     assert page.status == 200, page.text
     return [
         found["href"].rpartition("/")[2]
-        for found, text in page.find("a")
-        if found.get("title") == found["href"].rpartition("/")[2]
+        for found, _text in page.find("a", **{"class": "dlq-cause"})
     ]
 
 
@@ -56,8 +55,38 @@ class TestList:
         page = ann.get(GROUPS)
         assert listed(ann) == [CHARGE, "aaaa000000000000"]
         assert "2 groups, most open letters first." in page.text
-        assert "ValueError in charge bad currency" in page.text
+        assert "ValueError in charge 9c1e0000 bad currency" in page.text
         assert page.find("a", href=f"/dead-letters/letters?group={CHARGE}")[0][1] == "2"
+
+    def test_a_row_offers_acts_that_lead_back_to_the_list(self, ann, charge):
+        page = ann.get(f"{GROUPS}?task=charge&status=open")
+        assert page.find("a", href=f"/dead-letters/redrive?group={CHARGE}")[0][1] == "Redrive"
+        after = ann.post(f"{PAGE}/ignore", [*page.form(f"{PAGE}/ignore"), ("until", "7d")])
+        assert after.status == 303
+        assert charge().ignored_until == NOW + timedelta(days=7)
+        address = after.headers["Location"]
+        assert address == f"{GROUPS}?task=charge&status=open&done=ignore"
+        assert "The group is ignored" in ann.get(address).find("p", id="dlq-done")[0][1]
+
+    def test_a_row_acts_once(self, ann, charge):
+        form = ann.get(GROUPS).form(f"{PAGE}/resolve")
+        assert ann.post(f"{PAGE}/resolve", form).status == 303
+        assert charge().status is GroupStatus.RESOLVED
+        assert ann.post(f"{PAGE}/resolve", form).status == 409
+
+    def test_a_forged_way_back_stays_on_the_list(self, ann):
+        form = [pair for pair in ann.get(GROUPS).form(f"{PAGE}/resolve") if pair[0] != "query"]
+        after = ann.post(f"{PAGE}/resolve", [*form, ("query", "//evil.example/?a=b\r\nX: y")])
+        assert after.headers["Location"].startswith(f"{GROUPS}?")
+        assert "\n" not in after.headers["Location"]
+
+    def test_filters_that_are_set_can_be_removed_one_by_one(self, ann):
+        page = ann.get(f"{GROUPS}?task=charge&status=open")
+        chips = page.find("a", **{"class": "dlq-chip"})
+        assert [(found["href"], text.split()[:2]) for found, text in chips] == [
+            (f"{GROUPS}?status=open", ["task:", "charge"]),
+            (f"{GROUPS}?task=charge", ["status:", "open"]),
+        ]
 
     def test_pages_follow_each_other(self, ann, store, monkeypatch):
         monkeypatch.setattr(groups, "_LIMIT", 1)

@@ -35,6 +35,7 @@ def test_the_overview_shows_the_numbers(ann):
 
 def test_bars_link_to_their_letters(ann, store):
     store.letters.save([letter("old", attempt(minutes=-20_000))])
+    store.letters.save([lost_letter("gone", T0)])
     page = ann.get(OVERVIEW)
     for address, name in (
         ("/dead-letters/letters?reason=terminal", "terminal"),
@@ -48,7 +49,8 @@ def test_bars_link_to_their_letters(ann, store):
         assert ann.get(address).status == 200
 
 
-def test_an_age_links_to_the_letters_that_it_counts(ann):
+def test_an_age_links_to_the_letters_that_it_counts(ann, store):
+    store.letters.save([letter("old", attempt(minutes=-20_000))])
     [(found, _)] = [
         item
         for item in ann.get(OVERVIEW).find("a")
@@ -57,27 +59,67 @@ def test_an_age_links_to_the_letters_that_it_counts(ann):
     assert "3 letters match" in ann.get(found["href"]).text
 
 
-def test_only_ages_with_letters_are_shown(ann):
+def test_only_ages_with_letters_are_shown(ann, store):
+    store.letters.save([letter("older", attempt(minutes=-600))])
     [(_, ages)] = ann.get(OVERVIEW).find("section", id="dlq-ages")
-    assert [name for name in ("1m", "1h", "1d", "7d") if name in ages] == ["1h"]
+    assert [name for name in ("1m", "1h", "1d", "7d") if name in ages] == ["1h", "1d"]
 
 
-def test_charts_are_inline_images_with_names(ann):
+def test_a_breakdown_with_one_value_is_left_out(ann):
+    page = ann.get(OVERVIEW)
+    assert page.find("section", id="dlq-reasons") == []
+    assert page.find("section", id="dlq-states") == []
+    assert page.find("section", id="dlq-tasks")
+
+
+def test_charts_are_inline_images_with_names(ann, store):
+    store.closing.discard(Filter(ids=("77e1",)), who="ann", why="", now=T0)
     page = ann.get(OVERVIEW)
     names = [found["aria-label"] for found, _ in page.find("svg", role="img")]
-    assert "Open letters by state: dead 3" in names
+    assert "Open letters by state: dead 2" in names
     assert any(name.startswith("Arrivals in the last 24 hours: 3 in total") for name in names)
     assert any("12:00 to 13:00 UTC: 3" in text for _, text in page.find("title"))
 
 
-def test_new_and_regressed_groups_are_listed(ann, store):
+def test_regressed_groups_come_first_then_new_ones_then_the_largest(ann, store):
+    old = [letter(f"old{n}", attempt(minutes=-3_000), fingerprint="0123") for n in range(5)]
+    store.letters.save(old)
     store.groups.triage("9c1e0000deadbeef", Resolve(), who="ann", now=T0 + timedelta(minutes=40))
     store.groups.triage("aaaa000000000000", Resolve(), who="ann", now=T0 + timedelta(minutes=40))
     store.letters.save([letter("back", attempt(minutes=45))])
-    [(_, marked)] = ann.get(OVERVIEW).find("section", id="dlq-marked")
-    assert "regressed" in marked
-    assert "ValueError in charge" in marked
-    assert "Timeout" not in marked
+    store.letters.save([letter("new", fingerprint="4567")])
+    page = ann.get(OVERVIEW)
+    links = [found["href"] for found, _ in page.find("a", **{"class": "dlq-cause"})]
+    causes = ["9c1e0000deadbeef", "4567", "0123"]
+    assert links == [f"/dead-letters/groups/{cause}" for cause in causes]
+    numbers = {text.split()[0]: text for _, text in page.find("section") if "groups" in text}
+    assert numbers["Regressed"].split() == ["Regressed", "groups", "1"]
+
+
+def test_arrivals_are_compared_with_the_usual_rate(ann, store):
+    for number in range(90):
+        store.letters.save([letter(f"{number}", attempt(minutes=-60 * 53 + number))])
+    page = ann.get(OVERVIEW)
+    assert "usually 3" in page.text
+    assert not page.find("section", **{"class": "dlq-card dlq-figure dlq-figure-bad"})
+
+
+def test_many_arrivals_stand_out(ann, store):
+    store.letters.save([letter("before", attempt(minutes=-2_000))])
+    store.letters.save([letter(f"now{n}", attempt(minutes=59)) for n in range(9)])
+    found = ann.get(OVERVIEW).find("section", **{"class": "dlq-card dlq-figure dlq-figure-bad"})
+    assert [" ".join(text.split()) for _, text in found] == [
+        "Arrived in the last hour 12 usually less than 1"
+    ]
+
+
+def test_an_act_in_a_row_leads_back_to_the_overview(ann, store):
+    page = "/dead-letters/groups/9c1e0000deadbeef"
+    done = ann.post(f"{page}/ignore", [*ann.get(OVERVIEW).form(f"{page}/ignore"), ("until", "")])
+    assert done.headers["Location"] == f"{OVERVIEW}?done=ignore"
+    after = ann.get(done.headers["Location"])
+    assert "The group is ignored" in after.find("p", id="dlq-done")[0][1]
+    assert [text for _, text in after.find("a", **{"class": "dlq-cause"})] == ["Timeout in mail"]
 
 
 def test_answers_are_cached_until_the_next_act(ann, store, site_of):
