@@ -26,12 +26,14 @@ from celery_dlq.flower.html.links import STATIC
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.pages.act import LetterAct
+from celery_dlq.flower.pages.audit import AuditPage
 from celery_dlq.flower.pages.auto_redrive import AutoAct, AutoPage
 from celery_dlq.flower.pages.auto_redrive import AutoTrial as AutoTrialPage
 from celery_dlq.flower.pages.auto_redrives import AutosPage
 from celery_dlq.flower.pages.auto_run import AutoRunPage
 from celery_dlq.flower.pages.bulk import DeleteMany, DiscardMany, RedriveMany
 from celery_dlq.flower.pages.edit import EditPage
+from celery_dlq.flower.pages.export import ExportPage
 from celery_dlq.flower.pages.group import GroupActPage, GroupPage
 from celery_dlq.flower.pages.groups import GroupsPage
 from celery_dlq.flower.pages.letter import LetterPage, OfTask
@@ -80,6 +82,8 @@ PAGES = (
     Route("/dead-letters/operations", OperationsPage),
     Route("/dead-letters/operations/{id}", OperationPage),
     Route("/dead-letters/operations/{id}/{act}", OperationAct),
+    Route("/dead-letters/audit", AuditPage),
+    Route("/dead-letters/export/{name}", ExportPage),
     Route("/dead-letters/auto-redrives", AutosPage),
     Route("/dead-letters/auto-redrives/{name}", AutoPage),
     Route("/dead-letters/auto-redrives/{name}/dry-run", AutoTrialPage),

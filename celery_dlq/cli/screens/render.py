@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import shutil
@@ -15,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from celery_dlq.codec import dump_json
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
+from celery_dlq.view.spreadsheet import csv_lines
 from celery_dlq.view.text import last_part, short_ids, visible, visible_lines
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Screen:
             self._write(json.dumps(json.loads(dump_json(records)), indent=2))
         else:
             rows = [records] if isinstance(records, Mapping) else records
-            lines = map(dump_json, rows) if form == "jsonl" else _csv_lines(rows)
+            lines = map(dump_json, rows) if form == "jsonl" else csv_lines(rows)
             for line in lines:
                 self._write(line)
 
@@ -310,21 +310,3 @@ def _width(lengths: Iterable[int]) -> int:
     Cells are never cut, so that grep works. A longer cell shifts the rest of its own row only.
     """
     return max((length for length in lengths if length <= _PADDED), default=0)
-
-
-def _csv_lines(rows: Sequence[Record]) -> list[str]:
-    paper = io.StringIO()
-    writer = csv.writer(paper, lineterminator="\n")
-    if rows:
-        writer.writerow(rows[0])
-    for row in rows:
-        writer.writerow(_csv_cell(value) for value in row.values())
-    return paper.getvalue().splitlines()
-
-
-def _csv_cell(value: Any) -> Any:
-    if value is None or isinstance(value, (int, float)):
-        return value
-    text = visible(value) if isinstance(value, str) else dump_json(value)
-    # A spreadsheet would evaluate a text that starts like a formula (OWASP: CSV injection).
-    return "'" + text if text.startswith(("=", "+", "-", "@")) else text

@@ -14,7 +14,7 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.flower.pages.group_rows import GroupRow, KnownGroups, group_rows, known_groups
 from celery_dlq.flower.triage import what_was_done
-from celery_dlq.model.group import GroupFilter, GroupStatus, Mark
+from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import times
@@ -127,8 +127,19 @@ def look(
     store: Store, wanted: Filter, which: GroupFilter, now: datetime, after: str | None
 ) -> KnownGroups:
     """The store's data for a page, and for one more group if there is a next page."""
-    found = store.groups.find(wanted, now=now, limit=_LIMIT + 1, after=after, which=which)
-    return known_groups(store, found, now)
+    return known_groups(store, find_groups(store, wanted, which, now, after, _LIMIT + 1), now)
+
+
+def find_groups(
+    store: Store,
+    wanted: Filter,
+    which: GroupFilter,
+    now: datetime,
+    after: str | None,
+    limit: int,
+) -> list[Group]:
+    """At most ``limit`` groups after a cursor."""
+    return store.groups.find(wanted, now=now, limit=limit, after=after, which=which)
 
 
 def _words(given: Given, name: str, kind: type[_Word]) -> frozenset[_Word]:

@@ -1,0 +1,164 @@
+"""The audit: who did what, when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from celery_dlq.errors import FilterError, UnknownLetter
+from celery_dlq.flower.filters import Given, check_names
+from celery_dlq.flower.html.links import Links
+from celery_dlq.flower.http.handler import Page
+from celery_dlq.flower.http.request import asked, first
+from celery_dlq.store.base import ACTS, AuditRow, Rows
+from celery_dlq.view import lookup, times
+from celery_dlq.view.operations import named_values
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Acts per page.
+_LIMIT = 50
+
+_NAMES = ("act", "who", "letter", "since")
+
+
+@dataclass(frozen=True)
+class ActRow:
+    """An act in the list."""
+
+    act: AuditRow
+    links: Links
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The name and the address of what the act was about; empty texts if it has no page."""
+        detail = self.act.detail
+        pages = {
+            "operation": self.links.operation,
+            "group": self.links.group,
+            "letter": self.links.letter,
+            "auto": self.links.auto_redrive,
+        }
+        for name, address in pages.items():
+            value = detail.get(name)
+            if isinstance(value, str) and value:
+                return f"{name} {value}", address(value)
+        return "", ""
+
+    @property
+    def detail(self) -> str:
+        """Everything that is recorded about it, except the diff of a change."""
+        return named_values({k: value for k, value in self.act.detail.items() if k != "changed"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditView:
+    """The values of the page."""
+
+    given: Given
+    rows: Sequence[ActRow] = ()
+    #: The cursor of the next page.
+    next: str = ""
+    problem: str = ""
+
+    acts: Sequence[str] = ACTS
+
+    def value(self, name: str) -> str:
+        """The value of a field."""
+        return first(self.given, name)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The filters that are set."""
+        return [(name, self.value(name)) for name in _NAMES if self.value(name).strip()]
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether any filter is set."""
+        return bool(self.pairs)
+
+    @property
+    def later(self) -> bool:
+        """Whether this is not the first page."""
+        return bool(self.value("after"))
+
+
+class AuditPage(Page):
+    """``/dead-letters/audit?act=…&who=…&letter=…&since=…``, with the filters of ``dlq audit``."""
+
+    tab = "audit"
+
+    async def get(self) -> None:
+        """Show the newest acts, or those before a cursor."""
+        given: Given = {}
+        try:
+            given = asked(self.request)
+            wanted, after = read_acts(given, times.utc_now()), first(given, "after") or None
+            found = await self.site.ask(lambda store: find_acts(store, wanted, after, _LIMIT))
+        except FilterError as error:
+            self.page("audit", AuditView(given=given, problem=str(error)), 400)
+            return
+        rows = [ActRow(row, self.links) for row in found.rows]
+        self.page("audit", AuditView(given=given, rows=rows, next=found.next or ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedActs:
+    """The acts that are asked for; None for all."""
+
+    act: str | None
+    who: str | None
+    since: datetime | None
+    #: An id of a letter, or its beginning.
+    letter: str | None
+
+
+def read_acts(given: Given, now: datetime) -> WantedActs:
+    """The requested acts.
+
+    :raises FilterError: a name or a value is invalid.
+    """
+    check_names(given, (*_NAMES, "after"))
+    return WantedActs(
+        act=_act(given),
+        who=first(given, "who").strip() or None,
+        since=_since(given, now),
+        letter=first(given, "letter").strip() or None,
+    )
+
+
+def find_acts(store: Store, wanted: WantedActs, after: str | None, limit: int) -> Rows[AuditRow]:
+    """At most ``limit`` acts before a cursor."""
+    return store.audit.find(
+        limit=limit,
+        after=after,
+        act=wanted.act,
+        who=wanted.who,
+        since=wanted.since,
+        letter=_full_id(store, wanted.letter) if wanted.letter else None,
+    )
+
+
+def _full_id(store: Store, letter: str) -> str:
+    try:
+        return lookup.letter_id(store, letter)
+    except UnknownLetter:  # it was deleted, and its acts are still here
+        return letter
+
+
+def _act(given: Given) -> str | None:
+    act = first(given, "act").strip()
+    if act and act not in ACTS:
+        raise FilterError(f"act must be one of {', '.join(ACTS)}.")
+    return act or None
+
+
+def _since(given: Given, now: datetime) -> datetime | None:
+    text = first(given, "since").strip()
+    try:
+        return times.parse_moment(text, now) if text else None
+    except ValueError as error:
+        raise FilterError(f"since: {error}") from error
