@@ -40,6 +40,7 @@ def test_an_ignored_group_comes_back(shop, page):
     expect_status(page, "ignored")
     page.goto("/dead-letters/groups")
     reload_until(page, groups(page))
+    page.get_by_text("Filters", exact=True).click()
     page.get_by_label("ignored").check()
     page.get_by_role("button", name="Filter").click()
     expect(groups(page)).to_contain_text("the warehouse does not answer")
@@ -51,6 +52,32 @@ def test_an_ignored_group_comes_back(shop, page):
     appears(page, "#dlq-state", "regressed")
     look_at(page, "group-regressed")
     assert shop.audited("ignore").who == "ann (flower)"
+
+
+def test_a_group_is_ignored_from_the_overview_with_the_keyboard(shop, page):
+    shop.die("shop.ship", 1)
+    page.goto("/dead-letters")
+    reload_until(page, groups(page))
+    page.locator(".dlq-menu summary").focus()
+    page.keyboard.press("Enter")
+    look_at(page, "overview-ignore")
+    page.get_by_role("button", name="for a week").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#dlq-done")).to_contain_text("The group is ignored")
+    expect(page.locator("#dlq-failing")).to_contain_text("Nothing is failing")
+    assert shop.audited("ignore").who == "ann (flower)"
+    page.get_by_role("link", name="Audit").click()
+    expect(page.locator("#dlq-audit")).to_contain_text("ignore")
+    look_at(page, "audit")
+
+
+def test_a_list_is_downloaded(shop, page):
+    task_id = shop.die("shop.ship", 1)
+    page.goto("/dead-letters/letters")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert download.value.suggested_filename == "dead-letters.csv"
+    assert task_id in download.value.path().read_text()
 
 
 def test_the_next_letter_reopens_a_resolved_group(shop, page):

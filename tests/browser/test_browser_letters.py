@@ -22,12 +22,16 @@ def test_a_letter_is_found_edited_sent_back_and_succeeds(shop, page):
     page.goto("/dead-letters/letters")
     expect(page.get_by_role("link", name="Dead letters")).to_have_attribute("aria-current", "page")
 
+    page.get_by_text("More filters").click()
     page.get_by_role("textbox", name="Task").fill("charge")
     page.get_by_role("textbox", name="Exception").fill("UnknownCurrency")
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"/letters\?task=charge&exception=UnknownCurrency$"))
     expect(rows(page)).to_have_count(1)
+    expect(rows(page)).to_contain_text("17, currency=EUX")
     look_at(page, "letters")
+    page.get_by_role("link", name="task: charge").click()
+    expect(page).to_have_url(re.compile(r"/letters\?exception=UnknownCurrency$"))
 
     page.get_by_role("link", name=bad[:8]).click()
     expect(page.locator("#dlq-id")).to_have_text(bad)

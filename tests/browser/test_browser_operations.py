@@ -103,7 +103,7 @@ def test_the_overview_shows_the_open_letters(shop, page):
     page.goto("/dead-letters")
     appears(page, "#dlq-depth .dlq-big", "1")
     appears(page, "#dlq-recent", "the warehouse does not answer")
-    expect(page.locator("#dlq-reasons")).to_contain_text("exhausted")
+    expect(page.locator("#dlq-failing")).to_contain_text("the warehouse does not answer")
     look_at(page, "overview-quiet")
 
 
