@@ -18,6 +18,7 @@ _COMMANDS = {
     "list": "letters.inspect:list_letters",
     "show": "letters.inspect:show",
     "groups": "letters.groups:groups",
+    "brief": "letters.brief:brief",
     "stats": "letters.inspect:stats",
     "watch": "letters.watch:watch",
     "explain": "letters.inspect:explain",

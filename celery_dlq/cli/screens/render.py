@@ -130,7 +130,7 @@ class Screen:
     def of(cls, cli: Any) -> Screen:
         """The screen on stdout."""
         width = shutil.get_terminal_size().columns
-        return cls(cli, drawn=is_terminal(sys.stdout) and _speaks_unicode(), width=width)
+        return cls(cli, drawn=is_terminal(sys.stdout) and speaks_unicode(), width=width)
 
     @property
     def now(self) -> datetime:
@@ -140,9 +140,9 @@ class Screen:
     def show(self, *parts: Part) -> None:
         """Print ``parts``, with an empty line between them."""
         if self.drawn:
-            self._write(self.draw(*parts))
+            self.write(self.draw(*parts))
         else:
-            self._write("\n\n".join("\n".join(_plain(part)) for part in parts))
+            self.write("\n\n".join("\n".join(_plain(part)) for part in parts))
 
     def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
         """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
@@ -150,14 +150,16 @@ class Screen:
             self.show(*parts)
         elif form == "json":
             # dump_json handles NaN and foreign objects.
-            self._write(json.dumps(json.loads(dump_json(records)), indent=2))
+            self.write(json.dumps(json.loads(dump_json(records)), indent=2))
         else:
             rows = [records] if isinstance(records, Mapping) else records
             lines = map(dump_json, rows) if form == "jsonl" else _csv_lines(rows)
             for line in lines:
-                self._write(line)
+                self.write(line)
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """Print ``text``, in which nothing may control a terminal. Characters that the output does not have
+        are escaped."""
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         self.cli.echo(text.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -264,7 +266,8 @@ def is_terminal(stream: IO[Any]) -> bool:
     return stream.isatty()
 
 
-def _speaks_unicode() -> bool:
+def speaks_unicode() -> bool:
+    """Whether stdout has all characters."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
 
 
