@@ -1,5 +1,5 @@
-"""A brief about a group: what a person pastes into a ticket or gives to an assistant. The store enters;
-Markdown or JSON of bounded length leaves, in which texts from outside are marked and stay in their place."""
+"""A brief describes a group for a ticket or an assistant. The store enters; Markdown or JSON of bounded
+length leaves, in which texts from outside are marked and stay in their place."""
 
 from celery_dlq.view.brief.fitting import TOKEN_LIMIT as TOKEN_LIMIT
 from celery_dlq.view.brief.fitting import fitted as fitted
