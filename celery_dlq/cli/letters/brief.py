@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from celery_dlq.cli.completion import complete_group
 from celery_dlq.cli.options import Word
 from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.session import Session, pass_session
@@ -12,7 +13,7 @@ from celery_dlq.view.brief.facts import Brief
 
 
 @click.command("brief")
-@click.argument("fingerprint", metavar="GROUP")
+@click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
 @click.option(
     "--format", "form", type=Word("a format", ("markdown", "json")), default="markdown",
     show_default=True, help="Output format.",
