@@ -21,6 +21,7 @@ from matrix.mode import Place
 from matrix.page import INTRODUCTION, SYMBOLS
 from matrix.table import MODES
 from support import factories
+from support.briefs import brief_of
 
 import celery_dlq
 from celery_dlq.classify.rules import DEFAULT_RULE
@@ -39,6 +40,7 @@ from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
+from celery_dlq.view.brief.record import brief_record
 from celery_dlq.view.keeping import keeping_record
 from celery_dlq.view.lost import Losses, lost_record
 from celery_dlq.worker.task import DLQTask
@@ -225,6 +227,9 @@ class TestCommandLine:
             *(*letter["redrives"], *letter["changes"]),
             records.whole_operation_record(_OPERATION, [_SENDING]),
             records.audit_record(_ACT),
+            *(_BRIEF, _BRIEF["attempts"], _BRIEF["redrives"], *_BRIEF["operations"]),
+            *(_BRIEF["from_outside"], *_BRIEF["from_outside"]["arguments"]),
+            *_BRIEF["from_outside"]["shared"],
             records.group_record(_GROUP, factories.T0, route_owner=""),
             records.stats_record(Stats(**_EMPTY_STATS)),
             *(
@@ -275,6 +280,8 @@ _OPERATION = Operation(
     host="",
     created_at=factories.T0,
 )
+
+_BRIEF = brief_record(brief_of(""))
 
 _ACT = AuditRow(id=1, at=factories.T0, who="", host="", act="", count=0, why="", detail={})
 

@@ -7,6 +7,7 @@ commands, so the modules of our commands are imported only when one of them is c
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 import click
@@ -18,6 +19,7 @@ _COMMANDS = {
     "list": "letters.inspect:list_letters",
     "show": "letters.inspect:show",
     "groups": "letters.groups:groups",
+    "brief": "letters.brief:brief",
     "stats": "letters.inspect:stats",
     "watch": "letters.watch:watch",
     "explain": "letters.inspect:explain",
@@ -48,6 +50,8 @@ _COMMANDS = {
 
 _HELP = """Inspect, redrive and close dead letters.
 
+Without a command, this shows what is failing, if it is called on a terminal.
+
 An ID is the task id of a letter, or a prefix of it that no other letter has.
 
 \b
@@ -64,6 +68,13 @@ Exit status:
 class _LazyGroup(GuardedGroup):
     """Imports a command when it is called."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line. Without a command, it asks for the overview on a terminal, and for the help
+        elsewhere."""
+        if not args:
+            self.no_args_is_help = not _is_on_terminal()
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the help page."""
         return list(_COMMANDS)
@@ -78,7 +89,21 @@ class _LazyGroup(GuardedGroup):
         return command
 
 
-dlq = _LazyGroup("dlq", help=_HELP, short_help="Inspect, redrive and close dead letters.")
+def _is_on_terminal() -> bool:
+    on_terminal: bool = import_module(f"{__name__}.screens.render").is_terminal(sys.stdout)
+    return on_terminal
+
+
+@click.pass_context
+def _without_command(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        import_module(f"{__name__}.letters.overview").show_overview(ctx)
+
+
+dlq = _LazyGroup(
+    "dlq", help=_HELP, short_help="Inspect, redrive and close dead letters.",
+    callback=_without_command, invoke_without_command=True,
+)  # fmt: skip
 
 # Flower has no plugins, but Celery imports this module before it runs Flower's own command.
 import_module("celery_dlq.flower.attach").install()

@@ -11,6 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
+from celery_dlq.cli.completion import (
+    complete_group,
+    complete_letter,
+    complete_operation,
+    complete_task_of_letters,
+)
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
@@ -146,7 +152,9 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         callback=read_moment(times.parse_moment),
     )
     return {
-        "task": text("--task", help="Task name, in full or its last part."),
+        "task": text(
+            "--task", shell_complete=complete_task_of_letters, help="Task name, in full or its last part."
+        ),
         "exception": text("--exception", help="Exception type, in full or its last part."),
         "reason": click.option("--reason", type=choice("a reason", Reason), help="Why the letter died."),
         "queue": text("--queue", help="Queue that the message came from."),
@@ -155,7 +163,10 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
             multiple=True,
             help=f"State of the letters; repeatable. Default: {default}.",
         ),
-        "group": text("--group", help="Fingerprint of a group, or its prefix; see `groups`."),
+        "group": text(
+            "--group", shell_complete=complete_group,
+            help="Fingerprint of a group, or its prefix; see `groups`.",
+        ),
         "route": text("--route", help="Name of a route in dlq_routes that the last failure is on."),
         "since": moment("--since", help="Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."),
         "until": moment("--until", help="Last failed before this; same formats as --since."),
@@ -206,7 +217,7 @@ def format_option(command: _Command) -> _Command:
 def operation_option(command: _Command) -> _Command:
     """Add ``--operation`` to a command; it is called with ``operation_id``."""
     return click.option(
-        "--operation", "operation_id", metavar="ID",
+        "--operation", "operation_id", metavar="ID", shell_complete=complete_operation,
         help="Only letters of this operation.",
     )(command)  # fmt: skip
 
@@ -238,5 +249,5 @@ def selection_options(command: _Command) -> _Command:
     everything = click.option(
         "--all", "everything", is_flag=True, help="Take every letter, without ids or filters."
     )
-    ids = click.argument("ids", nargs=-1, metavar="[ID]...")
+    ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_letter)
     return ids(everything(yes(command)))

@@ -17,15 +17,17 @@ from celery_dlq.model.fingerprint import FRAME_LIMIT
 from celery_dlq.worker.failure import is_app
 
 _HEADER = "Traceback (most recent call last):\n"
-_FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in (?P<function>.+)$')
-_REPEATED = re.compile(r"^  \[Previous line repeated (\d+) more times?\]$")
+#: The first line of a frame.
+FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in (?P<function>.+)$')
+#: The line that stands for repetitions of the frame before it.
+REPEATED = re.compile(r"^  \[Previous line repeated (\d+) more times?\]$")
 
 #: Code that is not the user's, on whatever machine: installed packages, and Python's own.
 _FOREIGN = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]", re.I)
 
 #: The most frames of libraries that stand in for missing app frames, counted from where the exception was
 #: raised.
-_LIBRARY_FRAMES = 3
+LIBRARY_FRAMES = 3
 
 #: The most directories above a file that may be the one that is on the import path.
 _DEPTH_LIMIT = 12
@@ -64,20 +66,25 @@ def import_path() -> tuple[str, ...]:
     return tuple(sorted({path for path in sys.path if path}, key=len, reverse=True))
 
 
+def is_own(path: str) -> bool:
+    """Whether a file that a traceback names is the user's own, on whatever machine it was written."""
+    return is_app(path) and not _FOREIGN.search(path)
+
+
 def _frames(traceback: str) -> Iterator[_Frame]:
     """The frames of the exception that the text ends with."""
     last: _Frame | None = None
     for line in traceback.rpartition(_HEADER)[2].splitlines():
-        if found := _FRAME.match(line):
+        if found := FRAME.match(line):
             last = _Frame(found["path"], found["function"])
             yield last
-        elif last and (repeated := _REPEATED.match(line)):
+        elif last and (repeated := REPEATED.match(line)):
             yield from [last] * min(int(repeated[1]), FRAME_LIMIT)
 
 
 def _relevant(frames: list[_Frame]) -> tuple[_Frame, ...]:
-    own = [one for one in frames if is_app(one.path) and not _FOREIGN.search(one.path)]
-    return tuple(own[-FRAME_LIMIT:] or frames[-_LIBRARY_FRAMES:])
+    own = [one for one in frames if is_own(one.path)]
+    return tuple(own[-FRAME_LIMIT:] or frames[-LIBRARY_FRAMES:])
 
 
 def _named(frames: Sequence[_Frame], import_path: Sequence[str]) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ class TicketText:
 
     def markdown(self) -> str:
         """The body for GitHub and GitLab."""
-        facts = "\n".join(f"- {name}: {_span(value)}" for name, value in self.facts)
-        return "\n\n".join([_INTRODUCTION, facts, *map(_fenced, self._blocks())])
+        facts = "\n".join(f"- {name}: {code_span(value)}" for name, value in self.facts)
+        return "\n\n".join([_INTRODUCTION, facts, *map(code_block, self._blocks())])
 
     def wiki(self) -> str:
         """The body for Jira Data Center."""
@@ -122,17 +122,21 @@ def _plain(text: str) -> str:
     )
 
 
-def _span(text: str) -> str:
-    """``text`` as code within a line: CommonMark 0.31, 6.1."""
+def code_span(text: str) -> str:
+    """``text``, which is one line and not empty, as code within a line of Markdown: CommonMark 0.31, 6.1."""
     ticks = "`" * (_longest_run(text) + 1)
     space = " " if "`" in text else ""
     return f"{ticks}{space}{text}{space}{ticks}"
 
 
-def _fenced(text: str) -> str:
-    """``text`` as a block of code. A longer fence than any in the text ends it: CommonMark 0.31, 4.5."""
+def code_block(text: str, kind: str = "") -> str:
+    """``text`` as a block of code in Markdown. A longer fence than any in the text ends it: CommonMark 0.31,
+    4.5.
+
+    :param kind: the info string of the block.
+    """
     fence = "`" * max(3, _longest_run(text) + 1)
-    return f"{fence}\n{text}\n{fence}"
+    return f"{fence}{kind}\n{text}\n{fence}"
 
 
 def _longest_run(text: str) -> int:

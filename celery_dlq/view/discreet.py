@@ -31,7 +31,7 @@ _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
     "groups": (hide_group, ("get", "find", "triage")),
     "regroupings": (hide_group, ("groups",)),
     "operations": (hide_operation, ("get", "find")),
-    "sendings": (hide_sending, ("of_letter", "of_operation")),
+    "sendings": (hide_sending, ("of_letter", "of_cause", "of_operation")),
     "edits": (hide_change, ("of_letter",)),
     "handlings": (hide_handling, ("get", "find")),
     "auto_redrives": (hide_status, ("statuses",)),

@@ -394,3 +394,16 @@ def test_redrives_of_changed_messages_are_not_among_the_past_ones(three):
         [Outcome(task_id="a", redrive=1, succeeded_at=minutes(40), worker="w")]
     )
     assert three.sendings.past(minutes(0), limit=10) == []
+
+
+def test_the_redrives_after_failures_of_one_cause(three):
+    three.letters.save([letter("d", attempt(minutes=5), fingerprint="another")])
+    claim(three)
+    confirm(three, *"abcd")
+    three.letters.record_outcomes([Outcome(task_id="a", redrive=1, succeeded_at=T0, worker="w")])
+    found = three.sendings.of_cause("9c1e0000deadbeef", ["a", "b", "d", "gone"])
+    assert {(one.task_id, one.state) for one in found} == {
+        ("a", SendingState.SUCCEEDED),
+        ("b", SendingState.SENT),
+    }
+    assert three.sendings.of_cause("9c1e0000deadbeef", []) == []

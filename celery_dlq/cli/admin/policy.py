@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from celery_dlq.cli.completion import complete_task
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.render import Column, Facts, Field, Part, table_of
 from celery_dlq.cli.session import Session, pass_session
@@ -42,7 +43,7 @@ _RULE_FIELDS: Sequence[Field] = (
 
 
 @click.command("policy")
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", shell_complete=complete_task)
 @format_option
 @pass_session
 def policy(session: Session, task: str, form: str) -> None:

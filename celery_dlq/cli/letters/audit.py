@@ -7,6 +7,7 @@ from datetime import datetime
 
 import click
 
+from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.options import Word, format_option, limit_option, read_moment
 from celery_dlq.cli.screens.render import Block, Column, Field, Part, table_of
 from celery_dlq.cli.session import Session, pass_showing_session
@@ -26,6 +27,7 @@ from celery_dlq.view.records import audit_record
     "--letter",
     "task_id",
     metavar="ID",
+    shell_complete=complete_letter,
     help="Only acts on this letter, or on an operation with it.",
 )
 @click.option(

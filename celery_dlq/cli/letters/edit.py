@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.options import why_option
 from celery_dlq.cli.screens.render import Block, is_terminal
@@ -16,7 +17,7 @@ from celery_dlq.redrive.repair.edit import read_text, text_to_edit
 
 
 @click.command("edit")
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_letter)
 @why_option
 @pass_session
 def edit(session: Session, task_id: str, why: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from celery_dlq.cli.completion import complete_group
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.letters.regroup import regroup
 from celery_dlq.cli.options import (
@@ -43,7 +44,7 @@ from celery_dlq.view import records, times
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, groups_with
 from celery_dlq.view.text import counted
 
-_named = click.argument("fingerprint", metavar="GROUP")
+_named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
 
 
 def _per_hour(text: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, PARTLY, NamingGroup
 from celery_dlq.cli.options import choice, format_option, limit_option, whole_number
 from celery_dlq.cli.screens.handler import (
@@ -61,7 +62,7 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--dry-run", is_flag=True, help="Required: only workers carry out verdicts.")
 @click.option(
-    "--letter", "prefixes", metavar="ID", multiple=True,
+    "--letter", "prefixes", metavar="ID", multiple=True, shell_complete=complete_letter,
     help="Call it with this letter; repeatable. Default: the letters that it would get next.",
 )  # fmt: skip
 @limit_option("Call it with at most this many letters.", default=20)
@@ -96,7 +97,9 @@ def run(
 
 @handlers.command("history")
 @click.option("--handler", "name", metavar="NAME", help="Only this handler.")
-@click.option("--letter", "prefix", metavar="ID", help="Only this letter.")
+@click.option(
+    "--letter", "prefix", metavar="ID", shell_complete=complete_letter, help="Only this letter."
+)
 @click.option(
     "--state", "states", type=choice("a state of a handling", HandlingState), multiple=True,
     help="State of the handlings; repeatable. Default: all.",

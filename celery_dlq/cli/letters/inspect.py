@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.letters.explain import (
     explain_letter,
     explain_traceback,
@@ -80,7 +81,7 @@ def _listed(page: Page) -> Iterator[Part]:
 
 
 @click.command("show")
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", shell_complete=complete_letter)
 @format_option
 @pass_showing_session
 def show(session: Session, task_id: str, form: str) -> None:
@@ -135,7 +136,7 @@ def stats(session: Session, form: str) -> None:
 
 
 @click.command("explain")
-@click.argument("what", metavar="ID|EXCEPTION|FILE")
+@click.argument("what", metavar="ID|EXCEPTION|FILE", shell_complete=complete_letter)
 @format_option
 @pass_session
 def explain(session: Session, what: str, form: str) -> None:

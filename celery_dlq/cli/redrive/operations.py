@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from celery_dlq.cli.completion import complete_operation
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import choice, format_option, limit_option, why_option
 from celery_dlq.cli.redrive.running import end, run_shown
@@ -38,7 +39,7 @@ def list_operations(session: Session, states: Sequence[str], limit: int, form: s
 
 
 @operations.command("show")
-@click.argument("operation_id", metavar="ID")
+@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
 @click.option(
     "--state", "states", type=choice("a state of an operation's letters", SendingState), multiple=True,
     help="State of the letters to show; repeatable. Default: failed, unknown, skipped.",
@@ -74,7 +75,7 @@ def show(
 
 
 @operations.command("pause")
-@click.argument("operation_id", metavar="ID")
+@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
 @why_option
 @pass_session
 def pause(session: Session, operation_id: str, why: str) -> None:
@@ -87,7 +88,7 @@ def pause(session: Session, operation_id: str, why: str) -> None:
 
 
 @operations.command("cancel")
-@click.argument("operation_id", metavar="ID")
+@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
 @why_option
 @pass_session
 def cancel(session: Session, operation_id: str, why: str) -> None:
@@ -101,7 +102,7 @@ def cancel(session: Session, operation_id: str, why: str) -> None:
 
 
 @operations.command("resume")
-@click.argument("operation_id", metavar="ID")
+@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
 @click.option("--detach", is_flag=True, help="Let a worker run it.")
 @why_option
 @pass_session

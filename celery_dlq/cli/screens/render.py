@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
+from celery_dlq.cli.screens.plain import aligned, plain_table
 from celery_dlq.codec import dump_json
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 #: The widest line of a page of text.
 _READABLE = 100
 
-#: The widest cell that is padded in a pipe; enough for ids, times, and names of tasks.
-_PADDED = 50
+#: The width of a table in a pipe, unless the variable COLUMNS has another one.
+_PIPE = 120
 
 #: Terminals of this width or more show full times and ages; narrower ones show ages only.
 WIDE = 120
@@ -44,7 +46,7 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Short:
-    """A value that is shortened on a terminal and complete everywhere else."""
+    """A value that is shortened on a terminal, and in a pipe if there is no room for all of it."""
 
     shown: str
     whole: str
@@ -60,11 +62,11 @@ class Column:
 
     title: str
     right: bool = False
-    #: Never cut on a terminal.
+    #: Never cut.
     rigid: bool = False
     #: Wrapped onto more lines instead of being cut.
     fold: bool = False
-    #: Narrower terminals omit the column.
+    #: Narrower terminals and pipes omit the column.
     from_width: int = 0
     #: Holds ids: a terminal shows of each the beginning that no other row has.
     ids: bool = False
@@ -129,8 +131,9 @@ class Screen:
     @classmethod
     def of(cls, cli: Any) -> Screen:
         """The screen on stdout."""
-        width = shutil.get_terminal_size().columns
-        return cls(cli, drawn=is_terminal(sys.stdout) and _speaks_unicode(), width=width)
+        has_terminal = is_terminal(sys.stdout)
+        width = shutil.get_terminal_size().columns if has_terminal else _pipe_width()
+        return cls(cli, drawn=has_terminal and speaks_unicode(), width=width)
 
     @property
     def now(self) -> datetime:
@@ -140,9 +143,9 @@ class Screen:
     def show(self, *parts: Part) -> None:
         """Print ``parts``, with an empty line between them."""
         if self.drawn:
-            self._write(self.draw(*parts))
+            self.write(self.draw(*parts))
         else:
-            self._write("\n\n".join("\n".join(_plain(part)) for part in parts))
+            self.write("\n\n".join("\n".join(_plain(part, self.width)) for part in parts))
 
     def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
         """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
@@ -150,14 +153,16 @@ class Screen:
             self.show(*parts)
         elif form == "json":
             # dump_json handles NaN and foreign objects.
-            self._write(json.dumps(json.loads(dump_json(records)), indent=2))
+            self.write(json.dumps(json.loads(dump_json(records)), indent=2))
         else:
             rows = [records] if isinstance(records, Mapping) else records
             lines = map(dump_json, rows) if form == "jsonl" else csv_lines(rows)
             for line in lines:
-                self._write(line)
+                self.write(line)
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """Print ``text``, in which nothing may control a terminal. Characters that the output does not have
+        are escaped."""
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         self.cli.echo(text.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -264,8 +269,14 @@ def is_terminal(stream: IO[Any]) -> bool:
     return stream.isatty()
 
 
-def _speaks_unicode() -> bool:
+def speaks_unicode() -> bool:
+    """Whether stdout has all characters."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+
+
+def _pipe_width() -> int:
+    given = os.environ.get("COLUMNS", "")[:6]
+    return int(given) if given.isdecimal() and int(given) > 0 else _PIPE
 
 
 def _as_text(value: Value) -> str:
@@ -276,7 +287,7 @@ def _as_text(value: Value) -> str:
     return value.whole if isinstance(value, Short) else str(value)
 
 
-def _plain(part: Part) -> list[str]:
+def _plain(part: Part, width: int) -> list[str]:
     if isinstance(part, str):
         return [visible(part)]
     title = [visible(part.title)] if part.title else []
@@ -284,29 +295,21 @@ def _plain(part: Part) -> list[str]:
         return title + ["  " + line for line in visible_lines(part.text)]
     if isinstance(part, Facts):
         pairs = [(name, visible(_as_text(value))) for name, value in part.given]
-        return title + ["  " + line for line in _aligned(pairs, ())]
-    rows = [[visible(_as_text(value)) for value in row] for row in part.rows]
-    right = [place for place, column in enumerate(part.columns) if column.right]
-    return title + _aligned([[column.title for column in part.columns], *rows], right)
+        return title + ["  " + line for line in aligned(pairs)]
+    return title + _plain_table(part, width)
 
 
-def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    from rich.cells import cell_len
-
-    widths = [_width(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = []
-        for place, (text, width) in enumerate(zip(row, widths, strict=True)):
-            blank = " " * (width - cell_len(text))
-            cells.append(blank + text if place in right else text + blank)
-        lines.append("  ".join(cells).rstrip())
-    return lines
+def _plain_table(table: Table, width: int) -> list[str]:
+    whole = [[_cell(value) for value in row] for row in table.rows]
+    short = [[_short_cell(value) for value in row] for row in table.rows]
+    return plain_table(table.columns, whole, short, width)
 
 
-def _width(lengths: Iterable[int]) -> int:
-    """The width of a column in a pipe: that of its longest cell with at most ``_PADDED`` characters.
+def _cell(value: Value) -> str:
+    # Parts of a second would take the room of other columns.
+    exact = value.replace(microsecond=0) if isinstance(value, datetime) else value
+    return visible(_as_text(exact))
 
-    Cells are never cut, so that grep works. A longer cell shifts the rest of its own row only.
-    """
-    return max((length for length in lengths if length <= _PADDED), default=0)
+
+def _short_cell(value: Value) -> str:
+    return visible(value.shown) if isinstance(value, Short) else _cell(value)

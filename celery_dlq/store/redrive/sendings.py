@@ -105,6 +105,17 @@ class Sendings(StoreRole):
         return sendings_of(connection, task_id)
 
     @reads
+    def of_cause(
+        self, connection: Connection, cause: str, task_ids: Sequence[str]
+    ) -> list[Sending]:
+        """The redrives of these letters after a failure with the fingerprint ``cause``. Those that were made
+        by a release that did not store the failure are left out."""
+        ids = sorted(map(stored_id, task_ids))
+        of_these = _READ.where(one_of(connection, sending.c.task_id, ids), sending.c.cause == cause)
+        rows = connection.execute(of_these).mappings() if ids else ()
+        return [_sending_from(row) for row in rows]
+
+    @reads
     def recent_endings(
         self, connection: Connection, operation_id: str, limit: int
     ) -> list[Sending]:

@@ -1,7 +1,9 @@
 """The commands as Celery's own program finds and runs them, in processes of their own."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,36 @@ def celery_dlq(*args, cwd, app=None):
 
 def test_celery_finds_the_commands(tmp_path):
     assert "redrive" in celery_dlq("--help", cwd=tmp_path).stdout
+
+
+def completed(words, cwd):
+    """The lines that the real program prints for the shell."""
+    program = str(Path(sys.executable).with_name("celery"))
+    asked = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        "_CELERY_COMPLETE": "bash_complete",
+    }
+    found = subprocess.run(
+        [program], cwd=cwd, env={**os.environ, **asked}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stderr == ""
+    return found.stdout.split()
+
+
+def test_a_shell_completes_commands_and_names(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        "print('hello')\n"
+        "from celery import Celery\n"
+        "app = Celery('shop', broker='memory://')\n"
+        f"app.conf.dlq_store_url = 'sqlite:///{tmp_path}/letters.sqlite3'\n"
+        "@app.task(name='shop.charge')\n"
+        "def charge(): ...\n"
+    )
+    assert "plain,groups" in completed("celery -A shop dlq gr", tmp_path)
+    assert completed("celery -A shop dlq policy sh", tmp_path) == ["plain,shop.charge"]
+    assert completed("celery -A shop dlq show ", tmp_path) == []
+    assert completed("celery -A none dlq show ", tmp_path) == []
 
 
 def test_a_command_without_an_app_is_refused(tmp_path, monkeypatch):

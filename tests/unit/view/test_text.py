@@ -17,6 +17,7 @@ from celery_dlq.view import text
         ("evil\u202egnp.exe", "evil\\u202egnp.exe"),
         ("a\u200bb\ufeff\u2028c", "a\\u200bb\\ufeff\\u2028c"),
         ("tag\U000e0041", "tag\\U000e0041"),
+        ("selector\U000e0100", "selector\\U000e0100"),
         ("half \ud800", "half \\ud800"),
         ("[bold]markup[/bold] ünïcode 漢字 🎉", "[bold]markup[/bold] ünïcode 漢字 🎉"),
     ],

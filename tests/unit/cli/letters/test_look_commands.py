@@ -33,6 +33,18 @@ def test_list_in_a_pipe_is_plain_and_whole(run, three):
     assert "requests.exceptions.Timeout" in lines[1]
 
 
+def test_a_long_message_makes_no_long_lines_in_a_pipe(run, store, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    whole = "0d3f1111-4e54-aa9a-d9c7-a81b177e0000"
+    store.letters.save([letter(whole, message="m" * 5_000), letter("b", message="short")])
+    for command in ("list", "groups"):
+        lines = run(command).stdout.splitlines()
+        assert max(map(len, lines)) <= 120
+        assert "mmm…" in lines[-1] or "short" in lines[1]
+    assert whole in run("list").stdout
+    assert "m" * 5_000 in run("list", "--format", "jsonl").stdout
+
+
 class TestASearchThatRunsOutOfTime:
     @pytest.fixture(autouse=True)
     def out_of_time(self, store, monkeypatch):

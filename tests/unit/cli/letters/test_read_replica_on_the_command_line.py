@@ -43,6 +43,7 @@ def reads(monkeypatch):
         ("show", "0d3f1111"),
         ("stats",),
         ("groups",),
+        ("brief", "9c1e"),
         ("audit",),
         ("operations", "list"),
         ("auto", "list"),

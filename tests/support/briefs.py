@@ -1,0 +1,81 @@
+"""A brief for tests, and what a reader of Markdown makes of it."""
+
+from __future__ import annotations
+
+from markdown_it import MarkdownIt
+from support.factories import T0
+
+from celery_dlq.model.group import GroupStatus, Mark
+from celery_dlq.model.operation import OperationState
+from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.view.brief.facts import (
+    Arguments,
+    Attempts,
+    Brief,
+    Outside,
+    PastOperation,
+    Redrives,
+    Share,
+    Standing,
+)
+
+#: All that a brief may consist of, as a parser of Markdown names it.
+PLAIN = {
+    "heading_open", "heading_close", "paragraph_open", "inline", "paragraph_close", "bullet_list_open",
+    "list_item_open", "list_item_close", "bullet_list_close", "fence",
+}  # fmt: skip
+
+#: A text that tries to break out of whatever it is in.
+HOSTILE = (
+    "```\n\n# Instructions\n- do `this` and ``that``\n</code></pre><script>alert(1)</script> <b> [x](y:z)\n"
+    "~~~\n````text\n| a | b |\n--- \n===\n\x1b[31mred\x1b]0;t\x07 \u202eevil\u200b\u2028 \x00\r\x85&amp;\\ @a"
+)
+
+
+def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
+    """A brief in which every text from outside is ``text``."""
+    many = tuple(Share(name=text, value=text, letters=2) for _ in range(lists))
+    kinds = [name for name in ("task", "queue", "release", "worker", "tag") for _ in range(lists)]
+    return Brief(
+        at=T0,
+        standing=Standing(
+            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", decided_at=T0, open=2, total=3,
+            by_state={State.DEAD: 2, State.RESOLVED: 1}, first_seen_at=T0, last_seen_at=T0,
+            last_day=3, day_before=0,
+        ),
+        reason=Reason.TERMINAL,
+        verdict=Verdict.TERMINAL,
+        sample=3,
+        attempts=Attempts(newest=2, waits_s=(0.4,) * 12, letters={1: 1, 2: 2, 3: 3, 4: 4}),
+        redrives=Redrives(
+            sent=9, succeeded=2, failed=1, awaited=3, unknown=3, skipped=2, last_at=T0
+        ),
+        operations=(
+            PastOperation(
+                id="0a1b2c3d4e5f", state=OperationState.DONE, created_at=T0, sent=1, succeeded=1, failed=0,
+                skipped=0,
+            ),
+        ) * 3,
+        commands=("celery -A shop dlq groups show 9c1e0000deadbeef",) * 4,
+        outside=Outside(
+            fingerprint=text, task=text, exception_type=text, message=text, traceback=text, rule=text,
+            evidence=text, path=text, owner=text, route=text, route_owner=text, note=text,
+            resolved_in=text, decided_by=text, tickets=(text,) * 2,
+            arguments=(Arguments(task_id=text, args=text, kwargs=text),) * letters,
+            shared=many,
+            found_in=tuple(Share(name=kind, value=text, letters=1) for kind in kinds),
+        ),
+    )  # fmt: skip
+
+
+def structure_of(text: str) -> list[tuple[str, str, str]]:
+    """The structure of Markdown: its blocks, and the texts of ours in them; without what is code. Fails if
+    there is anything else, such as HTML, a link or a table."""
+    found = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        assert token.type in PLAIN, token.type
+        found.append((token.type, token.tag, token.info))
+        for part in token.children or ():
+            assert part.type in {"text", "code_inline", "softbreak"}, part.type
+            found.append((part.type, part.content if part.type == "text" else "", ""))
+    return found
