@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import redis
 
 from benchmarks.own_postgres import pgbouncer, postgresql
 from benchmarks.services import BROKER
-from benchmarks.worker import ROOT, new_queue, send, wait
+from benchmarks.worker import Way, environment_of, new_queue, send, wait
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
 
@@ -104,19 +104,15 @@ def _behind(port: int, monitor: psycopg.Connection) -> Load:
 @contextlib.contextmanager
 def _workers(store_url: str) -> Iterator[str]:
     queue = new_queue()
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "BENCH_BROKER": BROKER, "BENCH_QUEUE": queue,
-        "BENCH_STORE": store_url, "BENCH_LATE": "", "BENCH_BRAKE": "0", "BENCH_BUDGET": "null",
-        "BENCH_BREAKER": "0", "BENCH_VISIBILITY": "",
-    }  # fmt: skip
+    environment = environment_of(Way(store_url=store_url), queue)
     started: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as directory:
         try:
             for number in range(WORKERS):
                 started.append(_start(number, queue, environment, directory))
                 if len(started) % AT_A_TIME == 0:
-                    _wait_until_ready(directory, len(started))
-            _wait_until_ready(directory, len(started))
+                    _wait_until_ready(directory, started)
+            _wait_until_ready(directory, started)
             yield queue
         finally:
             for worker in started:
@@ -139,10 +135,16 @@ def _start(
         )  # fmt: skip
 
 
-def _wait_until_ready(directory: str, number: int) -> None:
-    logs = Path(directory).glob("*.log")
-    names = list(logs)
-    wait(lambda: sum(b" ready." in log.read_bytes() for log in names) == number, every_s=0.5)
+def _wait_until_ready(directory: str, started: Sequence[subprocess.Popen[bytes]]) -> None:
+    logs = list(Path(directory).glob("*.log"))
+
+    def are_ready() -> bool:
+        for worker, log in zip(started, logs, strict=True):
+            if worker.poll() is not None:
+                sys.exit(f"a worker ended: {log.read_text(errors='replace')[-2000:]}")
+        return all(b" ready." in log.read_bytes() for log in logs)
+
+    wait(are_ready, every_s=0.5)
 
 
 def _fail_everywhere(queue: str) -> None:

@@ -37,10 +37,9 @@ class Way:
     search_values: int = 24
 
 
-@contextlib.contextmanager
-def running(way: Way, queue: str, directory: str) -> Iterator[int]:
-    """A worker on ``queue``, with two processes; its process id."""
-    environment = {
+def environment_of(way: Way, queue: str) -> dict[str, str]:
+    """The environment in which the app is set up in this way."""
+    return {
         **os.environ, "PYTHONPATH": str(ROOT), "BENCH_BROKER": BROKER, "BENCH_QUEUE": queue,
         "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
         "BENCH_BRAKE": str(way.brake_failures), "BENCH_BUDGET": json.dumps(way.retry_budget),
@@ -48,10 +47,15 @@ def running(way: Way, queue: str, directory: str) -> Iterator[int]:
         "BENCH_VALUES": str(way.search_values), "BENCH_TAKE": "1" if way.redis_atomic_take else "",
         "BENCH_VISIBILITY": str(way.visibility_s or ""), "PYTHONHASHSEED": way.hash_seed,
     }  # fmt: skip
+
+
+@contextlib.contextmanager
+def running(way: Way, queue: str, directory: str) -> Iterator[int]:
+    """A worker on ``queue``, with two processes; its process id."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "celery", "-A", "benchmarks.app", "worker", "-c", "2",
          "-l", "CRITICAL", "-n", f"{queue}@%h", "--without-gossip", "--without-mingle"],
-        env=environment, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=environment_of(way, queue), cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         yield worker.pid

@@ -13,11 +13,9 @@ from celery_dlq.view.brief.facts import (
     Attempts,
     Brief,
     Outside,
-    PastOperation,
-    Redrives,
-    Share,
     Standing,
 )
+from celery_dlq.view.sample import PastOperation, Redrives, Share
 
 #: All that a brief may consist of, as a parser of Markdown names it.
 PLAIN = {

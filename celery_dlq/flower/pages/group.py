@@ -1,15 +1,18 @@
-"""The page of one group: its trend, decisions and buttons."""
+"""The page of one group: why its letters died, what they share, its trend, its redrives, and decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.html import charts
+from celery_dlq.flower.html.traceback import Piece, pieces
+from celery_dlq.flower.html.words import lines
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
@@ -18,16 +21,25 @@ from celery_dlq.flower.triage import ACTS, what_was_done
 from celery_dlq.model.group import Group, GroupStatus, hour_of
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.view import lookup, times
+from celery_dlq.view.brief.frames import own_traceback
 from celery_dlq.view.groups import ends_of, standing
+from celery_dlq.view.sample import Sample, Share, sample_of
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: Hours in the trend, and letters on the page.
 _HOURS, _LETTERS = 7 * 24, 10
+
+#: Letters side by side, and arguments of each.
+_COMPARED, _ARGUMENTS = 3, 30
+
+#: Characters of a traceback.
+_TRACEBACK = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +51,22 @@ class Known:
     letters: Sequence[DeadLetter]
     #: Its ticket and its escalation.
     tickets: Sequence[GroupTicket]
+    #: Its newest letters, open or closed.
+    sample: Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """An argument of several letters."""
+
+    path: str
+    #: Its value in each letter; None if the letter does not have it.
+    values: Sequence[str | None]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the letters have different values."""
+        return len(set(self.values)) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +99,51 @@ class GroupView:
     def reopens(self) -> bool:
         """Whether there is a decision or a mark that Reopen would clear."""
         return self.group.status is not GroupStatus.OPEN or self.group.regressed_at is not None
+
+    @property
+    def traceback(self) -> list[Piece]:
+        """The traceback of the newest letter, with lines in place of the frames of libraries."""
+        newest = self.known.sample.newest
+        text = own_traceback(newest.traceback) if newest else ""
+        return pieces(lines(text, _TRACEBACK)) if text else []
+
+    @property
+    def examples(self) -> Sequence[Row]:
+        """The newest letters whose arguments are known."""
+        return rows_of(self.known.sample.with_arguments[:_COMPARED])
+
+    @property
+    def compared(self) -> list[Compared]:
+        """The arguments of :attr:`examples`, side by side."""
+        tables = [_arguments(row.letter) for row in self.examples]
+        paths = dict.fromkeys(path for table in tables for path in table)
+        return [Compared(path=path, values=[table.get(path) for table in tables]) for path in paths]
+
+    @property
+    def shares(self) -> list[tuple[Share, str, tuple[str, str] | None]]:
+        """What the newest letters have in common, each with its chart, and the filter that finds letters with
+        it; None for an argument without a name."""
+        sample = self.known.sample
+        named = [
+            (share, None if share.name.isdigit() else ("arg", f"{share.name}={share.value}"))
+            for share in sample.shared
+        ]
+        found_in = [(share, (share.name, share.value)) for share in sample.found_in]
+        return [(share, self._bar(share), wanted) for share, wanted in (*named, *found_in)]
+
+    def _bar(self, share: Share) -> str:
+        whole = len(self.known.sample.letters)
+        return charts.bar(share.letters, whole, f"{share.letters:,} of {whole:,}")
+
+    def percent(self, share: Share) -> str:
+        """The part of the newest letters."""
+        return f"{100 * share.letters / len(self.known.sample.letters):.0f} %"
+
+    @property
+    def success_rate(self) -> str:
+        """The part of the redrives that succeeded; empty if none has ended."""
+        rate = self.known.sample.redrives.success_rate
+        return "" if rate is None else f"{100 * rate:.0f} %"
 
     @property
     def chart(self) -> str:
@@ -161,4 +234,13 @@ def look_up(store: Store, prefix: str, now: datetime) -> Known:
         trend=store.groups.trends([name], now=now, hours=_HOURS)[name],
         letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
         tickets=store.tickets.of_groups([name]).get(name, ()),
+        sample=sample_of(store, name),
     )
+
+
+def _arguments(letter: DeadLetter) -> dict[str, str]:
+    """The arguments by path; the items of a list are joined."""
+    found: dict[str, list[str]] = {}
+    for path, value in islice(leaves(letter.args, letter.kwargs), _ARGUMENTS):
+        found.setdefault(path, []).append(value)
+    return {path: ", ".join(values) for path, values in found.items()}

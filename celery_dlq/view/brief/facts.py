@@ -8,18 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_dlq.model.group import GroupStatus, Mark
-from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import Reason, State, Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """How many letters of the sample have a value."""
-
-    #: The path of an argument, as in ``--arg``; or what the value is, such as ``release``.
-    name: str
-    value: str
-    letters: int
+from celery_dlq.view.sample import PastOperation, Redrives, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,38 +81,6 @@ class Attempts:
     waits_s: tuple[float, ...]
     #: How many letters of the sample had this many attempts.
     letters: Mapping[int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Redrives:
-    """How the redrives of the sample's letters ended, as far as they followed a failure of the group."""
-
-    sent: int
-    succeeded: int
-    failed: int
-    awaited: int
-    unknown: int
-    skipped: int
-    last_at: datetime | None
-
-    @property
-    def success_rate(self) -> float | None:
-        """The share of successes among the redrives that succeeded or failed; None if there are none."""
-        ended = self.succeeded + self.failed
-        return self.succeeded / ended if ended else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastOperation:
-    """An operation that chose the group."""
-
-    id: str
-    state: OperationState
-    created_at: datetime
-    sent: int
-    succeeded: int
-    failed: int
-    skipped: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,49 +4,35 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import Attempt, DeadLetter
-from celery_dlq.model.operation import Sending, SendingState
 from celery_dlq.model.states import State
-from celery_dlq.model.terms import leaves
 from celery_dlq.redact import hide_known
-from celery_dlq.store.base import Filter, Operation
+from celery_dlq.store.base import Filter
 from celery_dlq.view import lookup
 from celery_dlq.view.brief.facts import (
     Arguments,
     Attempts,
     Brief,
     Outside,
-    PastOperation,
-    Redrives,
-    Share,
     Standing,
 )
 from celery_dlq.view.brief.frames import own_traceback
 from celery_dlq.view.groups import ends_of
 from celery_dlq.view.records import attempts_of
+from celery_dlq.view.sample import Sample, sample_of
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Letters that shares are counted over: the newest of the group.
-SAMPLE = 200
-
-#: The share of the sample's letters that must have an argument, and how many such arguments are listed.
-_MOST, _SHARED = 0.5, 8
-#: Letters whose arguments are listed; values of a release, a worker, a queue, a tag or a task; waits.
-_EXAMPLES, _VALUES, _WAITS = 3, 4, 12
-#: Operations that are looked through for the group, and those of them that are listed.
-_OPERATIONS, _LISTED = 50, 3
+#: Letters whose arguments are listed; waits, and numbers of attempts.
+_EXAMPLES, _WAITS, _NUMBERS = 3, 12, 4
 
 _DAY = 24  # hours
-
-#: The letters of a group, whatever became of them.
-_OF_GROUP = frozenset(State) - {State.PARKED}
 
 
 def gather(
@@ -68,22 +54,19 @@ def gather(
     :raises AmbiguousId: several fingerprints match.
     """
     group = lookup.group(store, prefix, now, see=see)
-    wanted = Filter(group=group.fingerprint, states=_OF_GROUP)
-    letters = store.letters.find(wanted, limit=SAMPLE).letters
-    # It may have been deleted since then.
-    newest = store.letters.get(letters[0].task_id) if letters else None
-    sendings = store.sendings.of_cause(group.fingerprint, [one.task_id for one in letters])
+    sample = sample_of(store, group.fingerprint)
+    newest = sample.newest
     return Brief(
         at=now,
         standing=_standing(store, group, now),
         reason=newest.reason if newest else None,
         verdict=newest.verdict if newest else None,
-        sample=len(letters),
-        attempts=_attempts(newest, letters),
-        redrives=_redrives(sendings),
-        operations=tuple(_operations(store, group.fingerprint)),
-        commands=tuple(_commands(group, letters, command)),
-        outside=_outside(store, group, newest, letters, owner_of),
+        sample=len(sample.letters),
+        attempts=_attempts(newest, sample.letters),
+        redrives=sample.redrives,
+        operations=tuple(sample.operations),
+        commands=tuple(_commands(group, sample.letters, command)),
+        outside=_outside(store, group, sample, owner_of),
     )
 
 
@@ -115,41 +98,7 @@ def _attempts(newest: DeadLetter | None, letters: Sequence[DeadLetter]) -> Attem
     return Attempts(
         newest=attempts_of(newest) if newest else 0,
         waits_s=tuple(waits[-_WAITS:]),
-        letters=dict(Counter(map(attempts_of, letters)).most_common(_VALUES)),
-    )
-
-
-def _redrives(sendings: Sequence[Sending]) -> Redrives:
-    states = Counter(sending.state for sending in sendings)
-    skipped = states[SendingState.SKIPPED]
-    return Redrives(
-        sent=len(sendings) - skipped - states[SendingState.SENDING],
-        succeeded=states[SendingState.SUCCEEDED],
-        failed=states[SendingState.FAILED],
-        awaited=states[SendingState.SENT],
-        unknown=states[SendingState.UNKNOWN],
-        skipped=skipped,
-        last_at=max((one.sent_at for one in sendings if one.sent_at is not None), default=None),
-    )
-
-
-def _operations(store: Store, fingerprint: str) -> list[PastOperation]:
-    """The newest operations whose filter names the group, by its fingerprint or a prefix of it."""
-    latest = store.operations.find(limit=_OPERATIONS)
-    chosen = [one for one in latest if fingerprint.startswith(one.wanted.group or "\0")]
-    return [_past(one) for one in chosen[:_LISTED]]
-
-
-def _past(operation: Operation) -> PastOperation:
-    counts = operation.counts
-    return PastOperation(
-        id=operation.id,
-        state=operation.state,
-        created_at=operation.created_at,
-        sent=counts.out,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        skipped=counts.skipped,
+        letters=dict(Counter(map(attempts_of, letters)).most_common(_NUMBERS)),
     )
 
 
@@ -173,10 +122,10 @@ def _is_plain(name: str) -> bool:
 def _outside(
     store: Store,
     group: Group,
-    newest: DeadLetter | None,
-    letters: Sequence[DeadLetter],
+    sample: Sample,
     owner_of: Callable[[str], str],
 ) -> Outside:
+    newest = sample.newest
     grounds = newest.explanation if newest else None
     tickets = store.tickets.of_groups([group.fingerprint]).get(group.fingerprint, ())
     return Outside(
@@ -195,14 +144,10 @@ def _outside(
         resolved_in=group.resolved_in,
         decided_by=group.status_by,
         tickets=tuple(ticket.url or ticket.to for ticket in tickets),
-        arguments=tuple(map(_arguments, _with_arguments(letters)[:_EXAMPLES])),
-        shared=tuple(_shared(letters)),
-        found_in=tuple(_found_in(letters)),
+        arguments=tuple(map(_arguments, sample.with_arguments[:_EXAMPLES])),
+        shared=tuple(sample.shared),
+        found_in=tuple(sample.found_in),
     )
-
-
-def _with_arguments(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    return [one for one in letters if one.args is not None or one.kwargs is not None]
 
 
 def _arguments(letter: DeadLetter) -> Arguments:
@@ -213,32 +158,3 @@ def _arguments(letter: DeadLetter) -> Arguments:
 
 def _as_json(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _shared(letters: Sequence[DeadLetter]) -> list[Share]:
-    """The arguments that most letters share, the most frequent first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for letter in letters:
-        counts.update(set(leaves(letter.args, letter.kwargs)))
-    least = max(2.0, _MOST * len(letters))
-    found = [
-        Share(name=path, value=value, letters=count)
-        for (path, value), count in counts.items()
-        if count >= least
-    ]
-    return sorted(found, key=lambda one: (-one.letters, one.name, one.value))[:_SHARED]
-
-
-def _found_in(letters: Sequence[DeadLetter]) -> Iterator[Share]:
-    yield from _counted("task", (one.task for one in letters))
-    yield from _counted("queue", (one.queue for one in letters))
-    yield from _counted("release", (one.release for one in letters))
-    yield from _counted("worker", (one.worker for one in letters))
-    yield from _counted("tag", (tag for one in letters for tag in set(one.tags)))
-
-
-def _counted(name: str, values: Iterable[str]) -> list[Share]:
-    """The most frequent of ``values``; empty ones mean that a letter has none."""
-    counts = Counter(value for value in values if value)
-    in_order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Share(name=name, value=value, letters=count) for value, count in in_order[:_VALUES]]

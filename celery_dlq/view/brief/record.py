@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from celery_dlq.view.brief.facts import Brief, Outside, PastOperation, Redrives, Share, Standing
+from celery_dlq.view.brief.facts import Brief, Outside, Standing
+from celery_dlq.view.sample import PastOperation, Redrives, Share
 from celery_dlq.view.times import iso, maybe_iso
 
 #: What a reader must know about the texts from outside.

@@ -353,3 +353,65 @@ class TestTickets:
             page = ann.get(path)
             assert "escalation: payments: the bank is away" in page.text
             assert page.find("a", rel="noopener noreferrer") == []
+
+
+class TestEvidence:
+    """What the page of a group tells about the cause."""
+
+    @pytest.fixture
+    def page(self, ann, store, operation):
+        def save(name, minutes, tenant, **changes):
+            call = {"args": [minutes], "kwargs": {"tenant": tenant, "currency": "EUX"}}
+            at = attempt(minutes=minutes)
+            store.letters.save([letter(name, at, fingerprint="ffff", **{**call, **changes})])
+
+        save("first", 1, "globex", release="1.4.1")
+        save("second", 2, "acme")
+        save("third", 3, "acme", traceback=TRACEBACK)
+        return ann.get(f"{GROUPS}/ffff")
+
+    def test_the_newest_traceback_has_the_users_own_frames(self, page):
+        [(_, shown)] = page.find("pre", **{"class": "dlq-code dlq-traceback"})
+        assert "shop/billing.py" in shown
+        assert "celery/app/trace.py" not in shown
+        assert "1 frame of libraries" in shown
+        assert page.find("a", href="/dead-letters/letters/third")
+
+    def test_the_arguments_of_three_letters_are_side_by_side(self, page):
+        differing = [text for _, text in page.find("tr", **{"class": "dlq-differs"})]
+        assert differing == ["0321", "tenantacmeacmeglobex"]
+        [(_, table)] = page.find("section", id="dlq-compared")
+        assert "currencyEUXEUXEUX" in table
+
+    def test_what_most_letters_share_leads_to_those_letters(self, ann, page):
+        [(_, shares)] = page.find("section", id="dlq-shares")
+        said = " ".join(shares.split())
+        assert "currency EUX100 %" in said
+        assert "tenant acme67 %" in said
+        assert "release 1.4.133 %" in said
+        found = page.find("a", href="/dead-letters/letters?group=ffff&arg=tenant%3Dacme")
+        assert "2 letters match" in ann.get(found[0][0]["href"]).text
+
+    def test_redrives_are_shown_with_their_success_rate(self, ann, store, operation, page):
+        assert page.find("section", id="dlq-redrives") == []
+        wanted = Filter(group="ffff")
+        store.operations.create(operation(wanted=wanted))
+        [(_, redrives)] = ann.get(f"{GROUPS}/ffff").find("section", id="dlq-redrives")
+        assert "0a1b2c3d4e5f" in redrives
+
+    def test_a_group_without_letters_has_no_evidence(self, ann, store, page):
+        store.deleting.delete(
+            Filter(group="ffff", states=frozenset({State.DEAD})), who="ann", why="", now=NOW
+        )
+        page = ann.get(f"{GROUPS}/ffff")
+        assert page.status in (200, 404)
+        assert page.find("section", id="dlq-compared") == []
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/venv/lib/python3.12/site-packages/celery/app/trace.py", line 453, in trace_task
+    R = retval = fun(*args, **kwargs)
+  File "/srv/shop/billing.py", line 88, in charge
+    raise ValueError("bad currency")
+ValueError: bad currency
+"""

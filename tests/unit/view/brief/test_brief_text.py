@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from support.briefs import HOSTILE, brief_of, structure_of
 
 from celery_dlq.view.brief import TOKEN_LIMIT, as_json, fitted, markdown
-from celery_dlq.view.brief.facts import Attempts, Share
+from celery_dlq.view.brief.facts import Attempts
 from celery_dlq.view.brief.fitting import tokens_of
+from celery_dlq.view.sample import Share
 
 
 def without_cuts(text):

@@ -1,0 +1,181 @@
+"""The newest letters of a group: what they have in common, and how their redrives ended. Every query is
+bounded, however many letters the group has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import OperationState, Sending, SendingState
+from celery_dlq.model.states import State
+from celery_dlq.model.terms import leaves
+from celery_dlq.store.base import Filter, Operation
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Letters that shares are counted over: the newest of the group.
+SAMPLE = 200
+
+#: The share of the sample's letters that must have an argument, and how many such arguments are listed.
+_MOST, _SHARED = 0.5, 8
+#: Values of a release, a worker, a queue, a tag or a task.
+_VALUES = 4
+#: Operations that are looked through for the group, and those of them that are listed.
+_OPERATIONS, _LISTED = 50, 3
+
+#: The letters of a group, whatever became of them.
+_OF_GROUP = frozenset(State) - {State.PARKED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """How many letters of the sample have a value."""
+
+    #: The path of an argument, as in ``--arg``; or what the value is, such as ``release``.
+    name: str
+    value: str
+    letters: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redrives:
+    """How the redrives of the sample's letters ended, as far as they followed a failure of the group."""
+
+    sent: int
+    succeeded: int
+    failed: int
+    awaited: int
+    unknown: int
+    skipped: int
+    last_at: datetime | None
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of successes among the redrives that succeeded or failed; None if there are none."""
+        ended = self.succeeded + self.failed
+        return self.succeeded / ended if ended else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastOperation:
+    """An operation that chose the group."""
+
+    id: str
+    state: OperationState
+    created_at: datetime
+    sent: int
+    succeeded: int
+    failed: int
+    skipped: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The newest letters of a group, with their redrives."""
+
+    letters: Sequence[DeadLetter]
+    #: The newest one with its traceback; None if the group has no letters.
+    newest: DeadLetter | None
+    redrives: Redrives
+    #: The newest operations that chose the group.
+    operations: Sequence[PastOperation]
+
+    @property
+    def with_arguments(self) -> Sequence[DeadLetter]:
+        """The letters whose arguments are known."""
+        return [one for one in self.letters if one.args is not None or one.kwargs is not None]
+
+    @property
+    def shared(self) -> Sequence[Share]:
+        """The arguments that most letters share, the most frequent first."""
+        return _shared(self.letters)
+
+    @property
+    def found_in(self) -> Sequence[Share]:
+        """Tasks, queues, releases, workers and tags, each kind with its most frequent values."""
+        return [*_found_in(self.letters)]
+
+
+def sample_of(store: Store, fingerprint: str) -> Sample:
+    """The newest letters of a group.
+
+    :param store: the store as screens read it, without secrets.
+    """
+    wanted = Filter(group=fingerprint, states=_OF_GROUP)
+    letters = store.letters.find(wanted, limit=SAMPLE).letters
+    sendings = store.sendings.of_cause(fingerprint, [one.task_id for one in letters])
+    return Sample(
+        letters=letters,
+        # It may have been deleted since then.
+        newest=store.letters.get(letters[0].task_id) if letters else None,
+        redrives=_redrives(sendings),
+        operations=_operations(store, fingerprint),
+    )
+
+
+def _redrives(sendings: Sequence[Sending]) -> Redrives:
+    states = Counter(sending.state for sending in sendings)
+    skipped = states[SendingState.SKIPPED]
+    return Redrives(
+        sent=len(sendings) - skipped - states[SendingState.SENDING],
+        succeeded=states[SendingState.SUCCEEDED],
+        failed=states[SendingState.FAILED],
+        awaited=states[SendingState.SENT],
+        unknown=states[SendingState.UNKNOWN],
+        skipped=skipped,
+        last_at=max((one.sent_at for one in sendings if one.sent_at is not None), default=None),
+    )
+
+
+def _operations(store: Store, fingerprint: str) -> list[PastOperation]:
+    """The newest operations whose filter names the group, by its fingerprint or a prefix of it."""
+    latest = store.operations.find(limit=_OPERATIONS)
+    chosen = [one for one in latest if fingerprint.startswith(one.wanted.group or "\0")]
+    return [_past(one) for one in chosen[:_LISTED]]
+
+
+def _past(operation: Operation) -> PastOperation:
+    counts = operation.counts
+    return PastOperation(
+        id=operation.id,
+        state=operation.state,
+        created_at=operation.created_at,
+        sent=counts.out,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        skipped=counts.skipped,
+    )
+
+
+def _shared(letters: Sequence[DeadLetter]) -> list[Share]:
+    """The arguments that most letters share, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for letter in letters:
+        counts.update(set(leaves(letter.args, letter.kwargs)))
+    least = max(2.0, _MOST * len(letters))
+    found = [
+        Share(name=path, value=value, letters=count)
+        for (path, value), count in counts.items()
+        if count >= least
+    ]
+    return sorted(found, key=lambda one: (-one.letters, one.name, one.value))[:_SHARED]
+
+
+def _found_in(letters: Sequence[DeadLetter]) -> Iterator[Share]:
+    yield from _counted("task", (one.task for one in letters))
+    yield from _counted("queue", (one.queue for one in letters))
+    yield from _counted("release", (one.release for one in letters))
+    yield from _counted("worker", (one.worker for one in letters))
+    yield from _counted("tag", (tag for one in letters for tag in set(one.tags)))
+
+
+def _counted(name: str, values: Iterable[str]) -> list[Share]:
+    """The most frequent of ``values``; empty ones mean that a letter has none."""
+    counts = Counter(value for value in values if value)
+    in_order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [Share(name=name, value=value, letters=count) for value, count in in_order[:_VALUES]]
