@@ -12,6 +12,7 @@ from typing import Any
 from celery_dlq.cli.doctor import (
     acknowledgement,
     keeping,
+    pooler,
     recorder,
     servers,
     stalled,
@@ -343,6 +344,7 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "settings": _settings,
     "store": _store,
     "servers": servers.check_servers,
+    "pooler": pooler.check_pooler,
     "clock": _clock,
     "spool": _spool,
     "broker": _broker,

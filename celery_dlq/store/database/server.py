@@ -17,6 +17,7 @@ from celery_dlq.errors import RecordRefused, StoreError, StoreUnavailable, page
 from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client
 from celery_dlq.store.database.dialect import Dialect
+from celery_dlq.store.database.pooler import Pooler
 
 _GRANT = (
     "give the user of dlq_store_url the rights that are named by "
@@ -81,6 +82,13 @@ class Server(Dialect):
     @abstractmethod
     def why_read_only(self, connection: Connection) -> str:
         """Why the server accepts no writes, as the end of a sentence; empty if it does."""
+
+    def pooler(self, connection: Connection) -> Pooler | None:
+        """The pooler between this process and the server; None if there is none, or if it cannot be found.
+
+        :param connection: has begun no transaction, and is not used afterwards.
+        """
+        return None
 
     def now(self, connection: Connection) -> datetime:
         moment: datetime = connection.execute(text(self.clock)).scalar_one()
