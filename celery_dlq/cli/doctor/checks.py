@@ -12,6 +12,7 @@ from typing import Any
 from celery_dlq.cli.doctor import (
     acknowledgement,
     keeping,
+    pooler,
     recorder,
     replica,
     servers,
@@ -345,6 +346,7 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "store": _store,
     "servers": servers.check_servers,
     "replica": replica.check_replica,
+    "pooler": pooler.check_pooler,
     "clock": _clock,
     "spool": _spool,
     "broker": _broker,

@@ -101,6 +101,17 @@ class Database:
                 self._sleep(_pause(tries))
             return self._write_once(work)
 
+    def ask_raw(self, work: Callable[[Connection], T]) -> T:
+        """The result of ``work``, done on a connection without a transaction, which is closed afterwards.
+
+        :raises StoreError: the database failed.
+        """
+        with self._translated(), self._here().used() as engine, engine.connect() as connection:
+            try:
+                return work(connection)
+            finally:
+                connection.invalidate()
+
     def close(self) -> None:
         """Close this process's connections; the next use opens new ones."""
         connections = self._connections.pop(os.getpid(), None)

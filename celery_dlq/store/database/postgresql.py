@@ -32,9 +32,10 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.types import UserDefinedType
 
 from celery_dlq.errors import SchemaError
-from celery_dlq.store.database.client import Client
+from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.database.dialect import MUCH
 from celery_dlq.store.database.hosts import hosts_of
+from celery_dlq.store.database.pooler import Pooler, find_pooler
 from celery_dlq.store.database.server import Fault, Server, whole_seconds
 
 #: Bytes that are read at once, and the key in a connection's ``info`` that says so.
@@ -130,6 +131,11 @@ class PostgreSQL(Server):
     def lag(self, connection: Connection) -> timedelta | None:
         seconds = connection.scalar(_LAG)
         return None if seconds is None else timedelta(seconds=float(seconds))
+
+    def pooler(self, connection: Connection) -> Pooler | None:
+        own = connection.engine.url.query.get("application_name")
+        names = [own] if isinstance(own, str) else [Client(role).name for role in Role]
+        return find_pooler(connection.connection.driver_connection, names)
 
     def code(self, error: exc.DBAPIError) -> str | None:
         state = getattr(error.orig, "sqlstate", None)

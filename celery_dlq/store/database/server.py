@@ -17,6 +17,7 @@ from celery_dlq.errors import RecordRefused, StoreError, StoreTooSlow, StoreUnav
 from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client
 from celery_dlq.store.database.dialect import Dialect
+from celery_dlq.store.database.pooler import Pooler
 
 _GRANT = (
     "give the user of dlq_store_url the rights that are named by "
@@ -86,6 +87,13 @@ class Server(Dialect):
     def lag(self, connection: Connection) -> timedelta | None:
         """How far the server is behind the primary that it follows; zero if it follows none, None if it does
         not say."""
+
+    def pooler(self, connection: Connection) -> Pooler | None:
+        """The pooler between this process and the server; None if there is none, or if it cannot be found.
+
+        :param connection: has begun no transaction, and is not used afterwards.
+        """
+        return None
 
     def now(self, connection: Connection) -> datetime:
         moment: datetime = connection.execute(text(self.clock)).scalar_one()
