@@ -136,12 +136,13 @@ def _start(
 
 
 def _wait_until_ready(directory: str, started: Sequence[subprocess.Popen[bytes]]) -> None:
-    logs = list(Path(directory).glob("*.log"))
+    logs = [Path(directory, f"{number}.log") for number in range(len(started))]
 
     def are_ready() -> bool:
         for worker, log in zip(started, logs, strict=True):
             if worker.poll() is not None:
-                sys.exit(f"a worker ended: {log.read_text(errors='replace')[-2000:]}")
+                said = log.read_text(errors="replace")[-2000:]
+                sys.exit(f"a worker ended with status {worker.returncode}: {said}")
         return all(b" ready." in log.read_bytes() for log in logs)
 
     wait(are_ready, every_s=0.5)
