@@ -47,7 +47,7 @@ def start_demo(directory: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "example_project.demo"],
         cwd=directory,
-        env={**inherited, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment},
+        env={**inherited, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
 

@@ -114,7 +114,7 @@ def test_a_stall_is_in_the_statistics_and_the_doctor_names_it(make):
         wait_for("the log line", lambda: STALLED in log_of(project))
         # Redis has other connections for remote control.
         assert project.statistics()["stalled"]["queues"] == [project.queue]
-        told = project.run("dlq", "doctor").stdout
+        told = " ".join(project.run("dlq", "doctor").stdout.split())
         assert f"{project.nodes[0]} has received nothing since" in told
         proxy.thaw()
         wait_for("its end", lambda: project.statistics()["stalled"] is None)
