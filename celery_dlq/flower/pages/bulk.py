@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,14 +29,22 @@ from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of, values_lack_to
 from celery_dlq.model.states import CLOSED_STATES
-from celery_dlq.redrive.plan import redrivable
+from celery_dlq.redrive.plan import Plan, redrivable
 from celery_dlq.store.base import Filter
+from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: Examples on the page.
 _EXAMPLES = 5
+
+#: A redrive of at least this many letters gets a suggested canary of this many letters, and a rate that sends
+#: them all in about this many seconds, at most this many a second.
+_SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
+
+#: Asks for the plan of a redrive.
+_PLAN = "plan"
 
 #: Fields of the form in addition to the filter.
 _OTHERS = ("selected", "mark", "number", "_xsrf", *ORDERS)
@@ -62,10 +71,27 @@ class BulkView:
     is_open: bool = False
     #: Letters that failed first then or earlier may lack the values that were asked for.
     values_lack_to: datetime | None = None
+    #: What a redrive would do; None if that was not asked for.
+    plan: Plan | None = None
 
     def value(self, name: str) -> str:
-        """The value of a field."""
-        return first(self.given, name)
+        """The value of a field: what was given, or a suggestion."""
+        return first(self.given, name) or ("" if self.given else self.suggested.get(name, ""))
+
+    @property
+    def suggested(self) -> Mapping[str, str]:
+        """A canary and a rate for a redrive of many letters, by the names of their fields."""
+        if self.act != "redrive" or self.reach.count < _SUGGEST_FROM:
+            return {}
+        rate = min(_FASTEST, math.ceil(self.reach.count / _SPREAD_S))
+        return {"canary": str(_CANARY), "rate": f"{rate}/s"}
+
+    @property
+    def to_send(self) -> str:
+        """How many letters the plan would send."""
+        if self.plan is None:
+            return ""
+        return f"{'' if self.plan.is_exact else 'at most '}{counted(self.plan.sendable, 'letter')}"
 
     @property
     def open_instead(self) -> Sequence[tuple[str, str]]:
@@ -115,6 +141,7 @@ class BulkAct(Page):
         """Show the form."""
         take = self.take(wanted, given)
         found, examples, lack_to = await self.site.ask(lambda store: _look(store, wanted, take))
+        plan = await self.plan(found, given)
         view = BulkView(
             act=self.act,
             reach=found,
@@ -125,8 +152,13 @@ class BulkAct(Page):
             given=given if problem else {},
             is_open=not found.wanted.states & CLOSED_STATES,
             values_lack_to=lack_to,
+            plan=plan,
         )
         self.page("bulk", view, status)
+
+    async def plan(self, found: Reach, given: Given) -> Plan | None:
+        """What the act would do with each letter, if it can be told and was asked for."""
+        return None
 
     def take(self, wanted: Filter, given: Given) -> Take:
         """How the act narrows a filter."""
@@ -141,6 +173,13 @@ class RedriveMany(BulkAct):
     """Redrive many letters."""
 
     act = "redrive"
+    others = (*_OTHERS, _PLAN)
+
+    async def plan(self, found: Reach, given: Given) -> Plan | None:
+        """The plan, if it was asked for. It tries the first letters, which takes up to a second."""
+        if not first(given, _PLAN):
+            return None
+        return await self.site.calls.run(lambda: self.site.queue().plan(found.wanted))
 
     def take(self, _wanted: Filter, _given: Given) -> Take:
         """A redrive takes dead letters, and redriven ones by name."""
