@@ -101,5 +101,5 @@ class Brief:
     #: The next commands.
     commands: tuple[str, ...]
     outside: Outside
-    #: What was cut so that the brief is short enough, in words.
+    #: The parts that were cut so that the brief is short enough, in words.
     cut: tuple[str, ...] = ()

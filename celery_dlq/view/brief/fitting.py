@@ -53,8 +53,8 @@ def tokens_of(text: str) -> int:
 
 
 def fitted(brief: Brief, write: Callable[[Brief], str], *, limit: int = TOKEN_LIMIT) -> str:
-    """What ``write`` makes of ``brief``, whose texts are made visible and then cut, the longest part first,
-    until no more than ``limit`` tokens are left."""
+    """The text that ``write`` makes of ``brief``. Its texts are made visible and then cut, the longest part
+    first, until no more than ``limit`` tokens are left."""
     seen = replace(brief, outside=_map(brief.outside, visible, _block))
     sizes = _Sizes()
     while True:
@@ -86,7 +86,7 @@ def _cut(brief: Brief, sizes: _Sizes) -> Brief:
 
 
 def _said(whole: Outside, shown: Outside) -> list[str]:
-    """What was cut, with the bytes of the parts before and after."""
+    """The parts that were cut, with their bytes before and after."""
     said = []
     for name, words in _NAMES.items():
         before, after = _part(whole, name), _part(shown, name)
@@ -149,7 +149,7 @@ def _cut_end(text: str, size: int) -> str:
 
 def _cut_middle(text: str, size: int) -> str:
     """``text`` without its middle, because a traceback ends with the exception, and a message begins with
-    what matters most."""
+    its most important words."""
     whole = text.encode()
     if len(whole) <= size:
         return text
