@@ -73,6 +73,7 @@ def test_a_redrive_whose_letters_come_back_is_aborted_and_says_why(shop, page):
     wait_for("the letters", lambda: shop.dlq.store.counts.letters(dead) == 30)
     page.goto("/dead-letters/redrive?task=charge")
     page.locator("input[name=canary]").fill("3")
+    page.locator("input[name=rate]").fill("")
     page.locator("#dlq-number").fill("30")
     page.locator("#dlq-confirm").click()
     expect(page.locator("#dlq-state")).to_have_text("aborted")
