@@ -64,8 +64,7 @@ class ReplicaTransactions(Transactions):
         self._primary.check_schema()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        is_paused = bool(self._trouble) and self._monotonic() < self._again_at
-        if is_paused or self._primary.wrote_s_ago < FOLLOW_S:
+        if self._is_paused or self._primary.wrote_s_ago < FOLLOW_S:
             return self._primary.read(work)
         try:
             found = self._replica.read(work)
@@ -81,9 +80,10 @@ class ReplicaTransactions(Transactions):
         return self._primary.write(work)
 
     def following(self) -> Following:
-        """How the replica follows now. Raises no error."""
+        """How the replica follows now. Raises no error, and does not wait for a replica that has just
+        failed."""
         where, dialect = address(self._replica.database.url), self._replica.database.dialect
-        if not isinstance(dialect, Server):
+        if self._is_paused or not isinstance(dialect, Server):
             return Following(address=where, trouble=self._trouble)
         try:
             lag = self._replica.database.read(dialect.lag)
@@ -97,6 +97,10 @@ class ReplicaTransactions(Transactions):
         """Close the connections to both servers."""
         self._replica.close()
         self._primary.close()
+
+    @property
+    def _is_paused(self) -> bool:
+        return bool(self._trouble) and self._monotonic() < self._again_at
 
     def _fails(self, error: StoreError) -> None:
         self._again_at = self._monotonic() + PAUSE_S
