@@ -1,0 +1,35 @@
+"""Records as CSV."""
+
+import csv
+import io
+
+import pytest
+
+from celery_dlq.view.spreadsheet import csv_lines
+
+
+def read(rows, **options):
+    return list(csv.reader(io.StringIO("\n".join(csv_lines(rows, **options)))))
+
+
+def test_the_first_line_has_the_names():
+    rows = [{"id": "a", "count": 1}, {"id": "b", "count": None}]
+    assert read(rows) == [["id", "count"], ["a", "1"], ["b", ""]]
+    assert read(rows, titled=False) == [["a", "1"], ["b", ""]]
+
+
+def test_without_rows_there_is_no_line():
+    assert csv_lines([]) == []
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_a_text_that_a_spreadsheet_would_evaluate_is_defused(text):
+    assert read([{"text": text}], titled=False) == [["'" + text]]
+
+
+def test_a_negative_number_stays_a_number():
+    assert read([{"number": -1}], titled=False) == [["-1"]]
+
+
+def test_a_row_is_one_line_whatever_its_texts_contain():
+    assert len(csv_lines([{"text": 'a "b"\nc,\r\u2028d'}], titled=False)) == 1
