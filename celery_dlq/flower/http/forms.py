@@ -43,6 +43,10 @@ class Forms:
         self._taken[body] = made
         return True
 
+    def age_s(self, mark: str) -> float:
+        """Seconds since ``mark``, which was taken, was made; up to one too many."""
+        return self._clock() - int(mark.partition(".")[0])
+
     def _signature(self, body: str, act: str, actor: str) -> str:
         said = "\x00".join((body, act, actor)).encode("utf-8", "backslashreplace")
         return hmac.new(self._secret, said, hashlib.sha256).hexdigest()

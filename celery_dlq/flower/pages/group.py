@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.html import charts
 from celery_dlq.flower.html.traceback import Piece, pieces
@@ -206,9 +207,14 @@ class GroupActPage(Page):
         given, now, who = sent(self.request), times.utc_now(), self.actor
         meant = ACTS[act].read(given, now)
         self.take_mark(given, f"{act} {fingerprint}")
-        await self.site.act(
-            lambda queue: queue.store.groups.triage(fingerprint, meant, who=who, now=now)
-        )
+        # By the store's clock, as the times of decisions are.
+        made_at = now - timedelta(seconds=self.site.forms.age_s(first(given, "mark")))
+
+        def carry_out(queue: DeadLetterQueue) -> None:
+            _check_undecided(queue.store, fingerprint, who, made_at, now)
+            queue.store.groups.triage(fingerprint, meant, who=who, now=now)
+
+        await self.site.act(carry_out)
         self.see(self._back(given, fingerprint, act))
 
     def _back(self, given: Given, fingerprint: str, act: str) -> str:
@@ -219,6 +225,26 @@ class GroupActPage(Page):
         if back == "groups":
             return self.links.page("groups", query=[*parse_qsl(first(given, "query")), done])
         return f"{self.links.group(fingerprint)}?done={act}"
+
+
+def _check_undecided(
+    store: Store, fingerprint: str, who: str, since: datetime, now: datetime
+) -> None:
+    """Check that no other person has decided about the group since a form was made.
+
+    :raises Refused: someone has.
+    """
+    group = store.groups.get(fingerprint, now=now)
+    if group is None or group.status_at is None or group.status_by == who:
+        return
+    # The age of a form is up to a second too much.
+    if group.status_at >= since + timedelta(seconds=1):
+        ago = times.age(group.status_at, now)
+        raise Refused(
+            409,
+            f"{clip(group.status_by, 60)} decided about this group {ago}: it is {group.status.value} now. "
+            "Nothing was changed; look at it again.",
+        )
 
 
 def look_up(store: Store, prefix: str, now: datetime) -> Known:

@@ -68,6 +68,21 @@ class TestList:
         assert address == f"{GROUPS}?task=charge&status=open&done=ignore"
         assert "The group is ignored" in ann.get(address).find("p", id="dlq-done")[0][1]
 
+    def test_the_second_of_two_people_sees_who_was_first(self, ann, store, charge):
+        form = ann.get(GROUPS).form(f"{PAGE}/resolve")
+        store.groups.triage(CHARGE, Ignore(), who="bob", now=NOW + timedelta(seconds=5))
+        refused = ann.post(f"{PAGE}/resolve", form)
+        assert refused.status == 409
+        assert "bob decided about this group" in refused.text
+        assert "it is ignored now. Nothing was changed" in refused.text
+        assert charge().status is GroupStatus.IGNORED
+
+    def test_a_decision_before_the_form_does_not_stand_in_the_way(self, ann, decide, charge):
+        decide(Ignore())
+        form = ann.get(PAGE).form(f"{PAGE}/resolve")
+        assert ann.post(f"{PAGE}/resolve", form).status == 303
+        assert charge().status is GroupStatus.RESOLVED
+
     def test_a_row_acts_once(self, ann, charge):
         form = ann.get(GROUPS).form(f"{PAGE}/resolve")
         assert ann.post(f"{PAGE}/resolve", form).status == 303
