@@ -19,6 +19,9 @@ _BY_APPLICATION = "app_name_redirect_preference_list"
 _BY_DATABASE = "database_redirect_preference_list"
 _BY_USER = "user_redirect_preference_list"
 
+#: The roles of a server that has all changes.
+_PRIMARY = frozenset({"primary", "main"})
+
 
 @dataclass(frozen=True)
 class Pooler:
@@ -81,8 +84,13 @@ def _balances(connection: Any, names: Sequence[str]) -> bool:
 def _has_standby(connection: Any) -> bool:
     """Whether another server than the primary gets queries; also if PgPool-II does not list its servers."""
     nodes = _ask(connection, "SHOW pool_nodes")
-    others = [node for node in nodes if node.get("role") not in ("primary", "main")]
-    return len(nodes) != 1 and (not nodes or any(float(one["lb_weight"]) for one in others))
+    if not nodes:
+        return True
+    asked = [node["role"] for node in nodes if float(node["lb_weight"])]
+    if not any(node["role"] in _PRIMARY for node in nodes):
+        # Soon after its start, PgPool-II does not know yet which server is the primary.
+        return len(asked) > 1
+    return any(role not in _PRIMARY for role in asked)
 
 
 def _is_kept(lists: Mapping[str, str], name: str, database: str, user: str) -> bool:

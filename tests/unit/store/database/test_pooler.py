@@ -115,8 +115,12 @@ def test_pgpool_may_have_a_cache():
         ([("primary", "-nan"), ("standby", "-nan")], True),
         ([("primary", "1.000000"), ("standby", "0.000000")], False),
         ([("primary", "-nan")], False),
-        # Before the first check of its role.
+        # Soon after its start, it does not know its primary.
         ([("standby", "1.000000")], False),
+        ([("standby", "1.000000"), ("standby", "0.000000")], False),
+        ([("standby", "0.500000"), ("standby", "0.500000")], True),
+        # The primary gets no queries.
+        ([("primary", "0.000000"), ("standby", "1.000000")], True),
         # It does not say.
         ([], True),
     ],
