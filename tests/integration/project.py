@@ -86,6 +86,8 @@ class Project:
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
+            # In a pipe, tables are as wide as this; wrapped, their texts are hard to find.
+            "COLUMNS": "400",
             "PROJ_BROKER": self.broker,
             "PROJ_BACKEND": self.backend or "",
             "PROJ_STORE": self.store_url,
