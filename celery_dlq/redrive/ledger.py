@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 #: The same while no letter may be sent until something changes.
 WAIT_S = 0.1
+#: Why a process waits whose claim is empty although letters are left. An empty claim is not the end: the
+#: transaction of a connection that broke has its locks until the server ends it.
+LOCKED = "letters that another transaction has locked"
 #: The name under which the audit records that the guard aborted an operation.
 GUARD = "refill guard"
 
@@ -219,6 +222,8 @@ class Ledger:
         step = self._claimed(token, size)
         if step.letters:
             return step
+        if is_last and self._store.claims.are_left(self.operation):
+            return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
         self.is_done = is_last
         return NextStep(is_over=is_last)
 

@@ -12,7 +12,7 @@ from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.context import Clock
 from celery_dlq.redrive.flow.allowance import allowance_of
 from celery_dlq.redrive.flow.pace import FIRST, Pace
-from celery_dlq.redrive.ledger import WAIT_S, BatchResult, Ledger, NextStep
+from celery_dlq.redrive.ledger import LOCKED, WAIT_S, BatchResult, Ledger, NextStep
 from celery_dlq.store.base import Allotment, Operation, Turn
 
 if TYPE_CHECKING:
@@ -78,9 +78,15 @@ class SharedLedger(Ledger):
         if not answer.size:
             return NextStep(wait_s=answer.wait_s, waits_for=answer.waits_for)
         step = self._claimed(token, answer.size, is_reserved=True)
-        if not step.letters:
-            self._empty_at = turn.allotted + answer.size if turn.is_idle else None
-        return step
+        if step.letters:
+            return step
+        is_blocked = turn.is_idle and self._store.claims.are_left(self.operation)
+        is_end = turn.is_idle and not is_blocked
+        self._empty_at = turn.allotted + answer.size if is_end else None
+        if not is_blocked:
+            return step
+        self._look_soon()
+        return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
 
     @property
     def has_much(self) -> bool:

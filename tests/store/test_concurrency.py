@@ -12,7 +12,10 @@ from support.factories import T0, attempt, letter, operation
 from support.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
+from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.model.states import State
+from celery_dlq.redrive.context import Clock
+from celery_dlq.redrive.ledger import LOCKED, Ledger
 from celery_dlq.store.base import Filter
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.sql import SQLStore
@@ -114,6 +117,42 @@ def test_a_claim_does_not_wait_for_another_that_is_under_way(store):
         connection.commit()
     assert not {item.task_id for item in first.letters} & {item.task_id for item in second.letters}
     assert len(second.letters) == 5
+
+
+def test_letters_that_a_broken_connection_has_locked_are_left(store):
+    if store.database.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    store.letters.save(numbered(0, 5))
+    with store.database.engine.connect() as connection:
+        now = {"lease_until": T0, "limit": 5, "now": T0}
+        take = partial(Claims.take.__wrapped__, store.claims, connection)
+        assert len(take(operation("first"), token="first", **now).letters) == 5
+        assert claim(store, "second", 5).letters == ()
+        assert store.claims.are_left(operation("second"))
+        connection.rollback()
+    assert len(claim(store, "third", 5).letters) == 5
+    assert not store.claims.are_left(operation("fourth"))
+
+
+def test_a_redrive_waits_for_letters_that_a_broken_connection_has_locked(store):
+    """An empty claim is not the end. That connection may have been this process's own."""
+    if store.database.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    store.letters.save(numbered(0, 5))
+    store.operations.create(operation(counts=Counts(planned=5), state=OperationState.RUNNING))
+    ledger = Ledger(
+        store, store.operations.get(operation().id), Clock(now=lambda: T0), batch=5, lease_s=60,
+        should_stop=lambda: False,
+    )  # fmt: skip
+    with store.database.engine.connect() as connection:
+        now = {"lease_until": T0, "limit": 5, "now": T0}
+        take = partial(Claims.take.__wrapped__, store.claims, connection)
+        take(operation("first"), token="first", **now)
+        step = ledger.take()
+        assert (step.is_over, step.letters, step.waits_for) == (False, (), LOCKED)
+        assert not ledger.is_done
+        connection.rollback()
+    assert len(ledger.take().letters) == 5
 
 
 def test_a_success_and_a_confirmation_at_once_end_resolved(patient):

@@ -60,6 +60,11 @@ _BEFORE = func.coalesce(
     State.DEAD.value,
 )
 
+#: Whether a claim holds the letter.
+_IS_CLAIMED = (
+    select(claim.c.token).where(claim.c.token == letter.c.claim_token).correlate(letter).exists()
+)
+
 _UNCLAIMED: dict[str, Any] = {"claim_token": None, "lease_expires_at": None}
 
 # The state comes first, as it does in the table: MySQL assigns in order, and _BEFORE needs the token.
@@ -78,6 +83,14 @@ def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], lim
         locked = oldest.with_for_update(skip_locked=True).execution_options(**{MUCH: True})
         rows += connection.execute(locked).all()
     return _with_contents(connection, _without_claimed(connection, rows))
+
+
+def are_left(connection: Connection, wanted: Filter, *also: ColumnElement[bool]) -> bool:
+    """Whether any letter may be claimed for which ``also`` holds: also one that :func:`lock` leaves out
+    because another transaction has locked it, and may yet be undone."""
+    found = [*conditions(connection, wanted), *also, ~_IS_CLAIMED]
+    firsts = (_oldest([letter.c.id], state, found).limit(1) for state in _sources(wanted))
+    return any(connection.execute(first).first() is not None for first in firsts)
 
 
 def first_ids(connection: Connection, wanted: Filter, limit: int) -> list[str]:

@@ -119,6 +119,13 @@ class Claims(StoreRole):
             connection, found, operation.id, token, lease_until, is_reserved=is_reserved
         )
 
+    @reads
+    def are_left(self, connection: Connection, operation: Operation) -> bool:
+        """Whether ``operation`` may still claim a letter: also one that :meth:`take` has left out because
+        another transaction has locked it. That transaction may be undone, as that of a connection which
+        broke."""
+        return claims.are_left(connection, operation.wanted, _is_left_for(operation.id))
+
     def end(
         self,
         operation_id: str,
