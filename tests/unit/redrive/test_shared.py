@@ -11,8 +11,9 @@ from celery_dlq.errors import StoreError
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, Guard, OperationState, Orders, Pacing
 from celery_dlq.redrive.flow.pace import STEP_S
-from celery_dlq.redrive.ledger import LOOK_S, WAIT_S, BatchResult
+from celery_dlq.redrive.ledger import LOCKED, LOOK_S, WAIT_S, BatchResult
 from celery_dlq.redrive.shared import SharedLedger
+from celery_dlq.store.redrive import claims
 
 OFF = Guard(enabled=False)
 
@@ -86,6 +87,24 @@ def test_processes_claim_different_letters_and_the_last_one_ends_it(ledgers, sto
     assert one.close() == other.close()
     assert one.operation.state is OperationState.DONE
     assert one.counts == Counts(planned=8, sent=8)
+
+
+def test_letters_that_a_broken_connection_has_locked_are_not_the_end(
+    ledgers, store, time, monkeypatch
+):
+    """Claims pass over locked letters."""
+    one, other = ledgers()
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "lock", lambda *_args, **_kwargs: [])
+        for _ in range(5):
+            for ledger in (one, other):
+                step = ledger.take()
+                assert (step.letters, step.is_over) == ((), False)
+            time.pass_(WAIT_S)
+        assert LOCKED in {one.take().waits_for, other.take().waits_for, step.waits_for}
+    time.pass_(LOOK_S)
+    first, second = send_all(one, other, time=time)
+    assert sorted(first + second) == list("abcdefgh")
 
 
 def test_the_limit_holds_for_all_together(ledgers, time):
