@@ -32,7 +32,7 @@ SETTLE_S, LOOK_S = 30.0, float(os.environ.get("BENCH_LOOK_S", "60"))
 #: Failures per second under a steady load, of all workers together; and seconds after which that, or a storm
 #: of failures, has settled.
 STEADY, RAMP_S = 20, 5.0
-#: Failures per second that no machine of ours reaches, so that a storm lasts.
+#: More failures per second than workers on one machine can run, so that a storm lasts.
 STORM = 2_000
 #: Seconds that a statement of the other program takes: longer than the store lets its own take.
 LONG_S = 7

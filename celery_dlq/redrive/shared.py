@@ -80,13 +80,12 @@ class SharedLedger(Ledger):
         step = self._claimed(token, answer.size, is_reserved=True)
         if step.letters:
             return step
-        is_blocked = turn.is_idle and self._store.claims.are_left(self.operation)
-        is_end = turn.is_idle and not is_blocked
-        self._empty_at = turn.allotted + answer.size if is_end else None
-        if not is_blocked:
-            return step
-        self._look_soon()
-        return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
+        if turn.is_idle and self._store.claims.are_left(self.operation):
+            self._empty_at = None
+            self._look_soon()
+            return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
+        self._empty_at = turn.allotted + answer.size if turn.is_idle else None
+        return step
 
     @property
     def has_much(self) -> bool:

@@ -239,7 +239,7 @@ class GaleraNode(MariaDBMember):
             "gmcast.listen_addr": f"tcp://127.0.0.1:{self.group_port}",
             "ist.recv_addr": f"127.0.0.1:{self.ist_port}",
             "gcache.size": "256M",
-            # All nodes are started anew, never a whole cluster that was down.
+            # A test never restarts a whole cluster that was down, so no node needs to remember its cluster.
             "pc.recovery": "false",
         }
         return [

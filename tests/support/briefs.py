@@ -67,8 +67,8 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
 
 
 def structure_of(text: str) -> list[tuple[str, str, str]]:
-    """The structure of Markdown: its blocks, and the texts of ours in them; without what is code. Fails if
-    there is anything else, such as HTML, a link or a table."""
+    """The structure of Markdown: its blocks and our own texts in them, without code. Fails if there is
+    anything else, such as HTML, a link or a table."""
     found = []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         assert token.type in PLAIN, token.type

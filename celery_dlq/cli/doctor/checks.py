@@ -26,6 +26,7 @@ from celery_dlq.cli.doctor.finding import (
     Findings,
     Level,
     named,
+    password_shown,
     why_not_writable,
 )
 from celery_dlq.cli.exits import for_app, one_line
@@ -45,12 +46,6 @@ from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks
 #: Seconds after which a parked retry is overdue. By then a dead worker's lease and an interrupted release
 #: have expired twice.
 _OVERDUE_S = 180
-
-#: Celery hides settings by words in their names, plus the URLs of the broker and the result backend.
-_PASSWORD_IN_CONF = (
-    "celery report, celery inspect conf and Flower's worker page show the password in dlq_store_url; set "
-    f"the URL in the environment variable {STORE_URL_VARIABLE} instead"
-)
 
 #: The reasons of letters whose tasks need not be the app's.
 _FROM_ELSEWHERE = frozenset({Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGESTED})
@@ -96,7 +91,7 @@ def _store(session: Session) -> Findings:
 
     url = parse_url(session.queue.settings.store_url)
     if url.password and not os.environ.get(STORE_URL_VARIABLE):
-        yield Finding(Level.WARNING, _PASSWORD_IN_CONF)
+        yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
     depth = counted(session.store.counts.letters(Filter()), "open letter")
     # This operation does not exist, so the write changes nothing, but it fails on a read-only database.
     session.store.claims.release("doctor", "doctor", [""])

@@ -50,6 +50,19 @@ def why_not_writable(directory: Path) -> str:
     return ""
 
 
+def password_shown(setting: str, variable: str) -> Finding:
+    """The finding about a URL with a password in the configuration. Celery hides settings by words in their
+    names, and the URLs of the broker and the result backend.
+
+    :param variable: the variable of the environment that takes the URL instead.
+    """
+    return Finding(
+        Level.WARNING,
+        f"celery report, celery inspect conf and Flower's worker page show the password in {setting}; set "
+        f"the URL in the environment variable {variable} instead",
+    )
+
+
 def named(names: Iterable[str]) -> str:
     """The first few names, and the number of the others."""
     listed = sorted(names)

@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level
+from celery_dlq.cli.doctor.finding import Finding, Findings, Level, password_shown
 from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import StoreError
@@ -25,11 +25,6 @@ _FAR_BEHIND = timedelta(minutes=1)
 #: A replica must have letters that are older than this.
 _LONG_AGO = timedelta(hours=1)
 
-_PASSWORD_IN_CONF = (
-    "celery report, celery inspect conf and Flower's worker page show the password in dlq_store_read_url; "
-    f"set the URL in the environment variable {READ_URL_VARIABLE} instead"
-)
-
 
 def check_replica(session: Session) -> Findings:
     """Whether the server of ``dlq_store_read_url`` answers, has the store's letters, and keeps up."""
@@ -41,7 +36,7 @@ def check_replica(session: Session) -> Findings:
         return
     session.queue.check_store_url()
     if parse_url(settings.store_read_url).password and not os.environ.get(READ_URL_VARIABLE):
-        yield Finding(Level.WARNING, _PASSWORD_IN_CONF)
+        yield password_shown("dlq_store_read_url", READ_URL_VARIABLE)
     # Not the queue's, which reads from the primary after this process has written.
     replica = SQLStore(
         settings.store_read_url, timeout=settings.store_timeout, client=session.queue.client

@@ -89,7 +89,7 @@ def _with_room(
 
 
 def _narrowed(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """``widths``, of which the widest that may be cut are made smaller until all columns have room."""
+    """``widths``, in which the widest columns that may be cut are narrower, so that all have room."""
     found = list(widths)
     soft = [place for place, column in enumerate(columns) if not column.rigid]
     excess = _total(found) - width

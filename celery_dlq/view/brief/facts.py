@@ -1,5 +1,5 @@
 """The contents of a brief. Texts that come from outside are in :class:`Outside`; all other values are
-numbers, times, words of ours, and command lines."""
+numbers, times, our own words, and command lines."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ CHARGE, MAIL = "9c1e0000deadbeef", "aaaa000000000000"
 
 @pytest.fixture
 def offered(app):
-    """The names that are offered after these words, of which the last one is incomplete."""
+    """The names that are offered after these words; the last word is incomplete."""
 
     def offered(*words):
         celery = click.Group(
