@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from threading import Event
 
 import pytest
+from sqlalchemy.event import listens_for
 
 from celery_dlq.model.circuit import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, probed
+from celery_dlq.store.database import clock
 from celery_dlq.store.sql import SQLStore
 
 LIMITS = BreakerLimits(failures=3, window_s=60, recovery_s=0.0)
@@ -100,6 +105,32 @@ def test_failures_that_are_reported_at_once_are_all_counted(database_url, store)
     for other in stores:
         other.close()
     assert sum(count for _, count in fail(store, limits=many).recent) == 21
+
+
+def test_a_failure_that_was_counted_while_another_waited_stays(database_url, store):
+    if store.database.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    many = BreakerLimits(failures=1_000, window_s=600, recovery_s=1)
+    fail(store, limits=many)
+    other = SQLStore(database_url, timeout=30)
+    asks = Event()
+
+    @listens_for(other.database.engine, "before_cursor_execute")
+    def note(_connection, _cursor, statement, *_rest):
+        if "FOR UPDATE" in statement:
+            asks.set()
+
+    def fail_while_another_waits(circuit: Circuit, _now: datetime) -> Circuit:
+        waiting.append(pool.submit(fail, other, limits=many))
+        assert asks.wait(30)
+        with store.database.engine.connect() as connection:
+            return replace(circuit, recent=((clock.now(connection).timestamp(), 2),))
+
+    waiting: list[Future[Circuit]] = []
+    with ThreadPoolExecutor(1) as pool:
+        store.circuits.change({NAME: fail_while_another_waits})
+    other.close()
+    assert sum(count for _, count in waiting[0].result().recent) == 3
 
 
 def test_a_circuit_without_events_is_forgotten(store):

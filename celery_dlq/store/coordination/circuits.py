@@ -43,8 +43,10 @@ class StoredCircuits(StoreRole):
     ) -> tuple[Circuit, ...]:
         """Apply ``changes``, by task and key, and return the changed circuits. No other worker can change
         them at the same time. A change may be applied more than once before it is stored."""
-        now = clock.now(connection)
         stored = _locked(connection, list(changes))
+        # Not earlier: while this waited for the rows, others may have counted failures, and a failure that is
+        # later than now is not counted.
+        now = clock.now(connection)
         changed = []
         for (task, key), apply in sorted(changes.items(), key=lambda item: item[0]):
             row_key = _row_key(task, key)
