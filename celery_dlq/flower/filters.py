@@ -78,6 +78,17 @@ def read_filter(
     )
 
 
+def fields_of(given: Given) -> dict[str, list[str]]:
+    """The filters that are set; empty fields of the form are left out."""
+    found = {name: [*filter(str.strip, given.get(name, ()))] for name in NAMES}
+    return {name: items for name, items in found.items() if items}
+
+
+def pairs_of(fields: Given) -> list[tuple[str, str]]:
+    """Filters as names and values, in the order of the form."""
+    return [(name, item) for name in NAMES for item in fields.get(name, ())]
+
+
 def to_pairs(wanted: Filter) -> Iterator[tuple[str, str]]:
     """``wanted`` as names and values, with full timestamps, and without the positions of arguments."""
     for name in TEXTS:

@@ -40,6 +40,7 @@ from celery_dlq.flower.pages.letter import LetterPage, OfTask
 from celery_dlq.flower.pages.letters import LettersPage
 from celery_dlq.flower.pages.operations import OperationAct, OperationPage, OperationsPage
 from celery_dlq.flower.pages.overview import OverviewPage
+from celery_dlq.flower.pages.saved_filters import RemoveFilter, SaveFilter
 
 #: One part of a path; a slash in a value is sent as %2F.
 _PART = r"([^/]+)"
@@ -76,6 +77,8 @@ PAGES = (
     Route("/dead-letters/letters/{id}/release", LetterAct, act="release"),
     Route("/dead-letters/letters/{id}/edit", EditPage),
     Route("/dead-letters/of-task/{id}", OfTask),
+    Route("/dead-letters/saved-filters", SaveFilter),
+    Route("/dead-letters/saved-filters/{name}/remove", RemoveFilter),
     Route("/dead-letters/redrive", RedriveMany),
     Route("/dead-letters/discard", DiscardMany),
     Route("/dead-letters/delete", DeleteMany),

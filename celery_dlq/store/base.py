@@ -367,7 +367,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup",
+    "forget", "regroup", "save-filter", "remove-filter",
 )  # fmt: skip
 
 

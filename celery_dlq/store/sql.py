@@ -48,6 +48,7 @@ from celery_dlq.store.redrive.turns import Turns
 from celery_dlq.store.regrouping.regrouping import Regroupings
 from celery_dlq.store.reports import Reports
 from celery_dlq.store.rows.query import conditions, in_states
+from celery_dlq.store.saved_filters import SavedFilters
 
 #: The upper bound of a filter is the first moment that it leaves out.
 _TICK = timedelta(microseconds=1)
@@ -97,6 +98,7 @@ class SQLStore:
         self.archiving = Archiving(transactions)
         self.reports = Reports(transactions)
         self.recorder_reports = RecorderReports(transactions)
+        self.saved_filters = SavedFilters(transactions)
         self.edits = Edits(transactions)
         self.groups = Groups(transactions)
         self.regroupings = Regroupings(transactions)

@@ -15,7 +15,7 @@ from celery_dlq.errors import LeaseLost
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.operation import OperationState, Orders, Pacing, Repair
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, OngoingAct
+from celery_dlq.store.base import Argument, Filter, OngoingAct
 from celery_dlq.store.database import tables
 
 ACT = OngoingAct(
@@ -218,6 +218,17 @@ def test_a_value_is_replaced_wherever_people_have_written_it(letters):
     (group,) = letters.groups.find(Filter(group="aa"), now=T0)
     assert group.note == "Call [erased]!"
     assert letters.erasing.mentions([JO]) == []
+
+
+def test_a_value_that_a_redrive_was_asked_for_is_replaced(letters):
+    wanted = Filter(args=(Argument.read(f"customer={JO}"),), values=(JO, "other"))
+    letters.operations.create(operation("done", wanted=wanted))
+    cancel(letters, "done")
+    assert replace_texts(letters, JO) == 2
+    found = letters.operations.get("done").wanted
+    assert [str(one) for one in found.args] == ["customer=[erased]"]
+    assert found.values == ("[erased]", "other")
+    assert JO not in str(acts(letters, "redrive"))
 
 
 def test_only_whole_words_are_replaced(letters):

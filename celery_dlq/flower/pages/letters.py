@@ -9,13 +9,24 @@ from datetime import datetime
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from celery_dlq.errors import CeleryDLQError, FilterError
 from celery_dlq.flower.box import Typed, filters_of
-from celery_dlq.flower.filters import MOMENTS, NAMES, REPEATED, TEXTS, WORDS, YES, Given
+from celery_dlq.flower.filters import (
+    MOMENTS,
+    REPEATED,
+    TEXTS,
+    WORDS,
+    YES,
+    Given,
+    fields_of,
+    pairs_of,
+)
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
+from celery_dlq.flower.pages.saved_filters import SAVE, Saved, as_saved, removal_of
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
@@ -23,6 +34,7 @@ from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.store.base import Page as PageOfLetters
+from celery_dlq.store.saved_filters import SavedFilter
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, short_ids
 
@@ -91,6 +103,11 @@ class LettersView:
     values_lack_to: datetime | None = None
     #: The filters as pairs, for acts on all matching letters.
     pairs: Sequence[tuple[str, str]] = ()
+    #: The filters that were saved, by name.
+    saved: Sequence[Saved] = ()
+    #: The marks of the forms that save this filter and remove it.
+    save_mark: str = ""
+    remove_mark: str = ""
     #: The states of the letters that match.
     shown: frozenset[State] = frozenset()
     later: bool = False
@@ -156,6 +173,16 @@ class LettersView:
         return [*others, ("search", found[0])]
 
     @property
+    def query(self) -> str:
+        """The filters, as in the address."""
+        return urlencode(self.pairs)
+
+    @property
+    def saved_here(self) -> Saved | None:
+        """The saved filter whose letters are shown."""
+        return next((one for one in self.saved if one.is_shown), None)
+
+    @property
     def narrowed(self) -> bool:
         """Whether any filter is set."""
         return bool(self.pairs)
@@ -183,7 +210,7 @@ class LettersPage(Page):
 
     async def _meant(self, given: Given) -> str:
         """The address of what was typed in the box, together with the other filters."""
-        typed, others = Typed.read(first(given, BOX)), _pairs(given)
+        typed, others = Typed.read(first(given, BOX)), pairs_of(fields_of(given))
         pairs = await self.site.ask(lambda store: [*others, *filters_of(store, typed)])
         if len(pairs) == 1 and pairs[0][0] == "id":
             return self.links.letter(pairs[0][1])
@@ -194,7 +221,10 @@ class LettersPage(Page):
         page, held, lack_to = await self.site.ask(lambda store: look(store, wanted, after))
         whole = after is None and page.next is None
         count = len(page.letters) if whole else await self._count(given, wanted)
-        pairs = _pairs(given)
+        fields = fields_of(given)
+        pairs = pairs_of(fields)
+        saved = as_saved(await self._saved_filters(), fields)
+        shown = next((one.name for one in saved if one.is_shown), "")
         following = [*pairs, ("after", page.next)] if page.next else []
         rows = rows_of([*page.letters, *page.further], held)
         return LettersView(
@@ -203,6 +233,9 @@ class LettersPage(Page):
             further=rows[len(page.letters) :],
             count=count,
             pairs=pairs,
+            saved=saved,
+            save_mark="" if shown else self.mark(SAVE),
+            remove_mark=self.mark(removal_of(shown)) if shown else "",
             shown=wanted.wanted_states,
             next=self.links.page("letters", query=following) if following else "",
             searched_to=page.searched_to,
@@ -210,12 +243,15 @@ class LettersPage(Page):
             later=after is not None,
         )
 
+    async def _saved_filters(self) -> list[SavedFilter]:
+        return await self.site.recall(("saved filters",), lambda store: store.saved_filters.read())
+
     async def _count(self, given: Given, wanted: Filter) -> int | None:
         """The number of matching letters, if counted in time. A late result is cached for the next page."""
         if wanted != wanted.indexed:
             # The count would read every letter.
             return None
-        key = ("count", tuple((name, *items) for name, items in _set(given).items()))
+        key = ("count", tuple((name, *items) for name, items in fields_of(given).items()))
         counting = asyncio.ensure_future(
             self.site.recall(key, lambda store: store.counts.letters(wanted))
         )
@@ -258,13 +294,3 @@ def rows_of(letters: Sequence[DeadLetter], held: Mapping[str, HeldLetter] = _NON
         )
         for short, letter in zip(shorts, letters, strict=True)
     ]
-
-
-def _pairs(given: Given) -> list[tuple[str, str]]:
-    return [(name, item) for name, items in _set(given).items() for item in items]
-
-
-def _set(given: Given) -> Mapping[str, tuple[str, ...]]:
-    """The filters that are set; empty fields of the form are left out."""
-    found = {name: tuple(filter(str.strip, given.get(name, ()))) for name in NAMES}
-    return {name: items for name, items in found.items() if items}

@@ -25,7 +25,7 @@ from celery_dlq.store.database.supported import dialect_of
 logger = logging.getLogger(__name__)
 
 #: The newest migration: the schema that this release reads and writes.
-HEAD = "0022"
+HEAD = "0023"
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 

@@ -42,12 +42,17 @@ _PLAIN: Sequence[Column[str]] = (
 )  # fmt: skip
 
 #: JSON that has such texts.
-_JSON: Sequence[Column[str]] = (acts.c.detail, operation.c.wanted, operation.c.orders)
+_JSON: Sequence[Column[str]] = (
+    acts.c.detail, operation.c.wanted, operation.c.orders, tables.saved_filter.c.fields,
+)  # fmt: skip
 
 #: Where they are in the JSON. All other values are names, numbers, ids and times.
 _TEXT_KEYS = frozenset(
-    {"why", "search", "changed", "note", "owner", "assignments", "set", "cause", "recipient"}
-)
+    {
+        "why", "search", "arg", "value", "values", "changed", "note", "owner", "assignments", "set",
+        "cause", "recipient",
+    }
+)  # fmt: skip
 
 #: Acts that this module has written, or whose detail names segments.
 _KEPT_ACTS = ("forget", "restore")
