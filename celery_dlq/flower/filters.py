@@ -23,7 +23,8 @@ Given = Mapping[str, Sequence[str]]
 Take = Callable[[Filter], Filter]
 
 TEXTS = (
-    "task", "exception", "queue", "group", "route", "worker", "release", "tag", "root", "rule", "search",
+    "task", "exception", "queue", "group", "route", "worker", "release", "tag", "root", "rule", "operation",
+    "search",
 )  # fmt: skip
 MOMENTS = ("since", "until")
 #: Fields that take one of several words.

@@ -167,6 +167,11 @@ def local(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def utc(moment: datetime) -> str:
+    """A moment for people, in UTC: ``2026-11-21 12:00:00 UTC``."""
+    return iso(moment)[:19].replace("T", " ") + " UTC"
+
+
 def iso(moment: datetime) -> str:
     """``moment`` in ISO 8601, UTC."""
     return moment.astimezone(timezone.utc).isoformat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 from project import wait_for
 
@@ -19,7 +20,8 @@ LOOKS = {
 
 
 def look_at(page: Page, name: str) -> None:
-    """Take screenshots of a page: light, dark and on a phone. No page may be wider than the window."""
+    """Take screenshots of a page: light, dark and on a phone. No page may be wider than the window, or have
+    parts that some people cannot use."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for look, (colours, size) in LOOKS.items():
         page.emulate_media(color_scheme=colours, reduced_motion="reduce")
@@ -30,8 +32,19 @@ def look_at(page: Page, name: str) -> None:
         assert width <= size["width"], (
             f"{name} is {width} pixels wide in a window of {size['width']}"
         )
+        assert unusable(page) == [], f"{name}, {look}"
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(LOOKS["light"][1])
+
+
+def unusable(page: Page) -> list[str]:
+    """The parts of our page that some people cannot use, by axe: for each, the rule and the elements."""
+    found = Axe().run(page, context={"include": [[".dlq"]]})
+    return [
+        f"{rule['id']}: {node['html'][:200]} ({node['failureSummary']})"
+        for rule in found.response["violations"]
+        for node in rule["nodes"][:3]
+    ]
 
 
 def reload_until(page: Page, found: Locator, count: int = 1) -> None:

@@ -232,3 +232,90 @@ def test_a_flower_without_authentication_makes_no_changes(shop, open_page):
     finally:
         open_to_all.stop()
     assert shop.letter(task_id).state.value == "dead"
+
+
+@pytest.fixture
+def many(shop):
+    """Letters on three pages, the newest first."""
+    ids = [f"{number:04}-many" for number in range(120)]
+    shop.dlq.store.letters.save(
+        [letter(name, attempt(minutes=-place)) for place, name in enumerate(ids)]
+    )
+    return ids
+
+
+def test_a_selection_lasts_over_several_pages(many, page):
+    page.goto("/dead-letters/letters?task=charge")
+    for name in many[:2]:
+        page.get_by_label(f"Select {name[:8]}").check()
+    expect(page.locator("#dlq-selected")).to_be_hidden()
+    page.get_by_role("link", name="Next page").click()
+    expect(page.locator("#dlq-selected")).to_contain_text("2 selected, 2 of them on other pages.")
+    page.get_by_label(f"Select {many[50][:8]}").check()
+    page.get_by_role("link", name="Next page").click()
+    expect(page.locator("#dlq-selected")).to_contain_text("3 selected, 3 of them on other pages.")
+    look_at(page, "letters-selected")
+    page.go_back()
+    expect(page.get_by_label(f"Select {many[50][:8]}")).to_be_checked()
+    page.get_by_role("button", name="Redrive selected").click()
+    expect(page.get_by_role("heading", name="Redrive 3 letters")).to_be_visible()
+    for name in (*many[:2], many[50]):
+        expect(page.locator(f"input[name=id][value='{name}']")).to_have_count(1)
+
+
+def test_a_selection_can_be_cleared_and_belongs_to_its_filters(many, page):
+    page.goto("/dead-letters/letters?task=charge")
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("link", name="Next page").click()
+    expect(page.locator("#dlq-selected")).to_contain_text("50 selected")
+    page.goto("/dead-letters/letters?task=charge&state=dead")
+    expect(page.locator("#dlq-letters tbody input:checked")).to_have_count(0)
+    page.go_back()
+    page.get_by_role("button", name="Clear the selection").click()
+    expect(page.locator("#dlq-selected")).to_be_hidden()
+    page.get_by_role("link", name="First page").click()
+    expect(page.locator("#dlq-letters tbody input:checked")).to_have_count(0)
+
+
+def test_no_more_can_be_selected_than_an_address_can_have(many, page):
+    # With pages of 50, the limit is reached on the fourth.
+    page.goto("/dead-letters/letters?task=charge")
+    page.evaluate(
+        """() => sessionStorage.setItem("dlq-selected", JSON.stringify({
+            filters: "task=charge", ids: Array.from({length: 150}, (_, n) => "other-" + n)}))"""
+    )
+    page.reload()
+    expect(page.locator("#dlq-selected")).to_contain_text("150 selected, 150 of them on other")
+    one = page.get_by_label(f"Select {many[0][:8]}")
+    one.click()
+    expect(one).not_to_be_checked()
+    expect(page.locator("#dlq-selected")).to_contain_text("At most 150 letters can be selected")
+
+
+def test_keys_lead_from_letter_to_letter_also_over_the_end_of_a_page(many, page):
+    page.goto("/dead-letters/letters?task=charge")
+    page.get_by_role("link", name=many[48][:8]).click()
+    expect(page.locator("#dlq-id")).to_have_text(many[48])
+    for name in many[49:52]:
+        expect(page.get_by_role("link", name="Next →")).to_be_visible()
+        page.keyboard.press("j")
+        expect(page.locator("#dlq-id")).to_have_text(name)
+    for name in (many[50], many[49], many[48]):
+        page.keyboard.press("k")
+        expect(page.locator("#dlq-id")).to_have_text(name)
+    page.get_by_placeholder("Why (for the audit)").press("j")
+    expect(page.locator("#dlq-id")).to_have_text(many[48])
+    page.get_by_role("link", name="List", exact=True).click()
+    expect(page).to_have_url(re.compile(r"task=charge"))
+
+
+def test_a_filter_is_saved_for_all(many, page, open_page, flower, logged_in):
+    page.goto("/dead-letters/letters?task=charge&since=2d")
+    page.get_by_placeholder("Name of this filter").fill("charges of two days")
+    page.get_by_role("button", name="Save for all").click()
+    expect(page.get_by_role("button", name="Remove “charges of two days”")).to_be_visible()
+    other = open_page(flower.url, **logged_in)
+    other.goto("/dead-letters/letters")
+    other.get_by_role("link", name="charges of two days").click()
+    expect(other).to_have_url(re.compile(r"\?task=charge&since=2d$"))
+    look_at(other, "letters-saved")

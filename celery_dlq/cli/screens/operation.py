@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, last_name, table_of
 from celery_dlq.model.operation import ENDED, OperationState, Sending
 from celery_dlq.store.base import Operation
-from celery_dlq.view.operations import given_orders, named_values, run_by, why_text
+from celery_dlq.view.filters import letters_said
+from celery_dlq.view.operations import given_orders, run_by, why_text
 from celery_dlq.view.times import duration
 
 #: Turns words into a command line for this app.
@@ -65,7 +66,7 @@ def _facts(operation: Operation) -> Facts:
             ("Id", operation.id),
             ("State", operation.state.value),
             ("Cause", operation.cause),
-            ("Filter", named_values(operation.wanted.to_dict())),
+            ("Letters", letters_said(operation.wanted)),
             ("By", f"{operation.who} on {operation.host}"),
             ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
             ("Run by", run_by(operation.orders) if operation.detached else None),

@@ -32,7 +32,7 @@ def ago(when: datetime | None) -> str:
 
 def moment(when: datetime | None) -> str:
     """A moment in UTC; empty for None."""
-    return "" if when is None else times.iso(when)[:19].replace("T", " ") + " UTC"
+    return "" if when is None else times.utc(when)
 
 
 def fact(found: object) -> str:

@@ -21,7 +21,7 @@ from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import DEFAULT_ORDERS, Sending
+from celery_dlq.model.operation import DEFAULT_ORDERS, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
@@ -100,7 +100,8 @@ class LetterView:
     in_flower: bool
     #: The marks of the forms, by act.
     marks: dict[str, str]
-    done: str = ""
+    #: The act that was just done on it, as in the address, and the operation that it created.
+    act: str = ""
     operation: str = ""
     #: The automatic redrive that holds it, if the settings still have it.
     holder: str = ""
@@ -114,6 +115,33 @@ class LetterView:
     def letter(self) -> DeadLetter:
         """The letter."""
         return self.known.letter
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the page refreshes itself: the letter was just released, or its redrive has no outcome."""
+        return bool(self.act == "released" and self.letter.state is State.PARKED) or self._awaits
+
+    @property
+    def _awaits(self) -> bool:
+        if self.letter.state in (State.CLAIMED, State.REDRIVEN):
+            return True
+        return self.act == "redriven" and self._sending is None and self.letter.state is State.DEAD
+
+    @property
+    def _sending(self) -> Sending | None:
+        """The redrive that was asked for on this page; None before a worker has begun it."""
+        return next((one for one in self.known.redrives if one.operation == self.operation), None)
+
+    @property
+    def done(self) -> str:
+        """The result of the act."""
+        sending = self._sending
+        if self.act != "redriven" or sending is None:
+            return _DONE.get(self.act, "")
+        said = {SendingState.SUCCEEDED: "It was redriven, and succeeded.",
+                SendingState.FAILED: "It was redriven, and failed again.",
+                SendingState.SKIPPED: "It was not sent."}  # fmt: skip
+        return said.get(sending.state, "It was sent. Its outcome will appear here.")
 
     @property
     def meaning(self) -> str:
@@ -260,7 +288,7 @@ class LetterPage(Page):
             known=known,
             in_flower=self.site.flower_knows(letter.task_id),
             marks={act: self.mark(f"{act} {letter.task_id}") for act in _ACTS[letter.state]},
-            done=_DONE.get(first(given, "done"), ""),
+            act=first(given, "done"),
             operation=first(given, "operation"),
             holder=self._holder(known),
             route_owner=self.site.owner_of(letter.route),

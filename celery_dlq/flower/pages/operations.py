@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, TypeVar
 from celery_dlq.errors import FilterError
 from celery_dlq.flower.acts import move, reason_in
 from celery_dlq.flower.filters import Given
-from celery_dlq.flower.html import charts, words
+from celery_dlq.flower.html import charts
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending, SendingState
+from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation, Rows
 from celery_dlq.view import lookup, times
+from celery_dlq.view.filters import letters_said
 from celery_dlq.view.operations import (
     TROUBLED,
-    as_text,
     given_orders,
     outcome_text,
     run_by,
@@ -71,11 +72,8 @@ class OperationRow:
 
     @property
     def wanted(self) -> str:
-        """The filter of its letters."""
-        given = self.operation.wanted.to_dict().items()
-        return ", ".join(
-            f"{name.replace('_', ' ')} {words.said(name, as_text(value))}" for name, value in given
-        )
+        """Its letters, as a sentence."""
+        return letters_said(self.operation.wanted)
 
     @property
     def is_live(self) -> bool:
@@ -141,6 +139,21 @@ class OperationView(OperationRow):
             return None
         seconds = ((operation.ended_at or times.utc_now()) - operation.started_at).total_seconds()
         return self.counts.out / seconds if seconds > 0 else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the last letter is sent, at the rate since it started; None if it is not running, or
+        that cannot be said."""
+        is_running = self.operation.state is OperationState.RUNNING
+        if not (is_running and self.counts.left and self.sent_per_s):
+            return None
+        return self.counts.left / self.sent_per_s
+
+    @property
+    def its_letters(self) -> list[tuple[str, str]]:
+        """The query of the list with the letters that it has taken, in whatever state they are now."""
+        states = (("state", state.value) for state in State if state is not State.PARKED)
+        return [("operation", self.operation.id), *states]
 
     @property
     def letters(self) -> list[tuple[str, Sending]]:

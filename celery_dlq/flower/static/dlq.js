@@ -2,21 +2,6 @@
 (function () {
   "use strict";
 
-  // One checkbox that selects all letters.
-  function offerAll() {
-    var list = document.getElementById("dlq-letters");
-    var head = list && list.querySelector("thead .dlq-tick");
-    if (!head) { return; }
-    var all = document.createElement("input");
-    all.type = "checkbox";
-    all.setAttribute("aria-label", "Select all on this page");
-    all.addEventListener("change", function () {
-      list.querySelectorAll("tbody .dlq-tick input").forEach(function (box) { box.checked = all.checked; });
-    });
-    head.replaceChildren(all);
-  }
-  offerAll();
-
   // Load one of our pages as a document.
   function read(address) {
     return fetch(address, { credentials: "same-origin" }).then(function (answer) {
@@ -32,7 +17,7 @@
     read(further.href).then(function (page) {
       document.getElementById("dlq-results").replaceWith(page.getElementById("dlq-results"));
       window.history.replaceState(null, "", further.href);
-      offerAll();
+      document.querySelector(".dlq").dispatchEvent(new Event("dlq-replaced"));
       searchOn();
     }).catch(function () { /* the link is still there */ });
   }

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from operator import itemgetter
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, func, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.operation import ENDED, PastRedrive, Sending, SendingState
@@ -29,7 +43,10 @@ from celery_dlq.store.rows.rows import Row, fit_text, stored_id
 letter, sending, claim = tables.letter, tables.sending, tables.claim
 operation, parked = tables.operation, tables.parked
 
-_HAS_OUTCOME = frozenset({SendingState.SUCCEEDED.value, SendingState.FAILED.value})
+#: The outcomes.
+ENDINGS = (SendingState.SUCCEEDED, SendingState.FAILED)
+
+_HAS_OUTCOME = frozenset(state.value for state in ENDINGS)
 _OVER = frozenset(state.value for state in ENDED)
 
 _SAME_NAME = (
@@ -122,7 +139,7 @@ class Sendings(StoreRole):
         """The sendings that succeeded or failed last, newest end first."""
         # Each state by itself, in the order of the index.
         ended: list[Sending] = []
-        for state in (SendingState.SUCCEEDED, SendingState.FAILED):
+        for state in ENDINGS:
             latest = (
                 _READ.where(sending.c.operation == operation_id, sending.c.state == state.value)
                 .order_by(sending.c.ended_at.desc())
@@ -131,6 +148,41 @@ class Sendings(StoreRole):
             ended += map(_sending_from, connection.execute(latest).mappings())
         ended.sort(key=lambda item: (item.ended_at, item.task_id), reverse=True)
         return ended[:limit]
+
+    @reads
+    def endings_by_time(
+        self, connection: Connection, operation_id: str, bounds: Sequence[datetime]
+    ) -> Mapping[SendingState, Sequence[int]]:
+        """How many sendings of an operation succeeded and failed in each span of time.
+
+        :param bounds: the beginnings of the spans, in their order, and the end of the last one.
+        """
+        # An index covers each of these counts, so that even a million letters take a fraction of a second.
+        parts = [
+            select(literal(state.value), literal(place), func.count()).where(
+                sending.c.operation == operation_id,
+                sending.c.state == state.value,
+                sending.c.ended_at >= since,
+                sending.c.ended_at < until,
+            )
+            for state in ENDINGS
+            for place, (since, until) in enumerate(pairwise(bounds))
+        ]
+        found = {state: [0] * (len(bounds) - 1) for state in ENDINGS}
+        for state, place, count in connection.execute(union_all(*parts)) if parts else ():
+            found[SendingState(state)][place] = count
+        return found
+
+    @reads
+    def sent_by_time(
+        self, connection: Connection, operation_id: str, bounds: Sequence[datetime]
+    ) -> Sequence[int]:
+        """How many letters of an operation were sent in each span of time, as in :meth:`endings_by_time`.
+        Reads each of its sendings."""
+        of_it = select(_SENT_AT).where(sending.c.operation == operation_id, _WAS_SENT)
+        moments = sorted(connection.execute(of_it).scalars())
+        places = [bisect_left(moments, bound) for bound in bounds]
+        return [until - since for since, until in pairwise(places)]
 
     @reads
     def past(self, connection: Connection, since: datetime, *, limit: int) -> list[PastRedrive]:

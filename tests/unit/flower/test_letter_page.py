@@ -2,6 +2,7 @@
 
 import json
 import time
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
@@ -10,7 +11,7 @@ from support.factories import T0, bomb, envelope, letter, parking
 from celery_dlq import Discard, Escalate, Ticket
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.group import Annotate
-from celery_dlq.model.letter import Explanation
+from celery_dlq.model.letter import Explanation, Outcome
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import (
     CLOSED_STATES,
@@ -423,3 +424,55 @@ def test_a_letter_of_a_canvas_leads_to_the_others(ann, store):
     assert sorted(found["value"] for found, _ in others) == ["child", "root"]
     for name in ("root", "alone"):
         assert ann.get(f"/dead-letters/letters/{name}").find("a", id="dlq-canvas") == []
+
+
+class TestLive:
+    """The page of a letter follows its redrive."""
+
+    @pytest.fixture
+    def redriven(self, ann, store, three):
+        """A letter whose redrive was asked for on its page."""
+        answer = press(ann, three[0], "redrive")
+        return answer.headers["Location"]
+
+    def look(self, visitor, address):
+        page = visitor.get(address)
+        [(live, _)] = page.find("div", id="dlq-live")
+        return "data-refresh" in live, page.find("p", id="dlq-done")[0][1].split("  ")[0].strip()
+
+    def take(self, store, task_id):
+        (planned,) = store.operations.find(limit=1)
+        begun = store.operations.move(planned.id, OperationState.RUNNING, who="w", now=T0)
+        until = T0 + timedelta(days=9)
+        store.claims.take(begun, token="t", lease_until=until, limit=9, now=T0)
+        return planned.id
+
+    def test_until_a_worker_takes_it(self, ann, redriven):
+        is_live, said = self.look(ann, redriven)
+        assert is_live
+        assert said.startswith("A worker will send the letter within seconds.")
+
+    def test_until_its_outcome(self, ann, store, three, redriven):
+        operation = self.take(store, three[0])
+        assert self.look(ann, redriven)[0]
+        store.claims.confirm(operation, "t", {three[0]: ""}, now=T0)
+        is_live, said = self.look(ann, redriven)
+        assert is_live
+        assert said.startswith("It was sent. Its outcome will appear here.")
+        ran = Outcome(task_id=three[0], redrive=1, succeeded_at=T0, worker="w")
+        store.letters.record_outcomes([ran])
+        is_live, said = self.look(ann, redriven)
+        assert not is_live
+        assert said.startswith("It was redriven, and succeeded.")
+
+    def test_it_stops_if_it_was_not_sent(self, ann, store, three, redriven):
+        operation = self.take(store, three[0])
+        store.claims.skip(operation, "t", {three[0]: "no queue"}, now=T0)
+        is_live, said = self.look(ann, redriven)
+        assert not is_live
+        assert said.startswith("It was not sent.")
+        assert "no queue" in ann.get(redriven).text
+
+    def test_a_letter_with_nothing_under_way_does_not_refresh(self, ann, three):
+        [(live, _)] = page_of(ann, three[0]).find("div", id="dlq-live")
+        assert "data-refresh" not in live

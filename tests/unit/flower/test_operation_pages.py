@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from support.factories import T0
 
-from celery_dlq.model.operation import OperationState, Orders, Pacing
+from celery_dlq.model.operation import Counts, OperationState, Orders, Pacing
+from celery_dlq.store.base import Filter
 
 OPERATIONS = "/dead-letters/operations"
 ID = "0a1b2c3d4e5f"
@@ -92,6 +93,39 @@ class TestPage:
             assert said in page.text
         assert page.find("a", href=f"/dead-letters/letters/{running['failed']}")
         assert page.find("a", href=f"/dead-letters/letters/{running['sent']}") == []
+
+    def test_its_letters_are_said_in_a_sentence_and_linked(self, ann, store, operation, running):
+        page = ann.get(PAGE)
+        [(_, said)] = page.find("dd", id="dlq-wanted")
+        assert said.startswith("open letters that failed before 2027-11-21 12:00:00 UTC. ")
+        [(link, _)] = [found for found in page.find("a") if found[1] == "Letters that it has taken"]
+        taken = ann.get(link["href"])
+        ids = {found["value"] for found, _ in taken.find("input", name="id")}
+        assert ids == set(running.values())
+
+    def test_of_a_group_it_leads_to_the_group(self, ann, store, operation, three):
+        store.operations.create(operation("77", wanted=Filter(group="aaaa000000000000")))
+        assert ann.get(f"{OPERATIONS}/77").find("a", href="/dead-letters/groups/aaaa000000000000")
+        assert "in the group aaaa000000000000" in ann.get(OPERATIONS).text
+
+    def test_the_time_that_is_left_is_estimated_while_it_runs(
+        self, ann, store, operation, three, site_of
+    ):
+        store.operations.create(operation("77", counts=Counts(planned=12)))
+        begun = store.operations.move("77", OperationState.RUNNING, who="ann", now=T0)
+        assert "about" not in ann.get(f"{OPERATIONS}/77").find("section", id="dlq-progress")[0][1]
+        until = T0 + timedelta(days=9)
+        held = store.claims.take(begun, token="t", lease_until=until, limit=3, now=T0)
+        ids = [item.task_id for item in held.letters]
+        store.claims.confirm("77", "t", dict.fromkeys(ids, ""), now=T0)
+        site_of(ann).snapshots.forget()
+        # Three letters in the hour since it began; nine are left.
+        [(_, progress)] = ann.get(f"{OPERATIONS}/77").find("section", id="dlq-progress")
+        assert "3/h, about 3h left" in progress
+        store.operations.move("77", OperationState.PAUSED, who="ann", now=T0)
+        site_of(ann).snapshots.forget()
+        [(_, progress)] = ann.get(f"{OPERATIONS}/77").find("section", id="dlq-progress")
+        assert "about" not in progress
 
     def test_letters_by_state(self, ann, running):
         page = ann.get(f"{PAGE}?state=sent")

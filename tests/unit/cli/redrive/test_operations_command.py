@@ -52,7 +52,7 @@ def test_one_in_full(run, store, two):
     assert "Id         77aa00000000" in out
     assert "By         bob on desk:7" in out
     assert "Processes  0\n" in out
-    assert "Filter     states=dead, until=2026-11-21T13:00:00+00:00" in out
+    assert "Letters    dead letters that failed before 2026-11-21 13:00:00 UTC" in out
     assert "Planned       3" in out
     assert "Sent          1" in out
     assert "Skipped       2" in out
