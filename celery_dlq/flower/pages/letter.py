@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import UnknownLetter
+from celery_dlq.flower.acts import has_been_redriven_often
 from celery_dlq.flower.filters import to_pairs
 from celery_dlq.flower.html.traceback import Piece, pieces
 from celery_dlq.flower.html.words import lines
@@ -21,7 +22,7 @@ from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import DEFAULT_ORDERS, Sending
+from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
@@ -44,6 +45,7 @@ _DONE = {
     "undiscarded": "The letter was reopened.",
     "released": "A worker will send the retry within seconds.",
     "redriven": "A worker will send the letter within seconds.",
+    "edited-redriven": "The message was changed. A worker will send it within seconds.",
 }
 
 
@@ -150,8 +152,7 @@ class LetterView:
     @property
     def often(self) -> bool:
         """Whether a redrive needs ``again``, because of its redrive limit."""
-        limit = DEFAULT_ORDERS.checking.max_redrives
-        return limit is not None and self.letter.redrive_count >= limit
+        return has_been_redriven_often(self.letter)
 
     @property
     def body(self) -> str | None:
