@@ -111,6 +111,10 @@ class NothingChanged(RepairError):
     """Nothing was changed, so the letter stays as it is"""
 
 
+class MessageChanged(RepairError):
+    """The message has just changed, so nothing was done; look at the letter again."""
+
+
 class PayloadError(RepairError):
     """The body of the message cannot be read; run: celery dlq help foreign-messages."""
 

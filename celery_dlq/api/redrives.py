@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.api.parts import AppParts
-from celery_dlq.errors import RepairError, UnknownLetter
+from celery_dlq.errors import MessageChanged, UnknownLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, OperationState, Orders
 from celery_dlq.worker.task import DLQTask
 
@@ -159,24 +159,29 @@ class RedriveAPI(AppParts):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         headers: Mapping[str, Any] | None = None,
+        seen: str | None = None,
     ) -> str:
         """Change the message of a dead letter, which a redrive then sends; the earlier message stays in
         the letter's history. Parts that are None do not change. Returns the change as lines of a diff,
         with secrets hidden.
 
         :param why: for the audit.
+        :param seen: the ``digest_of()`` of the message that was looked at; None for any message.
         :raises UnknownLetter: no letter has this id.
+        :raises MessageChanged: the letter has another message by now.
         :raises RepairError: it is not dead, or it cannot be changed like this.
         """
-        from celery_dlq.redrive.repair.edit import make_edit
+        from celery_dlq.redrive.repair.edit import digest_of, make_edit
 
         letter = self.store.letters.get(task_id)
         if letter is None:
             raise UnknownLetter
+        if seen is not None and seen != digest_of(letter.envelope):
+            raise MessageChanged
         given = {"args": args, "kwargs": kwargs, "headers": headers}
         changes = {name: value for name, value in given.items() if value is not None}
         now = self.store.now()
         edit = make_edit(self.app, letter, changes, self.redactor, who=who, why=why, at=now)
         if not self.store.edits.save(edit):
-            raise RepairError("The letter has just changed, so nothing was done; look at it again.")
+            raise MessageChanged
         return edit.diff

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import FilterError, OperationError, OrdersError
+from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
 from celery_dlq.flower.filters import Given, Take
 from celery_dlq.flower.http.request import first
-from celery_dlq.model.operation import Checking, Orders, Pacing
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
 from celery_dlq.model.states import State
+from celery_dlq.redact import clip
+from celery_dlq.redrive.plan import redrivable
+from celery_dlq.redrive.repair.assignment import parse_assignment
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import auto_redrives, times
 from celery_dlq.view.discreet import discreet
@@ -21,6 +26,15 @@ if TYPE_CHECKING:
 
 #: The fields of a redrive's orders, in addition to the filter.
 ORDERS = ("rate", "canary", "limit", "processes", "again", "why")
+
+#: The field of the changes of a redrive: assignments, one in a line.
+SET = "set"
+
+#: The most assignments of one redrive, and the most characters of one.
+MOST_SET, SET_LIMIT = 20, 2_000
+
+#: The characters that begin a JSON value which is not a number or a word.
+_BEGINS_JSON = ("{", "[", '"')
 
 #: The states from which letters can be discarded; the first by default, the others only on request.
 _DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
@@ -101,6 +115,72 @@ def read_orders(given: Given) -> Orders:
         checking=checking,
         why=reason_in(given),
     )
+
+
+def read_repair(given: Given) -> Repair:
+    """The changes that a redrive makes to each message.
+
+    :raises RepairError: an assignment is invalid.
+    """
+    lines = (line.strip() for line in re.split(r"\r\n|\r|\n", first(given, SET)))
+    assignments = tuple(line for line in lines if line)
+    if len(assignments) > MOST_SET:
+        raise RepairError(
+            f"Set arguments: {len(assignments):,} lines are more than {MOST_SET}; leave some out, or use "
+            "redrive --transform on the command line."
+        )
+    for text in assignments:
+        _check_assignment(text)
+    return Repair(assignments=assignments)
+
+
+def _check_assignment(text: str) -> None:
+    if len(text) > SET_LIMIT:
+        raise RepairError(
+            f"Set arguments: {clip(text, 60)} has more than {SET_LIMIT:,} characters; make it shorter, or "
+            "edit the letters one by one."
+        )
+    found = parse_assignment(text, "Set arguments:")
+    if found.written.startswith(_BEGINS_JSON) and found.value is found.written:
+        # The command line would take it for a text; a person who begins it like this means JSON.
+        raise RepairError(
+            f"Set arguments: the value of {found.place} begins like JSON, but is not JSON: "
+            f"{clip(found.written, 60)}. Fix it; a text is written in double quotes."
+        )
+
+
+def has_been_redriven_often(letter: DeadLetter) -> bool:
+    """Whether a redrive of ``letter`` needs ``again``, because of its redrive limit."""
+    limit = DEFAULT_ORDERS.checking.max_redrives
+    return limit is not None and letter.redrive_count >= limit
+
+
+def redrive_one(queue: DeadLetterQueue, task_id: str, given: Given, who: str) -> Operation:
+    """Create an operation of one letter.
+
+    :raises OperationError: the letter cannot be redriven in its state.
+    :raises OrdersError: the orders are invalid.
+    """
+    found = reach(queue.store, only(task_id, State.DEAD, State.REDRIVEN), redrivable)
+    check_some(found.count, task_id, "redriven")
+    return leave_redrive(queue, found, read_orders(given), who)
+
+
+def only(task_id: str, *states: State) -> Filter:
+    """One letter, if it is in one of these states."""
+    return Filter(ids=(task_id,), states=frozenset(states))
+
+
+def check_some(count: int, task_id: str, done: str) -> None:
+    """Check that an act on one letter has found it.
+
+    :param done: the act, as a participle.
+    :raises OperationError: it has not.
+    """
+    if not count:
+        raise OperationError(
+            f"The letter {task_id} cannot be {done} in its current state; reload its page."
+        )
 
 
 def leave_redrive(queue: DeadLetterQueue, found: Reach, orders: Orders, who: str) -> Operation:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: The most letters of a plan that are named one by one.
 NAMED_LIMIT = 20
 
+#: The most letters of a plan whose changes are shown.
+CHANGES_LIMIT = 5
+
 #: Letters that a redrive takes only by their ids or by this reason, because sending them back unexamined does
 #: harm. Each text completes a sentence that begins with a number of letters.
 NAMED_ONLY: Mapping[Reason, str] = {
@@ -60,6 +63,9 @@ class Trial:
     refused: Counter[str] = field(default_factory=Counter)
     #: The first letters that would not be sent.
     skipped: list[Skipped] = field(default_factory=list)
+    #: Letters whose messages would change, even if a check refuses them; and the first of these.
+    changed: int = 0
+    changes: list[Tried] = field(default_factory=list)
     #: Why it ended early; empty if it did not.
     trouble: str = ""
 
@@ -70,6 +76,10 @@ class Trial:
 
     def note(self, one: Tried) -> None:
         """Count one more letter."""
+        if one.change:
+            self.changed += 1
+            if len(self.changes) < CHANGES_LIMIT:
+                self.changes.append(one)
         if one.why_not is None:
             self.passed[one.task] += 1
             return
@@ -86,6 +96,8 @@ class Plan:
     matched: int
     #: How many of those would be sent; an upper bound unless ``is_exact``.
     sendable: int
+    #: How many letters cannot be sent and stay dead; a lower bound unless ``is_exact``.
+    unsendable: int
     #: How many letters were repaired and checked one by one, oldest failure first.
     tried: int
     #: Whether the redrive would take only letters that were tried.
@@ -98,6 +110,9 @@ class Plan:
     by_task: Mapping[str, int]
     #: The first letters that cannot be sent.
     skipped: tuple[Skipped, ...]
+    #: How many of the letters that were tried have messages that would change; and the first of these.
+    changed: int
+    changes: tuple[Tried, ...]
     notes: tuple[str, ...]
 
 
@@ -127,12 +142,15 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
     return Plan(
         matched=matched,
         sendable=forecast.sendable,
+        unsendable=forecast.unsendable,
         tried=trial.tried,
         is_exact=forecast.is_exact,
         in_flight=in_flight,
         awaited=awaited,
         by_task=forecast.by_task,
         skipped=(*trial.skipped, *_examples(store, wanted, unnamed))[:NAMED_LIMIT],
+        changed=trial.changed,
+        changes=tuple(trial.changes),
         notes=(
             *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
             *([why_twice(awaited)] if awaited else []),

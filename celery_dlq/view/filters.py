@@ -50,8 +50,7 @@ def _details(wanted: Filter) -> Iterator[str]:
     if wanted.reason:
         yield f"with the reason {wanted.reason.value}"
     if wanted.without_reasons:
-        reasons = sorted(reason.value for reason in wanted.without_reasons)
-        yield f"without the {'reason' if len(reasons) == 1 else 'reasons'} {' or '.join(reasons)}"
+        yield f"not {' or '.join(sorted(reason.value for reason in wanted.without_reasons))}"
     if wanted.verdict:
         yield f"with the verdict {wanted.verdict.value}"
     values = [f"with {argument}" for argument in wanted.args]

@@ -64,10 +64,15 @@ class Shop(Project):
     RESOLVED = State.RESOLVED
 
     def die(self, task: str, *args: object, **kwargs: object) -> str:
-        """Send a task that dies; returns its id."""
+        """Send a task that dies, and wait for its letter; returns its id."""
+        task_id = self.send(task, *args, **kwargs)
+        self.wait_for_letter(task_id)
+        return task_id
+
+    def send(self, task: str, *args: object, **kwargs: object) -> str:
+        """Send a task; returns its id."""
         task_id: str = self.app.send_task(task, args, kwargs).id
         self.sent.append(task_id)
-        self.wait_for_letter(task_id)
         return task_id
 
     def audited(self, act: str) -> AuditRow:

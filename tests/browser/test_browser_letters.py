@@ -40,10 +40,11 @@ def test_a_letter_is_found_edited_sent_back_and_succeeds(shop, page):
     look_at(page, "letter")
 
     page.get_by_role("link", name="Edit").click()
-    text = page.locator("textarea[name=text]")
+    text = page.locator("textarea[name=kwargs]")
+    expect(page.locator("#dlq-signature")).to_contain_text("from kwargs.currency")
     look_at(page, "edit")
     text.fill(text.input_value().replace("EUX", "EUR"))
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator("#dlq-history")).to_contain_text("ann (flower)")
 
     page.get_by_role("button", name="Redrive").click()
@@ -54,6 +55,84 @@ def test_a_letter_is_found_edited_sent_back_and_succeeds(shop, page):
     expect(page.locator("#dlq-history")).to_contain_text("succeeded")
     look_at(page, "letter-resolved")
     assert shop.letter(bad).closed_reason == "redrive 1 succeeded"
+
+
+def test_a_message_is_checked_while_it_is_typed_then_saved_and_sent(shop, page):
+    bad = shop.die("shop.charge", 17, currency="EUX")
+    page.goto(f"/dead-letters/letters/{bad}/edit")
+    args, kwargs = (
+        page.get_by_label(name) for name in ("Positional arguments", "Keyword arguments")
+    )
+    kwargs.fill('{"currency": "EUR",\n  oops}')
+    expect(page.locator("#dlq-problem-kwargs")).to_contain_text("line 2 column 3")
+    expect(kwargs).to_have_attribute("aria-invalid", "true")
+    look_at(page, "edit-not-json")
+
+    kwargs.fill('{"curency": "EUR"}')
+    expect(page.locator("#dlq-problem-kwargs")).to_be_hidden()
+    expect(page.locator("#dlq-unfit")).to_contain_text("unexpected keyword argument 'curency'")
+    expect(page.locator("#dlq-signature")).to_contain_text("No parameter takes kwargs.curency.")
+    look_at(page, "edit-misfit")
+
+    kwargs.fill('{"currency": "EUR"}')
+    args.fill("[18]")
+    expect(page.locator("#dlq-unfit")).to_have_count(0)
+    expect(page.locator(".dlq-diff-old").first).to_have_text("- args[0] = 17")
+    expect(page.locator(".dlq-diff-new").last).to_have_text('+ kwargs.currency = "EUR"')
+    look_at(page, "edit-diff")
+    assert shop.letter(bad).args == [17]
+
+    args.fill(f"[18, {' ' * 100_000}]")
+    expect(page.locator("#dlq-unchecked")).to_contain_text("Choose Check.")
+    args.fill("[18]")
+    expect(page.locator("#dlq-unchecked")).to_have_count(0)
+
+    page.get_by_label("Why").fill("a typo")
+    page.get_by_role("button", name="Save and redrive").click()
+    expect(page.locator("#dlq-done")).to_contain_text("The message was changed.")
+    shop.wait_for_letter(bad, shop.RESOLVED)
+    assert [shop.audited(act).why for act in ("edit", "redrive")] == ["a typo"] * 2
+
+
+def test_the_editor_works_without_scripts(shop, flower, open_page, logged_in):
+    bad = shop.die("shop.charge", 17, currency="EUX")
+    page = open_page(flower.url, java_script_enabled=False, **logged_in)
+    page.goto(f"/dead-letters/letters/{bad}/edit")
+    page.get_by_label("Positional arguments").fill("[18")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#dlq-problem-args")).to_contain_text("line 1 column 4")
+    page.get_by_label("Positional arguments").fill("[18]")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#dlq-edit-diff")).to_contain_text("+ args[0] = 18")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("#dlq-done")).to_contain_text("The message was changed.")
+    assert shop.letter(bad).args == [18]
+
+
+def test_one_argument_is_fixed_in_forty_letters(shop, page):
+    ids = [shop.send("shop.charge", number, currency="EUX") for number in range(40)]
+    for task_id in ids:
+        shop.wait_for_letter(task_id)
+    page.goto(f"/dead-letters/groups/{shop.letter(ids[0]).fingerprint}")
+    page.get_by_role("link", name="Redrive its letters").click()
+    page.get_by_label("Set arguments").fill("kwargs.curency=EUR")
+    page.get_by_role("button", name="Check which letters can be sent").click()
+    expect(page.locator("#dlq-plan")).to_contain_text("unexpected keyword argument 'curency'")
+    look_at(page, "redrive-wrong-change")
+
+    page.get_by_label("Set arguments").fill("kwargs.currency=EUR")
+    page.get_by_role("button", name="Check which letters can be sent").click()
+    expect(page.locator(".dlq-diff")).to_have_count(5)
+    expect(page.locator(".dlq-diff").first).to_contain_text('+ kwargs.currency = "EUR"')
+    expect(page.locator("#dlq-plan")).to_contain_text("40 of 40")
+    look_at(page, "redrive-change")
+
+    page.locator("#dlq-number").fill("40")
+    page.locator("#dlq-confirm").click()
+    expect(page.locator("#dlq-orders")).to_contain_text("kwargs.currency=EUR")
+    for task_id in ids:
+        shop.wait_for_letter(task_id, shop.RESOLVED)
+    assert shop.audited("redrive").detail["repair"] == {"set": ['kwargs.currency="EUR"']}
 
 
 def test_selected_letters_are_discarded_after_their_number_is_typed(shop, page):

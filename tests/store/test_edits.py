@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from support.factories import T0, envelope, letter, operation
 
+from celery_dlq.redrive.repair.edit import digest_of
 from celery_dlq.store.base import Change, Edit
 
 BEFORE = envelope("a", headers={"id": "a", "odd": float("nan"), "bytes": b"\xff"})
@@ -89,3 +90,12 @@ def test_an_edit_finds_a_letter_whose_id_is_too_long_for_its_column(store):
     store.letters.save([letter("x" * 400, envelope=BEFORE)])
     assert store.edits.save(edit(task_id="x" * 400))
     assert len(store.edits.of_letter("x" * 400)) == 1
+
+
+def test_the_history_has_the_message_that_was_looked_at(store):
+    store.letters.save([letter("a", envelope=BEFORE)])
+    seen = digest_of(store.letters.get("a").envelope)
+    assert store.edits.save(edit())
+    (change,) = store.edits.of_letter("a")
+    assert digest_of(change.before) == seen
+    assert digest_of(store.letters.get("a").envelope) == digest_of(edit().after) != seen

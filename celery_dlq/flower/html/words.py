@@ -15,12 +15,14 @@ from celery_dlq.view import times
 from celery_dlq.view.text import byte_size, counted, first_line, last_part, visible, visible_lines
 
 __all__ = [
-    "address", "ago", "by_handler", "byte_size", "counted", "duration", "fact", "last_part", "line", "lines",
-    "moment", "query", "rate", "said", "value",
+    "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "fact", "last_part", "line",
+    "lines", "moment", "query", "rate", "said", "value",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.
 LINE_LIMIT, BLOCK_LIMIT = 200, 16_384
+
+_SIGNS = {"- ": "old", "+ ": "new"}
 
 duration, rate = times.duration, times.rate
 
@@ -66,6 +68,11 @@ def line(text: str, limit: int = LINE_LIMIT) -> str:
 def lines(text: str, limit: int = BLOCK_LIMIT) -> str:
     """A text of several lines, with hostile characters escaped."""
     return "\n".join(visible_lines(clip(text, limit)))
+
+
+def diff(text: str, limit: int = BLOCK_LIMIT) -> list[tuple[str, str]]:
+    """The lines of a diff, with hostile characters escaped, each after its kind: ``old``, ``new`` or none."""
+    return [(_SIGNS.get(said[:2], ""), said) for said in visible_lines(clip(text, limit))]
 
 
 def value(found: Any, limit: int = BLOCK_LIMIT) -> str:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import OperationError
-from celery_dlq.flower.acts import discard, leave_redrive, reach, read_orders
+from celery_dlq.flower.acts import check_some, discard, only, redrive_one
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import sent
 from celery_dlq.model.states import State
-from celery_dlq.redrive.plan import redrivable
-from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 
 
@@ -30,31 +27,28 @@ class LetterAct(Page):
 
 def _redrive(queue: DeadLetterQueue, task_id: str, given: Given, who: str) -> str:
     """Create an operation of one letter."""
-    found = reach(queue.store, _only(task_id, State.DEAD, State.REDRIVEN), redrivable)
-    _check_some(found.count, task_id, "redriven")
-    made = leave_redrive(queue, found, read_orders(given), who)
-    return f"done=redriven&operation={made.id}"
+    return f"done=redriven&operation={redrive_one(queue, task_id, given, who).id}"
 
 
 def _discard(queue: DeadLetterQueue, task_id: str, given: Given, who: str) -> str:
     """Discard it, with a reason."""
-    wanted = _only(task_id, State.DEAD, State.REDRIVEN, State.PARKED)
-    _check_some(discard(queue, wanted, given, who), task_id, "discarded")
+    wanted = only(task_id, State.DEAD, State.REDRIVEN, State.PARKED)
+    check_some(discard(queue, wanted, given, who), task_id, "discarded")
     return "done=discarded"
 
 
 def _undiscard(queue: DeadLetterQueue, task_id: str, _given: Given, who: str) -> str:
     """Reopen it."""
-    wanted = _only(task_id, State.DISCARDED)
+    wanted = only(task_id, State.DISCARDED)
     done = queue.store.closing.undiscard(wanted, who=who, now=times.utc_now())
-    _check_some(done, task_id, "reopened")
+    check_some(done, task_id, "reopened")
     return "done=undiscarded"
 
 
 def _release(queue: DeadLetterQueue, task_id: str, _given: Given, who: str) -> str:
     """Make a parked retry due now."""
-    done = queue.release(_only(task_id, State.PARKED), who=who)
-    _check_some(done, task_id, "run now")
+    done = queue.release(only(task_id, State.PARKED), who=who)
+    check_some(done, task_id, "run now")
     return "done=released"
 
 
@@ -65,14 +59,3 @@ _ACTS: Mapping[str, Callable[[DeadLetterQueue, str, Given, str], str]] = {
     "undiscard": _undiscard,
     "release": _release,
 }
-
-
-def _only(task_id: str, *states: State) -> Filter:
-    return Filter(ids=(task_id,), states=frozenset(states))
-
-
-def _check_some(count: int, task_id: str, done: str) -> None:
-    if not count:
-        raise OperationError(
-            f"The letter {task_id} cannot be {done} in its current state; reload its page."
-        )

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.deletion import deletable
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import FilterError, OrdersError
+from celery_dlq.errors import FilterError, OrdersError, RepairError
 from celery_dlq.flower.acts import (
     ORDERS,
+    SET,
     Reach,
     discard,
     discardable,
     leave_redrive,
     reach,
     read_orders,
+    read_repair,
     reason_in,
 )
 from celery_dlq.flower.filters import YES, Given, Take, choice, frozen, to_pairs
@@ -28,10 +32,10 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters import Row, rows_of, values_lack_to
+from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.redrive.plan import Plan, redrivable
 from celery_dlq.store.base import Filter
-from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -39,12 +43,20 @@ if TYPE_CHECKING:
 #: Examples on the page.
 _EXAMPLES = 5
 
+#: Reasons in a plan, and letters of each.
+_REASONS, _SUCH = 10, 3
+
 #: A redrive of at least this many letters gets a suggested canary of this many letters, and a rate that sends
 #: them all in about this many seconds, at most this many a second.
 _SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
 
-#: Asks for the plan of a redrive.
-_PLAN = "plan"
+#: Asks for the plan of a redrive; and the mark of a form whose changes were shown.
+_PLAN, _SEEN = "plan", "seen"
+
+_UNSEEN = (
+    "These changes were not checked yet, so nothing was sent. The plan shows them now; look at it, and send "
+    "the form again."
+)
 
 #: Fields of the form in addition to the filter.
 _OTHERS = ("selected", "mark", "number", "_xsrf", *ORDERS)
@@ -73,10 +85,13 @@ class BulkView:
     values_lack_to: datetime | None = None
     #: What a redrive would do; None if that was not asked for.
     plan: Plan | None = None
+    #: The mark of a form whose changes are shown in the plan; empty without changes.
+    seen: str = ""
 
     def value(self, name: str) -> str:
         """The value of a field: what was given, or a suggestion."""
-        return first(self.given, name) or ("" if self.given else self.suggested.get(name, ""))
+        is_sent = "mark" in self.given
+        return first(self.given, name) or ("" if is_sent else self.suggested.get(name, ""))
 
     @property
     def suggested(self) -> Mapping[str, str]:
@@ -87,11 +102,29 @@ class BulkView:
         return {"canary": str(_CANARY), "rate": f"{rate}/s"}
 
     @property
-    def to_send(self) -> str:
-        """How many letters the plan would send."""
-        if self.plan is None:
-            return ""
-        return f"{'' if self.plan.is_exact else 'at most '}{counted(self.plan.sendable, 'letter')}"
+    def numbers(self) -> Sequence[tuple[str, str]]:
+        """The numbers of the plan, by their names."""
+        plan = self.plan
+        if plan is None:
+            return []
+        most, least = ("", "") if plan.is_exact else ("at most ", "at least ")
+        found = [
+            ("Would be sent", f"{most}{plan.sendable:,} of {self.reach.count:,}"),
+            ("Cannot be sent", f"{least if plan.unsendable else ''}{plan.unsendable:,}"),
+            ("May run twice", f"{plan.awaited:,}"),
+        ]
+        if self.seen:
+            changed = f"{plan.changed:,} of {plan.tried:,} that were checked"
+            found.append(("Would be changed", changed))
+        return found
+
+    @property
+    def refusals(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """The reasons why letters of the plan cannot be sent, each with the ids of some of them."""
+        found: dict[str, list[str]] = {}
+        for one in self.plan.skipped if self.plan else ():
+            found.setdefault(one.why, []).append(one.task_id)
+        return [(why, ids[:_SUCH]) for why, ids in found.items()][:_REASONS]
 
     @property
     def open_instead(self) -> Sequence[tuple[str, str]]:
@@ -128,20 +161,24 @@ class BulkAct(Page):
         wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
         found = await self.site.ask(lambda store: reach(store, wanted, take))
-        problem = why_not_agreed(found.count, first(given, "number"))
+        problem = self.why_not(wanted, given) or why_not_agreed(found.count, first(given, "number"))
         if problem:
             await self.ask(wanted, given, problem, 409)
             return
         try:
             await self.carry_out(found, given)
-        except (FilterError, OrdersError) as error:
+        except (FilterError, OrdersError, RepairError) as error:
             await self.ask(wanted, given, str(error), 400)
 
     async def ask(self, wanted: Filter, given: Given, problem: str = "", status: int = 200) -> None:
         """Show the form."""
         take = self.take(wanted, given)
         found, examples, lack_to = await self.site.ask(lambda store: _look(store, wanted, take))
-        plan = await self.plan(found, given)
+        plan = None
+        try:
+            plan = await self.plan(found, given)
+        except (OrdersError, RepairError) as error:
+            problem, status = problem or str(error), 400
         view = BulkView(
             act=self.act,
             reach=found,
@@ -149,16 +186,25 @@ class BulkAct(Page):
             pairs=list(to_pairs(wanted)),
             mark=self.mark(self.act),
             problem=problem,
-            given=given if problem else {},
+            given=given,
             is_open=not found.wanted.states & CLOSED_STATES,
             values_lack_to=lack_to,
             plan=plan,
+            seen="" if plan is None else self.seen(wanted, given),
         )
         self.page("bulk", view, status)
 
     async def plan(self, found: Reach, given: Given) -> Plan | None:
         """What the act would do with each letter, if it can be told and was asked for."""
         return None
+
+    def why_not(self, wanted: Filter, given: Given) -> str:
+        """Why the form is not accepted yet; empty if it is."""
+        return ""
+
+    def seen(self, wanted: Filter, given: Given) -> str:
+        """The mark of the changes that the page shows; empty without changes."""
+        return ""
 
     def take(self, wanted: Filter, given: Given) -> Take:
         """How the act narrows a filter."""
@@ -170,16 +216,43 @@ class BulkAct(Page):
 
 
 class RedriveMany(BulkAct):
-    """Redrive many letters."""
+    """Redrive many letters. Changes of their messages are only accepted after a page has shown them."""
 
     act = "redrive"
-    others = (*_OTHERS, _PLAN)
+    others = (*_OTHERS, SET, _PLAN, _SEEN)
+
+    async def post(self) -> None:
+        """Show the plan, or create the operation."""
+        given = sent(self.request)
+        if first(given, _PLAN):
+            # It changes nothing, so its form may be sent again.
+            await self.ask(self.filter_in(given, others=self.others), given)
+        else:
+            await super().post()
 
     async def plan(self, found: Reach, given: Given) -> Plan | None:
-        """The plan, if it was asked for. It tries the first letters, which takes up to a second."""
-        if not first(given, _PLAN):
+        """The plan, if it was asked for or there are changes to show. It tries the first letters, which takes
+        up to a second."""
+        if not found.count or not (first(given, _PLAN) or _changes(given)):
             return None
-        return await self.site.calls.run(lambda: self.site.queue().plan(found.wanted))
+        orders = _read(given)
+        # A canary that does not fit must not hide the plan.
+        orders = replace(orders, pacing=replace(orders.pacing, canary=0))
+        return await self.site.calls.run(lambda: self.site.queue().plan(found.wanted, orders))
+
+    def why_not(self, wanted: Filter, given: Given) -> str:
+        """The error for changes that no page has shown."""
+        if not _changes(given):
+            return ""
+        try:
+            act = _act_with_changes(wanted, given)
+        except RepairError as error:
+            return str(error)
+        return "" if self.site.forms.take(first(given, _SEEN), act, self.actor) else _UNSEEN
+
+    def seen(self, wanted: Filter, given: Given) -> str:
+        """The mark of the changes that the page shows; empty without changes."""
+        return self.mark(_act_with_changes(wanted, given)) if _changes(given) else ""
 
     def take(self, _wanted: Filter, _given: Given) -> Take:
         """A redrive takes dead letters, and redriven ones by name."""
@@ -187,7 +260,7 @@ class RedriveMany(BulkAct):
 
     async def carry_out(self, found: Reach, given: Given) -> None:
         """Create an operation for a worker, and redirect to its page."""
-        orders, who = read_orders(given), self.actor
+        orders, who = _read(given), self.actor
         made = await self.site.act(lambda queue: leave_redrive(queue, found, orders, who))
         self.see(self.links.operation(made.id))
 
@@ -243,6 +316,20 @@ class DeleteMany(EndMany):
         """Delete them."""
         is_open = choice(given, "lose")
         return queue.delete(wanted, who=who, why=reason_in(given), is_open=is_open)
+
+
+def _read(given: Given) -> Orders:
+    return replace(read_orders(given), repair=read_repair(given))
+
+
+def _changes(given: Given) -> bool:
+    return bool(first(given, SET).strip())
+
+
+def _act_with_changes(wanted: Filter, given: Given) -> str:
+    """The act that a mark is for: a redrive of just these letters with just these changes."""
+    said = json.dumps([sorted(to_pairs(wanted)), read_repair(given).assignments])
+    return f"redrive {hashlib.blake2b(said.encode(), digest_size=16).hexdigest()}"
 
 
 def why_not_agreed(count: int, number: str) -> str:

@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import RepairError
-from celery_dlq.flower.acts import reason_in
+from celery_dlq.errors import (
+    FilterError,
+    MessageChanged,
+    OperationError,
+    OrdersError,
+    RepairError,
+    StoreError,
+)
+from celery_dlq.flower.acts import reason_in, redrive_one
+from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import first, sent
-from celery_dlq.redrive.repair.edit import read_text, text_to_edit
-from celery_dlq.view import lookup
+from celery_dlq.flower.pages.draft import Checked, check, opened, read_draft, save
+from celery_dlq.redact import clip, hide_known
+
+T = TypeVar("T")
+
+#: What the buttons of the form do; Enter in a field presses the first.
+_DOES = ("check", "save", "redrive")
+
+#: The fewest and the most lines of a field.
+_LEAST, _MOST = 3, 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class EditView:
     """The values of the page."""
 
-    task_id: str
-    text: str
+    checked: Checked
     mark: str
+    #: Why it was not saved; the problem of a draft that was only checked is in ``checked``.
     problem: str = ""
     why: str = ""
+    again: bool = False
+
+    def rows(self, name: str) -> int:
+        """The lines of a field."""
+        return min(_MOST, max(_LEAST, self.checked.draft.texts[name].count("\n") + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedView:
+    """The values of the page after a message was saved and its letter was not sent."""
+
+    task_id: str
+    why_not: str
+    #: Whether it is known that the letter was not sent.
+    is_sure: bool
 
 
 class EditPage(Page):
@@ -34,33 +66,64 @@ class EditPage(Page):
         """Show the arguments and headers."""
         if self.why_no_changes:
             raise Refused(403, self.why_no_changes)
-        text = await self.site.act(lambda queue: _text_of(queue, task_id))
-        self._show(task_id, text)
+        self._show(await self._look(lambda queue: opened(queue, task_id)))
 
     async def post(self, task_id: str) -> None:
-        """Change the message."""
+        """Check the draft, or save it, or save it and send the letter."""
         given = sent(self.request)
-        self.take_mark(given, f"edit {task_id}")
-        text, who, why = first(given, "text"), self.actor, reason_in(given)
-        try:
-            contents = read_text(text)
-            await self.site.act(lambda queue: queue.edit(task_id, who=who, why=why, **contents))
-        except RepairError as error:
-            self._show(task_id, text, str(error), why)
+        does = first(given, "do", "save")
+        if does not in _DOES:
+            raise FilterError(f"do must be {', '.join(_DOES)}, not {clip(does, 40)!r}.")
+        if does == "check":
+            # It changes nothing, so its form may be sent again.
+            await self._check(task_id, given)
             return
-        self.see(f"{self.links.letter(task_id)}?done=edited")
+        self.take_mark(given, f"edit {task_id}")
+        who, why, draft = self.actor, reason_in(given), read_draft(given)
+        try:
+            await self.site.act(lambda queue: save(queue, task_id, draft, who=who, why=why))
+        except RepairError as error:
+            status = 409 if isinstance(error, MessageChanged) else 400
+            await self._check(task_id, given, str(error), status)
+            return
+        if does == "redrive":
+            await self._redrive(task_id, given)
+        else:
+            self.see(f"{self.links.letter(task_id)}?done=edited")
 
-    def _show(self, task_id: str, text: str, problem: str = "", why: str = "") -> None:
-        mark = self.mark(f"edit {task_id}")
-        view = EditView(task_id=task_id, text=text, mark=mark, problem=problem, why=why)
-        self.page("edit", view, 400 if problem else 200)
+    async def _redrive(self, task_id: str, given: Given) -> None:
+        """Send the letter, whose message was saved."""
+        who = self.actor
+        try:
+            made = await self.site.act(lambda queue: redrive_one(queue, task_id, given, who))
+        except (OperationError, OrdersError) as error:
+            self.page("saved", SavedView(task_id=task_id, why_not=str(error), is_sure=True), 409)
+        except StoreError as error:
+            why = hide_known(str(error))
+            self.page("saved", SavedView(task_id=task_id, why_not=why, is_sure=False), 503)
+        else:
+            done = f"done=edited-redriven&operation={made.id}"
+            self.see(f"{self.links.letter(task_id)}?{done}")
 
+    async def _check(
+        self, task_id: str, given: Given, problem: str = "", status: int = 200
+    ) -> None:
+        draft = read_draft(given)
+        checked = await self._look(lambda queue: check(queue, task_id, draft))
+        self._show(checked, given, problem, status)
 
-def _text_of(queue: DeadLetterQueue, task_id: str) -> str:
-    text = text_to_edit(queue.app, lookup.letter(queue.store, task_id))
-    return "".join(map(_seen, text))
+    async def _look(self, work: Callable[[DeadLetterQueue], T]) -> T:
+        return await self.site.calls.run(lambda: work(self.site.queue()))
 
-
-def _seen(char: str) -> str:
-    # In JSON, such characters occur only in strings, where they can be escaped.
-    return char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1]
+    def _show(
+        self, checked: Checked, given: Given | None = None, problem: str = "", status: int = 200
+    ) -> None:
+        given = given or {}
+        view = EditView(
+            checked=checked,
+            mark=self.mark(f"edit {checked.task_id}"),
+            problem=problem,
+            why=reason_in(given),
+            again=bool(first(given, "again")),
+        )
+        self.page("edit", view, status)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import UnknownLetter
+from celery_dlq.flower.acts import has_been_redriven_often
 from celery_dlq.flower.filters import to_pairs
 from celery_dlq.flower.html.traceback import Piece, pieces
 from celery_dlq.flower.html.words import lines
@@ -21,7 +22,7 @@ from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import DEFAULT_ORDERS, Sending, SendingState
+from celery_dlq.model.operation import Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
@@ -44,8 +45,11 @@ _DONE = {
     "undiscarded": "The letter was reopened.",
     "released": "A worker will send the retry within seconds.",
     "redriven": "A worker will send the letter within seconds.",
+    "edited-redriven": "The message was changed. A worker will send it within seconds.",
 }
 
+#: The acts after which the page follows a redrive.
+_REDRIVEN = ("redriven", "edited-redriven")
 
 #: Acts of operators that are shown, the latest ones.
 _ACTS_SHOWN = 50
@@ -125,7 +129,7 @@ class LetterView:
     def _awaits(self) -> bool:
         if self.letter.state in (State.CLAIMED, State.REDRIVEN):
             return True
-        return self.act == "redriven" and self._sending is None and self.letter.state is State.DEAD
+        return self.act in _REDRIVEN and self._sending is None and self.letter.state is State.DEAD
 
     @property
     def _sending(self) -> Sending | None:
@@ -136,7 +140,7 @@ class LetterView:
     def done(self) -> str:
         """The result of the act."""
         sending = self._sending
-        if self.act != "redriven" or sending is None:
+        if self.act not in _REDRIVEN or sending is None:
             return _DONE.get(self.act, "")
         said = {SendingState.SUCCEEDED: "It was redriven, and succeeded.",
                 SendingState.FAILED: "It was redriven, and failed again.",
@@ -178,8 +182,7 @@ class LetterView:
     @property
     def often(self) -> bool:
         """Whether a redrive needs ``again``, because of its redrive limit."""
-        limit = DEFAULT_ORDERS.checking.max_redrives
-        return limit is not None and self.letter.redrive_count >= limit
+        return has_been_redriven_often(self.letter)
 
     @property
     def body(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
@@ -13,6 +12,7 @@ from celery.utils.log import get_logger
 from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
 from celery_dlq.model.letter import NO_TASK, DeadLetter
 from celery_dlq.model.operation import Checking, Orders
+from celery_dlq.redrive.check.call import Call
 from celery_dlq.redrive.check.validate import Validator
 from celery_dlq.redrive.chords.reopen import why_not_whole
 from celery_dlq.redrive.payload import Payload, accepted_by, read_payload, task_of
@@ -37,7 +37,7 @@ class Checks:
         self._app, self._checking, self._validator = app, orders.checking, validator
         self._targets = Targets(app, elsewhere=orders.repair.to_queue)
         self._accepted = accepted_by(app)
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, Call] = {}
         #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
         self._passed: set[tuple[str, ...]] = set()
 
@@ -92,9 +92,9 @@ class Checks:
 
     def _why_unbound(self, task: str, payload: Payload) -> str | None:
         if task not in self._calls:
-            self._calls[task] = _Call(self._app.tasks[task])
+            self._calls[task] = Call(self._app.tasks[task])
         try:
-            self._calls[task].bind(payload)
+            self._calls[task].bind(payload.args, payload.kwargs)
         except TypeError as error:
             return f"its arguments do not fit {task} any more: {error}; repair them, or discard it"
         return None
@@ -138,47 +138,6 @@ def why_excluded(letter: DeadLetter, checking: Checking, now: datetime) -> str |
 
 def _age_s(letter: DeadLetter, now: datetime) -> float:
     return (now - letter.last_failed_at).total_seconds()
-
-
-class _Call:
-    """The arguments with which a task can be called."""
-
-    def __init__(self, task: Any) -> None:
-        try:
-            # The signature of run(), not of the function that it wraps: a bound task gets itself from Celery.
-            self._signature: inspect.Signature | None = inspect.signature(task.run)
-        except (TypeError, ValueError):  # it is written in C
-            self._signature = None
-        if not getattr(task, "typing", True) and hasattr(task, "flush_every"):
-            # celery-batches gives run() a list of messages instead of the arguments of one.
-            self._signature = None
-        # Celery's own check is faster. Task classes have none, and for a decorated function it accepts
-        # anything.
-        check = getattr(task, "__header__", None)
-        is_same = check is not None and _shape(inspect.signature(check)) == _shape(self._signature)
-        self._check = check if is_same else None
-
-    def bind(self, payload: Payload) -> None:
-        """Check that the task can be called with the arguments of ``payload``.
-
-        :raises TypeError: it cannot.
-        """
-        if self._check is not None:
-            try:
-                self._check(*payload.args, **payload.kwargs)
-            except TypeError:
-                pass  # the signature below gives the better error
-            else:
-                return
-        if self._signature is not None:
-            self._signature.bind(*payload.args, **payload.kwargs)
-
-
-def _shape(signature: inspect.Signature | None) -> list[tuple[str, object, bool]] | None:
-    if signature is None:
-        return None
-    parameters = signature.parameters.values()
-    return [(one.name, one.kind, one.default is one.empty) for one in parameters]
 
 
 class Targets:

@@ -93,11 +93,7 @@ def parse_assignment(text: str, option: str = "--set") -> Assignment:
         raise RepairError(
             f"{option} {text}: begin with {', '.join(ROOTS)}, as in kwargs.currency=USD"
         )
-    steps: list[Step] = []
-    position = len(root)
-    while found := _STEP.match(text, position):
-        steps.append(_step(found))
-        position = found.end()
+    steps, position = _steps(text, len(root))
     if not steps or text[position : position + 1] != "=":
         raise RepairError(
             f'{option} {text}: write it like kwargs.lines[2].sku=A-1 or kwargs["a.b"]=5'
@@ -116,6 +112,18 @@ def parse_value(text: str) -> Any:
 
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+def _steps(text: str, position: int) -> tuple[list[Step], int]:
+    """The steps from ``position`` on, and where they end."""
+    steps: list[Step] = []
+    while found := _STEP.match(text, position):
+        try:
+            steps.append(_step(found))
+        except ValueError:  # a key that is not JSON, or an index with thousands of digits
+            break
+        position = found.end()
+    return steps, position
 
 
 def _step(found: re.Match[str]) -> Step:

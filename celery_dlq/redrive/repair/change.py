@@ -46,7 +46,7 @@ def _steps(
             if path != "headers" or key not in _COPIES:
                 yield from _steps(
                     before.get(key, _ABSENT), after.get(key, _ABSENT),
-                    f"{path}.{key}" if path else str(key), redactor, hidden=secret,
+                    _within(path, str(key)), redactor, hidden=secret,
                 )  # fmt: skip
     elif not hidden and isinstance(before, list) and isinstance(after, list):
         secret = redactor.is_pair(before) or redactor.is_pair(after)
@@ -60,6 +60,12 @@ def _steps(
             *_line("-", path, before, redactor, hidden),
             *_line("+", path, after, redactor, hidden),
         ]
+
+
+def _within(path: str, key: str) -> str:
+    # A key with line breaks could make up lines of the diff.
+    name = key if key.isprintable() else json.dumps(key)
+    return f"{path}.{name}" if path else name
 
 
 def _at(items: list[Any], place: int) -> Any:

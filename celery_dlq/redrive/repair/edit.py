@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from kombu.utils import json
 
+from celery_dlq.codec import dump_json
 from celery_dlq.errors import NothingChanged, RepairError
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive.payload import accepted_by
@@ -24,22 +26,42 @@ from celery_dlq.redrive.repair.contents import (
 from celery_dlq.store.base import Edit
 from celery_dlq.unpack import SHOWN_LIMIT
 
-_PARTS = ("args", "kwargs", "headers")
+#: The parts of the text, each with the type of its value, for people.
+PARTS: Mapping[str, tuple[type, str]] = {
+    "args": (list, "a JSON list, such as [17]"),
+    "kwargs": (dict, 'a JSON object, such as {"currency": "USD"}'),
+    "headers": (dict, 'a JSON object, such as {"tenant": "a"}'),
+}
 
 
-def text_to_edit(app: Any, letter: DeadLetter) -> str:
-    """The changeable contents of the message of ``letter``, as Celery's JSON, which has forms for dates,
-    decimals and bytes.
+def contents_to_edit(app: Any, letter: DeadLetter) -> Contents:
+    """The changeable contents of the message of ``letter``.
 
-    :raises RepairError: they cannot be read, or written as JSON, or ``letter`` is not dead.
+    :raises RepairError: they cannot be read, or ``letter`` is not dead.
     """
     _check_dead(letter)
     contents = contents_of(letter, accepted_by(app), at_most=SHOWN_LIMIT)
     contents["headers"] = {
         name: value for name, value in contents["headers"].items() if not _stays(name)
     }
+    return contents
+
+
+def text_to_edit(app: Any, letter: DeadLetter) -> str:
+    """The changeable contents of the message of ``letter``, as :func:`text_of` writes them.
+
+    :raises RepairError: they cannot be read, or written as JSON, or ``letter`` is not dead.
+    """
+    return f"{text_of(contents_to_edit(app, letter))}\n"
+
+
+def text_of(contents: Any) -> str:
+    """Contents, or a part of them, as Celery's JSON, which has forms for dates, decimals and bytes.
+
+    :raises RepairError: they cannot be written as JSON.
+    """
     try:
-        return f"{json.dumps(contents, indent=2, ensure_ascii=False)}\n"
+        return str(json.dumps(contents, indent=2, ensure_ascii=False))
     except Exception as error:
         raise RepairError(
             f"its arguments cannot be written as JSON ({type(error).__name__}: {error}); "
@@ -52,13 +74,35 @@ def read_text(text: str) -> Contents:
 
     :raises RepairError: it is not JSON, or not a table of args, kwargs and headers.
     """
-    try:
-        contents = json.loads(text)
-    except Exception as error:
-        raise RepairError(f"It is not JSON: {error}; fix it, or leave it unchanged") from error
-    if not isinstance(contents, dict) or set(contents) != set(_PARTS):
+    contents = _read(text)
+    if not isinstance(contents, dict) or set(contents) != set(PARTS):
         raise RepairError("It must be a JSON object of just args, kwargs and headers")
     return contents
+
+
+def read_part(name: str, text: str) -> Any:
+    """The value of an edited text of one of :data:`PARTS`.
+
+    :raises RepairError: it is too long, not JSON, or of another type.
+    """
+    if len(text) > SHOWN_LIMIT:
+        raise RepairError(f"It has more than {SHOWN_LIMIT:,} characters; make it shorter")
+    value, (kind, said) = _read(text), PARTS[name]
+    if not isinstance(value, kind):
+        raise RepairError(f"It must be {said}")
+    return value
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except Exception as error:
+        raise RepairError(f"It is not JSON: {error}; fix it, or leave it unchanged") from error
+
+
+def digest_of(message: Envelope) -> str:
+    """A short text that is the same only for the same message."""
+    return hashlib.blake2b(dump_json(message.to_dict()).encode(), digest_size=16).hexdigest()
 
 
 def make_edit(

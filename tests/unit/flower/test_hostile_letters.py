@@ -1,5 +1,6 @@
 """Letters with hostile content in every field."""
 
+import json
 import re
 from datetime import timedelta
 from urllib.parse import quote
@@ -69,6 +70,38 @@ def test_content_stays_text_on_every_page(ann, store, three, name):
     [stored] = {found.task_id for found in store.letters.find(Filter()).letters} - {"tame", *three}
     for path in pages:
         check(ann.get(path.format(quote(stored, safe=""))), ann.get(path.format("tame")))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_content_stays_text_in_the_editor_and_in_diffs(ann, store, name):
+    pages = []
+    for task_id, text in (("tame", "a"), ("wild", TEXTS[name])):
+        body = json.dumps([[text], {text: text, "b": [{text: 1}]}, {}]).encode()
+        headers = {"id": task_id, "task": text, "tenant": text}
+        made = envelope(task_id, body=body, headers=headers)
+        store.letters.save([letter(task_id, attempt(), task=text, envelope=made)])
+        pages.append(in_the_editor(ann, task_id) + in_the_plan(ann, task_id))
+    for plain, page in zip(*pages, strict=True):
+        check(page, plain)
+        assert page.find("span", class_="dlq-diff-old")
+
+
+def in_the_editor(visitor, task_id):
+    """Its editor with an edit that was checked."""
+    path = f"/dead-letters/letters/{task_id}/edit"
+    page = visitor.get(path)
+    assert page.status == 200
+    texts = {found["name"]: text for found, text in page.find("textarea")}
+    edited = {**texts, "args": "[]", "kwargs": "{}", "headers": "{}", "do": "check"}
+    return [visitor.post(path, {**dict(page.form(path)), **edited})]
+
+
+def in_the_plan(visitor, task_id):
+    """The plan of a redrive that changes it."""
+    path = "/dead-letters/redrive"
+    form = dict(visitor.get(f"{path}?id={task_id}").form(path))
+    given = {**form, "set": "args[0]=</pre>\nkwargs.b=2", "plan": "1"}
+    return [visitor.post(path, given)]
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -180,10 +180,10 @@ def test_discard_and_undiscard_are_audited(ann, store):
     assert [row.act for row in store.audit.find().rows] == ["undiscard", "discard"]
 
 
-def test_the_history_names_each_act_once(ann, store):
+def test_the_history_names_each_act_once(ann, app):
     press(ann, "77e1", "discard", why="first time")
     press(ann, "77e1", "undiscard")
-    edited(ann, lambda contents: contents.update(args=[18]))
+    DeadLetterQueue.of(app).edit("77e1", who="bob", args=[18])
     press(ann, "77e1", "discard", why="second time")
     [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
     assert [history.count(text) for text in ("first time", "second time", "undiscard")] == [1] * 3
@@ -306,48 +306,6 @@ def test_the_mark_of_another_letter_is_refused(ann, store, three):
     other = dict(page_of(ann, three[0]).form(f"/dead-letters/letters/{three[0]}/redrive"))
     assert ann.post("/dead-letters/letters/77e1/redrive", other).status == 409
     assert store.operations.find() == []
-
-
-EDIT = "/dead-letters/letters/77e1/edit"
-
-
-def edited(visitor, change):
-    page = visitor.get(EDIT)
-    assert page.status == 200
-    [(_, text)] = page.find("textarea")
-    contents = json.loads(text)
-    change(contents)
-    return visitor.post(EDIT, {**dict(page.form(EDIT)), "text": json.dumps(contents)})
-
-
-def test_edit_changes_the_message_and_keeps_what_it_was(ann, store):
-    assert edited(ann, lambda contents: contents.update(args=[18])).status == 303
-    assert store.letters.get("77e1").args == [18]
-    [change] = store.edits.of_letter("77e1")
-    assert (change.who, change.how) == ("ann (flower)", "edit")
-    [(_, history)] = page_of(ann, "77e1").find("section", id="dlq-history")
-    assert "18" in history
-
-
-def test_an_invalid_edit_can_be_corrected(ann, store):
-    form = dict(ann.get(EDIT).form(EDIT))
-    answer = ann.post(EDIT, {**form, "text": "{</textarea><script>"})
-    assert answer.status == 400
-    assert "It is not JSON" in answer.text
-    [(_, text)] = answer.find("textarea")
-    assert text == "{</textarea><script>"
-    assert store.edits.of_letter("77e1") == []
-    assert edited(ann, lambda contents: None).status == 400
-
-
-def test_invisible_characters_are_escaped_in_the_editor(ann, store):
-    body = json.dumps([["a\u202eb\x00c\ud800"], {}, {}]).encode()
-    store.letters.save([letter("odd", envelope=envelope("odd", body=body))])
-    [(_, text)] = ann.get("/dead-letters/letters/odd/edit").find("textarea")
-    assert "\\u202e" in text
-    assert "\\u0000" in text
-    assert "\\ud800" in text
-    assert json.loads(text)["args"] == ["a\u202eb\x00c\ud800"]
 
 
 def test_a_held_letter_says_by_which_automatic_redrive_and_why(shop, ann, hold):

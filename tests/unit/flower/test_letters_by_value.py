@@ -234,7 +234,7 @@ class TestActs:
         [operation] = store.operations.find()
         [argument] = operation.wanted.args
         assert (operation.counts.planned, argument.positions) == (2, (("shop.charge", 0),))
-        assert "args order_id=4711" in ann.get("/dead-letters/operations").text
+        assert "with order_id=4711" in ann.get("/dead-letters/operations").text
 
     def test_selected_letters_that_have_a_value(self, ann, store, orders):
         page = ann.get(f"{DISCARD}?id=named&id=77e1&value=ann")

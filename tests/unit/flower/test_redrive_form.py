@@ -48,25 +48,201 @@ def test_what_was_typed_is_kept_after_an_error(ann, many):
     assert (field(again, "canary"), field(again, "rate")) == ("", "9/s")
 
 
+def plan_in(page):
+    [(_, plan)] = page.find("section", id="dlq-plan")
+    return " ".join(plan.split())
+
+
+def check(visitor, query, **values):
+    """Press "Check which letters can be sent" in a form with these values."""
+    form = dict(visitor.get(f"{REDRIVE}?{query}").form(REDRIVE))
+    return visitor.post(REDRIVE, {**form, **values, "plan": "1"})
+
+
 def test_the_plan_is_made_on_request(ann, store):
     page = ann.get(f"{REDRIVE}?task=charge")
-    [(link, _)] = page.find("a", id="dlq-make-plan")
-    planned = ann.get(link["href"])
-    [(_, plan)] = planned.find("section", id="dlq-plan")
-    assert "2 letters of 2 would be sent. Nothing has been sent yet." in " ".join(plan.split())
-    assert planned.find("a", id="dlq-make-plan") == []
+    assert page.find("section", id="dlq-plan") == []
+    [(button, _)] = page.find("button", id="dlq-make-plan")
+    assert (button["name"], button["value"], "formnovalidate" in button) == ("plan", "1", True)
+    for planned in (check(ann, "task=charge"), ann.get(f"{REDRIVE}?task=charge&plan=1")):
+        assert planned.status == 200
+        assert plan_in(planned) == (
+            "Plan nothing has been sent yet Would be sent2 of 2Cannot be sent0May run twice0"
+        )
+        assert field(planned, "number") == ""
     assert store.operations.find() == []
-    assert field(planned, "number") == ""
 
 
 def test_the_plan_names_what_cannot_be_sent(ann, store):
     lost = envelope("lost", queue="", routing_key="")
     store.letters.save([letter("lost", attempt(), envelope=lost, fingerprint="ffff")])
-    [(_, plan)] = ann.get(f"{REDRIVE}?group=ffff&plan=1").find("section", id="dlq-plan")
-    assert "0 letters of 1 would be sent." in " ".join(plan.split())
+    plan = plan_in(ann.get(f"{REDRIVE}?group=ffff&plan=1"))
+    assert "Would be sent0 of 1Cannot be sent1" in plan
     assert "Cannot be sent, for example" in plan
+
+
+def test_the_plan_counts_what_may_run_twice(ann, store, monkeypatch):
+    monkeypatch.setattr(type(store.sendings), "count_awaited", lambda *_: 1)
+    plan = plan_in(ann.get(f"{REDRIVE}?task=charge&state=dead&state=redriven&plan=1"))
+    assert "May run twice1" in plan
+    assert "sent again, they may run twice." in plan
+
+
+def test_what_was_typed_is_kept_after_a_check(ann, many):
+    many(20)
+    page = check(ann, "group=ffff", canary="", rate="9/s", why="a fix")
+    assert (field(page, "canary"), field(page, "rate"), field(page, "why")) == ("", "9/s", "a fix")
 
 
 def test_other_acts_have_no_plan(ann):
     assert ann.get("/dead-letters/discard?task=charge").find("section", id="dlq-plan") == []
     assert ann.get("/dead-letters/discard?task=charge&plan=1").status == 400
+
+
+def in_set(page):
+    """The field "Set arguments", and the diffs in the plan."""
+    [(_, text)] = page.find("textarea", id="dlq-set")
+    return text, [said.strip() for found, said in page.find("pre", class_="dlq-code dlq-diff")]
+
+
+class TestChanges:
+    """Changes of the messages of many letters."""
+
+    USD = "kwargs.currency=USD"
+
+    def send(self, visitor, page, **values):
+        form = dict(page.form(REDRIVE))
+        return visitor.post(REDRIVE, {**form, "set": in_set(page)[0], "number": "2", **values})
+
+    def test_the_plan_shows_them_in_real_letters(self, ann, store):
+        page = check(ann, "task=charge", set=f"\r\n {self.USD} \r\n")
+        text, diffs = in_set(page)
+        assert text.strip() == self.USD
+        assert diffs == ['- kwargs.currency = "EUX"\n+ kwargs.currency = "USD"'] * 2
+        signs = [
+            found["class"] for found, _ in page.find("span") if "diff" in found.get("class", "")
+        ]
+        assert signs == ["dlq-diff-old", "dlq-diff-new"] * 2
+        assert "Would be changed2 of 2 that were checked" in plan_in(page)
+        assert store.operations.find() == []
+
+    def test_at_most_five_letters_are_shown(self, ann, many):
+        many(7)
+        page = check(ann, "group=ffff", set=self.USD)
+        assert len(in_set(page)[1]) == 5
+        assert "Would be changed7 of 7" in plan_in(page)
+
+    def test_letters_to_which_they_cannot_be_applied_are_named(self, ann, store):
+        longer = envelope("two", body=b'[[17, "EUX"], {}, {}]')
+        store.letters.save([letter("two", envelope=longer, fingerprint="ffff"),
+                            letter("one", fingerprint="ffff")])  # fmt: skip
+        page = check(ann, "group=ffff", set="args[1]=EUR")
+        assert "Would be sent1 of 2Cannot be sent1" in plan_in(page)
+        [(_, cannot)] = page.find("ul", id="dlq-cannot")
+        said = "it has no args[1] that --set args[1]=EUR could change one"
+        assert " ".join(cannot.split()) == said
+        assert in_set(page)[1] == ['- args[1] = "EUX"\n+ args[1] = "EUR"']
+
+    def test_an_argument_that_the_task_does_not_take_is_not_sent(self, ann):
+        page = check(ann, "task=charge", set="kwargs.curency=USD")
+        assert "Would be sent0 of 2Cannot be sent2" in plan_in(page)
+        assert "unexpected keyword argument 'curency'" in plan_in(page)
+
+    def test_letters_that_stay_the_same_are_said(self, ann):
+        page = check(ann, "task=charge", set="kwargs.currency=EUX")
+        assert "No message would change." in plan_in(page)
+
+    def test_they_are_shown_without_the_code_of_the_task(self, ann):
+        page = check(ann, "task=mail", set=self.USD)
+        assert len(in_set(page)[1]) == 1
+        assert "task shop.mail is not registered in this app" in plan_in(page)
+
+    def test_checked_changes_go_to_the_operation(self, ann, store):
+        page = check(ann, "task=charge", set=f"{self.USD}\nargs[0]=18", rate="5/s")
+        sent = self.send(ann, page, why="a typo")
+        [made] = store.operations.find()
+        assert sent.headers["Location"] == f"/dead-letters/operations/{made.id}"
+        assert made.orders.repair.assignments == (self.USD, "args[0]=18")
+        assert (made.orders.pacing.rate, made.orders.why) == (5.0, "a typo")
+        [row] = store.audit.find(act="redrive").rows
+        assert row.detail["repair"] == {"set": ['kwargs.currency="USD"', "args[0]=18"]}
+        [(_, orders)] = ann.get(sent.headers["Location"]).find("section", id="dlq-orders")
+        assert "kwargs.currency=USD args[0]=18" in orders
+
+    def test_changes_that_were_not_shown_are_not_sent(self, ann, store):
+        form = dict(ann.get(f"{REDRIVE}?task=charge").form(REDRIVE))
+        answer = ann.post(REDRIVE, {**form, "set": self.USD, "number": "2"})
+        assert (answer.status, store.operations.find()) == (409, [])
+        assert "These changes were not checked yet, so nothing was sent." in answer.text
+        assert len(in_set(answer)[1]) == 2
+        assert self.send(ann, answer).status == 303
+
+    @pytest.mark.parametrize(
+        "other",
+        [{"set": "kwargs.currency=EUR"}, {"task": "mail"}, {"seen": ""}, {"seen": "1.2.3"}],
+        ids=["changes", "letters", "no mark", "forged mark"],
+    )
+    def test_the_mark_covers_the_changes_and_the_letters(self, ann, store, other):
+        page = check(ann, "task=charge", set=self.USD)
+        assert self.send(ann, page, **other).status == 409
+        assert store.operations.find() == []
+
+    def test_another_number_shows_the_changes_again(self, ann, store):
+        page = check(ann, "task=charge", set=self.USD)
+        again = self.send(ann, page, number="7")
+        assert (again.status, len(in_set(again)[1])) == (409, 2)
+        assert self.send(ann, again).status == 303
+
+    def test_without_changes_nothing_has_to_be_checked(self, ann, store):
+        page = check(ann, "task=charge", set=self.USD)
+        assert self.send(ann, page, set=" \n").status == 303
+        assert store.operations.find()[0].orders.repair.assignments == ()
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("currency=USD", "begin with args, kwargs, headers, as in kwargs.currency=USD"),
+            ("kwargs.currency", "write it like kwargs.lines[2].sku=A-1"),
+            ('kwargs["\\x"]=1', "write it like"),
+            ("args[" + "9" * 4_400 + "]=1", "has more than 2,000 characters"),
+            ("headers.task=shop.other", "it changes headers.task"),
+            ("headers.id=1", "it changes the task id"),
+            ('kwargs.lines=[1, {"a": ]', "begins like JSON, but is not JSON"),
+            ('kwargs.name="Ann', "a text is written in double quotes"),
+            ("kwargs.a=" + "x" * 2_000, "make it shorter, or edit the letters one by one"),
+            ("kwargs.a=1\n" * 21, "21 lines are more than 20"),
+        ],
+    )  # fmt: skip
+    def test_a_wrong_change_is_explained_and_sends_nothing(self, ann, store, text, said):
+        page = check(ann, "task=charge", set=text)
+        assert page.status == 400
+        [(_, alert)] = page.find("p", role="alert")
+        assert said in alert
+        assert page.find("section", id="dlq-plan") == []
+        assert in_set(page)[0].strip() == text.strip()
+        answer = self.send(ann, page)
+        assert (answer.status, store.operations.find()) == (400, [])
+
+    def test_a_text_in_braces_may_be_quoted(self, ann):
+        page = check(ann, "task=charge", set='kwargs.currency="{EUR}"')
+        assert '+ kwargs.currency = "{EUR}"' in in_set(page)[1][0]
+
+    def test_secrets_are_hidden_in_the_plan_and_on_the_operation(self, ann, store):
+        sent = envelope("s", body=b'[[17], {"password": "hunter2"}, {}]')
+        store.letters.save([letter("s", envelope=sent, fingerprint="ffff")])
+        page = check(ann, "group=ffff", set="kwargs.password=tr0ub4dor")
+        assert "hunter2" not in page.body
+        assert "tr0ub4dor" not in plan_in(page)
+        made = self.send(ann, page, number="").headers["Location"]
+        assert "tr0ub4dor" not in ann.get(made).body
+
+    def test_a_function_cannot_be_named(self, ann, store):
+        form = dict(ann.get(f"{REDRIVE}?task=charge").form(REDRIVE))
+        answer = ann.post(REDRIVE, {**form, "transform": "os:system", "number": "2"})
+        assert (answer.status, store.operations.find()) == (400, [])
+
+    def test_the_page_of_a_letter_takes_no_changes(self, ann, store):
+        action = "/dead-letters/letters/77e1/redrive"
+        form = dict(ann.get("/dead-letters/letters/77e1").form(action))
+        assert ann.post(action, {**form, "set": self.USD}).status == 303
+        assert store.operations.find()[0].orders.repair.assignments == ()

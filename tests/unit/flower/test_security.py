@@ -17,6 +17,13 @@ def form(visitor, action=DISCARD):
     return {**dict(visitor.get(LETTER).form(action)), "why": "test"}
 
 
+#: Forms that show a message or a plan, and change nothing.
+CHECKS = {
+    "/dead-letters/redrive": {"task": "mail", "set": "args[0]=18", "plan": "1"},
+    f"{LETTER}/edit": {"args": "[]", "kwargs": "{}", "headers": "{}", "do": "check"},
+}
+
+
 def is_open(store):
     return store.letters.get("77e1").state is State.DEAD
 
@@ -50,6 +57,8 @@ def test_a_read_only_flower_makes_no_changes(visit, three, store):
     assert visitor.post(DISCARD, {"why": "x"}).status == 403
     for path in (f"{LETTER}/edit", DELETE):
         assert visitor.get(path).status == 403
+    for path, given in CHECKS.items():
+        assert visitor.post(path, given).status == 403
     assert visitor.get(LETTER).find("a", id="dlq-delete") == []
     assert is_open(store)
 
@@ -145,6 +154,15 @@ def test_a_request_without_the_token_of_this_browser_changes_nothing(ann, store)
     assert is_open(store)
 
 
+@pytest.mark.parametrize("path", ["/dead-letters/redrive", f"{LETTER}/edit"])
+def test_a_check_needs_the_token(ann, path):
+    given = {**CHECKS[path], "_xsrf": form(ann)["_xsrf"]}
+    assert ann.post(path, given).status == 200
+    assert ann.post(path, {**given, "_xsrf": "x"}).status == 403
+    evil = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert ann.post(path, given, **evil).status == 403
+
+
 def test_another_users_form_is_refused(visit, three, store):
     visitor = visit(basic_auth=["ann:secret", "bob:secret"])
     visitor.log_in("ann", "secret")
@@ -164,7 +182,13 @@ def test_no_other_site_may_read(visit, three, path, monkeypatch):
         assert [name for name in headers if name.lower().startswith("access-control")] == []
 
 
-@pytest.mark.parametrize("path", ["/dead-letters/letters", LETTER, "/dead-letters/letters/none"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dead-letters/letters", LETTER, "/dead-letters/letters/none", f"{LETTER}/edit",
+        "/dead-letters/redrive?task=mail&plan=1&set=args[0]=18",
+    ],
+)  # fmt: skip
 def test_pages_load_nothing_from_elsewhere_and_nothing_inline(ann, path):
     page = ann.get(path)
     policy = page.headers["Content-Security-Policy"]

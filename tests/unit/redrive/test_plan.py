@@ -53,6 +53,16 @@ class TestTrial:
         assert plan.notes == ("2 cannot be sent and stay dead.",)
         assert redrive(orders=REFUSED).counts.out == 1
 
+    def test_the_first_changes_are_part_of_the_plan(self, operations, fill):
+        fill(*"abcdef", args=[1])
+        fill("z", task="shop.gone")
+        orders = Orders(repair=Repair(assignments=("args[0]=5",)))
+        plan = operations.plan(Filter(), orders)
+        assert (plan.sendable, plan.unsendable, plan.changed) == (6, 1, 7)
+        assert len(plan.changes) == 5
+        assert plan.changes[0].change == "- args[0] = 17\n+ args[0] = 5"
+        assert operations.plan(Filter(), Orders()).changes == ()
+
     def test_letters_that_are_not_tried_count_as_sendable(self, operations, fill, monkeypatch):
         monkeypatch.setattr(dry_run, "MOST", 2)
         fill(*"abcde")

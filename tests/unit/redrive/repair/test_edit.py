@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
 
@@ -13,7 +14,15 @@ from support.factories import T0, bomb, envelope, letter
 from celery_dlq.errors import PayloadError, RepairError
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive.repair.edit import make_edit, read_text, text_to_edit
+from celery_dlq.redrive.repair.edit import (
+    contents_to_edit,
+    digest_of,
+    make_edit,
+    read_part,
+    read_text,
+    text_of,
+    text_to_edit,
+)
 from celery_dlq.unpack import SHOWN_LIMIT
 
 HEADERS = {
@@ -168,3 +177,45 @@ def test_values_that_json_cannot_encode_need_a_transform(app):
 def test_a_wrong_text_is_refused(text, words):
     with pytest.raises(RepairError, match=words):
         read_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("args", "[1,", "is not JSON: .*line 1 column 4"),
+        ("args", "{}", "must be a JSON list"),
+        ("kwargs", "[]", "must be a JSON object"),
+        ("headers", "1", "must be a JSON object"),
+    ],
+)
+def test_a_wrong_part_is_refused(name, text, words):
+    with pytest.raises(RepairError, match=words):
+        read_part(name, text)
+
+
+def test_parts_are_written_and_read_like_the_whole(app):
+    when = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    contents = contents_to_edit(app, message((when,), {"a": b"\xff"}))
+    assert contents == {"args": [when], "kwargs": {"a": b"\xff"}, "headers": {"tenant": "acme"}}
+    assert {name: read_part(name, text_of(value)) for name, value in contents.items()} == contents
+
+
+def test_a_digest_is_the_same_for_the_same_message_only():
+    same = envelope(body=b"[[17], {}, {}]")
+    assert digest_of(same) == digest_of(envelope(body=b"[[17], {}, {}]"))
+    others = [
+        {"body": b"[[18], {}, {}]"},
+        {"headers": {"id": "0d3f"}},
+        {"queue": "x"},
+        {"properties": {}},
+    ]
+    assert digest_of(same) not in {digest_of(replace(same, **other)) for other in others}
+
+
+def test_a_key_cannot_make_up_lines_of_the_diff(edit):
+    key = "x\n+ kwargs.amount = 1\r\u2028"
+    saved = edit(message((17,), {key: 1}), kwargs={key: 2})
+    assert saved.diff.splitlines() == [
+        r'- kwargs."x\n+ kwargs.amount = 1\r\u2028" = 1',
+        r'+ kwargs."x\n+ kwargs.amount = 1\r\u2028" = 2',
+    ]

@@ -121,7 +121,8 @@ class TestAssignments:
         "text",
         [
             "currency=USD", "kwargs=5", "kwargs.currency", "kwargs..x=1", "kwargs[x]=1", "=1",
-            "kwargs.x[=1", "kwargsx.y=1", "embed.chain=1", "",
+            "kwargs.x[=1", "kwargsx.y=1", "embed.chain=1", "", r'kwargs["\x"]=1', 'kwargs["\t"]=1',
+            f"args[{'9' * 5_000}]=1",
         ],
     )  # fmt: skip
     def test_a_wrong_assignment_is_an_error_before_anything_is_sent(self, app, text):
