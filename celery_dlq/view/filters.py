@@ -50,7 +50,8 @@ def _details(wanted: Filter) -> Iterator[str]:
     if wanted.reason:
         yield f"with the reason {wanted.reason.value}"
     if wanted.without_reasons:
-        yield f"not {' or '.join(sorted(reason.value for reason in wanted.without_reasons))}"
+        reasons = " or ".join(sorted(reason.value for reason in wanted.without_reasons))
+        yield f"with another reason than {reasons}"
     if wanted.verdict:
         yield f"with the verdict {wanted.verdict.value}"
     values = [f"with {argument}" for argument in wanted.args]

@@ -35,7 +35,7 @@ from celery_dlq.view.filters import letters_said
         ),
         (
             Filter(without_reasons=frozenset({Reason.LOST, Reason.POISON})),
-            "open letters not lost or poison",
+            "open letters with another reason than lost or poison",
         ),
         (
             Filter(
