@@ -183,7 +183,8 @@ class GroupPage(Page):
         known = await self.site.ask(lambda store: look_up(store, prefix, wanted, now))
         fingerprint = known.group.fingerprint
         if fingerprint != prefix:
-            self.redirect(self.links.group(fingerprint))
+            query = f"?range={wanted.name}" if "range" in given else ""
+            self.redirect(f"{self.links.group(fingerprint)}{query}")
             return
         marks = {act: self.mark(f"{act} {fingerprint}") for act in ACTS}
         view = GroupView(

@@ -17,7 +17,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads
-from celery_dlq.store.rows.query import Conditions, sum_of
+from celery_dlq.store.rows.query import Conditions, one_of, sum_of
 
 letter, arrival, trend = tables.letter, tables.arrival, tables.trend
 
@@ -26,7 +26,7 @@ MOST_COUNTED = 100_000
 
 #: The most letters in each state that are read to find releases, and those of them that are older than the
 #: chart.
-MOST_READ, READ_BEFORE = 2_000, 200
+MOST_READ, READ_BEFORE = 1_200, 200
 
 _MINUTE = timedelta(minutes=1)
 
@@ -70,9 +70,8 @@ class OverTime(StoreRole):
             return None
         starts = [since + place * _MINUTE for place in range(minutes)]
         at = letter.c.last_failed_at
-        place = case(
-            *((at < end, number) for number, end in enumerate(starts[1:])), else_=minutes - 1
-        )
+        newest_first = reversed([*enumerate(starts)])
+        place = case(*((at >= start, number) for number, start in newest_first))
         # In a subquery, because PostgreSQL compares no parameters of what is selected and grouped by.
         placed = select(place.label("place")).where(
             letter.c.fingerprint == named, letter.c.state.in_(_STORED), at >= since
@@ -96,15 +95,9 @@ class OverTime(StoreRole):
             known = [letter.c.fingerprint == safe_text(fingerprint)]
         each = max(1, MOST_READ // max(1, len(edges) - 1))
         first = [_first(known, state, *span, each) for span in pairwise(edges) for state in _STORED]
-        read = union_all(*first).subquery()
-        since = func.min(read.c.last_failed_at)
-        found = select(read.c.release, since).where(read.c.release != "").group_by(read.c.release)
-        before = _before(connection, known, edges[0])
-        return [
-            FirstSeen(release, at)
-            for release, at in connection.execute(found.order_by(since, read.c.release))
-            if release not in before
-        ]
+        before = [_newest(known, state, edges[0]) for state in _STORED]
+        seen = {one.release for one in _releases_of(connection, before)}
+        return [one for one in _releases_of(connection, first) if one.release not in seen]
 
 
 def _summed(
@@ -118,22 +111,33 @@ def _summed(
 def _first(
     known: Conditions, state: str, start: datetime, end: datetime, limit: int
 ) -> Select[Any]:
-    """The releases and times of the first letters of a span."""
+    """The ids of the first letters of a span."""
     found = [*known, letter.c.last_failed_at >= start, letter.c.last_failed_at < end]
     return _limited(found, state, [letter.c.last_failed_at, letter.c.id], limit)
 
 
-def _before(connection: Connection, known: Conditions, end: datetime) -> set[str]:
-    """The releases of the newest letters before a moment."""
-    found = [*known, letter.c.last_failed_at < end]
-    newest = [letter.c.last_failed_at.desc(), letter.c.id.desc()]
-    read = union_all(*(_limited(found, state, newest, READ_BEFORE) for state in _STORED)).subquery()
-    return set(connection.execute(select(read.c.release).distinct()).scalars())
+def _newest(known: Conditions, state: str, end: datetime) -> Select[Any]:
+    """The ids of the newest letters before a moment."""
+    order = [letter.c.last_failed_at.desc(), letter.c.id.desc()]
+    return _limited([*known, letter.c.last_failed_at < end], state, order, READ_BEFORE)
 
 
 def _limited(
     found: Conditions, state: str, order: Sequence[ColumnElement[Any]], limit: int
 ) -> Select[Any]:
-    rows = select(letter.c.release, letter.c.last_failed_at).where(letter.c.state == state, *found)
+    # Only the ids: MariaDB also reads the letters outside the span, which is quick as long as the index has
+    # all that it reads.
+    ids = select(letter.c.id).where(letter.c.state == state, *found)
     # In a subquery, because SQLite limits no part of a union.
-    return select(rows.order_by(*order).limit(limit).subquery())
+    return select(ids.order_by(*order).limit(limit).subquery())
+
+
+def _releases_of(connection: Connection, parts: Sequence[Select[Any]]) -> list[FirstSeen]:
+    """The releases of the letters that ``parts`` find, each with its earliest failure, the earliest first."""
+    ids = connection.execute(union_all(*parts)).scalars().all()
+    since = func.min(letter.c.last_failed_at)
+    found = select(letter.c.release, since).where(
+        one_of(connection, letter.c.id, ids), letter.c.release != ""
+    )
+    grouped = found.group_by(letter.c.release).order_by(since, letter.c.release)
+    return [FirstSeen(*row) for row in connection.execute(grouped)] if ids else []

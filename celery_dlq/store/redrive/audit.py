@@ -25,8 +25,8 @@ audit, sending = tables.audit, tables.sending
 
 _READ = tuple(column for column in audit.columns if column is not audit.c.subject)
 
-#: Operations that are looked through for those that chose a group.
-_OPERATIONS = 200
+#: Operations that are looked through for those that chose a group. The filter of each may name many letters.
+_OPERATIONS = 50
 
 #: Digits of the largest id.
 _ID_DIGITS = 18
