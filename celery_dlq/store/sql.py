@@ -32,6 +32,7 @@ from celery_dlq.store.letters.deleting import Deleting
 from celery_dlq.store.letters.erasing import Erasing
 from celery_dlq.store.letters.expiring import Expiring
 from celery_dlq.store.letters.monitoring import Monitoring
+from celery_dlq.store.letters.over_time import OverTime
 from celery_dlq.store.letters.parked import Parked
 from celery_dlq.store.letters.records import Letters
 from celery_dlq.store.letters.values import Values
@@ -103,6 +104,7 @@ class SQLStore:
         self.groups = Groups(transactions)
         self.regroupings = Regroupings(transactions)
         self.monitoring = Monitoring(transactions)
+        self.over_time = OverTime(transactions)
 
         self.operations = Operations(transactions, told)
         self.claims = Claims(transactions, told)

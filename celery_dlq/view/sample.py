@@ -82,6 +82,8 @@ class Sample:
     #: The newest one with its traceback; None if the group has no letters.
     newest: DeadLetter | None
     redrives: Redrives
+    #: The newest operations that chose the group, or that sent a letter of the sample; newest first.
+    concerned: Sequence[Operation]
     #: The newest operations that chose the group.
     operations: Sequence[PastOperation]
 
@@ -109,12 +111,15 @@ def sample_of(store: Store, fingerprint: str) -> Sample:
     wanted = Filter(group=fingerprint, states=_OF_GROUP)
     letters = store.letters.find(wanted, limit=SAMPLE).letters
     sendings = store.sendings.of_cause(fingerprint, [one.task_id for one in letters])
+    latest, senders = store.operations.find(limit=_OPERATIONS), {one.operation for one in sendings}
+    chose = [one for one in latest if _chose(one, fingerprint)]
     return Sample(
         letters=letters,
         # It may have been deleted since then.
         newest=store.letters.get(letters[0].task_id) if letters else None,
         redrives=_redrives(sendings),
-        operations=_operations(store, fingerprint),
+        concerned=[one for one in latest if one.id in senders or _chose(one, fingerprint)],
+        operations=[_past(one) for one in chose[:_LISTED]],
     )
 
 
@@ -132,11 +137,9 @@ def _redrives(sendings: Sequence[Sending]) -> Redrives:
     )
 
 
-def _operations(store: Store, fingerprint: str) -> list[PastOperation]:
-    """The newest operations whose filter names the group, by its fingerprint or a prefix of it."""
-    latest = store.operations.find(limit=_OPERATIONS)
-    chosen = [one for one in latest if fingerprint.startswith(one.wanted.group or "\0")]
-    return [_past(one) for one in chosen[:_LISTED]]
+def _chose(operation: Operation, fingerprint: str) -> bool:
+    """Whether the filter of an operation names the group, by its fingerprint or a prefix of it."""
+    return fingerprint.startswith(operation.wanted.group or "\0")
 
 
 def _past(operation: Operation) -> PastOperation:

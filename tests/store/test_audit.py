@@ -7,8 +7,10 @@ import pytest
 from support.factories import T0, letter, operation
 
 from celery_dlq.errors import FilterError
+from celery_dlq.model.group import Annotate
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.store.base import Filter
+from celery_dlq.store.redrive import audit
 
 LATER = T0 + timedelta(hours=1)
 
@@ -102,3 +104,34 @@ def test_a_reason_replaces_the_cause(store):
     store.operations.move("one", OperationState.RUNNING, who="ann", why="fed", now=T0)
     store.operations.move("one", OperationState.CANCELLED, who="ann", cause="by ann", now=T0)
     assert [row.why for row in store.audit.find().rows] == ["by ann", "fed", "lunch", ""]
+
+
+class TestOfGroup:
+    GROUP = "9c1e0000deadbeef"
+
+    @pytest.fixture
+    def told(self, store):
+        """Acts on a group, on a redrive that chose it by a prefix, and on others."""
+        store.letters.save([letter("a"), letter("b", fingerprint="77")])
+        store.groups.triage(self.GROUP, Annotate(note="mine"), who="ann", now=T0)
+        store.groups.triage("77", Annotate(note="other"), who="ann", now=T0)
+        store.operations.create(operation("one", wanted=Filter(group="9c1e")))
+        store.operations.create(operation("two", wanted=Filter(group="77")))
+        store.operations.create(operation("three", wanted=Filter(task="shop.charge")))
+        store.operations.move("one", OperationState.CANCELLED, who="bob", now=LATER)
+        store.closing.discard(Filter(group=self.GROUP), who="ann", why="", now=T0)
+        return store
+
+    def test_its_acts_and_those_on_its_redrives(self, told):
+        rows = told.audit.find(group=self.GROUP).rows
+        assert [row.act for row in rows] == ["discard", "cancel", "redrive", "note"]
+        assert rows[-1].detail["note"] == "mine"
+
+    def test_together_with_other_filters(self, told):
+        assert [row.act for row in told.audit.find(group=self.GROUP, who="bob").rows] == ["cancel"]
+        assert told.audit.find(group="none").rows == ()
+
+    def test_only_the_newest_redrives_are_looked_through(self, told, monkeypatch):
+        monkeypatch.setattr(audit, "_OPERATIONS", 1)
+        told.operations.create(operation("late", created_at=LATER))
+        assert [row.act for row in told.audit.find(group=self.GROUP).rows] == ["discard", "note"]

@@ -114,6 +114,8 @@ def test_the_newest_are_listed_first_and_by_state(store):
     assert [found.id for found in store.operations.find(limit=1)] == ["2"]
     assert [found.id for found in store.operations.find(states=frozenset({RUNNING}))] == ["1"]
     assert store.operations.find(states=ENDED) == []
+    assert [found.id for found in store.operations.find(since=minutes(1))] == ["2", "1"]
+    assert [found.id for found in store.operations.find(since=minutes(1), limit=1)] == ["2"]
 
 
 def test_a_life_with_a_pause(store):

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from celery_dlq.cli.completion import complete_letter
+from celery_dlq.cli.completion import complete_group, complete_letter
 from celery_dlq.cli.options import Word, format_option, limit_option, read_moment
 from celery_dlq.cli.screens.render import Block, Column, Field, Part, table_of
 from celery_dlq.cli.session import Session, pass_showing_session
@@ -31,6 +31,12 @@ from celery_dlq.view.records import audit_record
     help="Only acts on this letter, or on an operation with it.",
 )
 @click.option(
+    "--group",
+    metavar="GROUP",
+    shell_complete=complete_group,
+    help="Only acts on this group, or on one of the newest operations that chose it.",
+)
+@click.option(
     "--since", metavar="TIME",
     callback=read_moment(times.parse_moment),
     help="Only acts at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601.",
@@ -44,6 +50,7 @@ def audit(
     act: str | None,
     who: str | None,
     task_id: str | None,
+    group: str | None,
     since: datetime | None,
     limit: int,
     after: str | None,
@@ -55,8 +62,9 @@ def audit(
     """
     letter = None if task_id is None else session.full_id(task_id)
     page = session.store.audit.find(
-        limit=limit, after=after, act=act, who=who, since=since, letter=letter
-    )
+        limit=limit, after=after, act=act, who=who, since=since, letter=letter,
+        group=None if group is None else session.fingerprint(group),
+    )  # fmt: skip
     table = table_of(_FIELDS, page.rows) if page.rows else "No acts match."
     changes = [] if letter is None else _changes(page.rows)
     session.screen.emit(form, [*map(audit_record, page.rows)], table, *changes)

@@ -1,16 +1,19 @@
 """Charts as inline SVG, drawn by the server: they load nothing and need no script.
 
 A chart has shapes only. Its text is HTML beside it, which keeps its size on a phone while the shapes stretch
-to the width of their card. The style sheet sets the colours, for both themes.
+to the width of their card. The style sheet sets the colours, for both themes. A shape that stands for a time
+has the time in attributes, so that a script can write its tooltip in local time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 
-from celery_dlq.view.text import visible
+from celery_dlq.flower.html.words import short, span
+from celery_dlq.view.text import counted, visible
 
 #: The height of a chart and the length of a bar, in SVG units.
 HEIGHT, LENGTH = 100.0, 1000.0
@@ -21,13 +24,34 @@ _STEP, _GAP = 10.0, 2.0
 #: The smallest share that is drawn for a count above zero.
 _LEAST = 0.02
 
+#: The ends of scales below ten. The half of each, also times a power of ten, is a round number.
+_ROUND = (2, 4, 6, 8, 10)
+
 
 @dataclass(frozen=True)
 class Bin:
-    """One column: its label and its count."""
+    """One column: its time, without the end, and its count."""
 
-    label: str
+    since: datetime
+    until: datetime
     count: int
+
+    @property
+    def label(self) -> str:
+        """Its time."""
+        return span(self.since, self.until)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at a moment of the chart.
+
+    :param kind: the end of its CSS class, ``dlq-mark-<kind>``; never user input.
+    """
+
+    at: datetime
+    label: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -42,17 +66,32 @@ class Part:
     kind: str
 
 
-def columns(bins: Sequence[Bin], label: str) -> str:
-    """Columns from left to right; the highest one fills the height of the chart."""
-    top = max((item.count for item in bins), default=0)
-    shapes = [_column(place, item, top) for place, item in enumerate(bins)]
-    return _svg("columns", max(1, len(bins)) * _STEP - _GAP, HEIGHT, _summed(label, bins), shapes)
+def columns(bins: Sequence[Bin], label: str, marks: Sequence[Mark] = ()) -> str:
+    """Columns from left to right on the scale of :func:`scale`, with lines at its middle and its end, and a
+    line from top to bottom for each of ``marks``."""
+    top = scale(_most(bins))[1]
+    width = max(1, len(bins)) * _STEP - _GAP
+    shapes = [
+        *(_rule(width, height) for height in (0.0, HEIGHT / 2)),
+        *(_column(place, item, top) for place, item in enumerate(bins)),
+        *(_mark(bins, width, mark) for mark in marks),
+    ]
+    return _svg("columns", width, HEIGHT, _summed(label, bins), shapes)
+
+
+def scale(most: int) -> tuple[int, int]:
+    """The middle and the end of a scale for counts of at most ``most``; both are round numbers."""
+    power = 1
+    while _ROUND[-1] * power < most:
+        power *= 10
+    end = next(number * power for number in _ROUND if number * power >= most)
+    return end // 2, end
 
 
 def sparkline(counts: Sequence[int], label: str) -> str:
     """Columns without labels, for a row of a table."""
     top = max(counts, default=0)
-    shapes = [_column(place, Bin("", count), top) for place, count in enumerate(counts) if count]
+    shapes = [_filled(place, count, top) for place, count in enumerate(counts) if count]
     return _svg("spark", max(1, len(counts)) * _STEP - _GAP, HEIGHT, label, shapes)
 
 
@@ -77,15 +116,42 @@ def stack(parts: Sequence[Part], label: str) -> str:
 
 
 def _column(place: int, item: Bin, top: int) -> str:
-    height = HEIGHT * _share(item.count, top)
-    told = f"<title>{_text(item.label)}: {item.count:,}</title>" if item.label else ""
+    said = counted(item.count, "letter")
     # The full height reacts to the pointer, so that an empty column has a tooltip, too.
-    sense = f'<rect class="dlq-sense" x="{_number(place * _STEP)}" width="{_number(_STEP)}" height="100">'
-    shape = (
+    size = f'x="{_number(place * _STEP)}" width="{_number(_STEP)}" height="{_number(HEIGHT)}"'
+    sense = f'<rect class="dlq-sense" {size}></rect>'
+    shape = _filled(place, item.count, top) if item.count else ""
+    return (
+        f'<g class="dlq-column" data-since="{item.since.isoformat()}" data-until="{item.until.isoformat()}" '
+        f'data-said="{said}"><title>{_text(item.label)}: {said}</title>{sense}{shape}</g>'
+    )
+
+
+def _filled(place: int, count: int, top: int) -> str:
+    height = HEIGHT * _share(count, top)
+    return (
         f'<rect class="dlq-fill" x="{_number(place * _STEP)}" y="{_number(HEIGHT - height)}" '
         f'width="{_number(_STEP - _GAP)}" height="{_number(height)}"></rect>'
     )
-    return f"<g>{told}{sense}</rect>{shape if item.count else ''}</g>" if told else shape
+
+
+def _mark(bins: Sequence[Bin], width: float, mark: Mark) -> str:
+    first, last = bins[0].since, bins[-1].until
+    share = min(1.0, max(0.0, (mark.at - first) / (last - first)))
+    line = f'd="M{_number(share * width)} 0V{_number(HEIGHT)}" vector-effect="non-scaling-stroke"'
+    # The wide line reacts to the pointer.
+    return (
+        f'<g class="dlq-mark dlq-mark-{mark.kind}" data-since="{mark.at.isoformat()}" '
+        f'data-said="{_text(mark.label)}"><title>{short(mark.at)}: {_text(mark.label)}</title>'
+        f'<path class="dlq-sense-line" {line}></path><path class="dlq-line" {line}></path></g>'
+    )
+
+
+def _rule(width: float, height: float) -> str:
+    return (
+        f'<path class="dlq-rule" d="M0 {_number(height)}H{_number(width)}" '
+        'vector-effect="non-scaling-stroke"></path>'
+    )
 
 
 def _piece(part: Part, start: float, length: float) -> str:
@@ -120,6 +186,10 @@ def _summed(label: str, bins: Sequence[Bin]) -> str:
         return f"{label}: none"
     most = max(bins, key=lambda item: item.count)
     return f"{label}: {total:,} in total, at most {most.count:,} ({most.label})"
+
+
+def _most(bins: Sequence[Bin]) -> int:
+    return max((item.count for item in bins), default=0)
 
 
 def _number(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ from celery_dlq.view.text import byte_size, counted, first_line, last_part, visi
 
 __all__ = [
     "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "fact", "last_part", "line",
-    "lines", "moment", "query", "rate", "said", "value",
+    "lines", "moment", "query", "rate", "said", "short", "span", "value",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.
@@ -35,6 +35,18 @@ def ago(when: datetime | None) -> str:
 def moment(when: datetime | None) -> str:
     """A moment in UTC; empty for None."""
     return "" if when is None else times.utc(when)
+
+
+def short(when: datetime) -> str:
+    """A moment in UTC, without the year and the seconds: ``26 Nov 09:04 UTC``."""
+    return f"{when.astimezone(timezone.utc):%d %b %H:%M} UTC"
+
+
+def span(since: datetime, until: datetime) -> str:
+    """A time in UTC, without the year and the seconds: ``26 Nov 09:00 to 10:00 UTC``."""
+    first, last = (moment.astimezone(timezone.utc) for moment in (since, until))
+    end = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%d %b %H:%M}"
+    return f"{first:%d %b %H:%M} to {end} UTC"
 
 
 def fact(found: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -90,6 +91,17 @@ class Site:
         except SettingsError:
             # Each page shows this error.
             return 0
+
+    @cached_property
+    def kept_arrivals(self) -> timedelta | None:
+        """How long counts of arrivals are kept, by the settings; None for ever."""
+        try:
+            retention = Settings.from_app(self.app).retention
+        except SettingsError:
+            # Each page shows this error.
+            return None
+        kept: timedelta | None = getattr(retention, "arrivals", None)
+        return kept
 
     @cached_property
     def _routes(self) -> Sequence[Route]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import FilterError, UnknownLetter
+from celery_dlq.errors import FilterError, UnknownGroup, UnknownLetter
 from celery_dlq.flower.filters import Given, check_names
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Page
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Acts per page.
 _LIMIT = 50
 
-_NAMES = ("act", "who", "letter", "since")
+_NAMES = ("act", "who", "letter", "group", "since")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class AuditView:
 
 
 class AuditPage(Page):
-    """``/dead-letters/audit?act=…&who=…&letter=…&since=…``, with the filters of ``dlq audit``."""
+    """``/dead-letters/audit?act=…&who=…&letter=…&group=…&since=…``, with the filters of ``dlq audit``."""
 
     tab = "audit"
 
@@ -114,6 +114,8 @@ class WantedActs:
     since: datetime | None
     #: An id of a letter, or its beginning.
     letter: str | None
+    #: A fingerprint of a group, or its beginning.
+    group: str | None
 
 
 def read_acts(given: Given, now: datetime) -> WantedActs:
@@ -127,6 +129,7 @@ def read_acts(given: Given, now: datetime) -> WantedActs:
         who=first(given, "who").strip() or None,
         since=_since(given, now),
         letter=first(given, "letter").strip() or None,
+        group=first(given, "group").strip() or None,
     )
 
 
@@ -139,6 +142,7 @@ def find_acts(store: Store, wanted: WantedActs, after: str | None, limit: int) -
         who=wanted.who,
         since=wanted.since,
         letter=_full_id(store, wanted.letter) if wanted.letter else None,
+        group=_fingerprint(store, wanted.group) if wanted.group else None,
     )
 
 
@@ -147,6 +151,13 @@ def _full_id(store: Store, letter: str) -> str:
         return lookup.letter_id(store, letter)
     except UnknownLetter:  # it was deleted, and its acts are still here
         return letter
+
+
+def _fingerprint(store: Store, group: str) -> str:
+    try:
+        return lookup.fingerprint(store, group)
+    except UnknownGroup:  # its letters were deleted, and the acts are still here
+        return group
 
 
 def _act(given: Given) -> str | None:

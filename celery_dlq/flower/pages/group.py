@@ -17,14 +17,17 @@ from celery_dlq.flower.html.words import lines
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
+from celery_dlq.flower.pages.arrivals import Arrivals, KnownArrivals, arrivals_of
 from celery_dlq.flower.pages.letters import Row, rows_of
+from celery_dlq.flower.pages.story import EVENTS, Event, KnownStory, story_of
+from celery_dlq.flower.ranges import Range, read_range
 from celery_dlq.flower.triage import ACTS, what_was_done
-from celery_dlq.model.group import Group, GroupStatus, hour_of
+from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import AuditRow, Filter
 from celery_dlq.view import lookup, times
 from celery_dlq.view.brief.frames import own_traceback
 from celery_dlq.view.groups import ends_of, standing
@@ -33,8 +36,11 @@ from celery_dlq.view.sample import Sample, Share, sample_of
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Hours in the trend, and letters on the page.
-_HOURS, _LETTERS = 7 * 24, 10
+#: Letters on the page.
+_LETTERS = 10
+
+#: The range of the chart unless another one is asked for.
+_USUAL_RANGE = "7d"
 
 #: Letters side by side, and arguments of each.
 _COMPARED, _ARGUMENTS = 3, 30
@@ -48,12 +54,14 @@ class Known:
     """The store's data about a group."""
 
     group: Group
-    trend: Sequence[int]
+    arrivals: KnownArrivals
     letters: Sequence[DeadLetter]
     #: Its ticket and its escalation.
     tickets: Sequence[GroupTicket]
     #: Its newest letters, open or closed.
     sample: Sample
+    #: The newest acts on it, and on redrives of it.
+    acts: Sequence[AuditRow]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +85,7 @@ class GroupView:
     known: Known
     now: datetime
     marks: Mapping[str, str]
+    arrivals: Arrivals
     done: str = ""
     #: The owner of its route.
     route_owner: str = ""
@@ -147,32 +156,19 @@ class GroupView:
         return "" if rate is None else f"{100 * rate:.0f} %"
 
     @property
-    def chart(self) -> str:
-        """The arrivals of the last week by the hour, as a chart."""
-        return charts.columns(self._bins(), "Arrivals in the last 7 days, by the hour")
-
-    @property
-    def days(self) -> list[str]:
-        """The labels under the chart."""
-        bins = self._bins()
-        return [bins[0].label[:6], bins[len(bins) // 2].label[:6], "now"]
-
-    @property
-    def arrived(self) -> int:
-        """The arrivals of the last week."""
-        return sum(self.known.trend)
+    def story(self) -> Sequence[Event]:
+        """What happened to the group, the newest first."""
+        known = self.known
+        story = KnownStory(
+            group=known.group, acts=known.acts, tickets=known.tickets,
+            operations=known.sample.concerned,
+        )  # fmt: skip
+        return story_of(story, self.arrivals.links)
 
     @property
     def rows(self) -> list[Row]:
         """The newest open letters."""
         return rows_of(self.known.letters)
-
-    def _bins(self) -> list[charts.Bin]:
-        first_hour = hour_of(self.now) - timedelta(hours=len(self.known.trend) - 1)
-        return [
-            charts.Bin(f"{first_hour + timedelta(hours=place):%d %b %H:00} UTC", count)
-            for place, count in enumerate(self.known.trend)
-        ]
 
 
 class GroupPage(Page):
@@ -182,17 +178,27 @@ class GroupPage(Page):
 
     async def get(self, prefix: str) -> None:
         """Show the group; a prefix of its fingerprint redirects to the full one."""
-        now = times.utc_now()
-        known = await self.site.ask(lambda store: look_up(store, prefix, now))
+        now, given = times.utc_now(), asked(self.request)
+        wanted = read_range(given, _USUAL_RANGE)
+        known = await self.site.ask(lambda store: look_up(store, prefix, wanted, now))
         fingerprint = known.group.fingerprint
         if fingerprint != prefix:
-            self.redirect(self.links.group(fingerprint))
+            query = f"?range={wanted.name}" if "range" in given else ""
+            self.redirect(f"{self.links.group(fingerprint)}{query}")
             return
         marks = {act: self.mark(f"{act} {fingerprint}") for act in ACTS}
-        done = what_was_done(asked(self.request))
-        owner = self.site.owner_of(known.group.route)
-        view = GroupView(known=known, now=now, marks=marks, done=done, route_owner=owner)
+        view = GroupView(
+            known=known, now=now, marks=marks, arrivals=self._arrivals(known, wanted),
+            done=what_was_done(given), route_owner=self.site.owner_of(known.group.route),
+        )  # fmt: skip
         self.page("group", view)
+
+    def _arrivals(self, known: Known, wanted: Range) -> Arrivals:
+        group = known.group.fingerprint
+        return Arrivals(
+            known=known.arrivals, range=wanted, links=self.links, group=group,
+            address=self.links.group(group), kept=self.site.kept_arrivals,
+        )  # fmt: skip
 
 
 class GroupActPage(Page):
@@ -247,20 +253,23 @@ def _check_undecided(
         )
 
 
-def look_up(store: Store, prefix: str, now: datetime) -> Known:
+def look_up(store: Store, prefix: str, wanted: Range, now: datetime) -> Known:
     """The store's data about a group.
 
+    :param wanted: the range of its arrivals.
     :raises UnknownGroup: no fingerprint matches.
     :raises AmbiguousId: several fingerprints match.
     """
     group = lookup.group(store, prefix, now)
     name = group.fingerprint
+    sample = sample_of(store, name)
     return Known(
         group=group,
-        trend=store.groups.trends([name], now=now, hours=_HOURS)[name],
+        arrivals=arrivals_of(store, name, wanted, now, sample.concerned),
         letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
         tickets=store.tickets.of_groups([name]).get(name, ()),
-        sample=sample_of(store, name),
+        sample=sample,
+        acts=store.audit.find(group=name, limit=EVENTS).rows,
     )
 
 

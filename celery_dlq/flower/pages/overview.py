@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,11 @@ from celery_dlq.flower.html import charts
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked
+from celery_dlq.flower.pages.arrivals import Arrivals, all_arrivals
 from celery_dlq.flower.pages.group_rows import GroupRow, KnownGroups, group_rows, known_groups
 from celery_dlq.flower.pages.letters import Row, rows_of
 from celery_dlq.flower.pages.operations import OperationRow, operation_rows
+from celery_dlq.flower.ranges import Range, read_range
 from celery_dlq.flower.triage import what_was_done
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.model.letter import DeadLetter
@@ -41,6 +43,9 @@ _WORST, _MOST_MARKED = 10, 100
 # A group that is ignored or resolved needs no person now.
 _UNDECIDED = GroupFilter(statuses=frozenset({GroupStatus.OPEN}))
 _MARKED = replace(_UNDECIDED, marks=frozenset({Mark.NEW, Mark.REGRESSED}))
+
+#: The range of the chart unless another one is asked for.
+_USUAL_RANGE = "24h"
 
 #: A rate of arrivals counts as unusual from this many times the usual rate, and this many letters in an hour.
 _UNUSUAL_TIMES, _UNUSUAL_LEAST = 3, 5
@@ -101,6 +106,7 @@ class Overview:
     losses: Losses
     links: Links
     rows: Sequence[GroupRow]
+    arrivals: Arrivals
     #: What an act on a row has done.
     done: str = ""
 
@@ -123,22 +129,6 @@ class Overview:
     def states(self) -> list[tuple[State, int]]:
         """The states with letters, and their counts."""
         return [(state, count) for state, count in self.stats.by_state.items() if count]
-
-    @property
-    def arrivals(self) -> str:
-        """The arrivals of the last day, as a chart."""
-        return charts.columns(self._bins(), "Arrivals in the last 24 hours")
-
-    @property
-    def busiest(self) -> int:
-        """The most arrivals in an hour."""
-        return max(self.stats.arrivals, default=0)
-
-    @property
-    def hours(self) -> list[str]:
-        """The labels under the chart of arrivals."""
-        bins = self._bins()
-        return [bins[0].label[:5], bins[len(bins) // 2].label[:5], "now"]
 
     @property
     def reasons(self) -> list[Bar]:
@@ -267,12 +257,6 @@ class Overview:
         """How many reports are not shown."""
         return max(0, len(self.losses.lost.reports) - _MOST_REPORTS)
 
-    def _bins(self) -> list[charts.Bin]:
-        hours = len(self.stats.arrivals)
-        edges = [self.known.at - timedelta(hours=hours - place) for place in range(hours + 1)]
-        spans = [f"{since:%H:%M} to {until:%H:%M} UTC" for since, until in pairwise(edges)]
-        return list(map(charts.Bin, spans, self.stats.arrivals))
-
     def _bars(self, counts: Mapping[str, int], filtered_by: str) -> list[Bar]:
         top = max(counts.values(), default=0)
         return [
@@ -292,13 +276,25 @@ class OverviewPage(Page):
 
     async def get(self) -> None:
         """Show the overview; its numbers may be a few seconds old."""
-        now = times.utc_now()
+        now, given = times.utc_now(), asked(self.request)
         known = await self.site.recall("overview", lambda store: look(store, now))
         losses = await self.site.consult("losses", losses_of)
         rows = group_rows(known.worst, now, owner_of=self.site.owner_of, mark=self.mark)
-        done = what_was_done(asked(self.request))
-        view = Overview(known=known, losses=losses, links=self.links, rows=rows, done=done)
+        view = Overview(
+            known=known, losses=losses, links=self.links, rows=rows,
+            arrivals=await self._arrivals(read_range(given, _USUAL_RANGE), now),
+            done=what_was_done(given),
+        )  # fmt: skip
         self.page("overview", view)
+
+    async def _arrivals(self, wanted: Range, now: datetime) -> Arrivals:
+        known = await self.site.recall(
+            ("arrivals", wanted.name), lambda store: all_arrivals(store, wanted, now)
+        )
+        return Arrivals(
+            known=known, range=wanted, links=self.links, address=self.links.page(),
+            kept=self.site.kept_arrivals,
+        )  # fmt: skip
 
 
 def look(store: Store, now: datetime) -> Known:

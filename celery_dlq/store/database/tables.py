@@ -232,7 +232,7 @@ audit = _table(
     Column("count", BigInteger, nullable=False),
     Column("why", LONG_TEXT, nullable=False),
     Column("detail", LONG_TEXT, nullable=False),
-    # The letter or the operation that it was about, if it was about one.
+    # The letter, the operation or the group that it was about, if it was about one.
     Column("subject", name(), nullable=False, server_default=""),
 )
 Index(None, audit.c.subject, audit.c.id)

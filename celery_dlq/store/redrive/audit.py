@@ -15,7 +15,7 @@ from celery_dlq.model.operation import Counts
 from celery_dlq.store.base import AuditRow, Rows
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.redrive.operations import counts_of
+from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
 from celery_dlq.store.rows.audit import REDRIVE, write_audit
 from celery_dlq.store.rows.query import Conditions
@@ -24,6 +24,9 @@ from celery_dlq.store.rows.rows import Row, stored_id
 audit, sending = tables.audit, tables.sending
 
 _READ = tuple(column for column in audit.columns if column is not audit.c.subject)
+
+#: Operations that are looked through for those that chose a group. The filter of each may name many letters.
+_OPERATIONS = 50
 
 #: Digits of the largest id.
 _ID_DIGITS = 18
@@ -43,6 +46,7 @@ class Audit(StoreRole):
         who: str | None = None,
         since: datetime | None = None,
         letter: str | None = None,
+        group: str | None = None,
     ) -> Rows[AuditRow]:
         """Acts of people, newest first: their ids are in the order in which they were written. A redrive
         counts the letters that it has sent so far.
@@ -50,6 +54,8 @@ class Audit(StoreRole):
         :param after: the cursor of the previous rows.
         :param letter: only acts that were about this letter alone, and acts on the operations that it was
             in.
+        :param group: only acts that were about the group with this fingerprint, and acts on the newest
+            operations that chose it.
         """
         found: Conditions = [] if after is None else [audit.c.id < _id(after)]
         if act is not None:
@@ -60,6 +66,9 @@ class Audit(StoreRole):
             found.append(audit.c.at >= since)
         if letter is not None:
             found.append(audit.c.subject.in_(_subjects_of(connection, letter)))
+        if group is not None:
+            chose = operations_of_group(connection, group, _OPERATIONS)
+            found.append(audit.c.subject.in_([stored_id(group), *chose]))
         newest = select(*_READ).where(*found).order_by(audit.c.id.desc()).limit(limit + 1)
         rows = connection.execute(newest).mappings().all()
         next_mark = str(rows[limit - 1]["id"]) if len(rows) > limit > 0 else None

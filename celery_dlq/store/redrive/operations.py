@@ -85,15 +85,21 @@ class Operations(StoreRole):
         connection: Connection,
         *,
         states: frozenset[OperationState] = frozenset(),
+        since: datetime | None = None,
         limit: int = 50,
     ) -> list[Operation]:
-        """Operations in one of ``states`` (empty: in any), newest first."""
+        """Operations in one of ``states`` (empty: in any), newest first.
+
+        :param since: only those that were created at or after this moment.
+        """
         newest = (
             select(operation).order_by(operation.c.created_at.desc(), operation.c.id).limit(limit)
         )
         named = sorted(state.value for state in states)
         if named:
             newest = newest.where(operation.c.state.in_(named))
+        if since is not None:
+            newest = newest.where(operation.c.created_at >= since)
         return _counted(connection, connection.execute(newest).mappings().all())
 
     def move(
@@ -187,6 +193,17 @@ def counts_of(connection: Connection, ids: Iterable[str]) -> dict[str, Counts]:
     stored = select(operation).where(one_of(connection, operation.c.id, sorted(ids)))
     rows = connection.execute(stored).mappings().all()
     return {found.id: found.counts for found in _counted(connection, rows)}
+
+
+def operations_of_group(connection: Connection, fingerprint: str, limit: int) -> list[str]:
+    """The ids of those operations, of the newest ``limit``, that chose the group by its fingerprint or by a
+    prefix of it."""
+    newest = select(operation.c.id, operation.c.wanted).order_by(operation.c.created_at.desc())
+    return [
+        operation_id
+        for operation_id, wanted in connection.execute(newest.limit(limit))
+        if fingerprint.startswith(json.loads(wanted).get("group") or "\0")
+    ]
 
 
 def any_left(connection: Connection) -> bool:

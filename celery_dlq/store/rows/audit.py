@@ -63,7 +63,8 @@ def by_filter(wanted: Filter) -> dict[str, object]:
 
 
 def _subject(detail: Mapping[str, Any]) -> str:
-    """The operation or the letter that an act was about; empty if it was about several letters."""
-    ids = detail.get("filter", {}).get("ids", ())
-    named = detail.get("operation") or detail.get("letter") or (ids[0] if len(ids) == 1 else "")
-    return stored_id(str(named))
+    """The operation, the letter or the group that an act was about; empty if it was about other letters."""
+    wanted = detail.get("filter", {})
+    ids, group = wanted.get("ids", ()), detail.get("group") or wanted.get("group")
+    one = ids[0] if len(ids) == 1 else ""
+    return stored_id(str(detail.get("operation") or detail.get("letter") or one or group or ""))

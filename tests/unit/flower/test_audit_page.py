@@ -46,8 +46,10 @@ def test_acts_are_listed_newest_first(ann, acted):
         ("who=carol", ["redrive", "ignore"]),
         ("letter=77e", ["discard"]),
         ("letter=gone", []),
+        ("group=9c1e", ["ignore"]),
+        ("group=gone", []),
         ("since=2026-11-21T12:02", ["redrive"]),
-        ("act=&who=&letter=&since=", ["redrive", "ignore", "discard"]),
+        ("act=&who=&letter=&group=&since=", ["redrive", "ignore", "discard"]),
     ],
 )
 def test_filters(ann, acted, query, expected):

@@ -4,11 +4,13 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from support.factories import T0, attempt, letter
+from support import redriving
+from support.factories import T0, attempt, letter, operation
 
 from celery_dlq import Escalate, Ticket
 from celery_dlq.flower.pages import groups
-from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Resolve
+from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Reopen, Resolve
+from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
@@ -205,12 +207,14 @@ class TestPage:
         [(found, _)] = [
             item for item in page.find("svg") if "7 days" in item[0].get("aria-label", "")
         ]
-        assert "2 in total, at most 2 (21 Nov 12:00 UTC)" in found["aria-label"]
+        assert "2 in total, at most 2 (21 Nov 12:00 to 18:00 UTC)" in found["aria-label"]
         assert page.find("a", href="/dead-letters/letters/0d3f2222-bbbb")
 
     def test_a_prefix_redirects_to_the_full_id(self, ann):
         answer = ann.get(f"{GROUPS}/9c1e")
         assert (answer.status, answer.headers["Location"]) == (302, PAGE)
+        answer = ann.get(f"{GROUPS}/9c1e?range=1h")
+        assert answer.headers["Location"] == f"{PAGE}?range=1h"
 
     def test_an_ambiguous_prefix_does_not(self, ann, store):
         store.letters.save([letter("other", fingerprint="9c1f000000000000")])
@@ -370,6 +374,108 @@ class TestTickets:
             assert page.find("a", rel="noopener noreferrer") == []
 
 
+def redrive(store, fingerprint):
+    """Send the letters of a group."""
+    store.operations.create(operation("0a", wanted=Filter(group=fingerprint), created_at=NOW))
+    redriving.claim(
+        store, Filter(group=fingerprint), token="0a", lease_until=NOW + timedelta(hours=1),
+        limit=9, now=NOW,
+    )  # fmt: skip
+    store.claims.end("0a", "0a", {}, now=NOW)
+
+
+class TestStory:
+    def events(self, ann, page=PAGE):
+        """The events of a page: the kind and the text of each."""
+        [(_, _story)] = ann.get(page).find("section", id="dlq-story")
+        found = [
+            item for item in ann.get(page).find("li") if "dlq-event-" in item[0].get("class", "")
+        ]
+        return [
+            (item["class"].removeprefix("dlq-event-"), " ".join(text.split()))
+            for item, text in found
+        ]
+
+    def test_decisions_notes_and_owners_newest_first(self, ann, store):
+        for minutes, act in enumerate(
+            (
+                Ignore(until=NOW + timedelta(days=2), rate=100, count=5),
+                Ignore(),
+                Annotate(note="a comma\nsecond line"),
+                Annotate(note=""),
+                Assign(owner="carol"),
+                Assign(owner=""),
+                Resolve(release="1.5"),
+                Resolve(),
+                Reopen(),
+            )
+        ):
+            at = T0 + timedelta(minutes=30 + minutes)
+            store.groups.triage(CHARGE, act, who="bob", now=at)
+        assert [(kind, text[24:]) for kind, text in self.events(ann)] == [
+            ("decision", "bob reopened the group"),
+            ("decision", "bob resolved the group"),
+            ("decision", "bob resolved the group in release 1.5"),
+            ("decision", "bob removed the owner"),
+            ("decision", "bob gave the group to carol"),
+            ("note", "bob removed the note"),
+            ("note", "bob wrote the note a comma second line"),
+            ("decision", "bob ignored the group until it is reopened"),
+            (
+                "decision",
+                "bob ignored the group until 2026-11-23 13:00:00 UTC, or until 100 letters arrive within an "
+                "hour, or for 5 more letters",
+            ),
+            ("failure", "The first letter failed."),
+        ]
+        assert self.events(ann)[0][1].startswith("2026-11-21 12:38:00 UTC bob")
+
+    def test_a_redrive_is_told_once_with_its_outcome(self, ann, store):
+        orders = Orders(why="the bank is back")
+        wanted = Filter(group="9c1e")
+        store.operations.create(operation("0a", wanted=wanted, orders=orders, created_at=NOW))
+        store.operations.move("0a", OperationState.CANCELLED, who="bob", why="wrong", now=NOW)
+        redrives = [text for kind, text in self.events(ann) if kind == "redrive"]
+        assert len(redrives) == 2
+        assert "bob cancelled the redrive 0a wrong" in redrives[0] + redrives[1]
+        assert any(
+            "ann began a redrive (0 of 3 letters sent) 0a the bank is back" in one
+            for one in redrives
+        )
+        assert ann.get(PAGE).find("a", href="/dead-letters/operations/0a")
+
+    def test_a_redrive_with_another_filter_is_told_if_it_sent_a_letter_of_the_group(
+        self, ann, store
+    ):
+        store.operations.create(operation("0b", wanted=Filter(task="shop.charge")))
+        assert "redrive" not in [kind for kind, _ in self.events(ann)]
+        redriving.claim(
+            store, Filter(task="shop.charge"), token="0b", lease_until=NOW, limit=9, now=T0
+        )
+        assert "redrive" in [kind for kind, _ in self.events(ann)]
+
+    def test_tickets_and_regressions(self, ann, store, handled):
+        handled("77e1", Ticket("https://tickets.example.com/7"))
+        mail = "aaaa000000000000"
+        store.groups.triage(mail, Resolve(), who="ann", now=T0 + timedelta(minutes=40))
+        back = letter(
+            "back", attempt(minutes=45), fingerprint=mail, task="shop.mail",
+            exception_type="requests.exceptions.Timeout",
+        )  # fmt: skip
+        store.letters.save([back])
+        told = self.events(ann, f"{GROUPS}/{mail}")
+        assert [kind for kind, _ in told].count("failure") == 2
+        [ticket] = [text for kind, text in told if kind == "ticket"]
+        assert "handler:ticketing opened the ticket https://tickets.example.com/7" in ticket
+
+    def test_it_is_bounded_and_leads_to_the_audit(self, ann, store):
+        for number in range(40):
+            store.groups.triage(CHARGE, Annotate(note=f"note {number}"), who="bob", now=NOW)
+        assert len(self.events(ann)) == 30
+        [(link, _)] = ann.get(PAGE).find("a", href=f"/dead-letters/audit?group={CHARGE}")
+        assert "40 acts" in ann.get(link["href"]).text
+
+
 class TestEvidence:
     """What the page of a group tells about the cause."""
 
@@ -407,12 +513,14 @@ class TestEvidence:
         found = page.find("a", href="/dead-letters/letters?group=ffff&arg=tenant%3Dacme")
         assert "2 letters match" in ann.get(found[0][0]["href"]).text
 
-    def test_redrives_are_shown_with_their_success_rate(self, ann, store, operation, page):
-        assert page.find("section", id="dlq-redrives") == []
-        wanted = Filter(group="ffff")
-        store.operations.create(operation(wanted=wanted))
-        [(_, redrives)] = ann.get(f"{GROUPS}/ffff").find("section", id="dlq-redrives")
-        assert "0a1b2c3d4e5f" in redrives
+    def test_redrives_of_the_newest_letters_are_counted(self, ann, store, page):
+        assert page.find("p", id="dlq-redrives") == []
+        redrive(store, "ffff")
+        [(_, redrives)] = ann.get(f"{GROUPS}/ffff").find("p", id="dlq-redrives")
+        assert (
+            redrives
+            == "3 letters of the newest sent again: 0 succeeded, 0 failed again, 3 awaited."
+        )
 
     def test_a_group_without_letters_has_no_evidence(self, ann, store, page):
         store.deleting.delete(

@@ -78,7 +78,7 @@ def test_charts_are_inline_images_with_names(ann, store):
     names = [found["aria-label"] for found, _ in page.find("svg", role="img")]
     assert "Open letters by state: dead 2" in names
     assert any(name.startswith("Arrivals in the last 24 hours: 3 in total") for name in names)
-    assert any("12:00 to 13:00 UTC: 3" in text for _, text in page.find("title"))
+    assert any("21 Nov 12:00 to 13:00 UTC: 3 letters" in text for _, text in page.find("title"))
 
 
 def test_regressed_groups_come_first_then_new_ones_then_the_largest(ann, store):
@@ -186,7 +186,9 @@ class TestKilledWorkers:
 def test_an_empty_store(visit, store):
     page = visit().get(OVERVIEW)
     assert page.status == 200
-    assert "0 letters in the last hour" in page.text
+    [(_, arrivals)] = page.find("section", id="dlq-arrivals")
+    assert "0 letters, at most 0 per hour" in arrivals
+    assert page.find("details", **{"class": "dlq-values"}) == []
 
 
 def test_the_latest_letters(ann):

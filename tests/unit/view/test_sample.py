@@ -1,7 +1,8 @@
 """The newest letters of a group, and what they have in common."""
 
 import pytest
-from support.factories import attempt, letter, operation
+from support import redriving
+from support.factories import T0, attempt, letter, operation
 
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
@@ -58,6 +59,17 @@ def test_operations_that_chose_the_group_are_listed(store):
     assert [one.id for one in found.operations] == ["0a"]
     assert found.redrives.sent == 0
     assert found.redrives.success_rate is None
+
+
+def test_operations_that_sent_a_letter_of_the_group_concern_it(store):
+    save(store, 1, "acme")
+    for name, wanted in (("0a", {"task": "shop.charge"}), ("0b", {"group": "9c1e"})):
+        store.operations.create(operation(name, wanted=Filter(**wanted)))
+    store.operations.create(operation("0c", wanted=Filter(task="shop.mail")))
+    redriving.claim(store, Filter(task="shop.charge"), token="0a", lease_until=T0, limit=9, now=T0)
+    found = sample_of(store, "9c1e0000deadbeef")
+    assert sorted(one.id for one in found.concerned) == ["0a", "0b"]
+    assert [one.id for one in found.operations] == ["0b"]
 
 
 def test_a_group_without_letters(store):

@@ -1,0 +1,73 @@
+// Writes times in the browser's zone and names the zone; the server writes UTC, which stays in the tooltip.
+(function () {
+  "use strict";
+
+  var parts = new Intl.DateTimeFormat("en-GB", {
+    year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    hourCycle: "h23", timeZoneName: "short"
+  });
+  var number = new Intl.DateTimeFormat("en-GB", { month: "2-digit" });
+
+  function read(moment) {
+    var found = {};
+    parts.formatToParts(moment).forEach(function (part) { found[part.type] = part.value; });
+    found.date = found.day + " " + found.month.slice(0, 3);
+    found.clock = found.hour + ":" + found.minute;
+    return found;
+  }
+
+  // As the server writes it: 26 Nov 10:04 CET, or 26 Nov 10:00 to 11:00 CET.
+  function brief(since, until) {
+    var first = read(since), last = until ? read(until) : first;
+    var end = "";
+    if (until) { end = " to " + (first.date === last.date ? "" : last.date + " ") + last.clock; }
+    return first.date + " " + first.clock + end + " " + last.timeZoneName;
+  }
+
+  // As the server writes it: 2026-11-26 10:04:05 CET.
+  function whole(moment) {
+    var found = read(moment);
+    return [found.year, number.format(moment), found.day].join("-") + " " + found.clock + ":" + found.second +
+      " " + found.timeZoneName;
+  }
+
+  function moments(element, first) {
+    var until = element.dataset.until;
+    return [new Date(first), until ? new Date(until) : null];
+  }
+
+  function writeTime(element) {
+    var span = moments(element, element.dateTime), written = element.textContent.trim();
+    if (isNaN(span[0])) { return; }
+    if (!/UTC$/.test(written)) {
+      element.title = whole(span[0]) + (element.title ? " (" + element.title + ")" : "");
+    } else {
+      element.title = written;
+      element.textContent = /^\d{4}-/.test(written) ? whole(span[0]) : brief(span[0], span[1]);
+    }
+  }
+
+  // The tooltip of a shape in a chart.
+  function writeTitle(shape) {
+    var span = moments(shape, shape.dataset.since), title = shape.querySelector("title");
+    if (!title || isNaN(span[0])) { return; }
+    var utc = title.textContent.slice(0, title.textContent.indexOf("UTC") + 3);
+    title.textContent = brief(span[0], span[1]) + ": " + shape.dataset.said + "\n" + utc;
+  }
+
+  function each(root, selector, write) {
+    root.querySelectorAll(selector).forEach(function (element) {
+      if (element.hasAttribute("data-is-local")) { return; }
+      element.setAttribute("data-is-local", "");
+      write(element);
+    });
+  }
+
+  function writeAll() {
+    each(document, ".dlq time[datetime]", writeTime);
+    each(document, ".dlq g[data-since]", writeTitle);
+  }
+  writeAll();
+  // Other scripts replace parts of the page.
+  new MutationObserver(writeAll).observe(document.body, { childList: true, subtree: true });
+})();
