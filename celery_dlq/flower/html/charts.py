@@ -66,10 +66,13 @@ class Part:
     kind: str
 
 
-def columns(bins: Sequence[Bin], label: str, marks: Sequence[Mark] = ()) -> str:
+def columns(bins: Sequence[Bin], label: str, marks: Sequence[Mark] = (), *, most: int = 0) -> str:
     """Columns from left to right on the scale of :func:`scale`, with lines at its middle and its end, and a
-    line from top to bottom for each of ``marks``."""
-    top = scale(_most(bins))[1]
+    line from top to bottom for each of ``marks``.
+
+    :param most: the highest count of other charts that have the same scale.
+    """
+    top = scale(max(most, _most(bins)))[1]
     width = max(1, len(bins)) * _STEP - _GAP
     shapes = [
         *(_rule(width, height) for height in (0.0, HEIGHT / 2)),

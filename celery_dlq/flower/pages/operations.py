@@ -13,6 +13,7 @@ from celery_dlq.flower.html import charts
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
+from celery_dlq.flower.pages.pace import Pace, pace_of
 from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
@@ -108,6 +109,8 @@ class OperationView(OperationRow):
     #: The states of the letters that are shown.
     chosen: frozenset[SendingState]
     marks: Mapping[str, str]
+    #: None before it has begun.
+    pace: Pace | None = None
     done: str = ""
     later: bool = False
     states: Sequence[str] = tuple(state.value for state in SendingState)
@@ -215,9 +218,9 @@ class OperationPage(Page):
         given = asked(self.request)
         chosen = _chosen(given, SendingState, others=("after", "done")) or TROUBLED
         after = first(given, "after") or None
-        found, sendings = await self.site.recall(
+        found, sendings, pace = await self.site.recall(
             ("operation", prefix, after, *sorted(chosen)),
-            lambda store: look_up(store, prefix, chosen, after),
+            lambda store: _look(store, prefix, chosen, after),
             _FRESH_S,
         )
         if found.id != prefix:
@@ -228,6 +231,7 @@ class OperationPage(Page):
             operation=found,
             sendings=sendings,
             chosen=chosen,
+            pace=pace,
             marks={act: self.mark(f"{act} {found.id}") for act in acts},
             done=_DONE.get(first(given, "done"), ""),
             later=after is not None,
@@ -249,6 +253,13 @@ class OperationAct(Page):
         who, why = self.actor, reason_in(given)
         await self.site.act(lambda queue: move(queue, operation_id, act, who, why))
         self.see(f"{self.links.operation(operation_id)}?done={act}")
+
+
+def _look(
+    store: Store, prefix: str, states: frozenset[SendingState], after: str | None
+) -> tuple[Operation, Rows[Sending], Pace | None]:
+    found, sendings = look_up(store, prefix, states, after)
+    return found, sendings, pace_of(store, found, times.utc_now())
 
 
 def look_up(

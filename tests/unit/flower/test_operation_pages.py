@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from support.factories import T0
 
+from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, OperationState, Orders, Pacing
 from celery_dlq.store.base import Filter
 
@@ -96,12 +97,40 @@ class TestPage:
 
     def test_its_letters_are_said_in_a_sentence_and_linked(self, ann, store, operation, running):
         page = ann.get(PAGE)
-        [(_, said)] = page.find("dd", id="dlq-wanted")
-        assert said.startswith("open letters that failed before 2027-11-21 12:00:00 UTC. ")
+        [(_, said)] = page.find("p", id="dlq-wanted")
+        assert "asked for open letters that failed before 2027-11-21 12:00:00 UTC. " in said
         [(link, _)] = [found for found in page.find("a") if found[1] == "Letters that it has taken"]
         taken = ann.get(link["href"])
         ids = {found["value"] for found, _ in taken.find("input", name="id")}
         assert ids == set(running.values())
+
+    def test_it_shows_how_it_went_over_time(self, ann, running, store, site_of):
+        page = ann.get(PAGE)
+        said = [chart["aria-label"] for chart, _ in page.find("svg", role="img")][1:]
+        assert said == [
+            "sent: 2 in total, at most 2 (21 Nov 12:00 to 12:01 UTC)",
+            "succeeded: none",
+            "failed again: 1 in total, at most 1 (21 Nov 12:58 to 13:00 UTC)",
+        ]
+        ran = Outcome(task_id=running["sent"], redrive=1, succeeded_at=T0, worker="w")
+        store.letters.record_outcomes([ran])
+        store.operations.move(ID, OperationState.CANCELLED, who="ann", now=T0)
+        site_of(ann).snapshots.forget()
+        page = ann.get(PAGE)
+        said = [chart["aria-label"] for chart, _ in page.find("svg", role="img")][1:]
+        # It ended at once, and its last letter failed 59 minutes later.
+        assert said[1] == "succeeded: 1 in total, at most 1 (21 Nov 12:00 to 12:01 UTC)"
+        assert said[2] == "failed again: 1 in total, at most 1 (21 Nov 12:59 to 13:00 UTC)"
+
+    def test_of_very_many_letters_the_times_of_sending_are_not_read(
+        self, ann, running, monkeypatch
+    ):
+        monkeypatch.setattr("celery_dlq.flower.pages.pace._MOST_READ", 2)
+        said = [chart["aria-label"] for chart, _ in ann.get(PAGE).find("svg", role="img")][1:]
+        assert [text.partition(":")[0] for text in said] == ["succeeded", "failed again"]
+
+    def test_before_it_has_begun_nothing_went(self, ann, planned):
+        assert ann.get(PAGE).find("div", id="dlq-pace") == []
 
     def test_of_a_group_it_leads_to_the_group(self, ann, store, operation, three):
         store.operations.create(operation("77", wanted=Filter(group="aaaa000000000000")))
