@@ -1,16 +1,58 @@
-"""Groups as they are asked for, and in words: their status, and the end of an ignored one."""
+"""Groups as they are asked for, those that need a person, and in words: their status, and the end of an
+ignored one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from celery_dlq.model.group import NOT_IGNORED, Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.store.base import Filter
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import iso
 
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
 #: Filters that the counts of groups can answer without reading letters.
 GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
+
+#: Marked groups that are counted.
+MOST_MARKED = 100
+
+# A group that is ignored or resolved needs no person now.
+_UNDECIDED = GroupFilter(statuses=frozenset({GroupStatus.OPEN}))
+_MARKED = replace(_UNDECIDED, marks=frozenset({Mark.NEW, Mark.REGRESSED}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worklist:
+    """The groups that need a person."""
+
+    #: The first ones, in their order: those that came back after they were resolved, then the new ones, then
+    #: the others; the largest first.
+    groups: Sequence[Group]
+    #: How many groups have each mark; at most :data:`MOST_MARKED` groups are counted.
+    marked: Mapping[Mark, int]
+
+
+def worklist(store: Store, now: datetime, *, limit: int) -> Worklist:
+    """Read the groups that need a person, at most ``limit`` of them."""
+    marked = store.groups.find(Filter(), now=now, limit=MOST_MARKED, which=_MARKED)
+    largest = store.groups.find(Filter(), now=now, limit=limit, which=_UNDECIDED)
+    distinct = {group.fingerprint: group for group in (*marked, *largest)}
+    in_order = sorted(distinct.values(), key=lambda group: _need(group, now))
+    return Worklist(
+        groups=in_order[:limit],
+        marked={mark: sum(mark in group.marks(now) for group in marked) for mark in Mark},
+    )
+
+
+def _need(group: Group, now: datetime) -> tuple[bool, bool, int]:
+    marks = group.marks(now)
+    return Mark.REGRESSED not in marks, Mark.NEW not in marks, -group.open_count
 
 
 def groups_with(statuses: Iterable[GroupStatus], marks: Iterable[Mark], owner: str) -> GroupFilter:

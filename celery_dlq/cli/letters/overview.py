@@ -9,8 +9,7 @@ import click
 from celery_dlq.cli.screens.overview import Overview, overview_parts
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.model.group import NOT_IGNORED, GroupFilter, Mark
-from celery_dlq.store.base import Filter
+from celery_dlq.view.groups import worklist
 from celery_dlq.view.operations import UNDER_WAY
 
 #: Operations and groups that are shown at most.
@@ -18,9 +17,6 @@ _OPERATIONS, _GROUPS = 3, 10
 
 #: The most lines that the parts other than the groups need.
 _OTHER_LINES = 26
-
-#: Marked groups that are counted.
-_MARKED = 100
 
 
 def show_overview(ctx: click.Context) -> None:
@@ -42,21 +38,9 @@ def show_overview(ctx: click.Context) -> None:
 def _look(session: Session) -> Overview:
     store = session.store
     now = session.screen.now
-    marked = {
-        mark: len(
-            store.groups.find(
-                Filter(), now=now, limit=_MARKED, which=GroupFilter(marks=frozenset({mark}))
-            )
-        )
-        for mark in Mark
-    }
     return Overview(
         stats=store.monitoring.stats(now),
-        groups=tuple(
-            store.groups.find(Filter(), now=now, limit=_room_for_groups(), which=NOT_IGNORED)
-        ),
-        marked=marked,
-        at_most=_MARKED,
+        worklist=worklist(store, now, limit=_room_for_groups()),
         operations=tuple(store.operations.find(states=UNDER_WAY, limit=_OPERATIONS)),
     )
 

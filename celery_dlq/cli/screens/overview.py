@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,8 +10,8 @@ from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.render import Facts, Part
 from celery_dlq.cli.screens.stats import glance
-from celery_dlq.model.group import Group, Mark
 from celery_dlq.store.base import Operation, Stats
+from celery_dlq.view.groups import MOST_MARKED, Worklist
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +19,7 @@ class Overview:
     """The store at one moment."""
 
     stats: Stats
-    #: Those with the most open letters.
-    groups: tuple[Group, ...]
-    #: How many open groups have each mark; ``at_most`` of each are counted.
-    marked: Mapping[Mark, int]
-    at_most: int
+    worklist: Worklist
     #: Those that may still send.
     operations: tuple[Operation, ...]
 
@@ -37,11 +33,15 @@ def overview_parts(
     :param command: makes command lines such as ``celery -A shop dlq list``.
     """
     yield glance(found.stats, drawn=True)
-    if found.groups:
-        yield group_table(found.groups, {}, {}, owner_of, now)
+    if found.worklist.groups:
+        yield group_table(found.worklist.groups, {}, {}, owner_of, now)
     else:
-        yield "No group has open letters." if not found.stats.depth else "All groups are ignored."
-    if any(found.marked.values()):
+        yield (
+            "No group has open letters."
+            if not found.stats.depth
+            else "All groups are ignored or resolved."
+        )
+    if any(found.worklist.marked.values()):
         yield _marked(found)
     if found.operations:
         yield operation_table(found.operations)
@@ -50,16 +50,16 @@ def overview_parts(
 
 def _marked(found: Overview) -> str:
     said = (
-        f"{count:,}{' or more' * (count == found.at_most)} {mark.value}"
-        for mark, count in found.marked.items()
+        f"{count:,}{' or more' * (count == MOST_MARKED)} {mark.value}"
+        for mark, count in found.worklist.marked.items()
         if count
     )
     return f"Groups that need a decision: {', '.join(said)}."
 
 
 def _next(found: Overview, command: Command) -> Iterator[tuple[str, str]]:
-    if found.groups:
-        worst = found.groups[0].fingerprint
+    if found.worklist.groups:
+        worst = found.worklist.groups[0].fingerprint
         yield "One group", command("groups", "show", worst)
         yield "For a ticket", command("brief", worst)
         yield "Its letters", command("list", "--group", worst)

@@ -138,7 +138,9 @@ class GroupView:
             (share, None if share.name.isdigit() else ("arg", f"{share.name}={share.value}"))
             for share in sample.shared
         ]
-        found_in = [(share, (share.name, share.value)) for share in sample.found_in]
+        # The page says the task already.
+        others = [share for share in sample.found_in if share.value != self.group.task]
+        found_in = [(share, (share.name, share.value)) for share in others]
         return [(share, self._bar(share), wanted) for share, wanted in (*named, *found_in)]
 
     def _bar(self, share: Share) -> str:

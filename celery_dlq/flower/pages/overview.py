@@ -4,7 +4,7 @@ of killed workers, and what is kept of closed letters."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -19,13 +19,14 @@ from celery_dlq.flower.pages.letters import Row, rows_of
 from celery_dlq.flower.pages.operations import OperationRow, operation_rows
 from celery_dlq.flower.ranges import Range, read_range
 from celery_dlq.flower.triage import what_was_done
-from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.group import Mark
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import times
+from celery_dlq.view.groups import MOST_MARKED, worklist
 from celery_dlq.view.keeping import Fact, NamedPile, archive_facts, named_ages, retention_facts
 from celery_dlq.view.lost import Losses, losses_of, lost_facts, messages_of, said_why
 from celery_dlq.view.operations import UNDER_WAY
@@ -37,12 +38,8 @@ if TYPE_CHECKING:
 #: Rows per list, and reports of workers.
 _TOP, _MOST_REPORTS = 8, 20
 
-#: Groups in the worklist, and marked groups that are counted.
-_WORST, _MOST_MARKED = 10, 100
-
-# A group that is ignored or resolved needs no person now.
-_UNDECIDED = GroupFilter(statuses=frozenset({GroupStatus.OPEN}))
-_MARKED = replace(_UNDECIDED, marks=frozenset({Mark.NEW, Mark.REGRESSED}))
+#: Groups in the worklist.
+_WORST = 10
 
 #: The range of the chart unless another one is asked for.
 _USUAL_RANGE = "24h"
@@ -58,8 +55,8 @@ class Known:
     at: datetime
     stats: Stats
     keeping: Keeping
-    #: New and regressed groups, at most :data:`_MOST_MARKED`.
-    marked: Sequence[Group]
+    #: How many groups have each mark.
+    marked: Mapping[Mark, int]
     #: The worst groups, in the order in which they need a person.
     worst: KnownGroups
     recent: Sequence[DeadLetter]
@@ -182,10 +179,10 @@ class Overview:
         return [self._arrived(), *(number for number in rest if number.value != "0")]
 
     def _marked(self, mark: Mark) -> Number:
-        marked = sum(mark in group.marks(self.known.at) for group in self.known.marked)
+        marked = self.known.marked[mark]
         return Number(
             name=f"{mark.value.capitalize()} groups",
-            value=_at_most(marked, _MOST_MARKED),
+            value=_at_most(marked, MOST_MARKED),
             address=self.links.page("groups", query=[("mark", mark.value)]),
             is_bad=mark is Mark.REGRESSED,
         )
@@ -299,29 +296,16 @@ class OverviewPage(Page):
 
 def look(store: Store, now: datetime) -> Known:
     """Read the store; all answers come from stored counts and indexes."""
-    marked = store.groups.find(Filter(), now=now, limit=_MOST_MARKED, which=_MARKED)
-    largest = store.groups.find(Filter(), now=now, limit=_WORST, which=_UNDECIDED)
+    needed = worklist(store, now, limit=_WORST)
     return Known(
         at=now,
         stats=store.monitoring.stats(now),
         keeping=store.reports.keeping(),
-        marked=marked,
-        worst=known_groups(store, worst([*marked, *largest], now), now),
+        marked=needed.marked,
+        worst=known_groups(store, needed.groups, now),
         recent=store.letters.find(Filter(), limit=_TOP).letters,
         operations=store.operations.find(states=UNDER_WAY, limit=_TOP),
     )
-
-
-def worst(groups: Sequence[Group], now: datetime) -> list[Group]:
-    """The groups that need a person first: those that came back after they were resolved, then the new ones,
-    then the others; the largest first."""
-    distinct = {group.fingerprint: group for group in groups}
-    return sorted(distinct.values(), key=lambda group: _need(group, now))[:_WORST]
-
-
-def _need(group: Group, now: datetime) -> tuple[bool, bool, int]:
-    marks = group.marks(now) if group.status is GroupStatus.OPEN else ()
-    return Mark.REGRESSED not in marks, Mark.NEW not in marks, -group.open_count
 
 
 def _rounded(number: float) -> str:

@@ -60,7 +60,7 @@ class TestOnATerminal:
         assert "9c1e0000" not in out
         assert f"celery dlq brief {MAIL}" in out
         run("groups", "ignore", "aaaa")
-        assert "All groups are ignored." in shown(run)
+        assert "All groups are ignored or resolved." in shown(run)
 
     def test_an_empty_store(self, run, store):
         out = shown(run)
