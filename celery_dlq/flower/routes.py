@@ -25,22 +25,23 @@ from celery_dlq.flower.api.retention import Retention
 from celery_dlq.flower.html.links import STATIC
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.pages.act import LetterAct
 from celery_dlq.flower.pages.audit import AuditPage
-from celery_dlq.flower.pages.auto_redrive import AutoAct, AutoPage
-from celery_dlq.flower.pages.auto_redrive import AutoTrial as AutoTrialPage
-from celery_dlq.flower.pages.auto_redrives import AutosPage
-from celery_dlq.flower.pages.auto_run import AutoRunPage
-from celery_dlq.flower.pages.bulk import DeleteMany, DiscardMany, RedriveMany
-from celery_dlq.flower.pages.edit import EditPage
+from celery_dlq.flower.pages.auto_redrives.auto_redrive import AutoAct, AutoPage
+from celery_dlq.flower.pages.auto_redrives.auto_redrive import AutoTrial as AutoTrialPage
+from celery_dlq.flower.pages.auto_redrives.auto_run import AutoRunPage
+from celery_dlq.flower.pages.auto_redrives.listing import AutosPage
 from celery_dlq.flower.pages.export import ExportPage
-from celery_dlq.flower.pages.group import GroupActPage, GroupPage
-from celery_dlq.flower.pages.groups import GroupsPage
-from celery_dlq.flower.pages.letter import LetterPage, OfTask
-from celery_dlq.flower.pages.letters import LettersPage
-from celery_dlq.flower.pages.operations import OperationAct, OperationPage, OperationsPage
+from celery_dlq.flower.pages.groups.group import GroupActPage, GroupPage
+from celery_dlq.flower.pages.groups.listing import GroupsPage
+from celery_dlq.flower.pages.letters.act import LetterAct
+from celery_dlq.flower.pages.letters.bulk import DeleteMany, DiscardMany, RedriveMany
+from celery_dlq.flower.pages.letters.edit import EditPage
+from celery_dlq.flower.pages.letters.letter import LetterPage, OfTask
+from celery_dlq.flower.pages.letters.listing import LettersPage
+from celery_dlq.flower.pages.letters.saved_filters import RemoveFilter, SaveFilter
+from celery_dlq.flower.pages.operations.listing import OperationsPage
+from celery_dlq.flower.pages.operations.operation import OperationAct, OperationPage
 from celery_dlq.flower.pages.overview import OverviewPage
-from celery_dlq.flower.pages.saved_filters import RemoveFilter, SaveFilter
 
 #: One part of a path; a slash in a value is sent as %2F.
 _PART = r"([^/]+)"

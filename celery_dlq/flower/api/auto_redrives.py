@@ -11,9 +11,9 @@ from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked, first, sent_json
-from celery_dlq.flower.pages.auto_redrive import attempt, look_up
-from celery_dlq.flower.pages.auto_redrives import FRESH_S
-from celery_dlq.flower.pages.auto_run import find_run
+from celery_dlq.flower.pages.auto_redrives.auto_redrive import attempt, look_up
+from celery_dlq.flower.pages.auto_redrives.auto_run import find_run
+from celery_dlq.flower.pages.auto_redrives.listing import FRESH_S
 from celery_dlq.model.auto_redrive import EVERY
 from celery_dlq.view import auto_redrives as view
 from celery_dlq.view import times

@@ -9,8 +9,8 @@ from celery_dlq.flower.api.paging import limit_of
 from celery_dlq.flower.filters import read_filter
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.flower.pages.letter import Known, known_of
-from celery_dlq.flower.pages.letters import values_lack_to
+from celery_dlq.flower.pages.letters.letter import Known, known_of
+from celery_dlq.flower.pages.letters.listing import values_lack_to
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.view import records, times
 

@@ -16,7 +16,7 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked
 from celery_dlq.flower.pages.audit import find_acts, read_acts
-from celery_dlq.flower.pages.groups import find_groups, read_wanted
+from celery_dlq.flower.pages.groups.listing import find_groups, read_wanted
 from celery_dlq.redact import clip
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times

@@ -14,9 +14,9 @@ from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked
 from celery_dlq.flower.pages.arrivals import Arrivals, all_arrivals
-from celery_dlq.flower.pages.group_rows import GroupRow, KnownGroups, group_rows, known_groups
-from celery_dlq.flower.pages.letters import Row, rows_of
-from celery_dlq.flower.pages.operations import OperationRow, operation_rows
+from celery_dlq.flower.pages.groups.rows import GroupRow, KnownGroups, group_rows, known_groups
+from celery_dlq.flower.pages.letters.listing import Row, rows_of
+from celery_dlq.flower.pages.operations.listing import OperationRow, operation_rows
 from celery_dlq.flower.ranges import Range, read_range
 from celery_dlq.flower.triage import what_was_done
 from celery_dlq.model.group import Mark

@@ -22,7 +22,7 @@ from tornado.web import create_signed_value
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.attach import SITE, install
-from celery_dlq.flower.pages import letters
+from celery_dlq.flower.pages.letters import listing as letters
 from celery_dlq.store.letters import searching
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times

@@ -7,7 +7,7 @@ from support.factories import attempt, letter
 
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.flower.pages import auto_run
+from celery_dlq.flower.pages.auto_redrives import auto_run
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoRun, AutoState, actor_of
 
 AUTOS = "/dead-letters/auto-redrives"

@@ -7,7 +7,7 @@ import pytest
 from support.factories import attempt, letter
 
 from celery_dlq.flower.box import Typed
-from celery_dlq.flower.pages import letters
+from celery_dlq.flower.pages.letters import listing as letters
 from celery_dlq.store.letters import pages
 
 LETTERS = "/dead-letters/letters"

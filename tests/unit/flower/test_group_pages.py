@@ -8,7 +8,7 @@ from support import redriving
 from support.factories import T0, attempt, letter, operation
 
 from celery_dlq import Escalate, Ticket
-from celery_dlq.flower.pages import groups
+from celery_dlq.flower.pages.groups import listing as groups
 from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Reopen, Resolve
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State

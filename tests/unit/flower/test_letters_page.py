@@ -6,7 +6,7 @@ import pytest
 from support.factories import attempt, letter
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.flower.pages import letters
+from celery_dlq.flower.pages.letters import listing as letters
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.letters import pages

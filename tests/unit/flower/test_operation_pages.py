@@ -125,7 +125,7 @@ class TestPage:
     def test_of_very_many_letters_the_times_of_sending_are_not_read(
         self, ann, running, monkeypatch
     ):
-        monkeypatch.setattr("celery_dlq.flower.pages.pace._MOST_READ", 2)
+        monkeypatch.setattr("celery_dlq.flower.pages.operations.pace._MOST_READ", 2)
         said = [chart["aria-label"] for chart, _ in ann.get(PAGE).find("svg", role="img")][1:]
         assert [text.partition(":")[0] for text in said] == ["succeeded", "failed again"]
 
@@ -162,7 +162,7 @@ class TestPage:
         assert page.find("a", href=f"/dead-letters/letters/{running['failed']}") == []
 
     def test_pages_follow_each_other(self, ann, running, monkeypatch):
-        monkeypatch.setattr("celery_dlq.flower.pages.operations._LETTERS", 1)
+        monkeypatch.setattr("celery_dlq.flower.pages.operations.operation._LETTERS", 1)
         page = ann.get(PAGE)
         [(following, _)] = page.find("a", rel="next")
         second = ann.get(following["href"])

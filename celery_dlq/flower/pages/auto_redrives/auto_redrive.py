@@ -11,7 +11,13 @@ from celery_dlq.flower.acts import move_auto, reason_in
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first, sent
-from celery_dlq.flower.pages.auto_redrives import FRESH_S, RunRow, acts_of, run_rows, stopped_at
+from celery_dlq.flower.pages.auto_redrives.listing import (
+    FRESH_S,
+    RunRow,
+    acts_of,
+    run_rows,
+    stopped_at,
+)
 from celery_dlq.model.auto_redrive import EVERY
 from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import times

@@ -18,8 +18,8 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.arrivals import Arrivals, KnownArrivals, arrivals_of
-from celery_dlq.flower.pages.letters import Row, rows_of
-from celery_dlq.flower.pages.story import EVENTS, Event, KnownStory, story_of
+from celery_dlq.flower.pages.groups.story import EVENTS, Event, KnownStory, story_of
+from celery_dlq.flower.pages.letters.listing import Row, rows_of
 from celery_dlq.flower.ranges import Range, read_range
 from celery_dlq.flower.triage import ACTS, what_was_done
 from celery_dlq.model.group import Group, GroupStatus

@@ -20,7 +20,7 @@ from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import first, sent
-from celery_dlq.flower.pages.draft import Checked, check, opened, read_draft, save
+from celery_dlq.flower.pages.letters.draft import Checked, check, opened, read_draft, save
 from celery_dlq.redact import clip, hide_known
 
 T = TypeVar("T")

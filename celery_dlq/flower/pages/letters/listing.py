@@ -26,7 +26,7 @@ from celery_dlq.flower.filters import (
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.flower.pages.saved_filters import SAVE, Saved, as_saved, removal_of
+from celery_dlq.flower.pages.letters.saved_filters import SAVE, Saved, as_saved, removal_of
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State

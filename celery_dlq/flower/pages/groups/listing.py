@@ -12,7 +12,7 @@ from celery_dlq.errors import FilterError
 from celery_dlq.flower.filters import Given, read_filter
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.flower.pages.group_rows import GroupRow, KnownGroups, group_rows, known_groups
+from celery_dlq.flower.pages.groups.rows import GroupRow, KnownGroups, group_rows, known_groups
 from celery_dlq.flower.triage import what_was_done
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.store.base import Filter

@@ -12,7 +12,7 @@ from celery_dlq.errors import UnknownAutoRedrive
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.flower.pages.auto_redrives import RunRow
+from celery_dlq.flower.pages.auto_redrives.listing import RunRow
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip

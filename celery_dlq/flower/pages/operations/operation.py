@@ -1,42 +1,30 @@
-"""The list of redrives, and the page of one with its progress and its buttons."""
+"""The page of one redrive with its letters, its progress and its buttons."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from celery_dlq.errors import FilterError
 from celery_dlq.flower.acts import move, reason_in
-from celery_dlq.flower.filters import Given
-from celery_dlq.flower.html import charts
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
-from celery_dlq.flower.pages.pace import Pace, pace_of
-from celery_dlq.model.operation import ENDED, Counts, OperationState, Sending, SendingState
+from celery_dlq.flower.pages.operations.listing import FRESH_S, OperationRow, chosen_states
+from celery_dlq.flower.pages.operations.pace import Pace, pace_of
+from celery_dlq.model.operation import Counts, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation, Rows
 from celery_dlq.view import lookup, times
-from celery_dlq.view.filters import letters_said
-from celery_dlq.view.operations import (
-    TROUBLED,
-    given_orders,
-    outcome_text,
-    run_by,
-    why_text,
-)
+from celery_dlq.view.operations import TROUBLED, given_orders, run_by, why_text
 from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Operations in the list, and letters per page.
-_OPERATIONS, _LETTERS = 50, 50
-
-#: Seconds for which the progress is cached.
-_FRESH_S = 2.0
+#: Letters per page.
+_LETTERS = 50
 
 #: The acts that each state allows.
 _ACTS: Mapping[OperationState, tuple[str, ...]] = {
@@ -50,55 +38,6 @@ _DONE = {
     "resume": "A worker will continue the operation within seconds.",
     "cancel": "The operation was cancelled. Letters that were not sent are unchanged.",
 }
-
-
-_State = TypeVar("_State", OperationState, SendingState)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperationRow:
-    """An operation in a list."""
-
-    operation: Operation
-
-    @property
-    def chart(self) -> str:
-        """The progress, as a chart."""
-        return progress(self.operation.counts)
-
-    @property
-    def outcome(self) -> str:
-        """The outcomes of the sent letters."""
-        return outcome_text(self.operation.counts)
-
-    @property
-    def wanted(self) -> str:
-        """Its letters, as a sentence."""
-        return letters_said(self.operation.wanted)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether its numbers may still change."""
-        return self.operation.state not in ENDED or self.operation.counts.sent > 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperationsView:
-    """The values of the list."""
-
-    rows: Sequence[OperationRow]
-    chosen: frozenset[OperationState]
-    limit: int = _OPERATIONS
-    states: Sequence[str] = tuple(state.value for state in OperationState)
-
-    def has(self, state: str) -> bool:
-        """Whether a state is chosen."""
-        return OperationState(state) in self.chosen
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the page refreshes itself."""
-        return any(row.operation.state not in ENDED for row in self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,40 +113,6 @@ class OperationView(OperationRow):
         return [("state", state.value) for state in sorted(self.chosen)]
 
 
-def progress(counts: Counts) -> str:
-    """The progress of an operation, as a chart."""
-    parts = [
-        charts.Part("succeeded", counts.succeeded, "succeeded"),
-        charts.Part("failed again", counts.failed, "failed"),
-        charts.Part("without an outcome", counts.unknown, "unknown"),
-        charts.Part("awaited", counts.sent, "sent"),
-        charts.Part("skipped", counts.skipped, "skipped"),
-        charts.Part("left", counts.left, "left"),
-    ]
-    return charts.stack(parts, "Letters")
-
-
-def operation_rows(operations: Sequence[Operation]) -> list[OperationRow]:
-    """Operations as rows of a list."""
-    return [OperationRow(operation=one) for one in operations]
-
-
-class OperationsPage(Page):
-    """``/dead-letters/operations?state=…``"""
-
-    tab = "operations"
-
-    async def get(self) -> None:
-        """Show the newest operations."""
-        chosen = _chosen(asked(self.request), OperationState, others=())
-        found = await self.site.recall(
-            ("operations", *sorted(chosen)),
-            lambda store: store.operations.find(states=chosen, limit=_OPERATIONS),
-            _FRESH_S,
-        )
-        self.page("operations", OperationsView(rows=operation_rows(found), chosen=chosen))
-
-
 class OperationPage(Page):
     """``/dead-letters/operations/<id>?state=…&after=…``"""
 
@@ -216,12 +121,12 @@ class OperationPage(Page):
     async def get(self, prefix: str) -> None:
         """Show one operation; a prefix of its id redirects to the full id."""
         given = asked(self.request)
-        chosen = _chosen(given, SendingState, others=("after", "done")) or TROUBLED
+        chosen = chosen_states(given, SendingState, others=("after", "done")) or TROUBLED
         after = first(given, "after") or None
         found, sendings, pace = await self.site.recall(
             ("operation", prefix, after, *sorted(chosen)),
             lambda store: _look(store, prefix, chosen, after),
-            _FRESH_S,
+            FRESH_S,
         )
         if found.id != prefix:
             self.redirect(self.links.operation(found.id))
@@ -272,14 +177,3 @@ def look_up(
     """
     found = lookup.operation(store, prefix)
     return found, store.sendings.of_operation(found.id, states=states, limit=_LETTERS, after=after)
-
-
-def _chosen(given: Given, kind: type[_State], *, others: Sequence[str]) -> frozenset[_State]:
-    for name in given:
-        if name not in ("state", *others):
-            raise FilterError(f"{clip(name, 40)!r} is not a filter here; use state.")
-    try:
-        return frozenset(kind(word) for word in given.get("state", ()) if word)
-    except ValueError as error:
-        known = ", ".join(state.value for state in kind)
-        raise FilterError(f"{error}; use one of {known}.") from None

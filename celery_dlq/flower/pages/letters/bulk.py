@@ -31,7 +31,7 @@ from celery_dlq.flower.http.calls import NotYet
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import asked, first, sent
-from celery_dlq.flower.pages.letters import Row, rows_of, values_lack_to
+from celery_dlq.flower.pages.letters.listing import Row, rows_of, values_lack_to
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.redrive.plan import Plan, redrivable

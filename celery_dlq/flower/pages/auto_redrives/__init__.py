@@ -1,0 +1,1 @@
+"""The pages of automatic redrives: the list, one of them, and its runs."""

@@ -1,0 +1,1 @@
+"""The pages of redrives: the list, and one with its progress."""
