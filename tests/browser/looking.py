@@ -32,13 +32,16 @@ def look_at(page: Page, name: str) -> None:
         assert width <= size["width"], (
             f"{name} is {width} pixels wide in a window of {size['width']}"
         )
-        assert unusable(page) == [], f"{name}, {look}"
+        found = unusable(page)
+        assert not found, f"{name}, {look}: {found}"
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(LOOKS["light"][1])
 
 
 def unusable(page: Page) -> list[str]:
     """The parts of our page that some people cannot use, by axe: for each, the rule and the elements."""
+    if not page.locator(".dlq").count():  # a page of Flower's own
+        return []
     found = Axe().run(page, context={"include": [[".dlq"]]})
     return [
         f"{rule['id']}: {node['html'][:200]} ({node['failureSummary']})"

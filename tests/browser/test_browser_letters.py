@@ -380,6 +380,7 @@ def test_keys_lead_from_letter_to_letter_also_over_the_end_of_a_page(many, page)
         page.keyboard.press("j")
         expect(page.locator("#dlq-id")).to_have_text(name)
     for name in (many[50], many[49], many[48]):
+        expect(page.get_by_role("link", name="← Previous")).to_be_visible()
         page.keyboard.press("k")
         expect(page.locator("#dlq-id")).to_have_text(name)
     page.get_by_placeholder("Why (for the audit)").press("j")

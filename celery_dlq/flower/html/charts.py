@@ -140,8 +140,10 @@ def _filled(place: int, count: int, top: int) -> str:
 
 def _mark(bins: Sequence[Bin], width: float, mark: Mark) -> str:
     first, last = bins[0].since, bins[-1].until
-    share = min(1.0, max(0.0, (mark.at - first) / (last - first)))
-    line = f'd="M{_number(share * width)} 0V{_number(HEIGHT)}" vector-effect="non-scaling-stroke"'
+    share = max(0.0, (mark.at - first) / (last - first))
+    # The last column has no gap after it.
+    place = min(width, share * len(bins) * _STEP)
+    line = f'd="M{_number(place)} 0V{_number(HEIGHT)}" vector-effect="non-scaling-stroke"'
     # The wide line reacts to the pointer.
     return (
         f'<g class="dlq-mark dlq-mark-{mark.kind}" data-since="{mark.at.isoformat()}" '
