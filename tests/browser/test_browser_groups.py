@@ -71,6 +71,46 @@ def test_a_group_is_ignored_from_the_overview_with_the_keyboard(shop, page):
     look_at(page, "audit")
 
 
+def press_on(page, name: str) -> None:
+    """Go on with the Tab key to the next element with this name, and press Enter on it."""
+    tab_to(page, name)
+    page.keyboard.press("Enter")
+
+
+def tab_to(page, name: str) -> None:
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            """() => { const one = document.activeElement;
+                return one.getAttribute("aria-label") || one.labels?.[0]?.textContent || one.textContent; }"""
+        )
+        if focused.strip().startswith(name):
+            return
+    raise AssertionError(f"the Tab key does not lead to {name!r}")
+
+
+def test_letters_are_changed_and_redriven_with_nothing_but_the_keyboard(shop, page):
+    ids = [shop.die("shop.charge", number, currency="EUX") for number in range(2)]
+    page.goto("/dead-letters")
+    reload_until(page, groups(page))
+    press_on(page, "UnknownCurrency in charge")
+    expect(page.locator("#dlq-traceback")).to_be_visible()
+    press_on(page, "Redrive its letters")
+    expect(page.get_by_role("heading", name="Redrive 2 letters")).to_be_visible()
+    tab_to(page, "Set arguments")
+    page.keyboard.type("kwargs.currency=EUR")
+    press_on(page, "Check which letters can be sent")
+    expect(page.locator("#dlq-plan")).to_contain_text("Would be changed")
+    tab_to(page, "Type the number of letters")
+    page.keyboard.type("2")
+    press_on(page, "Redrive 2 letters")
+    expect(page.locator("#dlq-progress")).to_contain_text("2 of 2 sent")
+    expect(page.locator("#dlq-progress")).to_contain_text("succeeded 2")
+    for task_id in ids:
+        shop.wait_for_letter(task_id, shop.RESOLVED)
+    look_at(page, "operation-done")
+
+
 def test_a_list_is_downloaded(shop, page):
     task_id = shop.die("shop.ship", 1)
     page.goto("/dead-letters/letters")
