@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import os
 import random
 import socket
@@ -28,6 +29,9 @@ from benchmarks.redrive import letter_for
 from benchmarks.services import BROKER, fresh_postgres
 from benchmarks.worker import ROOT, wait
 from celery_dlq import DeadLetter, Filter, Reason
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.operation import Counts, OperationState, Orders
+from celery_dlq.store.base import Operation
 from celery_dlq.store.sql import SQLStore
 
 LETTERS = int(os.environ.get("BENCH_LETTERS", "1000000"))
@@ -35,6 +39,8 @@ ROUNDS, BATCH = 7, 2_000
 TASKS, QUEUES, GROUPS, DAYS = 40, 5, 400, 30
 #: A text that a handful of the letters have, and how many these are.
 NEEDLE, HANDFUL = "needle", 6
+#: A redrive of the largest group, whose letters succeeded; the group; the letters of a claim.
+OPERATION, REDRIVEN, CLAIM = "0123456789ab", f"{0:016x}", 500
 #: Seconds between two rounds: what Flower keeps of the store is then too old to be shown.
 REST_S = 11.0
 
@@ -59,8 +65,12 @@ def _pages(some: DeadLetter) -> dict[str, str]:
     since = quote(f"{DAYS // 2}d")
     return {
         "overview": "/dead-letters",
+        "overview, last hour": "/dead-letters?range=1h",
+        "overview, last 30 days": "/dead-letters?range=30d",
         "groups": "/dead-letters/groups",
         "one group": f"/dead-letters/groups/{some.fingerprint}",
+        "one group, last hour": f"/dead-letters/groups/{some.fingerprint}?range=1h",
+        "one group, last 30 days": f"/dead-letters/groups/{some.fingerprint}?range=30d",
         "letters": "/dead-letters/letters",
         "letters of a task": f"/dead-letters/letters?task={some.task}",
         "letters of an exception, by time": f"/dead-letters/letters?exception=ValueError&since={since}",
@@ -73,7 +83,11 @@ def _pages(some: DeadLetter) -> dict[str, str]:
         "redrive of an exception, by time": f"/dead-letters/redrive?exception=ValueError&since={since}",
         "discard of all of an hour": "/dead-letters/discard?since=2h&until=1h",
         "one letter": f"/dead-letters/letters/{some.task_id}",
+        "editor": f"/dead-letters/letters/{some.task_id}/edit",
         "operations": "/dead-letters/operations",
+        "one operation": f"/dead-letters/operations/{OPERATION}",
+        "letters of an operation": f"/dead-letters/letters?operation={OPERATION}&state=resolved",
+        "audit": "/dead-letters/audit",
     }
 
 
@@ -135,7 +149,7 @@ def _listens(port: int) -> bool:
 
 
 def _fill(store_url: str) -> DeadLetter:
-    """Fill the store; returns one of its letters."""
+    """Fill the store; returns one of its open letters."""
     drawn, store = random.Random(2026), SQLStore(store_url, timeout=60)
     made: list[DeadLetter] = []
     for first in range(0, LETTERS, BATCH):
@@ -144,13 +158,38 @@ def _fill(store_url: str) -> DeadLetter:
             made[0] = made[0].with_(message=NEEDLE)
         store.letters.save(made)
     assert store.counts.letters(Filter()) == LETTERS
+    _redrive(store)
     store.close()
     engine = create_engine(store_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         # Autovacuum would do this in time, but it may be off on this server.
         connection.execute(text("VACUUM ANALYZE"))
     engine.dispose()
-    return made[-1]
+    return next(one for one in made if one.fingerprint != REDRIVEN)
+
+
+def _redrive(store: SQLStore) -> None:
+    """Redrive the letters of the largest group; each succeeds. The redrive has not ended, so that its page is
+    the one that refreshes itself."""
+    now, wanted = datetime.now(timezone.utc), Filter(group=REDRIVEN)
+    made = Operation(
+        id=OPERATION, wanted=wanted.before(now), orders=Orders(), created_at=now, who="bench",
+        host="bench", counts=Counts(planned=store.counts.letters(wanted)),
+    )  # fmt: skip
+    store.operations.create(made)
+    begun = store.operations.move(OPERATION, OperationState.RUNNING, who="bench", now=now)
+    for number in itertools.count():
+        at = now + timedelta(milliseconds=100 * number)
+        until = at + timedelta(minutes=5)
+        token = f"claim-{number}"
+        held = store.claims.take(begun, token=token, lease_until=until, limit=CLAIM, now=at)
+        ids = [item.task_id for item in held.letters]
+        if not ids:
+            break
+        store.claims.confirm(OPERATION, token, dict.fromkeys(ids, ""), now=at)
+        store.letters.record_outcomes(
+            [Outcome(task_id=one, redrive=1, succeeded_at=at, worker="bench") for one in ids]
+        )
 
 
 def _letter(drawn: random.Random) -> DeadLetter:

@@ -79,7 +79,7 @@ PAGES = (
     Route("/dead-letters/letters/{id}/edit", EditPage),
     Route("/dead-letters/of-task/{id}", OfTask),
     Route("/dead-letters/saved-filters", SaveFilter),
-    Route("/dead-letters/saved-filters/{name}/remove", RemoveFilter),
+    Route("/dead-letters/saved-filters/remove", RemoveFilter),
     Route("/dead-letters/redrive", RedriveMany),
     Route("/dead-letters/discard", DiscardMany),
     Route("/dead-letters/delete", DeleteMany),

@@ -152,6 +152,10 @@ class Filter:
         """The names of the fields that restrict."""
         return frozenset(item.name for item in fields(self) if getattr(self, item.name))
 
+    def chooses_group(self, fingerprint: str) -> bool:
+        """Whether it names this group, by its fingerprint or a prefix of it."""
+        return bool(self.group) and fingerprint.startswith(self.group or "")
+
     @property
     def asks_for_values(self) -> bool:
         """Whether it asks for values that letters have."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
@@ -73,18 +73,20 @@ class SavedFilters(StoreRole):
             raise FilterError(f"{MOST} filters are saved already; remove one first.")
         now = clock.now(connection)
         connection.execute(insert(saved_filter).values(at=now, **fit(saved_filter, values)))
-        detail = {"name": name, "fields": fields}
+        detail = {"saved_as": name, "fields": fields}
         write_audit(connection, who=who, act="save-filter", count=0, at=now, detail=detail)
 
     @writes
-    def remove(self, connection: Connection, name: str, *, who: str) -> bool:
-        """Remove a filter; audited. Returns whether it was there."""
-        name = fit_text(saved_filter.c.name, name)
-        removed = connection.execute(delete(saved_filter).where(saved_filter.c.name == name))
+    def remove(self, connection: Connection, name: str, fields: Fields, *, who: str) -> bool:
+        """Remove a filter; audited. Returns whether it was there. Another one of this name, which was saved
+        in the meantime, stays."""
+        name, stored = fit_text(saved_filter.c.name, name), dump_json(fields)
+        this = and_(saved_filter.c.name == name, saved_filter.c.fields == stored)
+        removed = connection.execute(delete(saved_filter).where(this))
         if removed.rowcount:
             write_audit(
                 connection, who=who, act="remove-filter", count=0, at=clock.now(connection),
-                detail={"name": name},
+                detail={"saved_as": name},
             )  # fmt: skip
         return bool(removed.rowcount)
 

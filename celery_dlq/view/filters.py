@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from celery_dlq.redrive.plan import NAMED_ONLY
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.text import counted
@@ -49,7 +50,8 @@ def _details(wanted: Filter) -> Iterator[str]:
             yield said.format(text)
     if wanted.reason:
         yield f"with the reason {wanted.reason.value}"
-    if wanted.without_reasons:
+    # Each redrive leaves these out, unless they are named.
+    if wanted.without_reasons not in (frozenset(), frozenset(NAMED_ONLY)):
         reasons = " or ".join(sorted(reason.value for reason in wanted.without_reasons))
         yield f"with another reason than {reasons}"
     if wanted.verdict:

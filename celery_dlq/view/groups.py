@@ -3,6 +3,7 @@ ignored one."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 #: Filters that the counts of groups can answer without reading letters.
 GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
 
-#: Marked groups that are counted.
+#: Groups with each mark that are counted.
 MOST_MARKED = 100
 
 # A group that is ignored or resolved needs no person now.
 _UNDECIDED = GroupFilter(statuses=frozenset({GroupStatus.OPEN}))
-_MARKED = replace(_UNDECIDED, marks=frozenset({Mark.NEW, Mark.REGRESSED}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +34,25 @@ class Worklist:
     #: The first ones, in their order: those that came back after they were resolved, then the new ones, then
     #: the others; the largest first.
     groups: Sequence[Group]
-    #: How many groups have each mark; at most :data:`MOST_MARKED` groups are counted.
+    #: How many groups have each mark; at most :data:`MOST_MARKED` are counted.
     marked: Mapping[Mark, int]
 
 
 def worklist(store: Store, now: datetime, *, limit: int) -> Worklist:
     """Read the groups that need a person, at most ``limit`` of them."""
-    marked = store.groups.find(Filter(), now=now, limit=MOST_MARKED, which=_MARKED)
+    marked = {
+        mark: store.groups.find(
+            Filter(), now=now, limit=MOST_MARKED, which=replace(_UNDECIDED, marks=frozenset({mark}))
+        )
+        for mark in Mark
+    }
     largest = store.groups.find(Filter(), now=now, limit=limit, which=_UNDECIDED)
-    distinct = {group.fingerprint: group for group in (*marked, *largest)}
+    found = [*largest, *itertools.chain.from_iterable(marked.values())]
+    distinct = {group.fingerprint: group for group in found}
     in_order = sorted(distinct.values(), key=lambda group: _need(group, now))
     return Worklist(
         groups=in_order[:limit],
-        marked={mark: sum(mark in group.marks(now) for group in marked) for mark in Mark},
+        marked={mark: len(groups) for mark, groups in marked.items()},
     )
 
 

@@ -108,6 +108,18 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
     return _only(prefix, found, "group")
 
 
+def audited_group(store: Store, prefix: str) -> str:
+    """The fingerprint of the group that starts with ``prefix``. If there is none, ``prefix``: the letters of
+    the group may have been deleted, and the acts on it are still in the audit.
+
+    :raises AmbiguousId: several fingerprints match.
+    """
+    try:
+        return fingerprint(store, prefix)
+    except UnknownGroup:
+        return prefix
+
+
 def group(store: Store, prefix: str, now: datetime, *, see: str = "") -> Group:
     """The group whose fingerprint starts with ``prefix``.
 

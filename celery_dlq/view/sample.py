@@ -112,13 +112,15 @@ def sample_of(store: Store, fingerprint: str) -> Sample:
     letters = store.letters.find(wanted, limit=SAMPLE).letters
     sendings = store.sendings.of_cause(fingerprint, [one.task_id for one in letters])
     latest, senders = store.operations.find(limit=_OPERATIONS), {one.operation for one in sendings}
-    chose = [one for one in latest if _chose(one, fingerprint)]
+    chose = [one for one in latest if one.wanted.chooses_group(fingerprint)]
     return Sample(
         letters=letters,
         # It may have been deleted since then.
         newest=store.letters.get(letters[0].task_id) if letters else None,
         redrives=_redrives(sendings),
-        concerned=[one for one in latest if one.id in senders or _chose(one, fingerprint)],
+        concerned=[
+            one for one in latest if one.id in senders or one.wanted.chooses_group(fingerprint)
+        ],
         operations=[_past(one) for one in chose[:_LISTED]],
     )
 
@@ -135,11 +137,6 @@ def _redrives(sendings: Sequence[Sending]) -> Redrives:
         skipped=skipped,
         last_at=max((one.sent_at for one in sendings if one.sent_at is not None), default=None),
     )
-
-
-def _chose(operation: Operation, fingerprint: str) -> bool:
-    """Whether the filter of an operation names the group, by its fingerprint or a prefix of it."""
-    return fingerprint.startswith(operation.wanted.group or "\0")
 
 
 def _past(operation: Operation) -> PastOperation:

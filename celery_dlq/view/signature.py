@@ -45,12 +45,11 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """The signature of a task beside the arguments of a message."""
+    """The signature of a task with the arguments of a message."""
 
-    task: str
     #: The first line of its docstring.
     doc: str
-    #: None if Python cannot tell them.
+    #: None if they are unknown.
     parameters: tuple[Parameter, ...] | None
     #: Arguments that no parameter takes.
     unexpected: tuple[str, ...]
@@ -61,7 +60,7 @@ class Signature:
 def signature_of(
     task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], redactor: Redactor
 ) -> Signature:
-    """The signature of ``task`` beside these arguments.
+    """The signature of ``task`` with these arguments.
 
     :param task: as the app has registered it.
     """
@@ -69,7 +68,6 @@ def signature_of(
     known = None if call.signature is None else list(call.signature.parameters.values())
     filled, unexpected = _filled(known or [], len(args), kwargs)
     return Signature(
-        task=task.name,
         doc=clip(first_line(_doc_of(task)), _DOC),
         parameters=None
         if known is None

@@ -127,6 +127,13 @@ class TestOfGroup:
         assert [row.act for row in rows] == ["discard", "cancel", "redrive", "note"]
         assert rows[-1].detail["note"] == "mine"
 
+    def test_acts_by_a_prefix_that_only_this_group_has(self, told):
+        told.letters.save([letter("c")])
+        told.closing.discard(Filter(group="9c1"), who="cid", why="", now=T0)
+        told.letters.save([letter("d"), letter("e", fingerprint="9c22")])
+        told.closing.discard(Filter(group="9c"), who="dan", why="", now=T0)
+        assert told.audit.find(group=self.GROUP).rows[0].who == "cid"
+
     def test_together_with_other_filters(self, told):
         assert [row.act for row in told.audit.find(group=self.GROUP, who="bob").rows] == ["cancel"]
         assert told.audit.find(group="none").rows == ()

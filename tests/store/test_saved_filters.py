@@ -13,7 +13,7 @@ OVERDUE = {"task": ["shop.charge"], "since": ["2h"], "state": ["dead", "parked"]
 
 
 def acts(store, act: str):
-    return [(row.who, row.detail["name"]) for row in store.audit.find(act=act).rows]
+    return [(row.who, row.detail["saved_as"]) for row in store.audit.find(act=act).rows]
 
 
 def test_a_saved_filter_is_read_as_it_was_given(store):
@@ -47,10 +47,16 @@ def test_another_filter_does_not_replace_one_of_the_same_name(store):
 
 def test_a_removed_filter_is_gone(store):
     store.saved_filters.save("mine", OVERDUE, who="ann")
-    assert store.saved_filters.remove("mine", who="bob")
-    assert not store.saved_filters.remove("mine", who="bob")
+    assert store.saved_filters.remove("mine", OVERDUE, who="bob")
+    assert not store.saved_filters.remove("mine", OVERDUE, who="bob")
     assert store.saved_filters.read() == []
     assert acts(store, "remove-filter") == [("bob", "mine")]
+
+
+def test_a_new_filter_of_the_same_name_is_not_removed_by_a_page_that_shows_the_old_one(store):
+    store.saved_filters.save("mine", {"task": ["shop.mail"]}, who="bob")
+    assert not store.saved_filters.remove("mine", OVERDUE, who="ann")
+    assert [one.who for one in store.saved_filters.read()] == ["bob"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,16 @@ def test_the_values_of_erased_letters_go_with_them(store):
     (one,) = store.saved_filters.read()
     assert one.fields == {"arg": ["user_id=[erased]"], "value": ["[erased]"], "task": ["pay"]}
     assert store.erasing.mentions(["ann@example.org"]) == []
+
+
+def test_a_filter_with_the_value_in_its_name_goes(store):
+    for name in ("of Ada", "of Bob", "Adamant"):
+        store.saved_filters.save(name, OVERDUE, who="bob")
+    store.saved_filters.remove("of Bob", OVERDUE, who="bob")
+    store.erasing.replace_texts(store.erasing.mentions(["Ada"]))
+    assert [one.name for one in store.saved_filters.read()] == ["Adamant"]
+    names = [row.detail["saved_as"] for row in store.audit.find(act="save-filter").rows]
+    assert names == ["Adamant", "of Bob", "of [erased]"]
 
 
 def test_an_upgrade_from_0022_adds_the_table(bare):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlencode
 
@@ -43,10 +43,12 @@ def short(when: datetime) -> str:
 
 
 def span(since: datetime, until: datetime) -> str:
-    """A time in UTC, without the year and the seconds: ``26 Nov 09:00 to 10:00 UTC``."""
+    """A time in UTC without the year: ``26 Nov 09:00 to 10:00 UTC``; with seconds if it is shorter than a
+    minute."""
     first, last = (moment.astimezone(timezone.utc) for moment in (since, until))
-    end = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%d %b %H:%M}"
-    return f"{first:%d %b %H:%M} to {end} UTC"
+    clock = "%H:%M:%S" if until - since < timedelta(minutes=1) else "%H:%M"
+    day = "" if first.date() == last.date() else f"{last:%d %b} "
+    return f"{first:%d %b} {first:{clock}} to {day}{last:{clock}} UTC"
 
 
 def fact(found: object) -> str:

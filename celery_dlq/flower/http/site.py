@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import SettingsError
@@ -25,6 +25,7 @@ from celery_dlq.view.replica import replica_text
 if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
+    from celery_dlq.upkeep.retention.definition import Retention
 
 T = TypeVar("T")
 
@@ -100,8 +101,7 @@ class Site:
         except SettingsError:
             # Each page shows this error.
             return None
-        kept: timedelta | None = getattr(retention, "arrivals", None)
-        return kept
+        return None if retention is None else cast("Retention", retention).arrivals
 
     @cached_property
     def _routes(self) -> Sequence[Route]:

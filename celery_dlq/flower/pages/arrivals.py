@@ -137,7 +137,7 @@ class Arrivals:
 
     @property
     def more(self) -> list[str]:
-        """What is not marked, because it would be too much."""
+        """Notes about releases and redrives that are not marked."""
         found = []
         releases = len(self.known.releases) - _MARKED
         if releases > 0:
@@ -150,7 +150,7 @@ class Arrivals:
 
     @property
     def notes(self) -> list[str]:
-        """What the reader must know about the counts."""
+        """The limits of the counts, as sentences."""
         found = []
         if self.group and self.range.step < _HOUR:
             found.append("Each letter counts once, in the minute of its last failure.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import FilterError, UnknownGroup, UnknownLetter
+from celery_dlq.errors import FilterError, UnknownLetter
 from celery_dlq.flower.filters import Given, check_names
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Page
@@ -142,7 +142,7 @@ def find_acts(store: Store, wanted: WantedActs, after: str | None, limit: int) -
         who=wanted.who,
         since=wanted.since,
         letter=_full_id(store, wanted.letter) if wanted.letter else None,
-        group=_fingerprint(store, wanted.group) if wanted.group else None,
+        group=lookup.audited_group(store, wanted.group) if wanted.group else None,
     )
 
 
@@ -151,13 +151,6 @@ def _full_id(store: Store, letter: str) -> str:
         return lookup.letter_id(store, letter)
     except UnknownLetter:  # it was deleted, and its acts are still here
         return letter
-
-
-def _fingerprint(store: Store, group: str) -> str:
-    try:
-        return lookup.fingerprint(store, group)
-    except UnknownGroup:  # its letters were deleted, and the acts are still here
-        return group
 
 
 def _act(given: Given) -> str | None:

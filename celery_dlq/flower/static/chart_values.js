@@ -46,7 +46,6 @@
     if (shapes.length) { place(event); }
   }
 
-  if (!document.querySelector(".dlq-chart-columns")) { return; }
   document.addEventListener("pointermove", follow);
   // A touch does not move.
   document.addEventListener("pointerdown", follow);

@@ -2,13 +2,7 @@
 (function () {
   "use strict";
 
-  // Load one of our pages as a document.
-  function read(address) {
-    return fetch(address, { credentials: "same-origin" }).then(function (answer) {
-      if (!answer.ok || answer.redirected) { throw new Error("not now"); }
-      return answer.text();
-    }).then(function (html) { return new DOMParser().parseFromString(html, "text/html"); });
-  }
+  var read = window.dlqPages.read;
 
   // Continue a search automatically until it finds something.
   function searchOn() {

@@ -41,13 +41,9 @@
     running = new AbortController();
     var given = new URLSearchParams(new FormData(form));
     given.set("do", "check");
-    fetch(form.action, { method: "POST", body: given, credentials: "same-origin", signal: running.signal }).then(function (answer) {
-      if (!answer.ok || answer.redirected) { throw new Error("not now"); }
-      return answer.text();
-    }).then(function (html) {
-      show(new DOMParser().parseFromString(html, "text/html"));
-    }).catch(function (error) {
-      if (error.name !== "AbortError") { say("This was not checked, because Flower did not answer. Choose Check."); }
+    var options = { method: "POST", body: given, signal: running.signal };
+    window.dlqPages.read(form.action, options).then(show).catch(function (error) {
+      if (error.name !== "AbortError") { say("This was not checked: Flower refused it, or did not answer. Choose Check."); }
     });
   }
 

@@ -3,8 +3,8 @@
 (function () {
   "use strict";
 
-  // The ids are sent in an address, and proxies refuse one of more than 8,000 characters.
-  var MOST_SELECTED = 150;
+  // Characters of the selected ids. They are sent in an address, and proxies refuse one of more than 8,000.
+  var MOST_SELECTED = 7000;
 
   // Letters before the present one that are remembered.
   var MOST_BEFORE = 200;
@@ -24,11 +24,10 @@
     try { window.sessionStorage.removeItem(name); } catch (error) { /* not allowed */ }
   }
 
-  // The address of the list, the same on each of its pages.
+  // Which list this is: the same on each of its pages, whatever the order of the address.
   function filters() {
-    var query = new URLSearchParams(window.location.search);
-    query.delete("after");
-    return query.toString();
+    var list = document.getElementById("dlq-list");
+    return window.location.pathname + "?" + (list ? list.dataset.filters : "");
   }
 
   function boxes() {
@@ -47,7 +46,6 @@
     show();
   }
 
-  // The ids on other pages, together with those that are ticked on this one.
   function ticked() {
     var here = boxes();
     var onPage = here.map(function (box) { return box.value; });
@@ -69,17 +67,17 @@
 
   function change() {
     var found = ticked();
-    if (found.all.length > MOST_SELECTED) {
+    var characters = found.all.reduce(function (sum, id) { return sum + encodeURIComponent(id).length + 4; }, 0);
+    if (characters > MOST_SELECTED) {
       var before = selected();
       this.checked = false;
       boxes().forEach(function (box) { box.checked = before.indexOf(box.value) >= 0; });
-      tell("At most " + MOST_SELECTED + " letters can be selected. To act on more, use filters, and act on all that match.");
+      tell("No more letters can be selected. To act on more, use filters, and act on all that match.");
       return;
     }
     select(found.all);
   }
 
-  // One checkbox that selects all letters of the page.
   function offerAll(head) {
     var all = document.createElement("input");
     all.type = "checkbox";
@@ -131,7 +129,10 @@
 
   // An act on many letters ends the selection.
   document.querySelectorAll("form.dlq-bulk").forEach(function (form) {
-    form.addEventListener("submit", function () { forget("dlq-selected"); });
+    form.addEventListener("submit", function (event) {
+      var isCheck = event.submitter && event.submitter.name === "plan";
+      if (!isCheck) { forget("dlq-selected"); }
+    });
   });
 
   // ---- From letter to letter -----------------------------------------------------------------------------
@@ -158,11 +159,7 @@
 
   // Near the end of the letters that are known, learn those of the next page of the list.
   function extend(list) {
-    return window.fetch(list.next, { credentials: "same-origin" }).then(function (answer) {
-      if (!answer.ok || answer.redirected) { throw new Error("not now"); }
-      return answer.text();
-    }).then(function (html) {
-      var shown = new DOMParser().parseFromString(html, "text/html");
+    return window.dlqPages.read(list.next).then(function (shown) {
       list.address = list.next;
       list.letters = list.letters.slice(-MOST_BEFORE).concat(lettersOn(shown));
       list.next = nextOf(shown);

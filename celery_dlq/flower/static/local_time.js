@@ -16,12 +16,13 @@
     return found;
   }
 
-  // As the server writes it: 26 Nov 10:04 CET, or 26 Nov 10:00 to 11:00 CET.
+  // As the server writes it: 26 Nov 10:04 CET, or 26 Nov 10:00 to 11:00 CET, with seconds for less than a minute.
   function brief(since, until) {
     var first = read(since), last = until ? read(until) : first;
-    var end = "";
-    if (until) { end = " to " + (first.date === last.date ? "" : last.date + " ") + last.clock; }
-    return first.date + " " + first.clock + end + " " + last.timeZoneName;
+    var isShort = until && until - since < 60000;
+    function clock(found) { return found.clock + (isShort ? ":" + found.second : ""); }
+    var end = until ? " to " + (first.date === last.date ? "" : last.date + " ") + clock(last) : "";
+    return first.date + " " + clock(first) + end + " " + last.timeZoneName;
   }
 
   // As the server writes it: 2026-11-26 10:04:05 CET.

@@ -11,7 +11,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, and_, false, or_, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Delete,
+    Update,
+    and_,
+    delete,
+    false,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
@@ -31,6 +42,7 @@ from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey
 
 letter, group, parked = tables.letter, tables.group, tables.parked
 operation, sending, acts = tables.operation, tables.sending, tables.audit
+saved_filter = tables.saved_filter
 
 #: Stands for a text that was erased.
 ERASED = "[erased]"
@@ -38,19 +50,19 @@ ERASED = "[erased]"
 #: Texts outside of letters that people and handlers have written.
 _PLAIN: Sequence[Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
-    tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why,
+    tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why, saved_filter.c.name,
 )  # fmt: skip
 
 #: JSON that has such texts.
 _JSON: Sequence[Column[str]] = (
-    acts.c.detail, operation.c.wanted, operation.c.orders, tables.saved_filter.c.fields,
+    acts.c.detail, operation.c.wanted, operation.c.orders, saved_filter.c.fields,
 )  # fmt: skip
 
 #: Where they are in the JSON. All other values are names, numbers, ids and times.
 _TEXT_KEYS = frozenset(
     {
         "why", "search", "arg", "value", "values", "changed", "note", "owner", "assignments", "set",
-        "cause", "recipient",
+        "cause", "recipient", "saved_as",
     }
 )  # fmt: skip
 
@@ -199,12 +211,9 @@ class Erasing(StoreRole):
 
     @writes
     def replace_texts(self, connection: Connection, mentions: Sequence[Mention]) -> int:
-        """Write the texts without the values; returns how many. A text that has changed since stays."""
-        changed = (
-            update(one.column.table).where(one.row).values({one.column: one.text})
-            for one in mentions
-        )
-        return sum(connection.execute(statement).rowcount for statement in changed)
+        """Write the texts without the values; returns how many. A text that has changed since stays. A saved
+        filter whose name has a value is deleted, because two names may be the same without it."""
+        return sum(connection.execute(_without_value(one)).rowcount for one in mentions)
 
 
 def _group_of(row: Any) -> GroupKey:
@@ -288,6 +297,13 @@ def _mentions(
             place = f"{column.table.name}.{column.name}"
             changed.append(Mention(place=place, row=this, column=column, text=text))
     return changed
+
+
+def _without_value(mention: Mention) -> Update | Delete:
+    table = mention.column.table
+    if mention.column is saved_filter.c.name:
+        return delete(table).where(mention.row)
+    return update(table).where(mention.row).values({mention.column: mention.text})
 
 
 def _without(text: str, texts: Sequence[str]) -> str:

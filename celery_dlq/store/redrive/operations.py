@@ -202,7 +202,7 @@ def operations_of_group(connection: Connection, fingerprint: str, limit: int) ->
     return [
         operation_id
         for operation_id, wanted in connection.execute(newest.limit(limit))
-        if fingerprint.startswith(json.loads(wanted).get("group") or "\0")
+        if Filter.from_dict(json.loads(wanted)).chooses_group(fingerprint)
     ]
 
 

@@ -8,15 +8,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
+from celery_dlq.store.rows.query import begins_with
 from celery_dlq.store.rows.rows import fit, stored_id
 
-audit = tables.audit
+audit, group = tables.audit, tables.group
 
 #: The name of the act that creates an operation.
 REDRIVE = "redrive"
@@ -42,7 +43,7 @@ def write_audit(
         connection.execute(more.values(count=audit.c.count + count))
         return row
     named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
-    values = fit(audit, {**named, "subject": _subject(detail)})
+    values = fit(audit, {**named, "subject": _subject(connection, detail)})
     written = insert(audit).values(at=at, count=count, detail=dump_json(detail), **values)
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
     return int(audit_id)
@@ -62,9 +63,19 @@ def by_filter(wanted: Filter) -> dict[str, object]:
     return {"filter": wanted.to_dict()}
 
 
-def _subject(detail: Mapping[str, Any]) -> str:
+def _subject(connection: Connection, detail: Mapping[str, Any]) -> str:
     """The operation, the letter or the group that an act was about; empty if it was about other letters."""
     wanted = detail.get("filter", {})
-    ids, group = wanted.get("ids", ()), detail.get("group") or wanted.get("group")
+    ids = wanted.get("ids", ())
     one = ids[0] if len(ids) == 1 else ""
-    return stored_id(str(detail.get("operation") or detail.get("letter") or one or group or ""))
+    named = detail.get("operation") or detail.get("letter") or one or detail.get("group")
+    return stored_id(str(named or _whole(connection, wanted.get("group") or "")))
+
+
+def _whole(connection: Connection, prefix: str) -> str:
+    """The only fingerprint that begins with ``prefix``, which people may type; otherwise ``prefix``."""
+    if not prefix:
+        return ""
+    begins = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
+    found = connection.execute(begins.distinct().limit(2)).scalars().all()
+    return found[0] if len(found) == 1 else prefix

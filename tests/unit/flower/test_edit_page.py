@@ -65,6 +65,16 @@ def test_the_first_button_only_checks(ann):
     assert [found["value"] for found in buttons] == ["check", "save", "redrive"]
 
 
+def test_a_form_that_is_not_valid_any_more_keeps_what_was_typed(ann, store):
+    page = editor_of(ann)
+    answer = post(ann, page, "save", kwargs='{"currency": "USD"}', mark="1.2.3")
+    assert (answer.status, store.edits.of_letter(ID)) == (409, [])
+    assert "older than twelve hours" in answer.text
+    assert texts_in(answer)["kwargs"] == '{"currency": "USD"}'
+    assert post(ann, answer, "save").status == 303
+    assert store.letters.get(ID).kwargs == {"currency": "USD"}
+
+
 def test_save_changes_the_message_and_keeps_what_it_was(ann, store):
     page = editor_of(ann)
     saved = post(ann, page, "save", kwargs='{"currency":\r\n "USD"}', why="a typo")

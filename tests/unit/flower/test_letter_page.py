@@ -431,6 +431,13 @@ class TestLive:
         assert said.startswith("It was not sent.")
         assert "no queue" in ann.get(redriven).text
 
+    def test_it_stops_if_the_redrive_was_cancelled(self, ann, store, redriven):
+        (planned,) = store.operations.find(limit=1)
+        store.operations.move(planned.id, OperationState.CANCELLED, who="bob", now=T0)
+        is_live, said = self.look(ann, redriven)
+        assert not is_live
+        assert said.startswith("It was not sent: the redrive has ended.")
+
     def test_a_letter_with_nothing_under_way_does_not_refresh(self, ann, three):
         [(live, _)] = page_of(ann, three[0]).find("div", id="dlq-live")
         assert "data-refresh" not in live

@@ -8,12 +8,13 @@ from support.factories import T0, attempt, letter
 from support.losses import lost_letter, trouble
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.model.group import Resolve
+from celery_dlq.model.group import Mark, Resolve
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import State
 from celery_dlq.recorder import Standing
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import clock
+from celery_dlq.view.groups import worklist
 
 NOW = T0 + timedelta(hours=1)
 
@@ -237,3 +238,17 @@ def test_the_archive_is_shown_with_its_last_check(ann, store):
     [(_, kept)] = ann.get(OVERVIEW).find("section", id="dlq-kept")
     assert "3 letters, 2.5 kB in 1 segment" in kept
     assert "never" in kept
+
+
+def test_a_regressed_group_comes_before_more_new_ones_than_are_counted(ann, store, monkeypatch):
+    monkeypatch.setattr("celery_dlq.view.groups.MOST_MARKED", 5)
+    new = [
+        letter(f"{number}.{place}", attempt(minutes=50), fingerprint=f"{number:016x}")
+        for number in range(9) for place in range(2)
+    ]  # fmt: skip
+    store.letters.save([*new, letter("back", attempt(minutes=50), fingerprint="back")])
+    store.groups.triage("back", Resolve(), who="ann", now=T0 + timedelta(minutes=51))
+    store.letters.save([letter("again", attempt(minutes=55), fingerprint="back")])
+    found = worklist(store, NOW, limit=3)
+    assert found.groups[0].fingerprint == "back"
+    assert found.marked == {Mark.REGRESSED: 1, Mark.NEW: 5}

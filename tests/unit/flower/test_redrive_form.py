@@ -1,7 +1,11 @@
 """The form of a redrive of many letters: suggestions, and the plan."""
 
+from dataclasses import replace
+
 import pytest
 from support.factories import attempt, envelope, letter
+
+from celery_dlq.api.queue import DeadLetterQueue
 
 REDRIVE = "/dead-letters/redrive"
 
@@ -150,7 +154,7 @@ class TestChanges:
 
     def test_letters_that_stay_the_same_are_said(self, ann):
         page = check(ann, "task=charge", set="kwargs.currency=EUX")
-        assert "No message would change." in plan_in(page)
+        assert "None of the 2 messages that were checked would change." in plan_in(page)
 
     def test_they_are_shown_without_the_code_of_the_task(self, ann):
         page = check(ann, "task=mail", set=self.USD)
@@ -185,6 +189,20 @@ class TestChanges:
     def test_the_mark_covers_the_changes_and_the_letters(self, ann, store, other):
         page = check(ann, "task=charge", set=self.USD)
         assert self.send(ann, page, **other).status == 409
+        assert store.operations.find() == []
+
+    def test_changes_of_which_no_letter_could_be_checked_are_not_sent(
+        self, ann, store, monkeypatch
+    ):
+        plan = DeadLetterQueue.plan
+
+        def untried(queue, *args):
+            return replace(plan(queue, *args), tried=0, changed=0, changes=())
+
+        monkeypatch.setattr(DeadLetterQueue, "plan", untried)
+        page = check(ann, "task=charge", set=self.USD)
+        assert "Would be changed" not in plan_in(page)
+        assert self.send(ann, page).status == 409
         assert store.operations.find() == []
 
     def test_another_number_shows_the_changes_again(self, ann, store):

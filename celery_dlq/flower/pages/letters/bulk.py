@@ -190,12 +190,12 @@ class BulkAct(Page):
             is_open=not found.wanted.states & CLOSED_STATES,
             values_lack_to=lack_to,
             plan=plan,
-            seen="" if plan is None else self.seen(wanted, given),
+            seen=self.seen(wanted, given) if plan is not None and plan.tried else "",
         )
         self.page("bulk", view, status)
 
     async def plan(self, found: Reach, given: Given) -> Plan | None:
-        """What the act would do with each letter, if it can be told and was asked for."""
+        """What the act would do with each letter, if it is known and was asked for."""
         return None
 
     def why_not(self, wanted: Filter, given: Given) -> str:

@@ -52,7 +52,7 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A draft beside its letter and the task."""
+    """A draft with its letter and the task."""
 
     task_id: str
     task: str
@@ -87,7 +87,7 @@ def opened(queue: DeadLetterQueue, task_id: str) -> Checked:
     letter = lookup.letter(queue.store, task_id)
     contents = contents_to_edit(queue.app, letter)
     texts = {name: _seen(text_of(contents[name])) for name in PARTS}
-    return _beside(queue, letter, Draft(texts=texts, seen=digest_of(letter.envelope)))
+    return _with_its_task(queue, letter, Draft(texts=texts, seen=digest_of(letter.envelope)))
 
 
 def read_draft(given: Given) -> Draft:
@@ -101,7 +101,7 @@ def check(queue: DeadLetterQueue, task_id: str, draft: Draft) -> Checked:
 
     :raises UnknownLetter: no letter has this id.
     """
-    return _beside(queue, lookup.letter(queue.store, task_id), draft)
+    return _with_its_task(queue, lookup.letter(queue.store, task_id), draft)
 
 
 def save(queue: DeadLetterQueue, task_id: str, draft: Draft, *, who: str, why: str) -> None:
@@ -133,7 +133,7 @@ def _read(name: str, text: str) -> tuple[Any, str]:
         return None, f"{error}."
 
 
-def _beside(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> Checked:
+def _with_its_task(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> Checked:
     contents, problems = draft.read()
     diff, problem = ("", "") if problems else _change(queue, letter, contents)
     is_outdated = draft.seen != digest_of(letter.envelope)

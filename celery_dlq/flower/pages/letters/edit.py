@@ -25,6 +25,11 @@ from celery_dlq.redact import clip, hide_known
 
 T = TypeVar("T")
 
+_STALE = (
+    "This form was already sent, is older than twelve hours, or is from before the last restart of Flower. "
+    "It changed nothing. Look at the message again, then save it."
+)
+
 #: What the buttons of the form do; Enter in a field presses the first.
 _DOES = ("check", "save", "redrive")
 
@@ -78,7 +83,12 @@ class EditPage(Page):
             # It changes nothing, so its form may be sent again.
             await self._check(task_id, given)
             return
-        self.take_mark(given, f"edit {task_id}")
+        try:
+            self.take_mark(given, f"edit {task_id}")
+        except Refused:
+            # The text of the form must not be lost.
+            await self._check(task_id, given, _STALE, 409)
+            return
         who, why, draft = self.actor, reason_in(given), read_draft(given)
         try:
             await self.site.act(lambda queue: save(queue, task_id, draft, who=who, why=why))

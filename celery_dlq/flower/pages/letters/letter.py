@@ -22,12 +22,12 @@ from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import Sending, SendingState
+from celery_dlq.model.operation import ENDED, Sending, SendingState
 from celery_dlq.model.states import DELETABLE_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.redrive.payload import linked_to
-from celery_dlq.store.base import AuditRow, Change, Filter
+from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import lookup, times
 from celery_dlq.view.handlings import HANDLINGS_SHOWN, said_of
@@ -93,6 +93,8 @@ class Known:
     tickets: Sequence[GroupTicket]
     #: Set if no automatic redrive sends it again.
     held: HeldLetter | None
+    #: The redrive that was asked for on its page.
+    asked: Operation | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,13 @@ class LetterView:
     def _awaits(self) -> bool:
         if self.letter.state in (State.CLAIMED, State.REDRIVEN):
             return True
-        return self.act in _REDRIVEN and self._sending is None and self.letter.state is State.DEAD
+        is_asked = self.act in _REDRIVEN and self._sending is None
+        return is_asked and self.letter.state is State.DEAD and not self._was_ended
+
+    @property
+    def _was_ended(self) -> bool:
+        """Whether the redrive ended without the letter."""
+        return self.known.asked is not None and self.known.asked.state in ENDED
 
     @property
     def _sending(self) -> Sending | None:
@@ -140,6 +148,8 @@ class LetterView:
     def done(self) -> str:
         """The result of the act."""
         sending = self._sending
+        if self.act in _REDRIVEN and sending is None and self._was_ended:
+            return "It was not sent: the redrive has ended."
         if self.act not in _REDRIVEN or sending is None:
             return _DONE.get(self.act, "")
         said = {SendingState.SUCCEEDED: "It was redriven, and succeeded.",
@@ -281,12 +291,12 @@ class LetterPage(Page):
 
     async def get(self, prefix: str) -> None:
         """Show the letter; a prefix of its id redirects to the full id."""
-        known = await known_of(self.site, prefix)
+        given = asked(self.request)
+        known = await known_of(self.site, prefix, first(given, "operation"))
         letter = known.letter
         if letter.task_id != prefix:
             self.redirect(self.links.letter(letter.task_id))
             return
-        given = asked(self.request)
         view = LetterView(
             known=known,
             in_flower=self.site.flower_knows(letter.task_id),
@@ -318,14 +328,15 @@ class OfTask(Page):
         self.finish(json.dumps(found))
 
 
-async def known_of(site: Site, prefix: str) -> Known:
+async def known_of(site: Site, prefix: str, operation_id: str = "") -> Known:
     """The store's data about a letter.
 
+    :param operation_id: the redrive that was asked for on its page.
     :raises UnknownLetter: no id matches. If there is an archive, the error says how to look there.
     :raises AmbiguousId: several ids match.
     """
     try:
-        return await site.ask(lambda store: _look_up(store, prefix))
+        return await site.ask(lambda store: _look_up(store, prefix, operation_id))
     except UnknownLetter as error:
         if not site.has_archive:
             raise
@@ -333,7 +344,7 @@ async def known_of(site: Site, prefix: str) -> Known:
         raise type(error)(f"{error} It may be in the archive: `{command}` looks there.") from error
 
 
-def _look_up(store: Store, prefix: str) -> Known:
+def _look_up(store: Store, prefix: str, operation_id: str) -> Known:
     letter = lookup.letter_to_show(store, prefix)
     task_id, fingerprint = letter.task_id, letter.fingerprint
     return Known(
@@ -345,6 +356,7 @@ def _look_up(store: Store, prefix: str) -> Known:
         handlings=store.handlings.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
         tickets=store.tickets.of_groups([fingerprint]).get(fingerprint, ()),
         held=store.auto_redrives.held([task_id]).get(task_id),
+        asked=store.operations.get(operation_id) if operation_id else None,
     )
 
 

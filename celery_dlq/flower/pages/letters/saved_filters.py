@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
+from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError
 from celery_dlq.flower.filters import Given, fields_of, pairs_of
 from celery_dlq.flower.http.handler import Page
@@ -54,16 +55,20 @@ class SaveFilter(Page):
 
 
 class RemoveFilter(Page):
-    """``POST /dead-letters/saved-filters/<name>/remove``"""
+    """``POST /dead-letters/saved-filters/remove``"""
 
-    async def post(self, name: str) -> None:
+    async def post(self) -> None:
         """Remove the filter, and show the list with the same letters."""
         given = sent(self.request)
+        name, fields, who = first(given, "name"), _shown_in(given), self.actor
         self.take_mark(given, removal_of(name))
-        who = self.actor
-        if not await self.site.act(lambda queue: queue.store.saved_filters.remove(name, who=who)):
-            raise Refused(404, f"No filter is saved as {clip(name, 40)!r} any more.")
-        self.see(self.links.page("letters", query=pairs_of(_shown_in(given))))
+
+        def remove(queue: DeadLetterQueue) -> bool:
+            return queue.store.saved_filters.remove(name, fields, who=who)
+
+        if not await self.site.act(remove):
+            raise Refused(404, f"This filter is not saved as {clip(name, 40)!r} any more.")
+        self.see(self.links.page("letters", query=pairs_of(fields)))
 
 
 def _shown_in(given: Given) -> dict[str, list[str]]:

@@ -109,6 +109,8 @@ def _end(store: Store, operation: Operation, now: datetime) -> datetime:
 
 
 def _edges(since: datetime, until: datetime) -> list[datetime]:
+    # The clock of Flower may be behind that of the worker.
+    until = max(since, until)
     step = max(_SHORTEST, (until - since) / _COLUMNS)
     # The end itself belongs to the last column.
     count = int((until - since) / step) + 1

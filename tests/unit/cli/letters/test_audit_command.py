@@ -53,9 +53,8 @@ def test_filters(read, acts, args, count):
 def test_acts_on_a_group_are_found_by_a_prefix_of_it(run, read, acts):
     assert run("groups", "resolve", "9c1e").exit_code == 0
     assert [row["act"] for row in read("audit", "--group", "9c1e")] == ["resolve"]
-    unknown = run("audit", "--group", "77")
-    assert unknown.exit_code != 0
-    assert "No group has a fingerprint that begins with '77'" in unknown.output
+    # The letters of a group may have been deleted.
+    assert read("audit", "--group", "77") == []
 
 
 def test_pages_hide_secrets(run, read, acts):
