@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from support.earlier_schema import run_script
 from support.factories import T0, letter, operation
-from support.filter_columns import SHARED
+from support.filter_columns import SHARED, remove_saved_filters
 
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.store.database import schema, tables
@@ -28,6 +28,7 @@ def before(bare):
 
 
 def go_back(store, columns=SHARED) -> None:
+    remove_saved_filters(store)
     for table, column in columns:
         run(store, f"ALTER TABLE {table.name} DROP COLUMN {column}")
     run(store, f"UPDATE {tables.VERSION_TABLE} SET version_num = '0021'")

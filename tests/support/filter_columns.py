@@ -36,8 +36,14 @@ def remove(store: SQLStore, columns: Sequence[str] = COLUMNS, *, index: bool = T
 
 
 def remove_shared(store: SQLStore) -> None:
-    """Remove the columns of operations that several processes carry."""
+    """Remove the columns of operations that several processes carry, and the table of saved filters."""
     _run(store, [f"ALTER TABLE {table.name} DROP COLUMN {column}" for table, column in SHARED])
+    remove_saved_filters(store)
+
+
+def remove_saved_filters(store: SQLStore) -> None:
+    """Remove the table of schema 0023."""
+    _run(store, [f"DROP TABLE IF EXISTS {tables.saved_filter.name}"])
 
 
 def _run(store: SQLStore, statements: Sequence[str]) -> None:
