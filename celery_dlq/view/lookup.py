@@ -109,8 +109,8 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
 
 
 def audited_group(store: Store, prefix: str) -> str:
-    """The fingerprint of the group that starts with ``prefix``. If there is none, ``prefix``: the letters of
-    the group may have been deleted, and the acts on it are still in the audit.
+    """The fingerprint of the group that starts with ``prefix``, or ``prefix`` itself if no group does. The
+    letters of a group may have been deleted, and the acts on it are still in the audit.
 
     :raises AmbiguousId: several fingerprints match.
     """
@@ -171,8 +171,13 @@ def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:
     return replace(wanted, args=tuple(_without_secret(redactor, item) for item in wanted.args))
 
 
+def is_secret(redactor: Redactor, argument: Argument) -> bool:
+    """Whether the values of an argument with this path are redacted."""
+    return any(map(redactor.is_sensitive, argument.path.split(".")))
+
+
 def _without_secret(redactor: Redactor, argument: Argument) -> Argument:
-    if not any(map(redactor.is_sensitive, argument.path.split("."))):
+    if not is_secret(redactor, argument):
         return argument
     if not redactor.has_hashes:
         raise FilterError(

@@ -142,7 +142,7 @@ _PAST = {
 
 def _other(act: AuditRow, links: Links) -> Event:
     operation = str(act.detail.get("operation") or "")
-    said = f"{_PAST.get(act.act, words.line(act.act, 40))}"
+    said = _PAST.get(act.act, words.line(act.act, 40))
     return Event(
         at=act.at, kind="redrive" if operation else "decision", who=words.line(act.who, 60),
         what=f"{said} the redrive" if operation else f"{said} {counted(act.count, 'letter')}",

@@ -59,7 +59,7 @@ class Checked:
     draft: Draft
     #: Problems of single parts, by name.
     problems: Mapping[str, str]
-    #: A problem of the whole; empty if there is none.
+    #: Why the message as a whole cannot be saved; otherwise empty.
     problem: str
     #: Whether another person has changed the message since the editor was opened.
     is_outdated: bool

@@ -125,7 +125,7 @@ class LetterView:
     @property
     def is_live(self) -> bool:
         """Whether the page refreshes itself: the letter was just released, or its redrive has no outcome."""
-        return bool(self.act == "released" and self.letter.state is State.PARKED) or self._awaits
+        return (self.act == "released" and self.letter.state is State.PARKED) or self._awaits
 
     @property
     def _awaits(self) -> bool:

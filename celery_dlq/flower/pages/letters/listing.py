@@ -26,7 +26,7 @@ from celery_dlq.flower.filters import (
 from celery_dlq.flower.http.calls import look_at
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
-from celery_dlq.flower.pages.letters.saved_filters import SAVE, Saved, as_saved, removal_of
+from celery_dlq.flower.pages.letters.saved_filters import Saved, act_on, as_saved, shown_of
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import CLOSED_STATES, State
@@ -105,9 +105,8 @@ class LettersView:
     pairs: Sequence[tuple[str, str]] = ()
     #: The filters that were saved, by name.
     saved: Sequence[Saved] = ()
-    #: The marks of the forms that save this filter and remove it.
-    save_mark: str = ""
-    remove_mark: str = ""
+    #: The mark of the form that saves the filters that are set, or removes them.
+    saving_mark: str = ""
     #: The states of the letters that match.
     shown: frozenset[State] = frozenset()
     later: bool = False
@@ -180,7 +179,7 @@ class LettersView:
     @property
     def saved_here(self) -> Saved | None:
         """The saved filter whose letters are shown."""
-        return next((one for one in self.saved if one.is_shown), None)
+        return shown_of(self.saved)
 
     @property
     def narrowed(self) -> bool:
@@ -224,7 +223,6 @@ class LettersPage(Page):
         fields = fields_of(given)
         pairs = pairs_of(fields)
         saved = as_saved(await self._saved_filters(), fields)
-        shown = next((one.name for one in saved if one.is_shown), "")
         following = [*pairs, ("after", page.next)] if page.next else []
         rows = rows_of([*page.letters, *page.further], held)
         return LettersView(
@@ -234,8 +232,7 @@ class LettersPage(Page):
             count=count,
             pairs=pairs,
             saved=saved,
-            save_mark="" if shown else self.mark(SAVE),
-            remove_mark=self.mark(removal_of(shown)) if shown else "",
+            saving_mark=self.mark(act_on(saved)),
             shown=wanted.wanted_states,
             next=self.links.page("letters", query=following) if following else "",
             searched_to=page.searched_to,

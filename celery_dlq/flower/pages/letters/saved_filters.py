@@ -15,9 +15,10 @@ from celery_dlq.flower.http.request import first, sent
 from celery_dlq.redact import Redactor, clip
 from celery_dlq.store.base import Filter
 from celery_dlq.store.saved_filters import SavedFilter
+from celery_dlq.view.lookup import is_secret
 
 #: The act of the form that saves a filter.
-SAVE = "save filter"
+_SAVE = "save filter"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class SaveFilter(Page):
     async def post(self) -> None:
         """Save the filter under a name, and show its letters."""
         given = sent(self.request)
-        self.take_mark(given, SAVE)
+        self.take_mark(given, _SAVE)
         fields, name = _shown_in(given), first(given, "name")
         wanted = self.filter_in(fields)
         check_no_secret(self.site.redactor, wanted)
@@ -61,7 +62,7 @@ class RemoveFilter(Page):
         """Remove the filter, and show the list with the same letters."""
         given = sent(self.request)
         name, fields, who = first(given, "name"), _shown_in(given), self.actor
-        self.take_mark(given, removal_of(name))
+        self.take_mark(given, _removal_of(name))
 
         def remove(queue: DeadLetterQueue) -> bool:
             return queue.store.saved_filters.remove(name, fields, who=who)
@@ -76,7 +77,7 @@ def _shown_in(given: Given) -> dict[str, list[str]]:
     return fields_of(parse_qs(first(given, "query")))
 
 
-def removal_of(name: str) -> str:
+def _removal_of(name: str) -> str:
     """The act of the form that removes a filter."""
     return f"remove filter {name}"
 
@@ -87,7 +88,7 @@ def check_no_secret(redactor: Redactor, wanted: Filter) -> None:
     :raises FilterError: it does.
     """
     for argument in wanted.args:
-        if any(map(redactor.is_sensitive, argument.path.split("."))):
+        if is_secret(redactor, argument):
             raise FilterError(
                 f"The values of {argument.path} are redacted, so this filter cannot be saved; leave it out."
             )
@@ -96,3 +97,15 @@ def check_no_secret(redactor: Redactor, wanted: Filter) -> None:
 def as_saved(found: Sequence[SavedFilter], fields: Given) -> list[Saved]:
     """The saved filters for a list with these fields."""
     return [Saved(filter=one, is_shown=pairs_of(one.fields) == pairs_of(fields)) for one in found]
+
+
+def shown_of(found: Sequence[Saved]) -> Saved | None:
+    """The saved filter whose letters are shown."""
+    return next((one for one in found if one.is_shown), None)
+
+
+def act_on(found: Sequence[Saved]) -> str:
+    """The act of the form above the list: it removes the saved filter that is shown, or saves the filters
+    that are set."""
+    shown = shown_of(found)
+    return _SAVE if shown is None else _removal_of(shown.name)

@@ -35,7 +35,7 @@ class OperationRow:
     @property
     def chart(self) -> str:
         """The progress, as a chart."""
-        return progress(self.operation.counts)
+        return _progress(self.operation.counts)
 
     @property
     def outcome(self) -> str:
@@ -88,7 +88,7 @@ class OperationsPage(Page):
         self.page("operations", OperationsView(rows=operation_rows(found), chosen=chosen))
 
 
-def progress(counts: Counts) -> str:
+def _progress(counts: Counts) -> str:
     """The progress of an operation, as a chart."""
     parts = [
         charts.Part("succeeded", counts.succeeded, "succeeded"),
