@@ -233,6 +233,8 @@ class TestDryRun:
         page = ann.get(f"{PAGE}/dry-run")
         assert "It would send 2 letters. Nothing was sent or changed." in page.text
         assert page.find("a", href="/dead-letters/letters/0d3f1111-aaaa")
+        [(_, text)] = page.find("section", id="dlq-would-send")
+        assert "bad currency" in text
         assert page.find("a", href="/dead-letters/letters/fresh") == []
         assert store.auto_redrives.statuses() == {}
         assert store.auto_redrives.runs() == []

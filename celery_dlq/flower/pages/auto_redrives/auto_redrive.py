@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from celery_dlq.flower.acts import move_auto, reason_in
@@ -18,7 +19,9 @@ from celery_dlq.flower.pages.auto_redrives.listing import (
     run_rows,
     stopped_at,
 )
+from celery_dlq.flower.pages.letters.listing import Row, rows_of
 from celery_dlq.model.auto_redrive import EVERY
+from celery_dlq.store.base import Filter
 from celery_dlq.view import auto_redrive_facts as facts
 from celery_dlq.view import times
 from celery_dlq.view.auto_redrives import SeenAuto, SeenRun, in_the_way, seen_auto, seen_runs
@@ -104,6 +107,8 @@ class TrialView:
     """The values of the page of a trial."""
 
     trial: Trial
+    #: The letters on the page, by their ids; without those that have been deleted since.
+    rows: Mapping[str, Row]
     limit: int = _LETTERS
 
     @property
@@ -161,8 +166,10 @@ class AutoTrial(Page):
     async def get(self, name: str) -> None:
         """Show what it would do now; it may be ten seconds old."""
         check_names(asked(self.request), ())
-        trial = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
-        self.page("auto_trial", TrialView(trial=trial))
+        view = await self.site.consult(
+            ("auto-trial page", name), lambda queue: _attempt_with_letters(queue, name)
+        )
+        self.page("auto_trial", view)
 
 
 class AutoAct(Page):
@@ -201,3 +208,12 @@ def attempt(queue: DeadLetterQueue, name: str) -> Trial:
     auto, now = queue.auto_redrive_named(name), times.utc_now()
     seen = seen_auto(discreet(queue.store, queue.redactor), auto, now)
     return Trial(look=queue.try_auto(name), not_now=in_the_way(seen, now), probe=auto.require.probe)
+
+
+def _attempt_with_letters(queue: DeadLetterQueue, name: str) -> TrialView:
+    trial = attempt(queue, name)
+    choice = trial.look.choice
+    ids = (*islice(choice.letters, _LETTERS), *islice(choice.held, _LETTERS))
+    store = discreet(queue.store, queue.redactor)
+    found = store.letters.find(Filter(ids=ids), limit=len(ids)).letters if ids else ()
+    return TrialView(trial=trial, rows={row.letter.task_id: row for row in rows_of(found)})
