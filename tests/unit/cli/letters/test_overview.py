@@ -73,7 +73,7 @@ class TestOnATerminal:
             [letter(f"{number}", fingerprint=f"{number:08}{'0' * 8}") for number in range(20)]
         )
         size = os.terminal_size((120, lines))
-        monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: size)
+        monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: size)
         out = shown(run)
         assert sum("bad currency" in line for line in out.splitlines()) == groups
         assert len(out.splitlines()) < lines
