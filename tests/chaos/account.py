@@ -39,6 +39,8 @@ class Case:
     letter: DeadLetter | None
     #: The broker's books show that the message never reached the worker that it was meant for.
     swallowed: bool = False
+    #: Its letter was in a worker's log only, and was imported when all workers had stopped.
+    from_log: bool = False
 
     @property
     def finishes(self) -> int:
@@ -59,6 +61,15 @@ class Case:
     def ran_on(self) -> bool:
         """Whether it began again after its work was done, because of another delivery, and did not end."""
         return self.came_again and bool(self.rows) and self.rows[-1].what == STARTED
+
+    @property
+    def done_before_import(self) -> bool:
+        """Whether a later delivery finished while its letter was in a log only. A success closes the letter
+        that the store has, and the store had none."""
+        if not (self.from_log and self.letter and self.came_again):
+            return False
+        failed_at = self.letter.last_failed_at.timestamp()
+        return any(row.what == FINISHED and row.at > failed_at for row in self.rows)
 
     @property
     def open_letter(self) -> DeadLetter | None:
@@ -94,7 +105,8 @@ def complaint(case: Case, deliveries: int) -> str | None:
         return f"its side effect happened {case.finishes} times, of one delivery"
     if end is Reason.UNSTORED:
         return None if case.finishes else "a letter says that the body finished; it did not"
-    if case.open_letter is not None and case.finishes and not case.ran_on:
+    is_explained = case.ran_on or case.done_before_import
+    if case.open_letter is not None and case.finishes and not is_explained:
         return f"finished, and has an open letter ({case.open_letter.reason.value})"
     if end in (kind.end, SWALLOWED) or _excused(case, deliveries):
         return None
@@ -124,11 +136,15 @@ def cases(
     rows: Mapping[str, Sequence[Row]],
     letters: Mapping[str, DeadLetter],
     swallowed: Collection[str] = (),
+    from_logs: Collection[str] = (),
 ) -> list[Case]:
     return [
-        Case(task, rows.get(task.task_id, ()), letters.get(task.task_id), task.task_id in swallowed)
+        Case(
+            task, rows.get(task.task_id, ()), letters.get(task.task_id),
+            swallowed=task.task_id in swallowed, from_log=task.task_id in from_logs,
+        )
         for task in list(sent)
-    ]
+    ]  # fmt: skip
 
 
 def stored(store: Store) -> dict[str, DeadLetter]:

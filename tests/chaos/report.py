@@ -53,6 +53,9 @@ class Report:
             ),
             "letters from the spool at the end": self.from_spool,
             "letters from the workers' logs": self.from_logs,
+            "of these, of tasks that had succeeded since": sum(
+                case.done_before_import for case in self.cases
+            ),
             "messages left with the broker": self.left,
             "workers that ended when the broker went away": self.gave_up,
             "workers that ended when their new pool was killed": self.had_no_pool,

@@ -162,7 +162,7 @@ class Run:
         """Move the letters from the workers' logs and from the spool into the store, as an operator does."""
         queue = DeadLetterQueue.of(self._app)
         logs = [worker.log for worker in self.workers.all]
-        self.from_logs = len(account.kept_elsewhere([], logs))
+        self.from_logs = set(account.kept_elsewhere([], logs))
         self.from_spool = len(account.kept_elsewhere(queue.spool.files(), []))
         for log in logs:
             self._celery("dlq", "spool", "import", str(log))
@@ -173,7 +173,9 @@ class Run:
     def _report(self, producer: Producer) -> Report:
         store = DeadLetterQueue.of(self._app).store
         swallowed = self.broker.swallowed(self._app.conf.task_default_queue)
-        found = account.cases(producer.sent, self._ledger.rows(), account.stored(store), swallowed)
+        found = account.cases(
+            producer.sent, self._ledger.rows(), account.stored(store), swallowed, self.from_logs
+        )
         return Report(
             pair=self._arguments.pair,
             seed=self._arguments.seed,
@@ -181,7 +183,7 @@ class Run:
             cases=found,
             deliveries=self._deliveries,
             harmed=self.harmed,
-            from_logs=self.from_logs,
+            from_logs=len(self.from_logs),
             from_spool=self.from_spool,
             unasked=self.workers.unasked,
             gave_up=self.workers.gave_up,

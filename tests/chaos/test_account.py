@@ -8,7 +8,7 @@ from chaos.kinds import KINDS, mix
 from chaos.ledger import FINISHED, IGNORED, STARTED, Ledger, Row
 from chaos.producer import Sent
 from chaos.redis_log import swallowed
-from support.factories import letter
+from support.factories import T0, letter
 
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Reason, State, Verdict
@@ -25,10 +25,18 @@ THIRD = Explanation(
 )
 
 
-def case(kind, *whats, reason=None, tries=1, redelivered=False, **changes):
-    rows = [Row("t", what, 1, redelivered, 4711, 0.0) for what in whats]
+def case(kind, *whats, reason=None, tries=1, redelivered=False, at=0.0, from_log=False, **changes):
+    rows = [Row("t", what, 1, redelivered, 4711, at) for what in whats]
     found = letter("t", reason=reason, **changes) if reason else None
-    return Case(Sent("t", KINDS[kind], 0.0, tries), rows, found)
+    return Case(Sent("t", KINDS[kind], 0.0, tries), rows, found, from_log=from_log)
+
+
+#: Of a task whose letter was in a log only, and which was delivered again.
+LOGGED = {
+    "reason": Reason.REJECTED, "explanation": UNSENT, "redelivered": True, "from_log": True,
+}  # fmt: skip
+#: After the letter's last failure.
+LATER = T0.timestamp() + 60
 
 
 RIGHT = {
@@ -58,6 +66,7 @@ RIGHT = {
         "recovers", STARTED, reason=Reason.REJECTED, explanation=UNSENT
     ),
     "swallowed by the transport": replace(case("quick"), swallowed=True),
+    "done while its letter was in a log": case("recovers", STARTED, FINISHED, at=LATER, **LOGGED),
 }
 WRONG = {
     "lost": (case("quick", STARTED), "lost"),
@@ -69,6 +78,14 @@ WRONG = {
     "done and dead": (case("quick", FINISHED, reason=Reason.EXHAUSTED), "has an open letter"),
     "dead, and done by a later delivery": (
         case("recovers", STARTED, FINISHED, reason=Reason.REJECTED, redelivered=True),
+        "has an open letter",
+    ),
+    "done before it died, its letter in a log": (
+        case("recovers", STARTED, FINISHED, **LOGGED),
+        "has an open letter",
+    ),
+    "dead, and done later, its letter in no log": (
+        case("recovers", STARTED, FINISHED, at=LATER, **{**LOGGED, "from_log": False}),
         "has an open letter",
     ),
     "done where it must die": (case("terminal", FINISHED), "ended as done, not as terminal"),

@@ -141,8 +141,8 @@ def _filled(place: int, count: int, top: int) -> str:
 def _mark(bins: Sequence[Bin], width: float, mark: Mark) -> str:
     first, last = bins[0].since, bins[-1].until
     share = max(0.0, (mark.at - first) / (last - first))
-    # The last column has no gap after it.
-    place = min(width, share * len(bins) * _STEP)
+    # On the edge, half of the line would be cut off, and the pointer would miss it.
+    place = min(width - _GAP, share * len(bins) * _STEP)
     line = f'd="M{_number(place)} 0V{_number(HEIGHT)}" vector-effect="non-scaling-stroke"'
     # The wide line reacts to the pointer.
     return (

@@ -87,7 +87,9 @@ def test_a_mark_is_at_its_time():
     # In the middle of the second column with its gap.
     assert float(x) == 15
     late = shown["dlq-mark dlq-mark-operation"].find("path").get("d")
-    assert late == f"M{width:g} 0V100", "a mark stays inside the chart"
+    assert late == f"M{width - 2:g} 0V100", (
+        "a mark stays inside the chart, where the pointer finds it"
+    )
 
 
 def test_one_is_never_drawn_as_zero():
