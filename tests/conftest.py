@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector the tests themselves. They are thousands and stay to the end, and it would
-    walk through them again and again, in a tenth of the time of all tests."""
+    """Spare the garbage collector the tests themselves. There are thousands, which stay to the end. It
+    walked through them again and again, which took a tenth of the time."""
     gc.collect()
     gc.freeze()
 

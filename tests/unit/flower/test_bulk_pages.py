@@ -181,14 +181,11 @@ class TestDelete:
         assert agree(ann, DELETE, "task=charge", number=number).status == 409
         assert states(store, closed) == [State.DISCARDED] * 2
 
-    @pytest.mark.parametrize(
-        ("act", "done"),
-        [("redrive", "redriven"), ("discard", "discarded"), ("delete", "deleted")],
-    )
-    def test_a_page_without_letters_leads_back_to_the_list(self, ann, store, act, done):
+    @pytest.mark.parametrize("act", ["redrive", "discard", "delete"])
+    def test_a_page_without_letters_leads_back_to_the_list(self, ann, store, act):
         store.letters.save([letter("waits", task="ship")])
         page = ann.get(f"/dead-letters/{act}?task=ship&until=2020-01-01")
-        assert f"There is no letter here that can be {done}." in page.text
+        assert f"Nothing to {act}." in page.text
         [back] = [found["href"] for found, text in page.find("a") if "that match" in text]
         found = ann.get(back)
         assert found.status == 200
@@ -198,7 +195,7 @@ class TestDelete:
     def test_open_letters_are_left_alone_unless_they_are_asked_for(self, ann, store, closed):
         page = ann.get(f"{DELETE}?selected=1&id={closed[0]}&id=77e1")
         assert "Delete 1 letter" in page.text
-        assert "Left alone: 1 more letter of this filter." in page.text
+        assert "This filter also matches 1 more letter. Letters in another state" in page.text
         [instead] = [
             found["href"]
             for found, text in page.find("a")

@@ -30,6 +30,8 @@ from celery_dlq.view.operations import given_orders
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
+    from celery_dlq.store import Store
+    from celery_dlq.upkeep.auto_redrive.chooser import Choice
     from celery_dlq.upkeep.auto_redrive.engine import Look
 
 #: Runs on the page, and letters of a trial.
@@ -166,10 +168,9 @@ class AutoTrial(Page):
     async def get(self, name: str) -> None:
         """Show what it would do now; it may be ten seconds old."""
         check_names(asked(self.request), ())
-        view = await self.site.consult(
-            ("auto-trial page", name), lambda queue: _attempt_with_letters(queue, name)
-        )
-        self.page("auto_trial", view)
+        trial = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
+        rows = await self.site.ask(lambda store: _rows(store, trial.look.choice))
+        self.page("auto_trial", TrialView(trial=trial, rows=rows))
 
 
 class AutoAct(Page):
@@ -210,10 +211,8 @@ def attempt(queue: DeadLetterQueue, name: str) -> Trial:
     return Trial(look=queue.try_auto(name), not_now=in_the_way(seen, now), probe=auto.require.probe)
 
 
-def _attempt_with_letters(queue: DeadLetterQueue, name: str) -> TrialView:
-    trial = attempt(queue, name)
-    choice = trial.look.choice
+def _rows(store: Store, choice: Choice) -> Mapping[str, Row]:
+    """The first letters of a choice, by their ids."""
     ids = (*islice(choice.letters, _LETTERS), *islice(choice.held, _LETTERS))
-    store = discreet(queue.store, queue.redactor)
     found = store.letters.find(Filter(ids=ids), limit=len(ids)).letters if ids else ()
-    return TrialView(trial=trial, rows={row.letter.task_id: row for row in rows_of(found)})
+    return {row.letter.task_id: row for row in rows_of(found)}

@@ -58,8 +58,6 @@ _UNSEEN = (
     "the form again."
 )
 
-_PAST = {"redrive": "redriven", "discard": "discarded", "delete": "deleted"}
-
 #: Fields of the form in addition to the filter.
 _OTHERS = ("selected", "mark", "number", "_xsrf", *ORDERS)
 
@@ -127,11 +125,6 @@ class BulkView:
         for one in self.plan.skipped if self.plan else ():
             found.setdefault(one.why, []).append(one.task_id)
         return [(why, ids[:_SUCH]) for why, ids in found.items()][:_REASONS]
-
-    @property
-    def nothing(self) -> str:
-        """What to say if the act would take no letters."""
-        return f"There is no letter here that can be {_PAST[self.act]}."
 
     @property
     def open_instead(self) -> Sequence[tuple[str, str]]:
