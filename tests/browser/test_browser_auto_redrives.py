@@ -59,6 +59,7 @@ def test_a_shadow_run_is_a_report(shop, page):
     task_id = shop.die("shop.charge", 2, currency="EUX")
     page.goto("/dead-letters/auto-redrives/currencies")
     page.locator("#dlq-run").click()
+    expect(page.locator("#dlq-done")).to_contain_text("A worker looks for its letters")
     appears(page, "#dlq-runs tbody tr", "shadow")
     look_at(page, "auto-redrive")
     page.locator("#dlq-runs tbody tr").get_by_role("link").first.click()

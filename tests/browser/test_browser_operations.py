@@ -59,6 +59,7 @@ def test_a_redrive_is_paused_and_resumed(shop, page, many):
     page.locator("#dlq-cancel").click()
     expect(state).to_have_text("cancelled")
     page.get_by_role("link", name="Operations").click()
+    expect(page.locator("#dlq-operations")).to_be_visible()
     reload_until(page, page.locator("#dlq-operations tbody tr", has_text="cancelled"))
     look_at(page, "operations")
     left = shop.dlq.operation(operation).counts.left
