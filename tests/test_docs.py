@@ -41,8 +41,8 @@ from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, Roun
 from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
 from celery_dlq.view.brief.record import brief_record
-from celery_dlq.view.keeping import keeping_record
-from celery_dlq.view.lost import Losses, lost_record
+from celery_dlq.view.stats.keeping import keeping_record
+from celery_dlq.view.stats.lost import Losses, lost_record
 from celery_dlq.worker.task import DLQTask
 
 ROOT = Path(__file__).parents[1]
@@ -410,6 +410,16 @@ class TestPages:
     def test_readme_and_contributing_stay_short(self) -> None:
         assert len(read("README.md").splitlines()) <= 200
         assert len(read("CONTRIBUTING.md").splitlines()) <= 150
+
+    def test_contributing_has_the_rooms_of_the_contract(self) -> None:
+        [layers] = re.findall(
+            r'name = "the rooms import one way".*?layers = \[(.*?)\]',
+            read("pyproject.toml"),
+            re.DOTALL,
+        )
+        [_, drawn, *_] = read("CONTRIBUTING.md").partition("## The rooms")[2].split("```")
+        rooms = [line.split("  ")[0] for line in drawn.strip().splitlines()]
+        assert rooms == re.findall(r'"(.+?)"', layers)
 
     @page
     def test_every_relative_link_leads_somewhere(self, path: Path) -> None:

@@ -117,7 +117,7 @@ class AppParts:
 
         :raises SettingsError: the database is not supported, or cannot be a replica.
         """
-        from celery_dlq.store.database.supported import parse_read_url, parse_url
+        from celery_dlq.store.database.dialects.supported import parse_read_url, parse_url
 
         url = parse_url(self.settings.store_url)
         if self.settings.store_read_url:

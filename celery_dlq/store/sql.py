@@ -19,9 +19,9 @@ from celery_dlq.store.coordination.deliveries import Deliveries
 from celery_dlq.store.coordination.leases import Leases
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.client import Client
+from celery_dlq.store.database.dialects.supported import parse_read_url
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.replica import Following, ReplicaTransactions
-from celery_dlq.store.database.supported import parse_read_url
 from celery_dlq.store.database.transactions import Transactions
 from celery_dlq.store.groups.by_cause import Groups
 from celery_dlq.store.handlings.handlings import Handlings

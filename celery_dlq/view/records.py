@@ -18,7 +18,7 @@ from celery_dlq.recorder import Left
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Operation, Stats
-from celery_dlq.view.raw_body import has_unread_body, shown_body
+from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
 from celery_dlq.view.times import iso, maybe_iso
 
 if TYPE_CHECKING:

@@ -53,8 +53,8 @@ def unusable(page: Page) -> list[str]:
 def reload_until(page: Page, found: Locator, count: int = 1) -> None:
     """Reload a page until it shows this many, because Flower caches its data for a moment.
 
-    Wait until the page that a click leads to is there before calling this: a browser cannot reload a page that it
-    is leaving."""
+    After a click, wait for the page that it leads to before calling this: a browser cannot reload a page
+    that it is leaving."""
 
     def is_so() -> bool:
         page.reload()

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 
-from project import HERE
+from project import PROJECTS
 from sqlalchemy import create_engine, text
 from support.factories import envelope, letter
 
@@ -86,7 +86,7 @@ def resolved(project) -> int:
 def redriver(project):
     """Continues an operation in a process of its own; returns whether that was killed."""
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "proj_effects.py")], env=project.environment,
+        [sys.executable, str(PROJECTS / "proj_effects.py")], env=project.environment,
         cwd=project.directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 

@@ -62,8 +62,8 @@ class Notes:
 
 def read_notes(project: Project) -> Notes:
     """What the tasks have noted until now."""
-    path, notes = project.directory / "notes", Notes()
-    for line in path.read_text().splitlines() if path.exists() else ():
+    notes = Notes()
+    for line in project.lines("notes"):
         what, number, at = line.split()
         times = notes.began if what == "began" else notes.ended
         times.setdefault(int(number), []).append(float(at))

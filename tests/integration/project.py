@@ -24,6 +24,8 @@ from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.model.states import State
 
 HERE = Path(__file__).parent
+#: The apps that workers run.
+PROJECTS = HERE / "projects"
 #: Workers run the code of this checkout, even if the package is installed.
 ROOT = HERE.parents[1]
 PATIENCE_S = 150.0
@@ -96,7 +98,9 @@ class Project:
             "PROJ_SPOOL": str(self.directory / "spool"),
             "PROJ_FIXED": str(self.fixed),
             "PROJ_SETTINGS": json.dumps(self.settings),
-            "PYTHONPATH": os.pathsep.join(map(str, (HERE, ROOT, self.directory, *self.also))),
+            "PYTHONPATH": os.pathsep.join(
+                map(str, (PROJECTS, HERE, ROOT, self.directory, *self.also))
+            ),
             **self.environ,
         }
 
@@ -166,6 +170,23 @@ class Project:
 
     def count(self, **wanted: object) -> int:
         return self.dlq.store.counts.letters(Filter(queue=self.queue, **wanted))
+
+    def parked(self) -> int:
+        """How many retries wait in the store."""
+        return self.count(states=frozenset({State.PARKED}))
+
+    def lines(self, name: str) -> list[str]:
+        """What its tasks have written until now into a file that they share."""
+        path = self.fixed.with_name(name)
+        return path.read_text().splitlines() if path.exists() else []
+
+    def logs(self) -> list[str]:
+        """What each of its workers has logged until now."""
+        return [path.read_text() for path in sorted(self.directory.glob("worker-*.log"))]
+
+    def logged(self) -> str:
+        """What they have logged together."""
+        return "".join(self.logs())
 
     def close(self) -> None:
         """Close what the test's own process has opened, and remove what it left on the servers."""

@@ -15,7 +15,7 @@ from celery_dlq.view.brief.facts import (
     Outside,
     Standing,
 )
-from celery_dlq.view.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
 
 #: All that a brief may consist of, as a parser of Markdown names it.
 PLAIN = {

@@ -85,9 +85,9 @@ def _settings(session: Session) -> Findings:
 
 
 def _store(session: Session) -> Findings:
+    from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
     from celery_dlq.store.database.faults import address
     from celery_dlq.store.database.schema import HEAD
-    from celery_dlq.store.database.supported import dialect_for, parse_url
 
     url = parse_url(session.queue.settings.store_url)
     if url.password and not os.environ.get(STORE_URL_VARIABLE):

@@ -21,7 +21,7 @@ _NAMES = "celery_dlq.*"
 
 def check_pooler(session: Session) -> Findings:
     """The pooler in front of the store's server, and whether the store works through it."""
-    from celery_dlq.store.database.supported import parse_url
+    from celery_dlq.store.database.dialects.supported import parse_url
 
     pooler = _pooler(session)
     if pooler is None:
@@ -62,8 +62,8 @@ def _named(pooler: Pooler, url: URL) -> Findings:
 
 
 def _pooler(session: Session) -> Pooler | None:
+    from celery_dlq.store.database.dialects.server import Server
     from celery_dlq.store.database.engine import Database
-    from celery_dlq.store.database.server import Server
 
     settings = session.queue.settings
     database = Database(

@@ -13,7 +13,7 @@ from celery_dlq.errors import StoreError
 from celery_dlq.model.states import State
 from celery_dlq.settings import READ_URL_VARIABLE
 from celery_dlq.store.base import Filter
-from celery_dlq.view.replica import replica_text
+from celery_dlq.view.stats.replica import replica_text
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LONG_AGO = timedelta(hours=1)
 
 def check_replica(session: Session) -> Findings:
     """Whether the server of ``dlq_store_read_url`` answers, has the store's letters, and keeps up."""
-    from celery_dlq.store.database.supported import parse_url
+    from celery_dlq.store.database.dialects.supported import parse_url
     from celery_dlq.store.sql import SQLStore
 
     settings = session.queue.settings

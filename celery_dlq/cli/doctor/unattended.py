@@ -13,7 +13,7 @@ from celery_dlq.known import unknown_task
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
-from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
+from celery_dlq.view.auto_redrives.listing import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:

@@ -17,19 +17,17 @@ from celery_dlq.cli.letters.explain import (
     read_traceback,
 )
 from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
-from celery_dlq.cli.screens.keeping import keeping_parts
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
-from celery_dlq.cli.screens.lost import lost_parts
 from celery_dlq.cli.screens.render import Part
-from celery_dlq.cli.screens.stats import stats_parts
+from celery_dlq.cli.screens.stats import keeping_parts, lost_parts, stats_parts
 from celery_dlq.cli.selection import checked, of_operation
 from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.view import records, times
-from celery_dlq.view.handlings import HANDLINGS_SHOWN
-from celery_dlq.view.keeping import keeping_record, keeping_rows
-from celery_dlq.view.lost import losses_of, lost_record, lost_rows
-from celery_dlq.view.replica import replica_record, replica_text
+from celery_dlq.view.letter.handlings import HANDLINGS_SHOWN
+from celery_dlq.view.stats.keeping import keeping_record, keeping_rows
+from celery_dlq.view.stats.lost import losses_of, lost_record, lost_rows
+from celery_dlq.view.stats.replica import replica_record, replica_text
 
 #: Seconds of a search that reads letters one by one, before a person sees what it has found so far.
 _PATIENCE_S = 10.0

@@ -12,7 +12,7 @@ from celery_dlq.cli.retention.lease import removing
 from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS
 from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.view.keeping import age_of, holding_record, letters_of
+from celery_dlq.view.stats.keeping import age_of, holding_record, letters_of
 from celery_dlq.view.text import byte_size, counted
 
 _FIELDS: Sequence[Field] = (

@@ -16,7 +16,7 @@ from celery_dlq.cli.screens.render import (
     table_of,
 )
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState, by_handler
-from celery_dlq.view.handlings import CHANGE, said_of
+from celery_dlq.view.letter.handlings import CHANGE, said_of
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration

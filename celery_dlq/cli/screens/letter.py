@@ -27,9 +27,9 @@ from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
+from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
+from celery_dlq.view.letter.reasons import MEANINGS, first_step
 from celery_dlq.view.operations import why_text
-from celery_dlq.view.raw_body import has_unread_body, shown_body
-from celery_dlq.view.reasons import MEANINGS, first_step
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, first_line
 from celery_dlq.view.times import duration, iso

@@ -1,12 +1,16 @@
-"""The screen of ``dlq stats``."""
+"""The screen of ``dlq stats``: open letters, closed ones, and messages of killed workers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from celery_dlq.cli.screens.render import Column, Facts, Part, Table
+from celery_dlq.cli.screens.render import Column, Facts, Field, Part, Table, table_of
 from celery_dlq.store.base import Stats
-from celery_dlq.view.text import bar, counted, sparkline
+from celery_dlq.store.keeping import Keeping
+from celery_dlq.view.stats.keeping import archive_facts, named_ages, retention_facts
+from celery_dlq.view.stats.lost import Losses, lost_facts, said_why
+from celery_dlq.view.text import bar, byte_size, counted, sparkline
 from celery_dlq.view.times import age_names
 
 _BAR_WIDTH = 30
@@ -51,6 +55,27 @@ def stats_parts(found: Stats, *, drawn: bool) -> list[Part]:
     return [glance(found, drawn=drawn), *(table for table in tables if table.rows and found.depth)]
 
 
+def keeping_parts(found: Keeping, now: datetime) -> list[Part]:
+    """The parts about closed letters, as the last round of retention has left them; empty before it."""
+    parts: list[Part] = []
+    if found.round is not None:
+        ages = [
+            (one.name, one.pile.letters, byte_size(one.pile.size))
+            for one in named_ages(found.round.kept.ages)
+        ]
+        parts.append(Facts("Retention", retention_facts(found.round, now)))
+        parts += [Table(_AGE_COLUMNS, ages)] if ages else []
+    archive = archive_facts(found)
+    return [*parts, Facts("Archive", archive)] if archive else parts
+
+
+def lost_parts(found: Losses) -> list[Part]:
+    """The parts about killed workers; empty if nothing is lost, waits, or is not covered."""
+    facts, reports = lost_facts(found), found.lost.reports
+    parts: list[Part] = [Facts("Killed workers", facts)] if facts else []
+    return [*parts, table_of(_REPORT_FIELDS, reports, "Reports of workers")] if reports else parts
+
+
 def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table:
     columns = [Column(title), Column("OPEN", right=True, rigid=True)]
     if not drawn:
@@ -61,3 +86,20 @@ def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table
         rest = sum(count for _name, count, _bar in rows[_TOP:])
         rows[_TOP:] = [(f"… {len(rows) - _TOP} more", rest, "")]
     return Table([*columns, Column("")], rows)
+
+
+_AGE_COLUMNS = (
+    Column("SINCE CLOSED"),
+    Column("LETTERS", right=True, rigid=True),
+    Column("SIZE", right=True, rigid=True),
+)
+
+_REPORT_FIELDS: Sequence[Field] = (
+    (Column("WORKER"), lambda report: report.worker),
+    (Column("HOST"), lambda report: report.host),
+    (Column("STATE", rigid=True), lambda report: report.kind.value),
+    (Column("MESSAGES", right=True, rigid=True), lambda report: report.messages or None),
+    (Column("SINCE", rigid=True), lambda report: report.since),
+    (Column("SEEN", rigid=True, from_width=100), lambda report: report.seen_at),
+    (Column("WHY", fold=True), said_why),
+)

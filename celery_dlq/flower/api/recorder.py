@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked
-from celery_dlq.view.lost import losses_of, lost_record
+from celery_dlq.view.stats.lost import losses_of, lost_record
 
 
 class Recorder(Api):

@@ -6,7 +6,7 @@ from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked
 from celery_dlq.view import times
-from celery_dlq.view.keeping import keeping_record
+from celery_dlq.view.stats.keeping import keeping_record
 
 
 class Retention(Api):

@@ -26,10 +26,16 @@ from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import times
-from celery_dlq.view.groups import MOST_MARKED, worklist
-from celery_dlq.view.keeping import Fact, NamedPile, archive_facts, named_ages, retention_facts
-from celery_dlq.view.lost import Losses, losses_of, lost_facts, messages_of, said_why
+from celery_dlq.view.groups.groups import MOST_MARKED, worklist
 from celery_dlq.view.operations import UNDER_WAY
+from celery_dlq.view.stats.keeping import (
+    Fact,
+    NamedPile,
+    archive_facts,
+    named_ages,
+    retention_facts,
+)
+from celery_dlq.view.stats.lost import Losses, losses_of, lost_facts, messages_of, said_why
 from celery_dlq.view.text import last_part
 
 if TYPE_CHECKING:

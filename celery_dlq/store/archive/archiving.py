@@ -14,7 +14,7 @@ from celery_dlq.store.archive.lines import OF_LETTER, Line, line_of, plain, row_
 from celery_dlq.store.archive.segments import Segments, chain_of
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import reads, writes
 from celery_dlq.store.letters.deleting import delete_closed
 from celery_dlq.store.letters.save import insert_letters

@@ -27,7 +27,7 @@ from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.coordination.leases import is_held
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 from sqlalchemy.engine import Connection
 
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.supported import dialect_of
 
 #: Seconds after which the database is asked again; until then, this machine adds the time that has passed to
 #: the last answer.

@@ -12,8 +12,8 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import RecordRefused, StoreError, StoreTooSlow, StoreUnavailable
+from celery_dlq.store.database.dialects.server import Server
 from celery_dlq.store.database.faults import address
-from celery_dlq.store.database.server import Server
 from celery_dlq.store.database.transactions import Transactions
 
 logger = logging.getLogger(__name__)

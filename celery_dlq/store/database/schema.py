@@ -18,9 +18,9 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import SchemaError
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.faults import UPGRADE
-from celery_dlq.store.database.supported import dialect_of
 
 logger = logging.getLogger(__name__)
 

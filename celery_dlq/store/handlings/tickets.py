@@ -18,7 +18,7 @@ from celery_dlq.model.handling import (
     by_handler,
 )
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import one_of

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.states import Reason, State, may_move
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.letters.acts import Act
 from celery_dlq.store.letters.parked import untouched

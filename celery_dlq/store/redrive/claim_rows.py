@@ -16,7 +16,7 @@ from celery_dlq.codec import decode_table
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialect import MUCH
+from celery_dlq.store.database.dialects.dialect import MUCH
 from celery_dlq.store.rows.bodies import SIZE, body_of, give_time_for_bodies
 from celery_dlq.store.rows.query import one_of
 

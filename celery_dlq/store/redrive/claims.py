@@ -29,8 +29,8 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.dialect import MUCH
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.dialect import MUCH
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.redrive.claim_rows import (
     BODY,
     BODY_SIZE,

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.supported import dialect_of
+from celery_dlq.store.database.dialects.supported import dialect_of
 
 report = tables.report
 

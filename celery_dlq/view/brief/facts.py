@@ -9,7 +9,7 @@ from datetime import datetime
 
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from celery_dlq.redact import ELIDED
 from celery_dlq.view.brief.facts import Arguments, Brief, Outside
-from celery_dlq.view.sample import Share
+from celery_dlq.view.groups.sample import Share
 from celery_dlq.view.text import counted, visible, visible_lines
 
 #: The most tokens of a brief, and the bytes that stand for one.

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from celery_dlq.tickets.text import code_block, code_span
 from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration, iso
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
 from celery_dlq.view.times import iso, maybe_iso
 
 #: Marks the texts from outside as data.

@@ -10,8 +10,8 @@ result does not fit into its pipe. A supervisor with less patience kills the wor
 it are lost unless they are acknowledged late. No issue upstream names this, as of November 2026.
 
 Celery up to 5.6.2 forgets no job: all results have been read when this begins. It can be deleted when
-``flush`` leaves the jobs of living processes alone; ``tests/integration/test_last_results.py`` fails without
-it.
+``flush`` leaves the jobs of living processes alone; ``tests/integration/capture/test_last_results.py`` fails
+without it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ worker. celery/kombu#2421 is the same bug with SQS, open; no issue upstream name
 delivered as a message without a task, and so becomes a dead letter.
 
 It can be deleted when kombu rejects, or hands on, an item that it cannot read.
-``test_items_of_a_redis_list_that_are_no_messages`` in ``tests/integration/test_foreign.py`` fails without it.
+``test_items_of_a_redis_list_that_are_no_messages`` in ``tests/integration/capture/test_foreign.py`` fails
+without it.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ two, the message waits in a list that every worker reads, also one without this.
 list, so it is short, and the script looks at all of them after it.
 
 It can be deleted when kombu takes and notes a message in one step.
-``test_a_worker_that_dies_before_it_has_noted_a_message`` in ``tests/integration/test_redis_take.py`` fails
-without it.
+``test_a_worker_that_dies_before_it_has_noted_a_message`` in ``tests/integration/recorder/test_redis_take.py``
+fails without it.
 """
 
 from __future__ import annotations

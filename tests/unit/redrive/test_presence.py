@@ -1,4 +1,5 @@
-"""Which messages a broker holds, if it can only count them. tests/integration/test_presence.py asks Redis."""
+"""Which messages a broker holds, if it can only count them. tests/integration/redrive/test_presence.py asks
+Redis."""
 
 import pytest
 from celery import Celery

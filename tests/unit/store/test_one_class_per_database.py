@@ -1,4 +1,4 @@
-"""A database differs from others in its class in ``celery_dlq/store/database``, and nowhere else."""
+"""A database differs from others in its class in ``celery_dlq/store/database/dialects``, and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import celery_dlq
-from celery_dlq.store.database.supported import SUPPORTED
+from celery_dlq.store.database.dialects.supported import SUPPORTED
 
 PACKAGE = Path(celery_dlq.__file__).parent
 DATABASE = PACKAGE / "store" / "database"
@@ -35,7 +35,7 @@ def _is_import(node):
     if not isinstance(node, ast.ImportFrom):
         return False
     module = node.module or ""
-    ours = {f"celery_dlq.store.database.{dialect.name}" for dialect in SUPPORTED}
+    ours = {f"celery_dlq.store.database.dialects.{dialect.name}" for dialect in SUPPORTED}
     return module.startswith("sqlalchemy.dialects") or module in ours
 
 
@@ -60,7 +60,7 @@ def test_no_module_inside_asks_either_except_the_classes():
     classes = {f"{dialect.name}.py" for dialect in SUPPORTED}
     found = [
         f"{path.name}:{branch}"
-        for path in sorted(DATABASE.glob("*.py"))
+        for path in sorted(DATABASE.rglob("*.py"))
         if path.name not in classes
         for branch in branches(path.read_text(), _is_name)
     ]
@@ -75,7 +75,7 @@ def test_each_way_to_ask_is_found():
         'found.prefix_with("MATERIALIZED", dialect="postgresql")',
         'url.get_backend_name() in {"mariadb"}',
         "from sqlalchemy.dialects import mysql",
-        "from celery_dlq.store.database.sqlite import SQLite",
+        "from celery_dlq.store.database.dialects.sqlite import SQLite",
     )
     assert [way for way in ways if not list(branches(way))] == []
     assert not list(

@@ -30,8 +30,8 @@ from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter
 from celery_dlq.view import lookup, times
 from celery_dlq.view.brief.frames import own_traceback
-from celery_dlq.view.groups import ends_of, standing
-from celery_dlq.view.sample import Sample, Share, sample_of
+from celery_dlq.view.groups.groups import ends_of, standing
+from celery_dlq.view.groups.sample import Sample, Share, sample_of
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

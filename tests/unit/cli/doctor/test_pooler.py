@@ -3,8 +3,8 @@
 import pytest
 from support.pgbouncer import pgbouncer
 
+from celery_dlq.store.database.dialects.postgresql import PostgreSQL
 from celery_dlq.store.database.pooler import Pooler
-from celery_dlq.store.database.postgresql import PostgreSQL
 
 pytestmark = pytest.mark.service
 

@@ -8,7 +8,7 @@ from support.factories import T0, attempt, letter
 
 from celery_dlq.settings import READ_URL_VARIABLE
 from celery_dlq.store.database import schema
-from celery_dlq.store.database.postgresql import PostgreSQL
+from celery_dlq.store.database.dialects.postgresql import PostgreSQL
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.service

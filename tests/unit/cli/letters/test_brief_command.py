@@ -102,7 +102,7 @@ def test_its_redrives_and_how_they_ended(run, store, many, operation):
 
 
 def test_shares_are_counted_over_the_newest_letters(run, store, many, monkeypatch):
-    monkeypatch.setattr("celery_dlq.view.sample.SAMPLE", 4)
+    monkeypatch.setattr("celery_dlq.view.groups.sample.SAMPLE", 4)
     text = text_of(run, "9c1e")
     assert "counted over the newest 4 of 10 letters" in text
     assert "- `tenant=acme` in 100% (4)" in text

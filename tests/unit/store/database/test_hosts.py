@@ -8,10 +8,10 @@ from sqlalchemy.exc import OperationalError
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.store.database.client import Client
+from celery_dlq.store.database.dialects.postgresql import PostgreSQL
+from celery_dlq.store.database.dialects.supported import parse_url
 from celery_dlq.store.database.faults import address
 from celery_dlq.store.database.hosts import hosts_of
-from celery_dlq.store.database.postgresql import PostgreSQL
-from celery_dlq.store.database.supported import parse_url
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """What is known of the server behind a connection by its answers. Real poolers answer in
-tests/store/test_pooler_of_a_way.py and tests/unit/cli/doctor/test_pooler.py."""
+tests/store/database/test_pooler_of_a_way.py and tests/unit/cli/doctor/test_pooler.py."""
 
 from __future__ import annotations
 

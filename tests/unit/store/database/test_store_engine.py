@@ -49,7 +49,7 @@ def test_a_missing_driver_names_the_extra(url, extra, monkeypatch):
     def refuse(*args, **options):
         raise ImportError("No module named 'psycopg'")
 
-    monkeypatch.setattr("celery_dlq.store.database.dialect.create_engine", refuse)
+    monkeypatch.setattr("celery_dlq.store.database.dialects.dialect.create_engine", refuse)
     with pytest.raises(StoreError, match=rf"pip install 'celery-dlq\[{extra}\]'"):
         Database(url).read(lambda connection: None)
 

@@ -12,7 +12,7 @@ from support.briefs import HOSTILE, brief_of, structure_of
 from celery_dlq.view.brief import TOKEN_LIMIT, as_json, fitted, markdown
 from celery_dlq.view.brief.facts import Attempts
 from celery_dlq.view.brief.fitting import tokens_of
-from celery_dlq.view.sample import Share
+from celery_dlq.view.groups.sample import Share
 
 
 def without_cuts(text):

@@ -1,0 +1,227 @@
+"""PostgreSQL through psycopg 3, also behind PgBouncer.
+
+No state is left in a session, because behind PgBouncer the next transaction on the same server connection may
+be another program's. So the settings of a transaction are sent with its BEGIN, in one message, and no
+statement is prepared in the server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    Column,
+    ColumnElement,
+    DateTime,
+    Dialect,
+    String,
+    Table,
+    any_,
+    event,
+    exc,
+    func,
+    literal,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.types import UserDefinedType
+
+from celery_dlq.errors import SchemaError
+from celery_dlq.store.database.client import Client, Role
+from celery_dlq.store.database.dialects.dialect import MUCH
+from celery_dlq.store.database.dialects.server import Fault, Server, whole_seconds
+from celery_dlq.store.database.hosts import hosts_of
+from celery_dlq.store.database.pooler import Pooler, find_pooler
+
+#: Bytes that are read at once, and the key in a connection's ``info`` that says so.
+_READ_BUFFER, _WIDE = 1_048_576, "celery_dlq_wide"
+
+# Bytes that arrive in a second over a slow network, or at a process that gets little of the machine's time.
+_SLOW = 1_048_576
+
+_MORE_TIME = text(
+    "SELECT set_config('statement_timeout',"
+    " (1000 * extract(epoch from known::interval)::numeric + :more)::bigint::text, true)"
+    " FROM current_setting('statement_timeout') AS known WHERE known <> '0'"
+)
+
+# Held until the transaction ends.
+_LOCK = text("SELECT pg_advisory_xact_lock(6581361)")
+
+# The last change that a standby has replayed is old if the primary changes nothing. So a standby that has
+# replayed all that it has received, and still receives, is not behind.
+_LAG = text(
+    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0"
+    " WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT FROM pg_stat_wal_receiver)"
+    " THEN 0 ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END"
+)
+
+# Connection, authorization, no such database, resources, shutdown.
+_AWAY_CLASSES = frozenset({"08", "28", "3D", "53", "57"})
+
+
+class PostgreSQL(Server):
+    """A PostgreSQL database."""
+
+    name = "postgresql"
+    schemes = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
+    scheme = "postgresql+psycopg"
+    extra = "postgres"
+    clock = "SELECT clock_timestamp()"
+    moment = DateTime(timezone=True)
+    keeps_zones = True
+    meanings = {
+        "40001": Fault.CONFLICT,  # serialization_failure
+        "40P01": Fault.CONFLICT,  # deadlock_detected
+        "42P01": Fault.SCHEMA,  # undefined_table
+        "42703": Fault.SCHEMA,  # undefined_column
+        "3F000": Fault.SCHEMA,  # invalid_schema_name
+        "57014": Fault.LATE,  # query_canceled, which statement_timeout does
+        "55P03": Fault.LATE,  # lock_not_available
+        "25006": Fault.READ_ONLY,  # read_only_sql_transaction
+        "42501": Fault.FORBIDDEN,  # insufficient_privilege
+        "54000": Fault.TOO_LARGE,  # program_limit_exceeded
+    }
+
+    def _options(self, url: URL, timeout: float | None, client: Client) -> dict[str, Any]:
+        seconds = whole_seconds(timeout)
+        arguments = {
+            # A database in another encoding is also read and written as UTF-8.
+            "client_encoding": "utf8",
+            "connect_timeout": max(2, seconds),
+            "keepalives_idle": seconds,
+            "keepalives_interval": seconds,
+            "keepalives_count": 2,
+            "tcp_user_timeout": 2_000 * seconds,
+            "autocommit": True,
+            "prepare_threshold": None,
+        }
+        if "application_name" not in url.query:
+            arguments["application_name"] = client.name
+        if hosts_of(url) and "target_session_attrs" not in url.query:
+            arguments["target_session_attrs"] = "read-write"
+        return {
+            **self._pool(timeout, client),
+            "connect_args": arguments,
+            # The hstore type would be looked up in each new session, and is not used.
+            "use_native_hstore": False,
+        }
+
+    def _listen(self, engine: Engine, timeout: float | None) -> None:
+        super()._listen(engine, timeout)
+        # Times are needed in UTC. In another zone, the driver would compute each time from the table of the
+        # zone's changes.
+        first = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL timezone = 'UTC'"
+        if timeout is not None:
+            first += f"; SET LOCAL statement_timeout = {math.ceil(timeout * 1000)}"
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(first))
+        event.listen(engine, "before_cursor_execute", _choose_format)
+
+    def why_read_only(self, connection: Connection) -> str:
+        if connection.scalar(text("SELECT pg_is_in_recovery()")):
+            return "is a standby"
+        is_read_only = connection.scalar(text("SHOW transaction_read_only")) == "on"
+        return "runs with default_transaction_read_only" if is_read_only else ""
+
+    def lag(self, connection: Connection) -> timedelta | None:
+        seconds = connection.scalar(_LAG)
+        return None if seconds is None else timedelta(seconds=float(seconds))
+
+    def pooler(self, connection: Connection) -> Pooler | None:
+        own = connection.engine.url.query.get("application_name")
+        names = [own] if isinstance(own, str) else [Client(role).name for role in Role]
+        return find_pooler(connection.connection.driver_connection, names)
+
+    def code(self, error: exc.DBAPIError) -> str | None:
+        state = getattr(error.orig, "sqlstate", None)
+        return state if isinstance(state, str) else None
+
+    def fault(self, error: exc.DBAPIError) -> Fault | None:
+        code = self.code(error) or ""
+        if code not in self.meanings and code[:2] in _AWAY_CLASSES:
+            return Fault.AWAY
+        return super().fault(error)
+
+    def short_text(self, width: int) -> String:
+        return String(width, collation="C")
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.execute(_LOCK)
+
+    def check_encoding(self, connection: Connection) -> None:
+        encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+        if encoding != "UTF8":
+            raise SchemaError(
+                f"The database is encoded in {encoding}, which cannot hold every letter; "
+                "create one with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+            )
+
+    def one_of(self, column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
+        element = "VARCHAR" if isinstance(column.type, String) else "BIGINT"
+        return column == any_(literal(values, Many(element)))
+
+    def ascii_lower(self, column: Column[str]) -> ColumnElement[str]:
+        # In the collation of a language, PostgreSQL takes three times as long for each letter.
+        return func.lower(column.collate("C"))
+
+    def read_first(self, query: CTE) -> CTE:
+        return query.prefix_with("MATERIALIZED")
+
+    def give_time(self, connection: Connection, size: int) -> None:
+        # PostgreSQL measures the time of a statement until the client has taken the last part of its answer,
+        # however large the answer is.
+        connection.execute(_MORE_TIME, {"more": math.ceil(1000 * size / _SLOW)})
+
+    def _insert(self, table: Table) -> Any:
+        return postgresql.insert(table)
+
+
+def _choose_format(
+    connection: Connection, cursor: Any, _statement: str, _given: Any, context: Any, _many: bool
+) -> None:
+    """Read bodies as bytes, not as twice as many digits, and times in a form that need not be parsed."""
+    if context.execution_options.get(MUCH):
+        from psycopg.pq import Format
+
+        _widen(connection)
+        cursor.format = Format.BINARY
+
+
+def _widen(connection: Connection) -> None:
+    """Make libpq read large pieces: it reads as much at once as its longest answer had. Otherwise a claim is
+    read in hundreds of pieces of 16 kB, and waits for the interpreter before and after each of them."""
+    if not connection.info.get(_WIDE):
+        connection.info[_WIDE] = True
+        connection.connection.driver_connection.execute(f"SELECT repeat(' ', {_READ_BUFFER})")  # type: ignore[union-attr]
+
+
+class Many(UserDefinedType[Sequence[Any]]):
+    """Many numbers, or texts, as one parameter: an array, written here as PostgreSQL reads it. The driver
+    would write value by value, which takes seven times as long.
+
+    :param element: ``BIGINT`` or ``VARCHAR``.
+    """
+
+    cache_ok = True
+    # This gives the type to the parameter itself. A text that is cast would be read again for each row.
+    render_bind_cast = True
+
+    def __init__(self, element: str) -> None:
+        self.element = element
+
+    def get_col_spec(self, **_options: Any) -> str:
+        return f"{self.element}[]"
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:
+        written = str if self.element == "BIGINT" else _quoted
+        return lambda values: f"{{{','.join(map(written, values))}}}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'

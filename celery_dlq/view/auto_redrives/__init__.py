@@ -1,0 +1,1 @@
+"""Automatic redrives as the command line and Flower show them."""

@@ -1,0 +1,1 @@
+"""Groups of letters as the command line and Flower show them."""

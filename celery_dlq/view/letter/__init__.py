@@ -1,0 +1,1 @@
+"""One letter in words: its reason, body, repairs, and the signature of its task."""
