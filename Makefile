@@ -98,11 +98,12 @@ services:
 pictures: $(VENV)/.dev
 	$(BIN)/python docs/images/take.py
 
-# Every way to die with each version of Celery; writes docs/reference/ways_to_die.md.
+# The unit tests, and every way to die, with each version of Celery; writes docs/reference/ways_to_die.md.
 matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	rm -rf $(SEEN)
 	@failed=0; for version in $(MATRIX); do \
 	    mkdir -p $(SEEN)/$$version; \
+	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile tests/unit -m 'not service and not slow' || failed=1; \
 	    CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile \
 	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py $(BESIDE) \
@@ -114,6 +115,7 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 $(VENV)-%/.dev: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' 'celery==$*.*' 'kombu==$*.*'
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test-s3]'
 	touch $@
 
 $(VENV)/bin/pip:

@@ -21,6 +21,7 @@ from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import times
 from celery_dlq.view.auto_redrives import listing as auto_redrives
 from celery_dlq.view.discreet import discreet
+from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -193,7 +194,7 @@ def leave_redrive(queue: DeadLetterQueue, found: Reach, orders: Orders, who: str
     # This process may not have the tasks, so it cannot check how many letters will be sent.
     if canary > found.count:
         raise OrdersError(
-            f"A canary of {canary:,} is larger than the {found.count:,} letters; make it smaller."
+            f"A canary of {canary:,} is more than {counted(found.count, 'letter')}; make it smaller."
         )
     return queue.redrive(found.wanted, who=who, orders=orders, detach=True)
 

@@ -1,13 +1,18 @@
 """Work with letters in a real browser."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 import pytest
 from looking import is_locked, look_at
 from playwright.sync_api import Page, expect
+from sqlalchemy import Table, text
 from support.factories import attempt, letter
 
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.engine import Database
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -92,6 +97,32 @@ def test_a_message_is_checked_while_it_is_typed_then_saved_and_sent(shop, page):
     expect(page.locator("#dlq-done")).to_contain_text("The message was changed.")
     shop.wait_for_letter(bad, shop.RESOLVED)
     assert [shop.audited(act).why for act in ("edit", "redrive")] == ["a typo"] * 2
+
+
+def test_a_store_that_fails_takes_no_text_away(shop, page):
+    bad = shop.die("shop.charge", 17, currency="EUX")
+    page.goto(f"/dead-letters/letters/{bad}/edit")
+    args = page.get_by_label("Positional arguments")
+    args.fill("[18]")
+    with without(tables.change, shop.dlq.store.database):
+        page.get_by_role("button", name="Save", exact=True).click()
+        expect(page.locator(".dlq")).to_contain_text("Go back in your browser")
+    page.go_back()
+    expect(args).to_have_value("[18]")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("#dlq-done")).to_contain_text("The message was changed.")
+    assert shop.letter(bad).args == [18]
+
+
+@contextlib.contextmanager
+def without(table: Table, database: Database) -> Iterator[None]:
+    """A database in which the table is missing for a while."""
+    away, back = f"{table.name} RENAME TO missing", f"missing RENAME TO {table.name}"
+    database.write(lambda connection: connection.execute(text(f"ALTER TABLE {away}")))
+    try:
+        yield
+    finally:
+        database.write(lambda connection: connection.execute(text(f"ALTER TABLE {back}")))
 
 
 def test_the_editor_works_without_scripts(shop, flower, open_page, logged_in):

@@ -95,11 +95,16 @@ def _runs_too_long(app: Any, tasks: list[Any]) -> Findings:
         f"acks_late without a hard time limit below {duration(seconds)} ({name}): a run that takes "
         f"longer {what}; set time_limit, or raise the broker's limit"
     )
-    yield from _those(tasks, lambda task: task.acks_late and _may_exceed(task, seconds), text)
+    default_s = app.conf.task_time_limit
+    yield from _those(
+        tasks, lambda task: task.acks_late and _may_exceed(task, default_s, seconds), text
+    )
 
 
-def _may_exceed(task: Any, seconds: float) -> bool:
-    return task.time_limit is None or task.time_limit >= seconds
+def _may_exceed(task: Any, default_s: float | None, seconds: float) -> bool:
+    # Before Celery 5.7, a task without a limit of its own does not show that of its app.
+    limit_s = default_s if task.time_limit is None else task.time_limit
+    return limit_s is None or limit_s >= seconds
 
 
 def _those(tasks: list[Any], apply: Callable[[Any], Any], text: str) -> Findings:

@@ -27,6 +27,7 @@ from celery_dlq.flower.http.request import first, sent_json
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records
+from celery_dlq.view.text import counted
 
 
 class Act(Api):
@@ -162,12 +163,12 @@ def _check_number(found: Reach, number: str) -> None:
     if not number:
         raise Refused(
             409,
-            f"The filter matches {found.count:,} letters; repeat the request with their number: "
+            f"The filter matches {counted(found.count, 'letter')}; repeat the request with their number: "
             f'"number": {found.count}.',
             number=found.count,
         )
     raise Refused(
         409,
-        f"The filter matches {found.count:,} letters, not {number[:20]}. Nothing was changed.",
+        f"The filter matches {counted(found.count, 'letter')}, not {number[:20]}. Nothing was changed.",
         number=found.count,
     )

@@ -13,16 +13,17 @@ from celery_dlq.errors import RedriveError
 from celery_dlq.model.operation import OperationState, Orders, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive.context import app_and_broker_of
 from celery_dlq.redrive.presence import Look
 from celery_dlq.redrive.publish.message import headers_to_send
 from celery_dlq.redrive.publish.result import Sent
-from celery_dlq.store.base import AppAndBroker, Filter
+from celery_dlq.store.base import Filter
 from celery_dlq.upkeep import resending as module
 from celery_dlq.upkeep.resending import GAP_S, ROUND_S, Resender
 
 AFTER_S = 7_200.0
-BROKER = "memory://:**@localhost//"
-
+#: Celery's name for this broker depends on its version.
+HOME = app_and_broker_of(Celery("unit", broker="memory://", set_as_current=False))
 
 NO_CHANGE = Repair()
 
@@ -114,8 +115,7 @@ def look(resender, store, world):
 def redriven(store, *letters, repair=NO_CHANGE, sent_s=-AFTER_S - 1, now=T0 + timedelta(hours=9)):
     """The operation ``one`` has sent these letters, this many seconds from now."""
     store.letters.save(letters)
-    home = AppAndBroker(app="unit", broker=BROKER)
-    store.operations.create(replace(operation("one"), home=home, orders=Orders(repair=repair)))
+    store.operations.create(replace(operation("one"), home=HOME, orders=Orders(repair=repair)))
     at = now + timedelta(seconds=sent_s)
     store.operations.move("one", OperationState.RUNNING, who="ann", now=at)
     lease = at + timedelta(minutes=2)

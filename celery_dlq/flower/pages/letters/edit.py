@@ -30,6 +30,11 @@ _STALE = (
     "It changed nothing. Look at the message again, then save it."
 )
 
+_GO_BACK = (
+    "Go back in your browser, which still has your text, and check it again. If the message was saved after "
+    "all, the check says that it has changed."
+)
+
 #: What the buttons of the form do; Enter in a field presses the first.
 _DOES = ("check", "save", "redrive")
 
@@ -79,6 +84,13 @@ class EditPage(Page):
         does = first(given, "do", "save")
         if does not in _DOES:
             raise FilterError(f"do must be {', '.join(_DOES)}, not {clip(does, 40)!r}.")
+        try:
+            await self._do(does, task_id, given)
+        except StoreError as error:
+            # The form cannot be shown without its letter, and its text must not be lost.
+            raise Refused(503, f"{hide_known(str(error))} {_GO_BACK}") from error
+
+    async def _do(self, does: str, task_id: str, given: Given) -> None:
         if does == "check":
             # It changes nothing, so its form may be sent again.
             await self._check(task_id, given)

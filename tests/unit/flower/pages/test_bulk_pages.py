@@ -105,7 +105,7 @@ def test_a_form_is_accepted_once(ann, store):
         ({"canary": "0"}, "above zero"),
         ({"canary": "-1"}, "above zero"),
         ({"limit": "9" * 30}, "above zero"),
-        ({"canary": "3"}, "larger than the 2 letters"),
+        ({"canary": "3"}, "more than 2 letters"),
         ({"processes": "0"}, "above zero"),
         ({"processes": "99"}, "processes must be 1 to 32"),
     ],

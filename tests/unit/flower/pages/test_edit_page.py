@@ -75,6 +75,19 @@ def test_a_form_that_is_not_valid_any_more_keeps_what_was_typed(ann, store):
     assert store.letters.get(ID).kwargs == {"currency": "USD"}
 
 
+@pytest.mark.parametrize("does", ["check", "save"])
+def test_a_store_that_fails_leaves_the_text_in_the_browser(ann, store, monkeypatch, does):
+    page = editor_of(ann)
+
+    def fail(*args, **kwargs):
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(type(store.letters), "get", fail)
+    answer = post(ann, page, does, args="[18]")
+    assert answer.status == 503
+    assert "Go back in your browser, which still has your text" in answer.text
+
+
 def test_save_changes_the_message_and_keeps_what_it_was(ann, store):
     page = editor_of(ann)
     saved = post(ann, page, "save", kwargs='{"currency":\r\n "USD"}', why="a typo")
@@ -289,7 +302,7 @@ class TestSaveAndRedrive:
         assert answer.status == 409
         [(_, said)] = answer.find("section", id="dlq-saved")
         assert "The message was saved, but the letter was not sent" in said
-        assert "A canary of 5 is larger than the 1 letters" in said
+        assert "A canary of 5 is more than 1 letter; make it smaller." in said
         assert answer.find("a", href=f"/dead-letters/letters/{ID}")
         assert (store.letters.get(ID).args, store.operations.find()) == ([18], [])
 

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import celery
 import pytest
 from celery import Celery, chord, signature
 from support.factories import T0
@@ -163,6 +164,7 @@ def test_an_expired_chord_that_was_not_cleaned_up(app, made):
     assert why_not(app, made, timedelta(days=3)) is None
 
 
+@pytest.mark.skipif(celery.VERSION < (5, 6), reason="Celery 5.5 does not revoke it")
 def test_a_revoked_body(app, made):
     end(app, "a")
     end(app, "b", ValueError("no"))

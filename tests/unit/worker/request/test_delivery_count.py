@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import celery
 import pytest
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Celery
@@ -98,6 +99,7 @@ def test_its_worker_died_each_time(make, desk, pool):
     assert request.done == ["ack"]
 
 
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="acks_on_timeout is of Celery 5.7")
 @pytest.mark.parametrize("announces", ["failure and time-out", "time-out only"])
 def test_a_time_limit_that_requeues_is_bounded_too(make, desk, app, pool, announces):
     app.tasks["shop.charge"].acks_on_timeout = False
