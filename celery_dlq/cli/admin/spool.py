@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -15,10 +15,15 @@ from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError, StoreError
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State
 from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
 from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.view.records import spool_file_record
 from celery_dlq.view.text import byte_size, counted, visible
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
 
 _FIELDS: Sequence[Field] = (
     (Column("FILE", fold=True), lambda file: file.name),
@@ -127,7 +132,7 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
     a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
     """
     session, found = Session(ctx.obj), _Found()
-    stored, refused = 0, list[str]()
+    stored, refused, again = 0, list[str](), list[str]()
     try:
         named = {"file": getattr(file, "name", "<stdin>")}
         act = NotedAct(session.store, who=operator(), act="import", detail=named)
@@ -136,6 +141,7 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
             refused += [batch[place].task_id for place in places]
             stored += len(batch) - len(places)
             act.reached(stored)
+            again += _delivered_again(session.store, batch)
     except StoreError:
         session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
         raise
@@ -146,8 +152,26 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
         )
     if refused:
         session.say(f"Refused by the store: {_shortened('record', refused)}")
+    if again:
+        session.say(
+            "Delivered again after their failure, so their tasks may have succeeded since; check this before "
+            f"you redrive them: {_shortened('letter', again)}"
+        )
     if found.unreadable or refused:
         ctx.exit(PARTLY)
+
+
+def _delivered_again(store: Store, records: Iterable[Record]) -> Iterator[str]:
+    """The ids of open letters whose messages the broker delivered again after the last failure that is known.
+    A success closes the letter that the store has, and the store did not have these."""
+    for record in records:
+        letter = store.letters.get(record.task_id) if isinstance(record, DeadLetter) else None
+        if letter is None or letter.state is not State.DEAD or not letter.attempts:
+            continue
+        last = letter.attempts[-1]
+        run = (last.redrive, last.number)
+        if store.deliveries.came_again(letter.task_id, letter.task, run, letter.last_failed_at):
+            yield letter.task_id
 
 
 @dataclass

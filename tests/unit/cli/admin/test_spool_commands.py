@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.factories import letter
+from support.factories import attempt, delivery, letter
 
 from celery_dlq.errors import RecordRefused
 from celery_dlq.model.letter import FORMAT
@@ -219,6 +219,19 @@ def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
     assert "Cut off, or written by a newer release: lines 2, 4" in result.stderr
     assert "Refused by the store: record bad" in result.stderr
     assert queue.store.letters.get("a") is not None
+
+
+def test_letters_whose_messages_came_again_are_named(run, store, tmp_path):
+    lines = [encode(letter(name)) for name in ("later", "earlier", "failed-since", "never")]
+    path = tmp_path / "worker.log"
+    path.write_bytes(b"".join(lines))
+    for name, minutes in (("later", 5), ("earlier", -5), ("failed-since", 5)):
+        store.deliveries.put(delivery(name, minutes=minutes))
+    store.letters.save([letter("failed-since", attempt(minutes=6, number=2))])
+    result = run("spool", "import", path)
+    assert (result.exit_code, result.stdout) == (0, "4 records stored.\n")
+    assert "tasks may have succeeded since" in result.stderr
+    assert result.stderr.endswith("redrive them: letter later\n")
 
 
 def test_an_import_is_in_the_audit(run, store, tmp_path):

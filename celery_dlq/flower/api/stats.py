@@ -1,11 +1,23 @@
-"""REST: messages of killed workers."""
+"""REST: what is kept of closed letters, and messages of killed workers."""
 
 from __future__ import annotations
 
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked
+from celery_dlq.view import times
+from celery_dlq.view.stats.keeping import keeping_record
 from celery_dlq.view.stats.lost import losses_of, lost_record
+
+
+class Retention(Api):
+    """``GET /api/dead-letters/retention``"""
+
+    async def get(self) -> None:
+        """What is kept of closed letters, and what is in the archive; at most ten seconds old."""
+        check_names(asked(self.request), ())
+        found = await self.site.recall("keeping", lambda store: store.reports.keeping())
+        self.reply(keeping_record(found, times.utc_now()))
 
 
 class Recorder(Api):
