@@ -7,7 +7,7 @@ import os
 
 import pytest
 from hypothesis import settings
-from support.databases import mysql_database, need, postgres_database
+from support.servers.databases import mysql_database, need, postgres_database
 
 REDIS = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379")
 RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")

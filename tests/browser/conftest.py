@@ -20,9 +20,9 @@ from playwright.sync_api import (
     sync_playwright,
 )
 from project import Project, wait_for
-from support.databases import delete_all
-from support.flower_process import end_flower
-from support.ports import free_port
+from support.servers.databases import delete_all
+from support.servers.ports import free_port
+from support.workers.flower_process import end_flower
 
 from celery_dlq.model.states import State
 from celery_dlq.store.base import AuditRow

@@ -7,7 +7,7 @@ import pytest
 from looking import appears, is_locked, look_at, reload_until
 from playwright.sync_api import expect
 from project import wait_for
-from support.losses import lost_letter, trouble
+from support.stores.losses import lost_letter, trouble
 
 from celery_dlq import Filter, State
 

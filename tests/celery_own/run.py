@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import version
 
 from celery_own.expected_differences import EXPECTED_DIFFERENCES
-from support.host_suites import run_both, unpacked
+from support.workers.host_suites import run_both, unpacked
 
 TESTS = (
     "t/unit/tasks/test_tasks.py",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from chaos.servers import START_PATIENCE_S, MariaDB, Postgres, Server, ServerError, program
-from support.ports import free_port
+from support.servers.ports import free_port
 
 
 def until(what: str, ready: Callable[[], object]) -> None:

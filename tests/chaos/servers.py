@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from chaos import redis_log
-from support.ports import free_port
-from support.processes import family, with_parent
+from support.servers.ports import free_port
+from support.workers.processes import family, with_parent
 
 START_PATIENCE_S = 90.0
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.processes import children, with_parent
+from support.workers.processes import children, with_parent
 
 STOP_PATIENCE_S = 90.0
 START_PATIENCE_S = 90.0

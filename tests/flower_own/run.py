@@ -10,7 +10,7 @@ import os
 import sys
 from importlib.metadata import version
 
-from support.host_suites import run_both, unpacked
+from support.workers.host_suites import run_both, unpacked
 
 
 def main() -> int:

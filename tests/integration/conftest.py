@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matrix.run import Theatre
 from project import Project
-from support.databases import delete_all
+from support.servers.databases import delete_all
 
 from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore

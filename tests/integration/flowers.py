@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.flower_process import end_flower
-from support.ports import free_port
+from support.servers.ports import free_port
+from support.workers.flower_process import end_flower
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from support.ports import free_port
+from support.servers.ports import free_port
 
 
 class _Link:

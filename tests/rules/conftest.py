@@ -4,8 +4,8 @@ import subprocess
 import threading
 
 import pytest
-from support.local_servers import Server, Told
-from support.ports import free_port
+from support.servers.local_servers import Server, Told
+from support.servers.ports import free_port
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from functools import cache
 
 import pytest
-from support.local_servers import Answer, Answering
-from support.verdicts import decided, verdict
+from support.errors.verdicts import decided, verdict
+from support.servers.local_servers import Answer, Answering
 
 from celery_dlq.classify import decide
 

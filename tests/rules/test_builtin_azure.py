@@ -1,8 +1,8 @@
 """Azure's clients for storage, Cosmos DB, identity and Service Bus, on local servers."""
 
 import pytest
-from support.local_servers import Answer, Answering
-from support.verdicts import decided
+from support.errors.verdicts import decided
+from support.servers.local_servers import Answer, Answering
 
 
 def by_storage(url):

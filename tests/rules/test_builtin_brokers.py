@@ -4,7 +4,7 @@ import socket
 import ssl
 
 import pytest
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
 
 REDIS_WAIT = (
     "TimeoutError BusyLoadingError MaxConnectionsError ReadOnlyError TryAgainError MovedError "

@@ -8,7 +8,7 @@ import sqlalchemy
 from sqlalchemy import exc as sa_exc
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 

@@ -9,7 +9,7 @@ import xmlrpc.client
 from urllib.parse import urlsplit
 
 import pytest
-from support.local_servers import (
+from support.servers.local_servers import (
     Answering,
     Misbehaving,
     cut_off,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from support.local_servers import Answer, Answering
-from support.verdicts import decided, verdict
+from support.errors.verdicts import decided, verdict
+from support.servers.local_servers import Answer, Answering
 
 T, X = "transient", "terminal"
 

@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 

@@ -12,9 +12,9 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
-from support.libraries import library
-from support.ports import free_port
-from support.verdicts import judge, raised
+from support.errors.libraries import library
+from support.errors.verdicts import judge, raised
+from support.servers.ports import free_port
 
 TIMEOUT_S = 5
 

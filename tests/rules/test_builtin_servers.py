@@ -11,8 +11,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from support.ports import free_port
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
+from support.servers.ports import free_port
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -5,8 +5,8 @@ import io
 from urllib.parse import urlsplit
 
 import pytest
-from support.local_servers import Answer
-from support.verdicts import decided, verdict
+from support.errors.verdicts import decided, verdict
+from support.servers.local_servers import Answer
 
 T, X = "transient", "terminal"
 

@@ -5,7 +5,7 @@ import contextlib
 import socket
 
 import pytest
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
 
 # Libraries whose modules warn when they are imported, or that leave a socket to the collector.
 pytestmark = [

@@ -5,7 +5,8 @@ import io
 import threading
 
 import pytest
-from support.local_servers import (
+from support.errors.verdicts import decided
+from support.servers.local_servers import (
     Answer,
     Answering,
     Misbehaving,
@@ -15,7 +16,6 @@ from support.local_servers import (
     say_nothing,
     talk_nonsense,
 )
-from support.verdicts import decided
 
 TIMEOUT_S = 5
 

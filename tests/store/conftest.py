@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.databases import delete_all, drop_all
-from support.rollup_checks import assert_counts_hold
-from support.ways import WAYS, chosen
+from support.servers.databases import delete_all, drop_all
+from support.servers.ways import WAYS, chosen
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.store.database import schema
 from celery_dlq.store.sql import SQLStore

@@ -6,9 +6,9 @@ import json
 from datetime import timedelta
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter, operation
-from support.history import edit
+from support.stores import redriving
+from support.stores.history import edit
 
 from celery_dlq.archive.segment import letter_key
 from celery_dlq.errors import LeaseLost

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter, operation
+from support.stores import redriving
 
 from celery_dlq.errors import OperationError
 from celery_dlq.model.letter import Outcome

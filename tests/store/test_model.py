@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
-from support import redriving
 from support.factories import T0, attempt, letter
-from support.history import edit
-from support.rollup_checks import assert_counts_hold
+from support.stores import redriving
+from support.stores.history import edit
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import CLOSED_STATES, State

@@ -6,7 +6,7 @@ import pytest
 from celery import Celery, _state
 from celery.backends.cache import _DUMMY_CLIENT_CACHE
 from kombu.transport.memory import Channel
-from support.databases import delete_all
+from support.servers.databases import delete_all
 
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.task import DLQTask

@@ -1,6 +1,6 @@
 import pytest
-from support import host_suites
-from support.host_suites import Comparison
+from support.workers import host_suites
+from support.workers.host_suites import Comparison
 
 PLAIN = {"same": "passed", "other": "passed", "third": "skipped"}
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from chaos.servers import ServerError
-from support.postgres_versions import RELEASES, programs_of
+from support.servers.postgres_versions import RELEASES, programs_of
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from project import wait_for
 from support.factories import letter
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import Filter
 from celery_dlq.model.handling import HANDLE_TASK, TRIES, HandlingState

@@ -17,7 +17,7 @@ from foreign_messages import MESSAGES, publish
 from matrix.mode import Seen, Watched
 from project import Project, wait_for
 from queues import redis_options
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.recorder.layout import read

@@ -19,7 +19,7 @@ import pytest
 import redis
 from project import WORKER_OPTIONS, Project, wait_for
 from queues import redis_options
-from support.own_redis import own_redis
+from support.servers.own_redis import own_redis
 
 KILLS = int(os.environ.get("CELERY_DLQ_TAKE_KILLS", "4"))
 #: Messages of the test that kills at random, and a worker's longest life after its first task, in seconds.

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from project import wait_for
 from sqlalchemy import text
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import State
 from celery_dlq.model.auto_redrive import EVERY, AutoState

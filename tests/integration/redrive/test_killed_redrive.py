@@ -17,7 +17,7 @@ from effects import (
     with_effects,
 )
 from project import wait_for
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import Filter
 from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing

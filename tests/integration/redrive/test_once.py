@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from project import wait_for
 from stepwise import StepwiseRedrive
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq.model.states import State
 

@@ -2,7 +2,7 @@
 
 import pytest
 from project import wait_for
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -9,7 +9,7 @@ import pytest
 from celery import chain
 from project import wait_for
 from queues import redis_options
-from support.processes import kill_with_its_pool
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import Filter
 from celery_dlq.model.states import Reason, State

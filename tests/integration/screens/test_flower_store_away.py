@@ -15,7 +15,7 @@ from project import wait_for
 from proxy import Proxy
 from sqlalchemy.engine import make_url
 from support.factories import letter
-from support.flower_process import end_flower
+from support.workers.flower_process import end_flower
 
 from celery_dlq.store.sql import SQLStore
 

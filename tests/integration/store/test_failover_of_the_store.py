@@ -10,8 +10,8 @@ import pytest
 from chaos.clusters import Galera, ReplicatedPostgres
 from effects import effects, fill, resolved, with_effects
 from project import wait_for
-from support.clusters import running
-from support.processes import kill_with_its_pool
+from support.servers.clusters import running
+from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import Filter
 from celery_dlq.errors import StoreError

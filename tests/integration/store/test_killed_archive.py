@@ -13,10 +13,10 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from support.archives import s3_environment, s3_server
-from support.databases import mysql_database, postgres_database
 from support.factories import T0, attempt, letter
-from support.processes import with_parent
+from support.servers.databases import mysql_database, postgres_database
+from support.stores.archives import s3_environment, s3_server
+from support.workers.processes import with_parent
 
 from celery_dlq import Filter
 from celery_dlq.api.archive import Archive

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from project import wait_for
 from sqlalchemy.engine import make_url
-from support.pgbouncer import pgbouncer
+from support.servers.pgbouncer import pgbouncer
 
 from celery_dlq import Filter
 from celery_dlq.model.states import State

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter, operation
-from support.history import all_before
+from support.stores.history import all_before
 
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoRun, AutoSends, AutoState
 from celery_dlq.model.letter import Outcome

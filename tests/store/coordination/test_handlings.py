@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 from support.factories import T0, attempt, envelope, letter, operation
-from support.history import all_before
+from support.stores.history import all_before
 
 from celery_dlq.model.handling import (
     TRIES,

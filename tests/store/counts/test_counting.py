@@ -11,9 +11,9 @@ from datetime import timedelta
 from itertools import product
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, envelope, letter, parking
-from support.statements import statements_of
+from support.stores import redriving
+from support.stores.statements import statements_of
 
 from celery_dlq.errors import StoreError
 from celery_dlq.model.letter import Outcome

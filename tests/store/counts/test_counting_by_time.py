@@ -9,8 +9,8 @@ from datetime import timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import redriving
 from support.factories import T0, attempt, letter, parking
+from support.stores import redriving
 
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter

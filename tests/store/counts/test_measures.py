@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from alembic import command
 from sqlalchemy import inspect, text
-from support import redriving
-from support.earlier_schema import insert_letters
 from support.factories import T0, attempt, delivery, envelope, letter, operation, parking
-from support.rollup_checks import assert_counts_hold
+from support.stores import redriving
+from support.stores.earlier_schema import insert_letters
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.errors import FilterError
 from celery_dlq.model.circuit import CircuitState

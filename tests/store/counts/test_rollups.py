@@ -4,8 +4,8 @@ import math
 from datetime import timedelta
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter
+from support.stores import redriving
 
 from celery_dlq.errors import FilterError
 from celery_dlq.model.group import Group

@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter, operation
-from support.rollup_checks import assert_counts_hold
+from support.stores import redriving
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, OperationState

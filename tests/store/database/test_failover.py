@@ -10,9 +10,9 @@ from threading import Barrier
 import pytest
 from chaos.clusters import AsynchronousPostgres, Galera, ReplicatedPostgres, until
 from sqlalchemy import select, text, update
-from support.clusters import running
 from support.factories import T0, letter, operation
-from support.rollup_checks import assert_counts_hold
+from support.servers.clusters import running
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq import Filter
 from celery_dlq.errors import StoreError, StoreUnavailable

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, letter
-from support.pgbouncer import connect, pgbouncer, sessions
+from support.servers.pgbouncer import connect, pgbouncer, sessions
 
 from celery_dlq import Filter
 from celery_dlq.model.states import State

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy.engine import make_url
-from support.databases import postgres_database
-from support.pgpool import pgpool
-from support.ways import chosen
+from support.servers.databases import postgres_database
+from support.servers.pgpool import pgpool
+from support.servers.ways import chosen
 
 from celery_dlq.store.database.dialects.server import Server
 from celery_dlq.store.database.engine import Database

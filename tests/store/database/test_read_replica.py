@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from chaos.clusters import ReplicatedMariaDB, ReplicatedPostgres, until
 from sqlalchemy import text
-from support.clusters import running
 from support.factories import letter
+from support.servers.clusters import running
 
 from celery_dlq.errors import SettingsError, StoreUnavailable
 from celery_dlq.store.database import schema

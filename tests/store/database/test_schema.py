@@ -14,9 +14,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import bindparam, create_engine, insert, inspect, select, text, update
-from support.databases import drop_all
-from support.earlier_schema import insert_letters, run_script
 from support.factories import T0, attempt, letter
+from support.servers.databases import drop_all
+from support.stores.earlier_schema import insert_letters, run_script
 
 from celery_dlq.errors import SchemaError
 from celery_dlq.store.base import Filter

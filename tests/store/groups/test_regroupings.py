@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import insert, select
 from support.factories import T0, attempt, letter
-from support.rollup_checks import assert_counts_hold
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Resolve
 from celery_dlq.model.letter import Outcome

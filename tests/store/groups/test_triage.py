@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import event
-from support import redriving
 from support.factories import T0, attempt, letter
+from support.stores import redriving
 
 from celery_dlq.errors import UnknownGroup
 from celery_dlq.model.group import (

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
-from support import redriving
 from support.factories import T0, attempt, letter
+from support.stores import redriving
 
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select
-from support import redriving
 from support.factories import T0, attempt, letter, operation
-from support.history import edit
+from support.stores import redriving
+from support.stores.history import edit
 
 from celery_dlq.errors import LeaseLost, StoreUnavailable
 from celery_dlq.model.letter import Outcome

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select
-from support import redriving
 from support.factories import T0, attempt, letter, operation, parking
-from support.history import edit
+from support.stores import redriving
+from support.stores.history import edit
 
 from celery_dlq.errors import LeaseLost
 from celery_dlq.model.group import Annotate

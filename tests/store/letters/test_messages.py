@@ -3,9 +3,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support import redriving
 from support.factories import T0, envelope, letter
-from support.statements import statements_of
+from support.stores import redriving
+from support.stores.statements import statements_of
 
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter

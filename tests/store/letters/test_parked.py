@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from support.factories import T0, envelope, letter, parking
-from support.rollup_checks import assert_counts_hold
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy import select
 from support.factories import T0, letter
-from support.rollup_checks import assert_counts_hold
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict

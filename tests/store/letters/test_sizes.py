@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import event, text
-from support import redriving
 from support.factories import T0, envelope, letter
+from support.stores import redriving
 
 from celery_dlq.errors import RecordRefused, StoreError
 from celery_dlq.model.states import State

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 from support.factories import T0, attempt, envelope, letter, operation
-from support.rollup_checks import assert_counts_hold
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, SendingState

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter, operation, parking
-from support.rollup_checks import assert_counts_hold
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Counts, OperationState, SendingState

@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter
+from support.stores import redriving
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import State

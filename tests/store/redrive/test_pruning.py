@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter, operation
-from support.history import all_before, edit
+from support.stores.history import all_before, edit
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState

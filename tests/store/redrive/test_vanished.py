@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, envelope, letter, operation, parking
+from support.stores import redriving
 
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState, Orders, Repair, SendingState

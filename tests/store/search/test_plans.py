@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import insert, text
-from support import redriving
 from support.factories import T0, attempt, letter
-from support.statements import plans_of, statements_of
+from support.stores import redriving
+from support.stores.statements import plans_of, statements_of
 
 from celery_dlq.model.group import NOT_IGNORED, GroupFilter, Mark, Resolve
 from celery_dlq.model.states import State

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from sqlalchemy import insert, text
 from support.factories import T0, attempt, letter
-from support.statements import plans_of, statements_of
+from support.stores.statements import plans_of, statements_of
 
 from celery_dlq.model.states import State
 from celery_dlq.store.archive.lines import row_of

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, text
 from support.factories import T0, attempt, letter
-from support.statements import plans_of, statements_of
+from support.stores.statements import plans_of, statements_of
 
 from celery_dlq.store.database import tables
 from celery_dlq.store.letters import over_time

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import text
-from support.earlier_schema import run_script
 from support.factories import letter
-from support.filter_columns import remove_shared
+from support.stores.earlier_schema import run_script
+from support.stores.filter_columns import remove_shared
 
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables

@@ -10,8 +10,8 @@ from alembic import command
 from pymysql.err import OperationalError as MySQLError
 from sqlalchemy import event, inspect, select, text
 from sqlalchemy.exc import OperationalError
-from support.databases import drop_all
-from support.earlier_schema import OldWorker, insert_letters, row_of, run_script
+from support.servers.databases import drop_all
+from support.stores.earlier_schema import OldWorker, insert_letters, row_of, run_script
 
 from celery_dlq.errors import StoreError, StoreUnavailable
 from celery_dlq.store.database import schema, tables

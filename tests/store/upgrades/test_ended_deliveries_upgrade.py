@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import text
-from support import filter_columns
-from support.earlier_schema import run_script
 from support.factories import T0, delivery, letter
+from support.stores import filter_columns
+from support.stores.earlier_schema import run_script
 
 from celery_dlq.store.database import schema, tables
 

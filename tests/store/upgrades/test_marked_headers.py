@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from celery import Celery
 from sqlalchemy import select, update
-from support import redriving
 from support.factories import T0, envelope, letter
+from support.stores import redriving
 
 from celery_dlq.redrive.publish.publisher import open_publisher
 from celery_dlq.store.base import Filter

@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 from pymysql.err import OperationalError as MySQLError
 from sqlalchemy import event, inspect, text
-from support import filter_columns
-from support.databases import drop_all
-from support.earlier_schema import run_script
 from support.factories import T0, attempt, letter, parking
-from support.rollup_checks import assert_counts_hold
+from support.servers.databases import drop_all
+from support.stores import filter_columns
+from support.stores.earlier_schema import run_script
+from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.errors import StoreError
 from celery_dlq.model.states import State

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import text
-from support import filter_columns, redriving
-from support.earlier_schema import run_script
 from support.factories import T0, letter, operation
+from support.stores import filter_columns, redriving
+from support.stores.earlier_schema import run_script
 
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import text
-from support.earlier_schema import run_script
 from support.factories import T0, letter, operation
-from support.filter_columns import SHARED, remove_saved_filters
+from support.stores.earlier_schema import run_script
+from support.stores.filter_columns import SHARED, remove_saved_filters
 
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.store.database import schema, tables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from celery import Celery
-from support.archives import FakeStore, archive_all, failing, lines
 from support.factories import attempt, letter
+from support.stores.archives import FakeStore, archive_all, failing, lines
 
 from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.archive.bucket import open_bucket

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.archives import FakeStore, MemoryBucket, archive_all, lines
+from support.stores.archives import FakeStore, MemoryBucket, archive_all, lines
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 
 import pytest
-from support.archives import (
+from support.stores.archives import (
     LEASE,
     NOW,
     FakeStore,

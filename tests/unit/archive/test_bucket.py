@@ -12,7 +12,7 @@ import threading
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from support.archives import s3_environment, s3_server
+from support.stores.archives import s3_environment, s3_server
 
 from celery_dlq.archive.bucket import FsspecBucket, need_packages, open_bucket
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra

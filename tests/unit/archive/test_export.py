@@ -8,7 +8,7 @@ import duckdb
 import pyarrow
 import pytest
 from pyarrow import parquet
-from support.archives import (
+from support.stores.archives import (
     NOW,
     FakeStore,
     MemoryBucket,

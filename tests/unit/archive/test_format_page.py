@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.archives import CHAIN, FakeStore, a_line, archive_all, lines
+from support.stores.archives import CHAIN, FakeStore, a_line, archive_all, lines
 
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.export import _schema

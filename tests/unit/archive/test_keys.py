@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.archives import CHAIN
+from support.stores.archives import CHAIN
 
 from celery_dlq.archive.keys import manifest_key, part_of, segment_key, segment_of
 

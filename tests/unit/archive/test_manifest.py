@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from support.archives import CHAIN, NOW, lines, resealed
+from support.stores.archives import CHAIN, NOW, lines, resealed
 
 from celery_dlq.archive.manifest import decode_manifest, encode_manifest, make_manifest
 from celery_dlq.archive.segment import write_segment

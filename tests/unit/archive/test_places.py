@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fsspec
 import pytest
-from support.archives import (
+from support.stores.archives import (
     CHAIN,
     NOW,
     FakeStore,

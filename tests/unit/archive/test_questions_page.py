@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.archives import FakeStore, MemoryBucket, a_line, archive_all
+from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all
 
 from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.export import export

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support.archives import (
+from support.stores.archives import (
     CHAIN,
     NOW,
     FakeStore,

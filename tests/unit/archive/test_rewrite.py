@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.archives import (
+from support.stores.archives import (
     CHAIN,
     LEASE,
     NOW,

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from support.archives import NOW, a_line, ids_of, lines
+from support.stores.archives import NOW, a_line, ids_of, lines
 
 from celery_dlq.archive.segment import (
     SegmentWriter,

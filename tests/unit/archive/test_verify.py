@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from support.archives import CHAIN, FakeStore, archive_all, archiver, lines, resealed
+from support.stores.archives import CHAIN, FakeStore, archive_all, archiver, lines, resealed
 
 from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.keys import manifest_key, segment_key

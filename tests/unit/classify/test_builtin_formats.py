@@ -29,8 +29,8 @@ from http.cookies import SimpleCookie
 from types import SimpleNamespace
 
 import pytest
-from support.libraries import library
-from support.verdicts import judge, raised
+from support.errors.libraries import library
+from support.errors.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from support.libraries import library
-from support.verdicts import judge, raised
+from support.errors.libraries import library
+from support.errors.verdicts import judge, raised
 
 from celery_dlq.classify import decide
 

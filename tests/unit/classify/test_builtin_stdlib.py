@@ -16,8 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 import pytest
-from support.ports import free_port
-from support.verdicts import judge, raised
+from support.errors.verdicts import judge, raised
+from support.servers.ports import free_port
 
 # -- files and sockets ----------------------------------------------------------------------------
 

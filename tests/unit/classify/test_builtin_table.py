@@ -4,8 +4,10 @@ import socket
 import ssl
 
 import pytest
-from support import errors_of_databases, errors_of_mail, errors_of_services
-from support.synthetic_errors import answer, pretend
+from support.errors import databases as errors_of_databases
+from support.errors import mail as errors_of_mail
+from support.errors import services as errors_of_services
+from support.errors.synthetic import answer, pretend
 
 from celery_dlq.classify import decide
 from celery_dlq.classify.builtin import ROOT_CAUSES, TABLE

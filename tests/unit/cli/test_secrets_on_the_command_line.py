@@ -5,7 +5,7 @@ import json
 
 import pytest
 from support.factories import envelope, letter
-from support.planted_secrets import GROUP, OPERATION, SECRET, TASK_ID, TEXT, plant
+from support.stores.planted_secrets import GROUP, OPERATION, SECRET, TASK_ID, TEXT, plant
 
 from celery_dlq import DLQTask
 from celery_dlq.errors import StoreUnavailable

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from celery import Celery
-from support.archives import a_line
 from support.factories import bomb, envelope, letter
+from support.stores.archives import a_line
 
 from celery_dlq.erasure.condition import Condition
 from celery_dlq.erasure.matching import Matcher, parameters_of

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from celery import Celery
 from support.factories import T0, attempt, envelope, letter
-from support.losses import trouble
+from support.stores.losses import trouble
 
 from celery_dlq.flower.api import letters as api_letters
 from celery_dlq.flower.filters import NAMES

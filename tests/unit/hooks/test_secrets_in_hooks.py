@@ -7,7 +7,7 @@ import time
 import pytest
 import sentry_sdk
 from support.factories import T0
-from support.planted_secrets import SECRET, planted_letter, planted_operation
+from support.stores.planted_secrets import SECRET, planted_letter, planted_operation
 
 from celery_dlq.hooks import Event, EventHook, EventKind, Log, Sentry, Slack, Webhook
 from celery_dlq.hooks.caller import Caller, Waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.factories import letter
-from support.ticket_systems import EMAIL, TOKEN, ticket_systems
+from support.servers.ticket_systems import EMAIL, TOKEN, ticket_systems
 
 from celery_dlq.hiding import hide_letter
 from celery_dlq.model.handler_letter import HandlerLetter

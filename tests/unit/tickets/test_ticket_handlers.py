@@ -6,8 +6,8 @@ import socket
 import pytest
 import standardwebhooks
 from support.factories import T0, letter
-from support.planted_secrets import SECRET, planted_letter
-from support.ticket_systems import EMAIL, TOKEN
+from support.servers.ticket_systems import EMAIL, TOKEN
+from support.stores.planted_secrets import SECRET, planted_letter
 
 from celery_dlq import Leave, Ticket
 from celery_dlq.errors import HandlerError, SettingsError, TicketError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.archives import FakeStore, MemoryBucket, a_line, archive_all
+from support.stores.archives import FakeStore, MemoryBucket, a_line, archive_all
 
 from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.reading import Search, Wanted

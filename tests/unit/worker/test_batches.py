@@ -12,7 +12,7 @@ from itertools import chain
 import pytest
 from celery import Celery
 from celery.exceptions import Reject
-from support.embedded_worker import PATIENCE_S, QUICK, working
+from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, Filter, Reason, State
 from celery_dlq.worker.batches import is_batched

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from celery.worker import state
 from support.factories import letter
-from support.parent_requests import charging_app, held_desk, request_maker
+from support.workers.parent_requests import charging_app, held_desk, request_maker
 
 from celery_dlq.model.headers import RELEASE_HEADER
 

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery
 from celery.worker.request import Request
 from celery.worker.strategy import default
-from support.embedded_worker import PATIENCE_S, QUICK, working
+from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, State
 from celery_dlq.model.fingerprint import own_fingerprint

@@ -13,7 +13,7 @@ from celery.bootsteps import CLOSE
 from celery.worker import state
 from kombu import Queue
 from kombu.common import QoS
-from support.consuming import Consumer, amqp_message, virtual_message
+from support.workers.consuming import Consumer, amqp_message, virtual_message
 
 from celery_dlq.worker.reception import Reception
 

@@ -2,8 +2,8 @@
 
 import pickle
 
-from support.parent_requests import einfo
-from support.task_tracer import Run
+from support.workers.parent_requests import einfo
+from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.worker.run_end import UNREPORTED, RunEnd, report, reported

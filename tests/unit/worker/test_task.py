@@ -5,7 +5,7 @@ import pytest
 from celery import Celery, Task, shared_task
 from celery.app.trace import reset_worker_optimizations
 from pydantic import BaseModel
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import (
     DLQTask,

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from support.archives import failing
 from support.factories import attempt, letter
+from support.stores.archives import failing
 
 from celery_dlq import Filter, Keep, Retention
 from celery_dlq.archive.bucket import FsspecBucket

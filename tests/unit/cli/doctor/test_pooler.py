@@ -1,7 +1,7 @@
 """The doctor about a pooler in front of the store."""
 
 import pytest
-from support.pgbouncer import pgbouncer
+from support.servers.pgbouncer import pgbouncer
 
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
 from celery_dlq.store.database.pooler import Pooler

@@ -1,7 +1,7 @@
 """The doctor about the step in which a message passes from Redis to a worker."""
 
 import pytest
-from support.own_redis import own_redis
+from support.servers.own_redis import own_redis
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 from sqlalchemy import select
 from support.factories import attempt, letter
-from support.statements import statements_of
+from support.stores.statements import statements_of
 
 from celery_dlq import DLQTask, Filter, Rule, State, Verdict
 from celery_dlq.model.letter import Explanation

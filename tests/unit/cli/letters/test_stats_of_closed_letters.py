@@ -7,8 +7,8 @@ import io
 from datetime import timedelta
 
 import pytest
-from support.archives import FakeStore, archive_all, lines
 from support.factories import attempt, letter
+from support.stores.archives import FakeStore, archive_all, lines
 
 from celery_dlq import Filter, Keep, Retention
 from celery_dlq.archive.bucket import open_bucket

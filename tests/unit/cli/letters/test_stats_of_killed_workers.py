@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from support.losses import lost_letter, trouble
+from support.stores.losses import lost_letter, trouble
 
 from celery_dlq.recorder import FlightRecorder
 from celery_dlq.recorder.layout import FORMAT

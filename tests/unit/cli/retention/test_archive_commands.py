@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from pyarrow import parquet
-from support.archives import CHAIN, FakeStore, a_line, archive_all, ids_of, lines
+from support.stores.archives import CHAIN, FakeStore, a_line, archive_all, ids_of, lines
 
 from celery_dlq.archive.bucket import FsspecBucket, open_bucket
 from celery_dlq.archive.keys import manifest_key, segment_key

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import redriving
-from support.archives import FakeStore, archive_all, lines
 from support.factories import T0, attempt, envelope, letter, operation, parking
+from support.stores import redriving
+from support.stores.archives import FakeStore, archive_all, lines
 
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.model.group import Annotate

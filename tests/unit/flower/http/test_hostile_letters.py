@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 from support.factories import T0, attempt, envelope, letter
-from support.losses import trouble
+from support.stores.losses import trouble
 
 from celery_dlq.flower import filters
 from celery_dlq.model.letter import Explanation

@@ -1,7 +1,7 @@
 """A secret in every place that may hold one; neither a page nor the REST API shows it."""
 
 import pytest
-from support.planted_secrets import GROUP, OPERATION, SECRET, TASK_ID, TEXT, plant
+from support.stores.planted_secrets import GROUP, OPERATION, SECRET, TASK_ID, TEXT, plant
 
 from celery_dlq.errors import StoreUnavailable
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter, operation
+from support.stores import redriving
 
 from celery_dlq import Escalate, Ticket
 from celery_dlq.flower.pages.groups import listing as groups

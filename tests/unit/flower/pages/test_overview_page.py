@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from support.factories import T0, attempt, letter
-from support.losses import lost_letter, trouble
+from support.stores.losses import lost_letter, trouble
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.group import Mark, Resolve

@@ -16,9 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu import Producer
 from kombu.transport.pyamqp import Channel as KombuChannel
-from support.claimed_letters import HEADERS as CLAIMED
-from support.claimed_letters import OTHERS, PROPERTIES, claimed, extra, properties, values
 from support.factories import envelope, letter
+from support.stores.claimed_letters import HEADERS as CLAIMED
+from support.stores.claimed_letters import OTHERS, PROPERTIES, claimed, extra, properties, values
 
 from celery_dlq.redrive.publish.amqp import FrameEncoder, entries_of, properties_of, short
 from celery_dlq.redrive.publish.message import arguments_of

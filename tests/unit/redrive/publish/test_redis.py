@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kombu import Connection, Producer
 from kombu.transport.redis import Channel
 from kombu.utils.json import dumps
-from support.claimed_letters import (
+from support.factories import envelope, letter
+from support.stores.claimed_letters import (
     HEADERS,
     OF_CELERY,
     OTHERS,
@@ -23,7 +24,6 @@ from support.claimed_letters import (
     properties,
     texts,
 )
-from support.factories import envelope, letter
 
 from celery_dlq.model.headers import DELIVERY_HEADERS
 from celery_dlq.redrive.publish.message import arguments_of

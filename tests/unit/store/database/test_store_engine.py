@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import event, exc, text
-from support.ports import free_port
+from support.servers.ports import free_port
 
 from celery_dlq.errors import StoreError, StoreUnavailable
 from celery_dlq.store.database.engine import FIRST_PAUSE, MAX_TRIES, Database

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.auto_world import auto
-from support.databases import delete_all
+from support.servers.databases import delete_all
 
 from celery_dlq import Limits, Orders, Pacing, Suspension, Timetable
 from celery_dlq.model.auto_redrive import AutoState

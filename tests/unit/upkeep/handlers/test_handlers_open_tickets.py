@@ -7,7 +7,7 @@ import functools
 import pytest
 from sqlalchemy import update
 from support.factories import T0, attempt, letter
-from support.ticket_systems import TOKEN, ticket_systems
+from support.servers.ticket_systems import TOKEN, ticket_systems
 
 from celery_dlq import Filter, Leave
 from celery_dlq.errors import SettingsError

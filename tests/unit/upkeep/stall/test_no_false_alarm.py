@@ -12,7 +12,7 @@ import pytest
 from celery import Celery
 from celery.worker import state
 from support.clock import Clock
-from support.consuming import Consumer, virtual_message
+from support.workers.consuming import Consumer, virtual_message
 
 from celery_dlq.upkeep.stall.watch import StallWatch
 from celery_dlq.worker.reception import Reception

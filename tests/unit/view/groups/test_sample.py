@@ -1,8 +1,8 @@
 """The newest letters of a group, and what they have in common."""
 
 import pytest
-from support import redriving
 from support.factories import T0, attempt, letter, operation
+from support.stores import redriving
 
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore

@@ -1,7 +1,7 @@
 """Workers with a breaker. Tests of other guards have apps and workers of their own."""
 
 import pytest
-from support.worker_with_breaker import Worker, World, breaking_app
+from support.workers.with_breaker import Worker, World, breaking_app
 
 
 @pytest.fixture

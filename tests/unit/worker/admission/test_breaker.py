@@ -7,7 +7,7 @@ import pytest
 from celery.exceptions import TimeLimitExceeded
 from celery.worker import state
 from support.factories import attempt
-from support.worker_with_breaker import FAILURES, RECOVERY_S, Worker
+from support.workers.with_breaker import FAILURES, RECOVERY_S, Worker
 
 from celery_dlq import Reason, State
 from celery_dlq.model.circuit import Circuit, CircuitState

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from celery.worker import state
-from support.worker_with_breaker import FAILURES, RECOVERY_S, Worker, World
+from support.workers.with_breaker import FAILURES, RECOVERY_S, Worker, World
 
 from celery_dlq.model.circuit import CircuitState
 from celery_dlq.retry import BreakerLimits

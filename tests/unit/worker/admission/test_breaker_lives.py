@@ -6,7 +6,7 @@ from celery.worker import state
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.worker_with_breaker import FAILURES, Worker, World, breaking_app
+from support.workers.with_breaker import FAILURES, Worker, World, breaking_app
 
 workers = st.integers(0, 1)
 

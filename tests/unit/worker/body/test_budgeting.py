@@ -4,7 +4,7 @@ import pytest
 from celery.app.trace import build_tracer
 from celery.exceptions import MaxRetriesExceededError
 from support.clock import Clock
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason, Verdict
 from celery_dlq.errors import SettingsError

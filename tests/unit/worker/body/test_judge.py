@@ -1,7 +1,7 @@
 """Who judges an error: the task's options and rules, its classify(), the app's rules, and raised verdicts."""
 
 import pytest
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import (
     Decision,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.factories import attempt
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import (
     DeadLetterQueue,

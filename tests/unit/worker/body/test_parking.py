@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from celery import signature
 from celery.exceptions import Retry
-from support.parent_requests import charging_app, held_desk, request_maker
-from support.task_tracer import Run
+from support.workers.parent_requests import charging_app, held_desk, request_maker
+from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.model.headers import ATTEMPTS_HEADER, COMPRESSED_HEADER, RELEASE_HEADER

@@ -7,7 +7,7 @@ from celery import Task
 from celery.exceptions import (
     Reject,
 )
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import (
     DLQTask,

@@ -9,7 +9,7 @@ from celery.exceptions import (
     MaxRetriesExceededError,
 )
 from support.factories import attempt
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import (
     DLQTask,

@@ -6,7 +6,7 @@ import pytest
 from billiard.einfo import ExceptionWithTraceback
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown
-from support.task_tracer import Run
+from support.workers.task_tracer import Run
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import TaskAborted

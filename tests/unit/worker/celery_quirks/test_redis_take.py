@@ -11,7 +11,7 @@ from queue import Empty
 import pytest
 import redis
 from kombu import Connection, Consumer, Producer, Queue
-from support.own_redis import own_redis
+from support.servers.own_redis import own_redis
 
 from celery_dlq.worker.celery_quirks import redis_take
 from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable

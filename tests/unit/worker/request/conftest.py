@@ -1,7 +1,7 @@
 """Requests as the worker's parent makes them, with a desk that the test holds back."""
 
 import pytest
-from support.parent_requests import charging_app, held_desk, request_maker
+from support.workers.parent_requests import charging_app, held_desk, request_maker
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.exceptions import Retry
 from celery.worker import state
-from support.parent_requests import einfo, request_maker
+from support.workers.parent_requests import einfo, request_maker
 
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Parking

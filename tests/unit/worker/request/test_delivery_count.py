@@ -11,7 +11,7 @@ from celery.worker.request import Request
 from celery.worker.state import revoked
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 from support.factories import delivery
-from support.parent_requests import einfo
+from support.workers.parent_requests import einfo
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import PoisonMessage

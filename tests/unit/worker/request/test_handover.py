@@ -15,7 +15,7 @@ from celery.worker.request import Request
 from celery.worker.worker import WorkController
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 from support.factories import delivery
-from support.parent_requests import Message, charging_app
+from support.workers.parent_requests import Message, charging_app
 
 from celery_dlq import Reason
 from celery_dlq.errors import PoolFailed

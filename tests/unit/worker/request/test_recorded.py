@@ -10,7 +10,7 @@ from billiard.exceptions import Terminated, WorkerLostError
 from celery.exceptions import Ignore, Reject, Retry
 from celery.worker import state as worker_state
 from celery.worker.request import Request, create_request_cls
-from support.parent_requests import Message, charging_app, einfo
+from support.workers.parent_requests import Message, charging_app, einfo
 
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.recorder import FlightRecorder, directories, look, taken

@@ -12,7 +12,7 @@ from celery.app.task import Context
 from celery.concurrency.base import BasePool
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
 from celery.utils.collections import LimitedSet
-from support.parent_requests import Message, einfo
+from support.workers.parent_requests import Message, einfo
 
 import celery_dlq.worker.request.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict

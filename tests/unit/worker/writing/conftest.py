@@ -1,6 +1,6 @@
 import pytest
 from support.clock import Clock
-from support.writing import FakeStore
+from support.stores.writing import FakeStore
 
 from celery_dlq.spool import Spool
 from celery_dlq.worker.writing.writer import Writer

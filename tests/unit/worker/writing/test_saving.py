@@ -3,7 +3,7 @@
 import threading
 
 from support.factories import T0, envelope, letter
-from support.writing import (
+from support.stores.writing import (
     spooled,
     submit,
 )

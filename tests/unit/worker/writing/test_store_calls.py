@@ -5,7 +5,7 @@ import time
 
 import pytest
 from support.factories import letter
-from support.writing import (
+from support.stores.writing import (
     spooled,
     submit,
     wait_until,

@@ -3,7 +3,7 @@
 from enum import Enum
 from types import SimpleNamespace
 
-from support.synthetic_errors import answer, pretend
+from support.errors.synthetic import answer, pretend
 
 T, X = "transient", "terminal"
 

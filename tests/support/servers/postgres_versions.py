@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chaos.servers import Postgres, ServerError
 
-_CACHE = Path(__file__).parents[2] / ".cache"
+_CACHE = Path(__file__).parents[3] / ".cache"
 
 #: The release of the package for each version of PostgreSQL.
 RELEASES: Mapping[int, str] = {

@@ -9,11 +9,16 @@ from functools import partial
 
 import pytest
 from chaos.clusters import Galera
-from support.clusters import running
-from support.databases import create_database, mysql_database, postgres_database, sqlite_file
-from support.pgbouncer import pgbouncer, sessions
-from support.pgpool import pgpool
-from support.postgres_versions import RELEASES, PostgresOfVersion
+from support.servers.clusters import running
+from support.servers.databases import (
+    create_database,
+    mysql_database,
+    postgres_database,
+    sqlite_file,
+)
+from support.servers.pgbouncer import pgbouncer, sessions
+from support.servers.pgpool import pgpool
+from support.servers.postgres_versions import RELEASES, PostgresOfVersion
 
 #: The names of the ways to use, with commas in between.
 VARIABLE = "CELERY_DLQ_TEST_DATABASES"

@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 from sqlalchemy.engine import make_url
-from support.pooler import find, running
-from support.ports import free_port
+from support.servers.pooler import find, running
+from support.servers.ports import free_port
 
 #: Server connections for each database.
 SERVERS = 2

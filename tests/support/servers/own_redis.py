@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.ports import free_port
-from support.processes import with_parent
+from support.servers.ports import free_port
+from support.workers.processes import with_parent
 
 
 @contextlib.contextmanager

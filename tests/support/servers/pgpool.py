@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
-from support.pooler import find, running
-from support.ports import free_port
+from support.servers.pooler import find, running
+from support.servers.ports import free_port
 
 # A session that a test kills must not make PgPool-II give up its only server.
 _CONFIG = """

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _TIME_LIMIT_S = 300
 
 #: The share of tests that must pass without us; what lacks a library fails with both.
@@ -128,7 +128,7 @@ class _Run:
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [*pytest, "-p", "support.report_outcomes", *options],
+                [*pytest, "-p", "support.workers.report_outcomes", *options],
                 cwd=source, env=environ, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 

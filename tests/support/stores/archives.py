@@ -12,8 +12,8 @@ import urllib.request
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from support.ports import free_port
-from support.processes import with_parent
+from support.servers.ports import free_port
+from support.workers.processes import with_parent
 
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.manifest import encode_manifest, make_manifest

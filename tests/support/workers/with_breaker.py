@@ -13,7 +13,7 @@ from celery.worker import state
 from celery.worker.request import Request, create_request_cls
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
 from support.factories import T0
-from support.parent_requests import HeldDesk, Message, einfo
+from support.workers.parent_requests import HeldDesk, Message, einfo
 
 from celery_dlq import DLQTask
 from celery_dlq.model.circuit import Circuit, Circuits, CircuitState

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from support.synthetic_errors import pretend
+from support.errors.synthetic import pretend
 
 T, X = "transient", "terminal"
 

@@ -3,7 +3,7 @@
 import socket
 from types import SimpleNamespace
 
-from support.synthetic_errors import pretend
+from support.errors.synthetic import pretend
 
 T, X = "transient", "terminal"
 
