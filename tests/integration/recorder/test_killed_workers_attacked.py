@@ -24,6 +24,7 @@ from killed import (
     account_of,
     be_patient_with_the_broker,
     directories,
+    log_of,
     send_noted,
     traces_of,
     wait_for_all,
@@ -183,9 +184,8 @@ def check_that_only_stated_tasks_vanish(project: Project, disk: Disk, pool: str)
 
 def texts(project: Project, text: str) -> int:
     """How often the workers have logged ``text``."""
-    return (
-        project.logged().read_text(errors="replace").count(text) if project.logged().exists() else 0
-    )
+    log = log_of(project)
+    return log.read_text(errors="replace").count(text) if log.exists() else 0
 
 
 def count_unrecorded(project: Project) -> int:
