@@ -18,9 +18,9 @@ from celery_dlq.flower.api.auto_redrives import (
     OneAutoRedrive,
 )
 from celery_dlq.flower.api.groups import Groups, OneGroup, Triage
-from celery_dlq.flower.api.letters import Letter, Letters, Statistics
+from celery_dlq.flower.api.letters import Letter, Letters
 from celery_dlq.flower.api.operations import Move, Operation, Operations
-from celery_dlq.flower.api.stats import Recorder, Retention
+from celery_dlq.flower.api.stats import Recorder, Retention, Statistics
 from celery_dlq.flower.html.links import STATIC
 from celery_dlq.flower.http.handler import Handler
 from celery_dlq.flower.http.site import Site

@@ -185,7 +185,7 @@ class Project:
         return [path.read_text() for path in sorted(self.directory.glob("worker-*.log"))]
 
     def logged(self) -> str:
-        """What they have logged together."""
+        """What all its workers have logged until now."""
         return "".join(self.logs())
 
     def close(self) -> None:

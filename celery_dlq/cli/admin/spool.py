@@ -132,7 +132,7 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
     a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
     """
     session, found = Session(ctx.obj), _Found()
-    stored, refused, again = 0, list[str](), list[str]()
+    stored, refused, letters = 0, list[str](), dict[str, None]()
     try:
         named = {"file": getattr(file, "name", "<stdin>")}
         act = NotedAct(session.store, who=operator(), act="import", detail=named)
@@ -141,7 +141,8 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
             refused += [batch[place].task_id for place in places]
             stored += len(batch) - len(places)
             act.reached(stored)
-            again += _delivered_again(session.store, batch)
+            letters |= dict.fromkeys(_stored_letters(batch, places))
+        again = list(_delivered_again(session.store, letters))
     except StoreError:
         session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
         raise
@@ -161,11 +162,18 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
         ctx.exit(PARTLY)
 
 
-def _delivered_again(store: Store, records: Iterable[Record]) -> Iterator[str]:
-    """The ids of open letters whose messages the broker delivered again after the last failure that is known.
+def _stored_letters(records: Sequence[Record], refused: Sequence[int]) -> Iterator[str]:
+    """The ids of the letters among ``records`` that the store did not refuse."""
+    for place, record in enumerate(records):
+        if place not in refused and isinstance(record, DeadLetter):
+            yield record.task_id
+
+
+def _delivered_again(store: Store, task_ids: Iterable[str]) -> Iterator[str]:
+    """Those of open letters whose messages the broker delivered again after the last failure that is known.
     A success closes the letter that the store has, and the store did not have these."""
-    for record in records:
-        letter = store.letters.get(record.task_id) if isinstance(record, DeadLetter) else None
+    for task_id in task_ids:
+        letter = store.letters.get(task_id)
         if letter is None or letter.state is not State.DEAD or not letter.attempts:
             continue
         last = letter.attempts[-1]

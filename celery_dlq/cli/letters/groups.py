@@ -41,7 +41,7 @@ from celery_dlq.model.group import (
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.view import records, times
-from celery_dlq.view.groups.groups import GROUP_FILTERS, ends_of, groups_with
+from celery_dlq.view.groups.listing import GROUP_FILTERS, ends_of, groups_with
 from celery_dlq.view.text import counted
 
 _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)

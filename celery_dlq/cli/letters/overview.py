@@ -9,7 +9,7 @@ import click
 from celery_dlq.cli.screens.overview import Overview, overview_parts
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.view.groups.groups import worklist
+from celery_dlq.view.groups.listing import worklist
 from celery_dlq.view.operations import UNDER_WAY
 
 #: Operations and groups that are shown at most.

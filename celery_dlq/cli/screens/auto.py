@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.render import Column, Facts, Field, Part, Table, table_of
 from celery_dlq.model.auto_redrive import AutoMode, HeldLetter
-from celery_dlq.view.auto_redrives import facts as facts
+from celery_dlq.view.auto_redrives import facts
 from celery_dlq.view.auto_redrives.listing import SeenAuto, SeenRun, SeenSuggestion, definition_text
 from celery_dlq.view.operations import given_orders, outcome_text
 from celery_dlq.view.times import duration

@@ -19,7 +19,7 @@ from celery_dlq.cli.screens.render import (
 )
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket
-from celery_dlq.view.groups.groups import ends_of, standing
+from celery_dlq.view.groups.listing import ends_of, standing
 from celery_dlq.view.text import first_line, sparkline
 
 #: Arrivals per hour of each group.

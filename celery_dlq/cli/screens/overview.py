@@ -11,7 +11,7 @@ from celery_dlq.cli.screens.operation import Command, operation_table
 from celery_dlq.cli.screens.render import Facts, Part
 from celery_dlq.cli.screens.stats import glance
 from celery_dlq.store.base import Operation, Stats
-from celery_dlq.view.groups.groups import MOST_MARKED, Worklist
+from celery_dlq.view.groups.listing import MOST_MARKED, Worklist
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,7 +163,7 @@ def _check_number(found: Reach, number: str) -> None:
     if not number:
         raise Refused(
             409,
-            f"The filter matches {counted(found.count, 'letter')}; repeat the request with their number: "
+            f"The filter matches {counted(found.count, 'letter')}; repeat the request with this number: "
             f'"number": {found.count}.',
             number=found.count,
         )

@@ -1,4 +1,4 @@
-"""REST: letters and statistics."""
+"""REST: letters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from celery_dlq.flower.api.paging import limit_of
-from celery_dlq.flower.filters import read_filter
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.flower.pages.letters.letter import Known, known_of
@@ -65,15 +64,3 @@ def _without_body(known: Known, owner: str) -> dict[str, Any]:
     del record["body"]
     handled = records.handled_record(known.handlings, known.tickets)
     return {**record, **handled, "held": records.held_record(known.held)}
-
-
-class Statistics(Api):
-    """``GET /api/dead-letters/stats``"""
-
-    async def get(self) -> None:
-        """Depth, arrivals and ages, at most ten seconds old."""
-        read_filter(asked(self.request), times.utc_now(), names=())
-        found = await self.site.recall(
-            "stats", lambda store: store.monitoring.stats(times.utc_now())
-        )
-        self.reply(records.stats_record(found))

@@ -1,13 +1,25 @@
-"""REST: what is kept of closed letters, and messages of killed workers."""
+"""REST: counts, what is kept of closed letters, and messages of killed workers."""
 
 from __future__ import annotations
 
 from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked
-from celery_dlq.view import times
+from celery_dlq.view import records, times
 from celery_dlq.view.stats.keeping import keeping_record
 from celery_dlq.view.stats.lost import losses_of, lost_record
+
+
+class Statistics(Api):
+    """``GET /api/dead-letters/stats``"""
+
+    async def get(self) -> None:
+        """Depth, arrivals and ages, at most ten seconds old."""
+        check_names(asked(self.request), ())
+        found = await self.site.recall(
+            "stats", lambda store: store.monitoring.stats(times.utc_now())
+        )
+        self.reply(records.stats_record(found))
 
 
 class Retention(Api):

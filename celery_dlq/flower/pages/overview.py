@@ -26,7 +26,7 @@ from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import times
-from celery_dlq.view.groups.groups import MOST_MARKED, worklist
+from celery_dlq.view.groups.listing import MOST_MARKED, worklist
 from celery_dlq.view.operations import UNDER_WAY
 from celery_dlq.view.stats.keeping import (
     Fact,

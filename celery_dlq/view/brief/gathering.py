@@ -22,7 +22,7 @@ from celery_dlq.view.brief.facts import (
     Standing,
 )
 from celery_dlq.view.brief.frames import own_traceback
-from celery_dlq.view.groups.groups import ends_of
+from celery_dlq.view.groups.listing import ends_of
 from celery_dlq.view.groups.sample import Sample, sample_of
 from celery_dlq.view.records import attempts_of
 

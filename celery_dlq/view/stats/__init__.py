@@ -1,1 +1,2 @@
-"""The parts of ``dlq stats`` that Flower shows, too: what is kept, what was lost, and where it was read."""
+"""Reports beside the counts: what is kept of closed letters, messages of killed workers, and the server that
+screens read from."""

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 import redis
@@ -102,10 +101,6 @@ def held(client: redis.Redis, project: Project) -> int:
     return client.hlen(redis_options(project.queue)["unacked_key"])
 
 
-def log_of(project: Project) -> str:
-    return "".join(path.read_text() for path in Path(project.directory).glob("worker*.log"))
-
-
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("is_atomic", [True, False])
 def test_a_worker_that_dies_before_it_has_noted_a_message(project, client, pool, is_atomic):
@@ -178,6 +173,5 @@ def test_a_worker_that_may_not_says_so_and_works(own_url, make_project_there):
     with project.worker("-c", "1"):
         send(project, 1)
         wait_for("the task to run", lambda: ran(project) == {0})
-    assert "a killed worker can lose a message that Redis gives to it: Redis refuses it" in log_of(
-        project
-    )
+    said = "a killed worker can lose a message that Redis gives to it: Redis refuses it"
+    assert said in project.logged()

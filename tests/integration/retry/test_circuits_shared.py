@@ -16,7 +16,6 @@ from celery_dlq.model.states import Reason, State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-PARKED = Filter(states=frozenset({State.PARKED}))
 ONE = ("-c", "2")
 
 #: On Redis; and the lock of a worker that is killed while it looks for such messages does not last longer.
@@ -185,7 +184,7 @@ def test_a_worker_killed_before_it_acknowledged_what_it_parked_doubles_nothing(p
         task_id = pair.send("calls_late", 100)
         first.wait(timeout=60)
     # Another one may be on its way again, if its worker had it for longer than the visibility timeout.
-    waiting = Filter(ids=(task_id,), states=PARKED.states)
+    waiting = Filter(ids=(task_id,), states=frozenset({State.PARKED}))
     assert pair.dlq.store.counts.letters(waiting) == 1, "it was killed when this one was parked"
     wait_for("it to be back, because it was not acknowledged", lambda: unsettled(pair) >= 1)
 

@@ -17,7 +17,6 @@ from celery_dlq.model.states import Reason, State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-PARKED = Filter(states=frozenset({State.PARKED}))
 
 #: The options of a worker that takes none of the project's tasks.
 IDLE = ("-c", "1", "-Q", "dlq-test-idle")

@@ -157,9 +157,7 @@ def test_no_probed_row_is_left_out():
     # A nested class, which cannot be pretended; test_builtin_databases raises the real one.
     tried.add("sqlalchemy.dialects.postgresql.asyncpg.AsyncAdapt_asyncpg_dbapi.Error")
     probed = {name for name, _ in PROBED}
-    assert probed == tried, (
-        f"add or remove a case in tests/support/errors_of_*.py: {probed ^ tried}"
-    )
+    assert probed == tried, f"add or remove a case in tests/support/errors/*.py: {probed ^ tried}"
 
 
 def test_every_status():

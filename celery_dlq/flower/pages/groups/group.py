@@ -30,7 +30,7 @@ from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter
 from celery_dlq.view import lookup, times
 from celery_dlq.view.brief.frames import own_traceback
-from celery_dlq.view.groups.groups import ends_of, standing
+from celery_dlq.view.groups.listing import ends_of, standing
 from celery_dlq.view.groups.sample import Sample, Share, sample_of
 
 if TYPE_CHECKING:

@@ -27,10 +27,15 @@ from celery_dlq.redrive.repair.edit import (
 from celery_dlq.view import lookup, times
 from celery_dlq.view.letter.signature import Signature, signature_of
 
+_OPEN_AGAIN = "Copy what you need, and open the editor again."
+
 _NOTHING = (
     "Nothing was changed, so nothing was saved. To send the message as it is, redrive the letter on its "
     "page."
 )
+
+#: The fewest and the most lines of a field.
+_LEAST, _MOST = 3, 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,10 @@ class Draft:
     texts: Mapping[str, str]
     #: The digest of the message that the editor was opened with.
     seen: str
+
+    def rows(self, name: str) -> int:
+        """The lines of the field of a part."""
+        return min(_MOST, max(_LEAST, self.texts[name].count("\n") + 1))
 
     def read(self) -> tuple[Contents, dict[str, str]]:
         """The contents of the parts that can be read, and the problems of the others."""
@@ -118,7 +127,8 @@ def save(queue: DeadLetterQueue, task_id: str, draft: Draft, *, who: str, why: s
         queue.edit(task_id, who=who, why=why, seen=draft.seen, **contents)
     except MessageChanged as error:
         letter = lookup.letter(queue.store, task_id)
-        raise MessageChanged(_why_outdated(queue, letter, draft)) from error
+        changed = _who_changed(queue, letter, draft)
+        raise MessageChanged(f"{changed} Nothing was saved. {_OPEN_AGAIN}") from error
     except NothingChanged as error:
         raise NothingChanged(_NOTHING) from error
     except RepairError as error:
@@ -143,7 +153,7 @@ def _with_its_task(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> 
         task=task,
         draft=draft,
         problems=problems,
-        problem=_why_outdated(queue, letter, draft) if is_outdated else problem,
+        problem=f"{_who_changed(queue, letter, draft)} {_OPEN_AGAIN}" if is_outdated else problem,
         is_outdated=is_outdated,
         diff=diff,
         signature=_signature(queue, task, contents),
@@ -172,7 +182,7 @@ def _signature(queue: DeadLetterQueue, name: str, contents: Contents) -> Signatu
     return signature_of(task, contents["args"], contents["kwargs"], queue.redactor)
 
 
-def _why_outdated(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> str:
+def _who_changed(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> str:
     """Who has replaced the message that the editor was opened with, for people."""
     changes = queue.store.edits.of_letter(letter.task_id)
     by = [one for one in changes if digest_of(one.before) == draft.seen]
@@ -180,7 +190,7 @@ def _why_outdated(queue: DeadLetterQueue, letter: DeadLetter, draft: Draft) -> s
     if by:
         ago = times.age(by[-1].at, times.utc_now())
         said = f"{clip(by[-1].who, 60)} changed this message {ago}."
-    return f"{said} Nothing was saved. Copy what you need, and open the editor again."
+    return said
 
 
 def _seen(text: str) -> str:

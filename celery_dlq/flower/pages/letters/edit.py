@@ -18,9 +18,9 @@ from celery_dlq.errors import (
 from celery_dlq.flower.acts import reason_in, redrive_one
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.handler import Page
-from celery_dlq.flower.http.problems import Refused
+from celery_dlq.flower.http.problems import Refused, problem_of
 from celery_dlq.flower.http.request import first, sent
-from celery_dlq.flower.pages.letters.draft import Checked, check, opened, read_draft, save
+from celery_dlq.flower.pages.letters.draft import Checked, Draft, check, opened, read_draft, save
 from celery_dlq.redact import clip, hide_known
 
 T = TypeVar("T")
@@ -30,16 +30,8 @@ _STALE = (
     "It changed nothing. Look at the message again, then save it."
 )
 
-_GO_BACK = (
-    "Go back in your browser, which still has your text, and check it again. If the message was saved after "
-    "all, the check says that it has changed."
-)
-
 #: What the buttons of the form do; Enter in a field presses the first.
 _DOES = ("check", "save", "redrive")
-
-#: The fewest and the most lines of a field.
-_LEAST, _MOST = 3, 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +45,19 @@ class EditView:
     why: str = ""
     again: bool = False
 
-    def rows(self, name: str) -> int:
-        """The lines of a field."""
-        return min(_MOST, max(_LEAST, self.checked.draft.texts[name].count("\n") + 1))
+
+@dataclass(frozen=True, kw_only=True)
+class UncheckedView:
+    """The values of the page after the store has failed. It has the texts as they were typed, and nothing of
+    the letter."""
+
+    task_id: str
+    problem: str
+    #: Whether the message was to be saved, and may have been.
+    is_saving: bool
+    draft: Draft
+    why: str
+    again: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,16 @@ class EditPage(Page):
         try:
             await self._do(does, task_id, given)
         except StoreError as error:
-            # The form cannot be shown without its letter, and its text must not be lost.
-            raise Refused(503, f"{hide_known(str(error))} {_GO_BACK}") from error
+            self.log_exception(type(error), error, error.__traceback__)
+            view = UncheckedView(
+                task_id=task_id,
+                problem=problem_of(error, 503).text,
+                is_saving=does != "check",
+                draft=read_draft(given),
+                why=reason_in(given),
+                again=bool(first(given, "again")),
+            )
+            self.page("unchecked", view, 503)
 
     async def _do(self, does: str, task_id: str, given: Given) -> None:
         if does == "check":

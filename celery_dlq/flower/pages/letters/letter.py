@@ -29,7 +29,7 @@ from celery_dlq.redact import clip
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 from celery_dlq.view import lookup, times
-from celery_dlq.view.auto_redrives import facts as facts
+from celery_dlq.view.auto_redrives import facts
 from celery_dlq.view.letter.handlings import HANDLINGS_SHOWN, said_of
 from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
 from celery_dlq.view.letter.reasons import MEANINGS, first_step

@@ -221,15 +221,19 @@ def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
     assert queue.store.letters.get("a") is not None
 
 
-def test_letters_whose_messages_came_again_are_named(run, store, tmp_path):
-    lines = [encode(letter(name)) for name in ("later", "earlier", "failed-since", "never")]
+@pytest.mark.parametrize("batch", [1, 500])
+def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monkeypatch, batch):
+    monkeypatch.setattr("celery_dlq.cli.admin.spool._BATCH", batch)
+    names = ("later", "later", "earlier", "failed-since", "failed-before", "never")
+    failed_since = letter("failed-since", attempt(minutes=6, number=2))
+    lines = [*(encode(letter(name)) for name in names), encode(failed_since)]
     path = tmp_path / "worker.log"
     path.write_bytes(b"".join(lines))
-    for name, minutes in (("later", 5), ("earlier", -5), ("failed-since", 5)):
+    for name, minutes in (("later", 5), ("earlier", -5), ("failed-since", 5), ("failed-before", 5)):
         store.deliveries.put(delivery(name, minutes=minutes))
-    store.letters.save([letter("failed-since", attempt(minutes=6, number=2))])
+    store.letters.save([letter("failed-before", attempt(minutes=6, number=2))])
     result = run("spool", "import", path)
-    assert (result.exit_code, result.stdout) == (0, "4 records stored.\n")
+    assert (result.exit_code, result.stdout) == (0, "7 records stored.\n")
     assert "tasks may have succeeded since" in result.stderr
     assert result.stderr.endswith("redrive them: letter later\n")
 

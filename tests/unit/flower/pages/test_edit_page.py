@@ -76,16 +76,36 @@ def test_a_form_that_is_not_valid_any_more_keeps_what_was_typed(ann, store):
 
 
 @pytest.mark.parametrize("does", ["check", "save"])
-def test_a_store_that_fails_leaves_the_text_in_the_browser(ann, store, monkeypatch, does):
+def test_a_store_that_fails_takes_no_text_away(ann, store, monkeypatch, does):
     page = editor_of(ann)
 
     def fail(*args, **kwargs):
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(type(store.letters), "get", fail)
-    answer = post(ann, page, does, args="[18]")
-    assert answer.status == 503
-    assert "Go back in your browser, which still has your text" in answer.text
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.letters), "get", fail)
+        answer = post(ann, page, does, args="[18", why="a <b>typo</b>")
+        assert (answer.status, "gone" in answer.text) == (503, True)
+        assert ("unknown whether the message was saved" in answer.text) == (does == "save")
+        assert "a &lt;b&gt;typo&lt;/b&gt;" in answer.body
+    checked = post(ann, answer, "check")
+    assert (checked.status, texts_in(checked)["args"]) == (200, "[18")
+    assert texts_in(checked)["kwargs"] == texts_in(page)["kwargs"]
+
+
+def test_a_message_that_was_saved_after_all_is_said_to_have_changed(ann, store, monkeypatch):
+    page, real = editor_of(ann), DeadLetterQueue.edit
+
+    def fail(*args, **kwargs):
+        real(*args, **kwargs)
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetterQueue, "edit", fail)
+        answer = post(ann, page, "save", args="[18]")
+    assert (answer.status, store.letters.get(ID).args) == (503, [18])
+    checked = post(ann, answer, "check")
+    assert "ann (flower) changed this message now." in side(checked, "dlq-edit-diff")
 
 
 def test_save_changes_the_message_and_keeps_what_it_was(ann, store):
