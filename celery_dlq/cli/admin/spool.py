@@ -170,7 +170,7 @@ def _stored_letters(records: Sequence[Record], refused: Sequence[int]) -> Iterat
 
 
 def _delivered_again(store: Store, task_ids: Iterable[str]) -> Iterator[str]:
-    """Those of open letters whose messages the broker delivered again after the last failure that is known.
+    """The ids of the open letters whose messages the broker delivered again after the last known failure.
     A success closes the letter that the store has, and the store did not have these."""
     for task_id in task_ids:
         letter = store.letters.get(task_id)

@@ -6,19 +6,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
-import signal
-import subprocess
 import threading
 import time
 from collections import defaultdict
 from functools import partial
 
 import pytest
-from project import WORKER_OPTIONS, wait_for
+from killed import worker
+from project import wait_for
 from redis import Redis
 from support.factories import envelope, letter
 
@@ -61,23 +59,6 @@ def _not_here(number, seconds=0.0):
 def redis(redis_url):
     with Redis.from_url(f"{redis_url}/9") as client:
         yield client
-
-
-@contextlib.contextmanager
-def worker(project, *options: str):
-    """A worker whose processes are a group of their own; they are killed at the end."""
-    with (project.directory / "workers.log").open("ab") as log:
-        process = subprocess.Popen(
-            project.command("worker", "-n", f"{random.random()}@%h", *WORKER_OPTIONS, *options),
-            env=project.environment, cwd=project.directory, stdout=log, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def fill(project, number: int, seconds: float = 0.0) -> list[str]:
