@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import redis
 from celery import Celery, Task
@@ -39,6 +40,13 @@ _counter = redis.Redis.from_url(os.environ["BENCH_BROKER"])
 
 @app.task(base=BASE, name="bench.succeed")
 def succeed(number: int, payload: str = "") -> None: ...
+
+
+@app.task(base=BASE, name="bench.compute")
+def compute(number: int, seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
 @app.task(base=BASE, name="bench.note", bind=True)

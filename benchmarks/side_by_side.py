@@ -25,20 +25,25 @@ WARM_UP = 3
 
 
 def throughput(
-    ways: Callable[[str], Mapping[str, Way]], tasks: int, rounds: int, *arguments: object
+    ways: Callable[[str], Mapping[str, Way]],
+    tasks: int,
+    rounds: int,
+    *arguments: object,
+    task: str = "bench.succeed",
 ) -> dict[str, list[float]]:
     """Tasks per second of each of ``ways``, by round. All have new workers, which run side by side.
 
     :param ways: called with the URL of a store.
-    :param tasks: no-op tasks of a round.
+    :param tasks: tasks of a round.
     :param arguments: the arguments of each task after its number.
+    :param task: the name of the task, which does nothing unless another one is named.
     """
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         client = stack.enter_context(redis.Redis.from_url(BROKER))
         staged = new_queue()
         stack.callback(client.delete, staged)
-        send("bench.succeed", tasks, staged, *arguments)
+        send(task, tasks, staged, *arguments)
         store = f"sqlite:///{directory}/store.sqlite3"
         make_store(store)
         # The same for all, so that no worker is lucky with its tables of names.

@@ -1,31 +1,55 @@
-"""The cost for tasks that succeed, end to end: no-op tasks per second through prefork workers on Redis,
-from a full queue until it is empty."""
+"""The cost for tasks that succeed, end to end: tasks per second through prefork workers on Redis, from a full
+queue until it is empty; for tasks that do nothing, and for tasks that compute."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.rounds import report
 from benchmarks.side_by_side import throughput
 from benchmarks.worker import Way
 
-#: Each set of rounds has workers of its own, because a process keeps its memory layout. Many short
-#: rounds rather than few long ones, so that other work of the machine affects both of a pair.
-SETS, ROUNDS, TASKS = 10, 30, 250
+
+@dataclass(frozen=True)
+class _Load:
+    """What the workers run. Each set of rounds has workers of its own, because a process keeps its memory
+    layout. Many short rounds rather than few long ones, so that other work of the machine affects both of a
+    pair."""
+
+    name: str
+    task: str
+    arguments: tuple[object, ...]
+    sets: int
+    rounds: int
+    #: Tasks of a round.
+    tasks: int
+
+
+_LOADS = (
+    _Load("tasks that do nothing", "bench.succeed", (), sets=10, rounds=30, tasks=250),
+    _Load("tasks of 5 ms", "bench.compute", (0.005,), sets=5, rounds=10, tasks=200),
+)
 
 
 def run() -> dict[str, float]:
     """Median throughput of each way, as a ratio to Celery's base class with the same acks_late."""
     ratios: dict[str, float] = {}
-    for name, late in (("early", False), ("late", True)):
-        ratios |= {f"{way}, {name}": ratio for way, ratio in _run(name, late).items()}
+    for load in _LOADS:
+        for name, late in (("early", False), ("late", True)):
+            found = _run(load, name, late).items()
+            ratios |= {f"{way}, {name}, {load.name}": ratio for way, ratio in found}
     return ratios
 
 
-def _run(name: str, late: bool) -> dict[str, float]:
-    title = f"succeeding tasks, {name} acknowledgement, prefork -c 2 on Redis, {TASKS} at a time"
-    ways = partial(_ways, late)
-    sets = [throughput(ways, TASKS, ROUNDS) for _ in range(SETS)]
+def _run(load: _Load, name: str, late: bool) -> dict[str, float]:
+    title = f"{load.name}, {name} acknowledgement, prefork -c 2 on Redis, {load.tasks} at a time"
+    sets = [
+        throughput(
+            partial(_ways, late), load.tasks, load.rounds, *load.arguments, task=load.task
+        )
+        for _ in range(load.sets)
+    ]  # fmt: skip
     return report(title, sets, show=lambda rate: f"{rate:.0f} tasks/s")
 
 

@@ -3,9 +3,12 @@ show it say so."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TypeVar
 
+from celery_dlq.errors import RepairError
+from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import Handling
@@ -48,12 +51,21 @@ def hide_group(group: Group, redactor: Redactor) -> Group:
 def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
     """``operation`` without secrets in its cause and its changes to messages."""
     orders = operation.orders
-    assignments = tuple(map(redactor.text, orders.repair.assignments))
+    assignments = tuple(_hide_in_text(text, redactor) for text in orders.repair.assignments)
     return replace(
         operation,
         cause=redactor.text(operation.cause),
         orders=replace(orders, repair=replace(orders.repair, assignments=assignments)),
     )
+
+
+def hide_assignment(assignment: Assignment, redactor: Redactor) -> str:
+    """``assignment`` as text, without secrets. Its value is one if any name on the way to its place is
+    sensitive."""
+    if any(redactor.is_sensitive(str(step)) for step in assignment.steps):
+        return f"{assignment.place}={REDACTED}"
+    value = json.dumps(redactor.hidden(assignment.value), ensure_ascii=False)
+    return f"{assignment.place}={value}"
 
 
 def hide_status(status: AutoStatus, redactor: Redactor) -> AutoStatus:
@@ -87,6 +99,13 @@ def hide_handling(handling: Handling, redactor: Redactor) -> Handling:
 def hide_act(act: AuditRow, redactor: Redactor) -> AuditRow:
     """An act of an operator, without secrets."""
     return replace(act, why=redactor.text(act.why), detail=redactor.hidden(act.detail))
+
+
+def _hide_in_text(assignment: str, redactor: Redactor) -> str:
+    try:
+        return hide_assignment(parse_assignment(assignment), redactor)
+    except RepairError:  # it was stored by another release
+        return redactor.text(assignment)
 
 
 def _hide_evidence(judged: _Judged, redactor: Redactor) -> _Judged:

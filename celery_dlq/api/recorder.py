@@ -34,14 +34,16 @@ class RecorderAPI(AppParts):
         """
         return look(self.recorder_dir)
 
-    def recover(self) -> Iterator[Recovered]:
+    def recover(self, *, began_at: datetime | None = None) -> Iterator[Recovered]:
         """Make letters of the messages that were running when their worker was killed; yields what was found
         for each worker. Files of living workers are left alone.
 
+        :param began_at: when the worker began that calls this; None if a person does. A worker that has just
+            begun waits for messages that the broker may still have.
         :raises StoreError: the store failed; the remaining messages stay in their files.
         :raises OSError: the directory cannot be read.
         """
-        yield from self._recovery.run(self._store_with_spooled)
+        yield from self._recovery.run(self._store_with_spooled, began_at=began_at)
 
     def _store_with_spooled(self) -> Store:
         """The store, with what the spool had. While the store was away, a worker may have put the end of a
@@ -77,11 +79,6 @@ class RecorderAPI(AppParts):
         return Recovery(
             self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart
         )
-
-    def show_life(self) -> None:
-        """Show workers on other machines that the workers in this process live."""
-        for capture in self._captures:
-            capture.show_life()
 
     def _recording(self) -> Recording | None:
         from celery_dlq.metrics.worker import Recording

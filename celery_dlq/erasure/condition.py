@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_dlq.errors import RepairError
-from celery_dlq.redrive.repair.assignment import Assignment, parse_assignment
+from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.redrive.repair.change import is_same
 from celery_dlq.settings.allowed import is_number
 

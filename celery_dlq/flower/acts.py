@@ -11,12 +11,12 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
 from celery_dlq.flower.filters import Given, Take
 from celery_dlq.flower.http.request import first
+from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.redrive.plan import redrivable
-from celery_dlq.redrive.repair.assignment import parse_assignment
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.view import times
 from celery_dlq.view.auto_redrives import listing as auto_redrives

@@ -235,6 +235,9 @@ class Outcome:
     redrive: int
     succeeded_at: datetime
     worker: str
+    #: The name of the task, because messages of different tasks may have the same id; empty if unknown, as in
+    #: files of earlier releases.
+    task: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, for the spool."""

@@ -24,6 +24,10 @@ from celery_dlq.store.base import AppAndBroker, Filter, Lease, Operation
 #: States in which an operation may be run.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})
 
+#: Operations in these states among which a worker looks for its own. Those of other apps, and those that no
+#: worker may run, must not hide it.
+LEFT_AT_MOST = 1_000
+
 
 class Operations:
     """The operations of an app."""
@@ -176,7 +180,7 @@ class Operations:
     def left(self) -> list[Operation]:
         """Operations that wait for a worker, or that a process runs, the oldest first. Operations of other
         apps on the same store are left out."""
-        found = reversed(self._store.operations.find(states=_WAITING))
+        found = reversed(self._store.operations.find(states=_WAITING, limit=LEFT_AT_MOST))
         return [one for one in found if self._may_carry_on(one) and self._knows(one)]
 
     def resume(self, operation_id: str, *, who: str, why: str = "") -> Operation:

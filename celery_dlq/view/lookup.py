@@ -108,6 +108,18 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
     return _only(prefix, found, "group")
 
 
+def audited_letter(store: Store, prefix: str) -> str:
+    """The task id that starts with ``prefix``, or ``prefix`` itself if no letter has such an id. The letter
+    may have been deleted, and the acts on it are still in the audit.
+
+    :raises AmbiguousId: several ids match.
+    """
+    try:
+        return letter_id(store, prefix)
+    except UnknownLetter:
+        return prefix
+
+
 def audited_group(store: Store, prefix: str) -> str:
     """The fingerprint of the group that starts with ``prefix``, or ``prefix`` itself if no group does. The
     letters of a group may have been deleted, and the acts on it are still in the audit.

@@ -7,12 +7,15 @@ Each consumer has a writer's thread and guards of its own. The parts that the co
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
 
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import FlightRecorder, Uncovered
+from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.worker.admission.brake import Brake, Limits
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
@@ -27,6 +30,27 @@ from celery_dlq.worker.wiring import ConsumerWiring, Wiring
 from celery_dlq.worker.writing.desk import Desk
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+
+class _SignsOfLife(threading.Thread):
+    """Calls ``show`` every :data:`BEAT_S` seconds. A thread of its own, because others end when a shutdown
+    begins, and the worker may then wait for its last tasks for a long time."""
+
+    def __init__(self, show: Callable[[], object]) -> None:
+        super().__init__(name="dlq-signs-of-life", daemon=True)
+        self._show, self.ended = show, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(BEAT_S):
+            self._show_once()
+
+    def _show_once(self) -> None:
+        try:
+            self._show()
+        except Exception:
+            logger.exception("celery_dlq cannot show that this worker lives")
 
 
 class Capture(ConsumerWiring):
@@ -52,6 +76,7 @@ class Capture(ConsumerWiring):
         self._make_writer, self._make_saver_process = make_writer, make_saver_process
         #: What the consumer receives.
         self.reception = Reception()
+        self._signs: _SignsOfLife | None = None
 
     @cached_property
     def writer(self) -> Writer:
@@ -146,6 +171,13 @@ class Capture(ConsumerWiring):
         # See show_life().
         return self.flight_recorder.trouble if "flight_recorder" in vars(self) else None
 
+    def show_signs_of_life(self) -> None:
+        """From now on, until :meth:`close`, show workers on other machines that this one lives. Called again
+        after a lost connection, which changes nothing."""
+        if self._signs is None:
+            self._signs = _SignsOfLife(self.show_life)
+            self._signs.start()
+
     def show_life(self) -> None:
         """Show workers on other machines that this one lives."""
         # Another thread may be about to make the recorder, and there must not be two.
@@ -161,3 +193,5 @@ class Capture(ConsumerWiring):
             self.writer.stop()
         if "flight_recorder" in vars(self):
             self.flight_recorder.close()
+        if self._signs is not None:
+            self._signs.ended.set()

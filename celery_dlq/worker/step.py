@@ -81,6 +81,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._capture.writer.start()
         _join_channel(consumer)
         self._capture.admission.start()
+        self._capture.show_signs_of_life()
         self._confirming = consumer.timer.call_repeatedly(
             CONFIRM_S, self._capture.flight_recorder.confirm
         )

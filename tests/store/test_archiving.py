@@ -140,6 +140,17 @@ def test_a_second_restore_changes_nothing(letters):
     assert letters.letters.get("a") == found
 
 
+def test_a_letter_that_is_restored_twice_counts_its_redrives_on(letters):
+    discard(letters, "a")
+    lines, origin = take_out(letters, "a"), own_segment(letters)
+    restore(letters, lines, reopen=True, origin=origin)
+    redrive(letters, "a")
+    discard(letters, "a")
+    assert letters.deleting.delete(Filter(), who="ann", why="wrong", now=minutes(20)) == 1
+    restore(letters, lines, reopen=True, origin=origin)
+    assert letters.letters.get("a").redrive_count == 1
+
+
 def test_a_restore_is_audited_with_the_segment(letters):
     discard(letters, "a", "b")
     origin = own_segment(letters)

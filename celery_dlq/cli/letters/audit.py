@@ -13,7 +13,7 @@ from celery_dlq.cli.screens.render import Block, Column, Field, Part, table_of
 from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.store.base import ACTS, AuditRow
 from celery_dlq.view import times
-from celery_dlq.view.lookup import audited_group
+from celery_dlq.view.lookup import audited_group, audited_letter
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.records import audit_record
 
@@ -61,11 +61,13 @@ def audit(
 
     Shows who did it, when, from which machine, and to which letters.
     """
-    letter = None if task_id is None else session.full_id(task_id)
+    letter = None if task_id is None else audited_letter(session.store, task_id)
     page = session.store.audit.find(
         limit=limit, after=after, act=act, who=who, since=since, letter=letter,
         group=None if group is None else audited_group(session.store, group),
     )  # fmt: skip
+    if letter is not None and not page.rows:
+        session.full_id(letter)  # neither a letter nor an act has an unknown id
     table = table_of(_FIELDS, page.rows) if page.rows else "No acts match."
     changes = [] if letter is None else _changes(page.rows)
     session.screen.emit(form, [*map(audit_record, page.rows)], table, *changes)

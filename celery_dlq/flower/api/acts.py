@@ -41,7 +41,9 @@ class Act(Api):
         wanted = self.filter_in(given, others=self.fields)
         self.check(given)
         take = self.take(given)
-        found = await self.site.ask(lambda store: reach(store, frozen(store, wanted, take), take))
+        found = await self.site.ask_primary(
+            lambda store: reach(store, frozen(store, wanted, take), take)
+        )
         _check_number(found, first(given, "number"))
         await self.carry_out(found, given)
 

@@ -18,6 +18,8 @@ def limit_of(given: Given) -> int:
     text = first(given, "limit")
     if not text:
         return USUAL
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST):
+    # Longer texts are not numbers in this range, and Python refuses to read very long ones.
+    is_short = len(text) <= len(str(MOST)) and text.isascii() and text.isdigit()
+    if not (is_short and 1 <= int(text) <= MOST):
         raise FilterError(f"limit must be a whole number from 1 to {MOST}, not {text[:40]!r}.")
     return int(text)

@@ -141,6 +141,20 @@ class Site:
         """
         return await self.calls.run(lambda: question(self._shown()))
 
+    async def ask_primary(self, question: Callable[[Store], T]) -> T:
+        """The same answer, never from a read replica. What an act is about is asked here, because a replica
+        lacks the latest letters and changes.
+
+        :raises SettingsError: a ``dlq_*`` setting is not valid.
+        :raises StoreError: the store does not answer, or not in time.
+        """
+
+        def ask() -> T:
+            queue = self.queue()
+            return question(discreet(queue.store, queue.redactor))
+
+        return await self.calls.run(ask)
+
     async def act(self, work: Callable[[DeadLetterQueue], T]) -> T:
         """Make a change.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from celery_dlq.errors import FilterError, UnknownLetter
+from celery_dlq.errors import FilterError
 from celery_dlq.flower.filters import Given, check_names
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Page
@@ -141,16 +141,9 @@ def find_acts(store: Store, wanted: WantedActs, after: str | None, limit: int) -
         act=wanted.act,
         who=wanted.who,
         since=wanted.since,
-        letter=_full_id(store, wanted.letter) if wanted.letter else None,
+        letter=lookup.audited_letter(store, wanted.letter) if wanted.letter else None,
         group=lookup.audited_group(store, wanted.group) if wanted.group else None,
     )
-
-
-def _full_id(store: Store, letter: str) -> str:
-    try:
-        return lookup.letter_id(store, letter)
-    except UnknownLetter:  # it was deleted, and its acts are still here
-        return letter
 
 
 def _act(given: Given) -> str | None:

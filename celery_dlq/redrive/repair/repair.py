@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,11 +11,12 @@ from typing import Any, NamedTuple
 from celery.utils.imports import import_from_cwd
 
 from celery_dlq.errors import RepairError
+from celery_dlq.hiding import hide_assignment
+from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.operation import Repair
-from celery_dlq.redact import REDACTED, Redactor, clip, safe_message
+from celery_dlq.redact import Redactor, clip, safe_message
 from celery_dlq.redrive.payload import accepted_by, read_payload, write_payload
-from celery_dlq.redrive.repair.assignment import Assignment, parse_assignment
 from celery_dlq.redrive.repair.change import LINE, describe
 from celery_dlq.redrive.repair.contents import Contents, contents_of, why_not_set, with_contents
 
@@ -32,16 +32,12 @@ def described(repair: Repair, redactor: Redactor) -> dict[str, Any]:
     given = repair.given
     texts = given.pop("assignments", ())
     if texts:
-        given["set"] = [_shown(parse_assignment(text), redactor) for text in texts]
+        given["set"] = [
+            clip(hide_assignment(parse_assignment(text), redactor), LINE) for text in texts
+        ]
     if repair.eta is not None:
         given["eta"] = repair.eta.isoformat()
     return given
-
-
-def _shown(assignment: Assignment, redactor: Redactor) -> str:
-    is_hidden = any(redactor.is_sensitive(str(step)) for step in assignment.steps)
-    value = json.dumps(redactor.display(assignment.value), ensure_ascii=False)
-    return clip(f"{assignment.place}={REDACTED if is_hidden else value}", LINE)
 
 
 class Repaired(NamedTuple):

@@ -17,7 +17,7 @@ from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import reads, writes
 from celery_dlq.store.letters.deleting import delete_closed
-from celery_dlq.store.letters.save import insert_letters
+from celery_dlq.store.letters.save import count_on, insert_letters
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import give_time_for_bodies, read_bodies, within
 from celery_dlq.store.rows.query import WHOLE, in_states, one_of
@@ -97,6 +97,8 @@ class Archiving(Segments):
             rows = [
                 _letter_row(line, reopen=reopen, origin=origin, now=now) for line in back.values()
             ]
+            # Between an earlier restore and a deletion, it may have been redriven.
+            count_on(connection, rows)
             insert_letters(connection, rows, self._transactions.value_limit)
             for name, table in OF_LETTER.items():
                 _put_back(

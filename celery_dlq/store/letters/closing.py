@@ -75,7 +75,11 @@ class Closing(StoreRole):
         save_batch(connection, letters, self._transactions.value_limit)
         taken = one_of(connection, parked.c.id, [row["id"] for row in rows])
         connection.execute(delete(parked).where(taken))
-        ids = {name for letter in letters for name in (letter.task_id, other_id(letter))}
+        ids = {
+            name
+            for letter in letters
+            for name in (letter.task_id, other_id(letter.task_id, letter.task))
+        }
         these = Filter(ids=tuple(sorted(ids)), reason=Reason.PARKED)
         act = _discarding(these, who=who, why=why, now=at)
         until = act.newest_failure(connection)

@@ -56,6 +56,7 @@ _PLAIN: Sequence[Column[str]] = (
 #: JSON that has such texts.
 _JSON: Sequence[Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders, saved_filter.c.fields,
+    tables.report.c.detail,
 )  # fmt: skip
 
 #: Where they are in the JSON. All other values are names, numbers, ids and times.

@@ -32,6 +32,7 @@ from celery_dlq.store.rows.bodies import (
     with_body,
     within,
 )
+from celery_dlq.store.rows.id_conflicts import ids_of_success, letter_of_success
 from celery_dlq.store.rows.merge import resolves
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
@@ -210,12 +211,13 @@ class Letters(StoreRole):
 
     @writes
     def _resolve(self, connection: Connection, outcomes: Sequence[Outcome]) -> list[str]:
-        stored = lock_stored(connection, (stored_id(item.task_id) for item in outcomes))
+        stored = lock_stored(connection, (key for item in outcomes for key in ids_of_success(item)))
+        owners = {key: found.member.task for key, found in stored.items()}
         tally = Tally()
         resolved: dict[str, dict[str, Any]] = {}
         # A batch may hold two successes of one letter: the later redrive is recorded.
         for outcome in sorted(outcomes, key=lambda item: (-item.redrive, item.succeeded_at)):
-            key = stored_id(outcome.task_id)
+            key = letter_of_success(outcome, owners)
             found = stored.get(key)
             if found is None or key in resolved or not resolves(found.facts, outcome):
                 continue

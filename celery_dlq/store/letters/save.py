@@ -218,7 +218,7 @@ def _columns_of(effect: Effect) -> Iterable[str] | None:
 def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -> None:
     new = [draft.row for draft in drafts if draft.stored is None]
     if new:
-        _count_on(connection, new)
+        count_on(connection, new)
         insert_letters(connection, new, value_limit)
     for columns, rows in _by_shape(drafts).items():
         for table, is_it in ((letter, IS_LETTER), (content, _IS_ITS_CONTENT)):
@@ -232,7 +232,7 @@ def _write(connection: Connection, drafts: Sequence[_Draft], value_limit: int) -
         connection.execute(insert(attempt), attempts)
 
 
-def _count_on(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+def count_on(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Let new letters count their redrives on from those of a deleted letter with the same task id. Workers
     do not run the message of a redrive with a number that was used before."""
     these = one_of(connection, sending.c.task_id, [row["task_id"] for row in rows])

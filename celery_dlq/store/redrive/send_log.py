@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -327,8 +328,7 @@ def _is_left_for(operation_id: str) -> ColumnElement[bool]:
 def _write(
     connection: Connection, operation_id: str, token: str, numbers: Sequence[int], now: datetime
 ) -> None:
-    """Write a sending for each letter, in one statement. If a letter is claimed again, its message is another
-    copy of the same redrive."""
+    """Write a sending for each letter, in one statement."""
     values: dict[str, ColumnElement[Any]] = {
         "operation": literal(operation_id),
         "task_id": letter.c.task_id,
@@ -350,11 +350,23 @@ def _write(
     # that order before its first ANALYZE.
     found = dialect.read_first(found)
     rows = select(found).order_by(found.c.task_id)
-    again = {
-        "copy": token, "copies": sending.c.copies + 1, "claimed_at": now,
+    again = partial(_claimed_again, token=token, now=now)
+    connection.execute(dialect.in_bulk(dialect.upsert(sending, again, rows)))
+
+
+def _claimed_again(given: Any, *, token: str, now: datetime) -> dict[str, Any]:
+    """The changes to the sending of a letter that its operation has claimed before. The message is another
+    copy of the same redrive, unless another operation has redriven the letter in the meantime."""
+    is_same = sending.c.redrive == given.redrive
+    renewed = ("redrive", "was", "failed_at", "cause")
+    return {
+        "copies": case((is_same, sending.c.copies + 1), else_=1),
+        "accepted": case((is_same, sending.c.accepted), else_=None),
+        "copy": token,
+        "claimed_at": now,
         "state": SendingState.SENT.value,
-    }  # fmt: skip
-    connection.execute(dialect.in_bulk(dialect.upsert(sending, lambda _given: again, rows)))
+        **{name: given[name] for name in renewed},
+    }
 
 
 _IS_ONE = sending.c.task_id == bindparam("of_task_id")

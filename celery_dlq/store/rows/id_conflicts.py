@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.merge import redrive_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
@@ -24,17 +24,37 @@ def named_apart(batch: Sequence[DeadLetter], owners: Mapping[str, str]) -> list[
     tasks, apart = dict(owners), []
     for letter in batch:
         owner = tasks.setdefault(letter.task_id, letter.task)
-        same = (
-            owner == letter.task
-            or owner == fit_text(tables.letter.c.task, letter.task)
-            or redrive_of(letter) > 0
-        )
-        apart.append(letter if same else letter.with_(task_id=other_id(letter)))
+        same = _is_of(owner, letter.task) or redrive_of(letter) > 0
+        other = letter if same else letter.with_(task_id=other_id(letter.task_id, letter.task))
+        apart.append(other)
     return apart
 
 
-def other_id(letter: DeadLetter) -> str:
-    """The id of a letter whose own id belongs to another task. It is the same for every delivery of the
-    message."""
-    digest = hashlib.blake2b(letter.task.encode("utf-8", "surrogatepass"), digest_size=4)
-    return stored_id(f"{letter.task_id}~{digest.hexdigest()}")
+def ids_of_success(outcome: Outcome) -> list[str]:
+    """The ids that the letter of a success may have."""
+    own = stored_id(outcome.task_id)
+    # The message of a redrive names its letter, and may have been sent to another task.
+    if outcome.redrive or not outcome.task:
+        return [own]
+    return [own, other_id(outcome.task_id, outcome.task)]
+
+
+def letter_of_success(outcome: Outcome, owners: Mapping[str, str]) -> str:
+    """The id of the letter that a success is of.
+
+    :param owners: the tasks of the letters that are stored under :func:`ids_of_success`, by id.
+    """
+    own, *other = ids_of_success(outcome)
+    return other[0] if other and not _is_of(owners.get(own), outcome.task) else own
+
+
+def other_id(task_id: str, task: str) -> str:
+    """The id of a letter of ``task`` if its own id belongs to another task. It is the same for every delivery
+    of the message."""
+    digest = hashlib.blake2b(task.encode("utf-8", "surrogatepass"), digest_size=4)
+    return stored_id(f"{task_id}~{digest.hexdigest()}")
+
+
+def _is_of(owner: str | None, task: str) -> bool:
+    """Whether ``owner``, a stored name, is that of ``task``."""
+    return owner == task or owner == fit_text(tables.letter.c.task, task)

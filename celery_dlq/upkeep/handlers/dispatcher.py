@@ -66,15 +66,20 @@ class Dispatcher:
 
         :returns: seconds until it wants to run again.
         :raises StoreError: the store failed.
-        :raises HandlerError: the broker does not accept the messages.
+        :raises HandlerError: the broker does not accept the messages of a handler. The others were served.
         """
         earlier: list[HandlerScope] = []
-        more = False
+        more, unsent = False, list[HandlerError]()
         for handler in self._dlq.handlers.values():
-            more |= self._serve(lease, handler, earlier)
+            try:
+                more |= self._serve(lease, handler, earlier)
+            except HandlerError as error:
+                unsent.append(error)
             earlier.append(handler.scope)
             if prolong() != lease:
                 return 0.0
+        if unsent:
+            raise unsent[0]
         return 0.0 if more else LOOK_S
 
     def _serve(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> bool:
@@ -83,8 +88,8 @@ class Dispatcher:
         if given_up:
             logger.error("handler %s: gave up on %d letters", handler.name, given_up)
         chosen = self._choose(lease, handler, earlier)
-        self._send(lease, handler)
         redriven = self._redrive(lease, handler)
+        self._send(lease, handler)
         return bool(chosen) or redriven == TOGETHER
 
     def _choose(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> int:

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 #: Letters that are saved together.
 BATCH = 100
 
+#: Seconds after which a worker that has begun takes the messages that waited in its queues.
+SETTLED_S = 15.0
+
 #: Stores letters; returns the indexes of those that the store refuses.
 Save = Callable[[Sequence[DeadLetter]], Sequence[int]]
 
@@ -84,11 +87,14 @@ class Recovery:
         #: The reasons why directories stay, which were logged.
         self._logged: set[tuple[Path, str]] = set()
 
-    def run(self, store: Callable[[], Store]) -> Iterator[Recovered]:
+    def run(
+        self, store: Callable[[], Store], *, began_at: datetime | None = None
+    ) -> Iterator[Recovered]:
         """Recover the files of each process that is gone; yields what was found in each. A step that was
         interrupted may be repeated: nothing is doubled.
 
         :param store: opens the store; called only if there is something to recover.
+        :param began_at: when the worker began that this is part of; None if it is part of none.
         :raises StoreError: the store failed; the rest stays for the next time.
         :raises OSError: the directory cannot be read.
         """
@@ -96,7 +102,7 @@ class Recovery:
         for directory in directories(self._directory):
             try:
                 with taken(directory) as found:
-                    done = None if found is None else self._recover(found, ask)
+                    done = None if found is None else self._recover(found, ask, began_at)
             except FileNotFoundError:  # another process has recovered it
                 continue
             except OSError as error:
@@ -112,7 +118,9 @@ class Recovery:
             logger.error("%s cannot be recovered, and stays: %s", directory, why)
         return Recovered(failed=(directory,), reports=(stuck(directory, why),))
 
-    def _recover(self, found: Taken, ask: Callable[[], Outcomes]) -> Recovered:
+    def _recover(
+        self, found: Taken, ask: Callable[[], Outcomes], began_at: datetime | None
+    ) -> Recovered:
         done = Recovered(processes=1)
         lost: list[tuple[DeadLetter, Callable[[], None]]] = []
         # When the messages were accepted that the broker may still deliver again.
@@ -121,7 +129,7 @@ class Recovery:
             outcomes = ask()
             letter = letter_of_lost(message, self._app, self._wiring)
             how = outcomes.how_ended(message, letter)
-            if not how and self._may_come_again(message):
+            if not how and self._may_come_again(message, began_at):
                 early.append(message.accepted_at)
                 continue
             if how:
@@ -149,12 +157,15 @@ class Recovery:
             )
         return done + Recovered(damaged=tuple(damaged))
 
-    def _may_come_again(self, message: Accepted) -> bool:
+    def _may_come_again(self, message: Accepted, began_at: datetime | None) -> bool:
         """Whether it is too early to tell that the broker has forgotten the message."""
         if message.is_acknowledged:
             return False
-        waited_s = (self._now() - message.accepted_at).total_seconds()
-        return bool(waited_s < self._wiring.hold.given_back_after_s)
+        now = self._now()
+        waited_s = (now - message.accepted_at).total_seconds()
+        # After all workers were down, the message waits in its queue until one of them has begun.
+        has_just_begun = began_at is not None and (now - began_at).total_seconds() < SETTLED_S
+        return has_just_begun or bool(waited_s < self._wiring.hold.given_back_after_s)
 
     def _store(self, lost: Sequence[tuple[DeadLetter, Callable[[], None]]]) -> Recovered:
         letters = [letter for letter, _ in lost]

@@ -11,6 +11,7 @@ from celery.utils.log import get_logger
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.recorder import Accepted
+from celery_dlq.worker.request.fate import is_of_run
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -59,21 +60,34 @@ class Outcomes:
             return False
         try:
             backend = self._app.backend if task is None else task.backend
-            return _keeps_results(backend) and bool(backend.get_state(task_id) == SUCCESS)
+            return _keeps_results(backend) and self._is_success(message, backend, task_id)
         except Exception as error:  # noqa: BLE001 - backends raise anything
             self._is_silent = True
             logger.warning("%s (%s)", NOT_ASKED, error)
             return False
 
+    def _is_success(self, message: Accepted, backend: Any, task_id: str) -> bool:
+        result = backend.get_task_meta(task_id, cache=False)
+        is_success = result.get("status") == SUCCESS
+        return is_success and is_of_run(result, message.accepted_at, self._app)
+
 
 def _covers(stored: DeadLetter, lost: DeadLetter) -> bool:
-    """Whether ``stored`` is from the run that ``lost`` is about, or from a later one."""
-    run = (lost.attempts[-1].redrive, lost.attempts[-1].number)
+    """Whether ``stored`` is from the run that ``lost`` is about, or from a later one. The number of a redrive
+    is not used again. Without one, an earlier message may have had the same id, and ended before this run
+    began."""
+    last = lost.attempts[-1]
     if stored.state is State.PARKED or stored.due_at is not None:  # its retry waits in the store
         return True
-    if any((attempt.redrive, attempt.number) == run for attempt in stored.attempts):
+    if any(
+        (attempt.redrive, attempt.number) == (last.redrive, last.number)
+        and (attempt.redrive > 0 or attempt.failed_at >= last.failed_at)
+        for attempt in stored.attempts
+    ):
         return True
-    return stored.state is State.RESOLVED and stored.redrive_count >= run[0]
+    if stored.state is not State.RESOLVED or stored.redrive_count < last.redrive:
+        return False
+    return last.redrive > 0 or (stored.closed_at is not None and stored.closed_at >= last.failed_at)
 
 
 def _keeps_results(backend: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -26,6 +27,7 @@ class RecoveryThread(GuardedThread):
     def __init__(self, dlq: Any) -> None:
         super().__init__(dlq)
         self._reporter = Reporter(lambda: dlq.store)
+        self._began_at = datetime.now(timezone.utc)
 
     def stop(self) -> None:
         """End after the current step."""
@@ -34,7 +36,6 @@ class RecoveryThread(GuardedThread):
     def run(self) -> None:
         """Work until stopped."""
         while True:
-            self.guarded(self._dlq.show_life)
             self.guarded(self._round)
             if self.stopping.wait(BEAT_S):
                 break
@@ -49,7 +50,7 @@ class RecoveryThread(GuardedThread):
         """Recover; returns what is left."""
         left: list[RecorderReport] = []
         try:
-            for done in self._dlq.recover():
+            for done in self._dlq.recover(began_at=self._began_at):
                 self._count(done)
                 left += done.reports
                 if self.stopping.is_set():

@@ -93,12 +93,12 @@ class Gate(Guard):
         self._timer_entry = self._consumer.timer.call_repeatedly(TICK_S, self.tick)
 
     def stop(self) -> None:
-        """The connection is lost, or about to be closed. The broker delivers the held messages again."""
+        """The connection is lost, or about to be closed. The broker delivers the held messages again. Probes
+        stay: one that runs may end well, and for one that is forgotten the next tick allows another."""
         if self._timer_entry is not None:
             self._timer_entry.cancel()
         with self._lock:
             self._held.clear()
-            self._probes.clear()
 
     def note(self, record: DeadLetter | Outcome) -> None:
         """``record`` is about to be written."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
@@ -21,6 +23,9 @@ logger = get_logger(__name__)
 _SUCCESS_IS_KEPT = hasattr(Request, "_success_was_stored")
 #: Since 5.7, the message of a process that exits by itself goes back, too. Earlier releases acknowledge it.
 _ALSO_GO_BACK = (SystemExit, KeyboardInterrupt) if hasattr(Request, "_worker_lost_info") else ()
+
+#: Some databases keep the whole seconds of a time only.
+_FRACTION = timedelta(seconds=1)
 
 
 def fate_of(request: Any, exc: BaseException) -> Reason | None:
@@ -74,12 +79,32 @@ def success_is_stored(request: Any) -> bool:
         return False
 
 
-def look_for_success(request: Any) -> bool:
-    """Whether the result backend holds a success of ``request``; for Celery before 5.7, which does not
-    check."""
+def look_for_success(request: Any) -> Any:
+    """What the result backend holds of the success of ``request``, False for none; for Celery before 5.7,
+    which does not look."""
     backend = request.task.backend
     # The results of rpc:// are in the caller's queue, and looking there would declare a queue.
-    return backend.as_uri() != "rpc://" and bool(backend.get_state(request.id) == SUCCESS)
+    if backend.as_uri() == "rpc://":
+        return False
+    meta = backend.get_task_meta(request.id, cache=False)
+    return meta if meta.get("status") == SUCCESS else False
+
+
+def is_of_run(result: Mapping[str, Any], began_at: datetime, app: Any) -> bool:
+    """Whether ``result``, as a result backend holds it, is of a run that began at ``began_at``, or of a later
+    one. An earlier result is of an earlier message with the same id. A result without a time counts as one of
+    the run."""
+    ended_at = result.get("date_done")
+    if isinstance(ended_at, str):
+        try:
+            ended_at = datetime.fromisoformat(ended_at)
+        except ValueError:
+            return True
+    if not isinstance(ended_at, datetime):
+        return True
+    if ended_at.tzinfo is None:  # databases drop it from the app's local time
+        ended_at = ended_at.replace(tzinfo=app.timezone)
+    return ended_at + _FRACTION >= began_at
 
 
 def _fate_of_lost_worker(request: Any) -> Reason | None:

@@ -48,6 +48,14 @@ def letter_of(
     return snapshot(request, failure, request.dlq.app)
 
 
+def letter_of_unsent_retry(request: Any, exc: BaseException) -> DeadLetter | None:
+    """The letter of a run whose process was lost, and whose retry could not be sent."""
+    if is_internal(request):
+        return None
+    failure = failure_of(request, exc, "", Reason.POISON, request.dlq.app)
+    return snapshot(request, failure, request.dlq.app)
+
+
 def letter_of_poison(
     request: Any, exc: BaseException, reason: Reason, known: Sequence[Delivery], *, seen: bool
 ) -> DeadLetter:

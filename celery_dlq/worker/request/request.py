@@ -33,6 +33,7 @@ from celery_dlq.worker.request.events import tell_redriven
 from celery_dlq.worker.request.fate import (
     goes_back_after,
     is_bystander,
+    is_of_run,
     look_for_success,
     success_is_stored,
 )
@@ -43,6 +44,7 @@ from celery_dlq.worker.request.letters import (
     letter_of_poison,
     letter_of_refused,
     letter_of_run,
+    letter_of_unsent_retry,
 )
 from celery_dlq.worker.request.malformed import check_request, is_plain
 from celery_dlq.worker.run_end import UNREPORTED, RunEnd, reported
@@ -196,17 +198,30 @@ class DLQRequest(Request):  # type: ignore[misc]
         """Called, from a signal handler, when a shutdown ends the running task; and after a lost
         connection for a message that the broker delivers again."""
         if self.acknowledged and self._dlq_closing is None and not success_is_stored(self):
-            letter = made(self, partial(letter_of_cancelled, self))
-            if letter is not None:
-                self._dlq_closing = Closing()
-                self.dlq.write_now(letter)
-                self._dlq_closing.is_safe = True
+            self._write_now(partial(letter_of_cancelled, self))
         try:
             super()._announce_cancelled(*args, **kwargs)
         except Exception:
             # The result backend is down. Raised from here, it would keep other tasks from being cancelled.
             logger.exception("Celery failed to end %s[%s], which was cancelled", self.name, self.id)
             self._already_cancelled = True
+
+    def _retry_worker_lost(self, exc: BaseException, *args: Any) -> Any:
+        """Called since Celery 5.7 to send the retry of a run whose process was lost. If this fails, Celery
+        only stores the failure, unless the message goes back."""
+        sent = super()._retry_worker_lost(exc, *args)
+        goes_back = self.task.acks_late and self.task.reject_on_worker_lost
+        if not sent and not goes_back and self._dlq_closing is None:
+            self._write_now(partial(letter_of_unsent_retry, self, exc))
+        return sent
+
+    def _write_now(self, make: Callable[[], DeadLetter | None]) -> None:
+        """Write the letter that ``make`` makes, and wait until it is safe."""
+        letter = made(self, make)
+        if letter is not None:
+            self._dlq_closing = Closing()
+            self.dlq.write_now(letter)
+            self._dlq_closing.is_safe = True
 
     def _announce_revoked(self, reason: str, *args: Any) -> None:
         """Called for a message that expired or was revoked, and is dropped. With the result backend down,
@@ -271,8 +286,16 @@ class DLQRequest(Request):  # type: ignore[misc]
         # Celery's own question since 5.7, asked once: with the backend down, each answer takes seconds.
         if self._dlq_success is None:
             ask = getattr(super(), "_success_was_stored", partial(look_for_success, self))
-            self._dlq_success = ask()
+            self._dlq_success = self._of_this_run(ask())
         return self._dlq_success
+
+    def _of_this_run(self, success: Any) -> Any:
+        """``success``, a result as its backend holds it; False if an earlier message with the same id left it
+        there."""
+        if not success or not self.time_start:
+            return success
+        began_at = datetime.fromtimestamp(self.time_start, timezone.utc)
+        return success if is_of_run(success, began_at, self._app) else False
 
     def _write_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
         """Stands in for ``on_success`` of a message that was sent or delivered again."""
@@ -286,5 +309,6 @@ class DLQRequest(Request):  # type: ignore[misc]
             redrive=redrive_of(self._message.headers),
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
+            task=self.type,
         )
         write(self, outcome, finish)

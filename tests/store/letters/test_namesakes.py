@@ -79,6 +79,40 @@ def test_a_closed_letters_id_is_free_for_another_task(store):
     assert letters(store)["mail.send"].task_id == "17"
 
 
+def succeed(store, task: str, redrive: int = 0, task_id: str = "17"):
+    success = Outcome(
+        task_id=task_id, redrive=redrive, succeeded_at=T0 + timedelta(hours=1), worker="w", task=task
+    )  # fmt: skip
+    return store.letters.record_outcomes([success])
+
+
+def test_a_success_of_another_task_closes_no_letter(store):
+    store.letters.save([death("shop.charge")])
+    succeed(store, "mail.send")
+    assert letters(store)["shop.charge"].state is State.DEAD
+
+
+@pytest.mark.parametrize("task", ["shop.charge", "mail.send"])
+def test_a_success_closes_the_letter_of_its_own_task(store, task):
+    store.letters.save([death("shop.charge"), death("mail.send", at=1)])
+    succeed(store, task)
+    [closed] = [name for name, one in letters(store).items() if one.state is State.RESOLVED]
+    assert closed == task
+
+
+def test_the_success_of_a_redrive_closes_the_letter_that_it_names_whatever_the_task(store):
+    store.letters.save([death("shop.charge")])
+    succeed(store, "shop.charge_by_hand", redrive=1)
+    assert letters(store)["shop.charge"].state is State.RESOLVED
+
+
+@pytest.mark.parametrize("task", ["", "t" * 300])
+def test_the_success_of_a_task_whose_name_is_unknown_or_cut_closes_its_letter(store, task):
+    store.letters.save([death(task or "shop.charge")])
+    succeed(store, task)
+    assert [one.state for one in letters(store).values()] == [State.RESOLVED]
+
+
 def test_a_name_that_is_cut_is_not_another_name(store):
     for at in (0, 1):
         store.letters.save([death("t" * 300, at)])

@@ -79,6 +79,32 @@ def test_a_redrive_after_which_there_was_another_one_does_not_run(store):
     assert not may(store, "t")
 
 
+@pytest.fixture
+def overtaken(store):
+    """A letter that one operation has claimed twice. In between, the first claim ended without a word, and
+    another operation redrove the letter."""
+    both = Filter(states=frozenset({State.DEAD, State.REDRIVEN}))
+    store.letters.save([letter("a")])
+    claim(store, "one", "t", wanted=both)
+    claim(store, "two", "u", now=5)
+    confirm(store, "two", "u")
+    claim(store, "one", "v", now=9, wanted=both)
+    return store
+
+
+def test_a_letter_that_was_redriven_in_between_is_claimed_for_a_new_redrive(overtaken):
+    assert not may(overtaken, "u")
+    assert may(overtaken, "v", redrive=2)
+    assert not may(overtaken, "t")
+
+
+def test_a_letter_that_was_redriven_in_between_is_released_as_redriven(overtaken):
+    assert overtaken.claims.release("one", "v", ["a"]) == 1
+    found = overtaken.letters.get("a")
+    assert (found.state, found.redrive_count) == (State.REDRIVEN, 1)
+    assert may(overtaken, "u")
+
+
 def test_a_later_redrive_that_was_skipped_stops_no_earlier_one(store):
     store.letters.save([letter("a")])
     claim(store, "one", "t")

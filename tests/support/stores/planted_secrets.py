@@ -63,7 +63,13 @@ def planted_letter(task_id: str = TASK_ID, **changes):
 
 
 def planted_operation():
-    repair = Repair(assignments=(f'kwargs.password="{SECRET}"', f"headers.X-Auth-Token={SECRET}"))
+    places = (
+        "kwargs.password", "headers.X-Auth-Token", 'kwargs["card_token"]', "kwargs.password[0]",
+        "args[0].api_key", 'kwargs["password"].value',
+    )  # fmt: skip
+    written = (f'"{SECRET} {SECRET}"', SECRET, f"{SECRET} {SECRET}", f'{{"of": "{SECRET}"}}')
+    assignments = tuple(f"{place}={value}" for place in places for value in written)
+    repair = Repair(assignments=(*assignments, f'kwargs.order={{"api_key": "{SECRET}"}}'))
     return operation(OPERATION, orders=Orders(repair=repair), cause=TEXT)
 
 

@@ -299,7 +299,9 @@ def test_an_act_without_letters_left_is_a_conflict(ann):
     ("path", "status"),
     [
         ("?tsk=a", 400), ("?state=undead", 400), ("?limit=0", 400), ("?limit=501", 400),
-        ("?limit=many", 400), ("?limit=%C2%B2", 400), ("?after=x", 400), ("?since=soon", 400),
+        ("?limit=many", 400), ("?limit=%C2%B2", 400),
+        ("?limit=0000000019999", 400), (f"?limit=1{'0' * 5_000}", 400), ("?after=x", 400),
+        ("?since=soon", 400),
         ("?id=", 400), ("?search=%FF", 400), ("/letters/none", 404), ("/letters/0d3f", 400),
         ("/letters/%00", 404), ("/letters/%FF", 400), ("/groups?queue=a", 400), ("/groups?after=x", 400),
         ("/groups?status=shut", 400), ("/stats?task=a", 400), ("/retention?task=a", 400),

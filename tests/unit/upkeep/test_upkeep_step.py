@@ -104,8 +104,7 @@ def queue(store):
             stall_after=0.0,
         ),
         redrives=SimpleNamespace(left=list),
-        show_life=lambda: None,
-        recover=lambda: iter(()),
+        recover=lambda **_: iter(()),
         store_health=StoreHealth(Path("spool")),
     )
 

@@ -1,5 +1,6 @@
 """The order in which a message passes the guards of a worker."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from support.factories import letter
 from support.workers.parent_requests import charging_app, held_desk, request_maker
 
 from celery_dlq.model.headers import RELEASE_HEADER
+from celery_dlq.worker import capture as capture_module
 
 COPY = {RELEASE_HEADER: "here.4711/1"}
 
@@ -123,3 +125,17 @@ def test_at_its_end_the_worker_gets_its_function_back(capture, consumer):
     assert consumer.on_task_request != consumer.original
     capture.close()
     assert consumer.on_task_request == consumer.original
+
+
+def test_it_shows_that_its_worker_lives_until_the_worker_has_ended(capture, monkeypatch):
+    monkeypatch.setattr(capture_module, "BEAT_S", 0.001)
+    shown = threading.Semaphore(0)
+    capture.flight_recorder.beat = shown.release
+    capture.show_signs_of_life()
+    capture.show_signs_of_life()  # after a lost connection
+    for _ in range(3):
+        assert shown.acquire(timeout=60)
+    [thread] = [one for one in threading.enumerate() if one.name == "dlq-signs-of-life"]
+    capture.close()
+    thread.join(60)
+    assert not thread.is_alive()

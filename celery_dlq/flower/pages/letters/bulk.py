@@ -152,7 +152,8 @@ class BulkAct(Page):
         wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
         # Letters that fail from now on must not change the number to confirm.
-        await self.ask(await self.site.ask(lambda store: frozen(store, wanted, take)), given)
+        until_now = await self.site.ask_primary(lambda store: frozen(store, wanted, take))
+        await self.ask(until_now, given)
 
     async def post(self) -> None:
         """Run the act, if the number is correct."""
@@ -160,7 +161,7 @@ class BulkAct(Page):
         self.take_mark(given, self.act)
         wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
-        found = await self.site.ask(lambda store: reach(store, wanted, take))
+        found = await self.site.ask_primary(lambda store: reach(store, wanted, take))
         problem = self.why_not(wanted, given) or why_not_agreed(found.count, first(given, "number"))
         if problem:
             await self.ask(wanted, given, problem, 409)
@@ -173,7 +174,9 @@ class BulkAct(Page):
     async def ask(self, wanted: Filter, given: Given, problem: str = "", status: int = 200) -> None:
         """Show the form."""
         take = self.take(wanted, given)
-        found, examples, lack_to = await self.site.ask(lambda store: _look(store, wanted, take))
+        found, examples, lack_to = await self.site.ask_primary(
+            lambda store: _look(store, wanted, take)
+        )
         plan = None
         try:
             plan = await self.plan(found, given)

@@ -182,6 +182,8 @@ class Dialect(ABC):
     def upsert(self, table: Table, change: Change, found: Select[Any] | None = None) -> Any:
         """An insert that changes the rows whose key exists already.
 
+        :param change: the new values. MySQL sets them in this order, and reads a column that it has set with
+            its new value.
         :param found: selects the rows, in columns that are named like those of ``table``; None if the rows
             are given when the statement is executed.
         """

@@ -139,7 +139,8 @@ class MySQL(Server):
         return mysql.insert(table)
 
     def _or_change(self, insert: Any, change: Change) -> Any:
-        return insert.on_duplicate_key_update(dict(change(insert.inserted)))
+        # A list, because the server reads columns that it has set before with their new values.
+        return insert.on_duplicate_key_update([*change(insert.inserted).items()])
 
     def why_too_large(self, connection: Connection, size: int) -> str:
         # The server closes the connection on a statement that is larger than max_allowed_packet, which looks

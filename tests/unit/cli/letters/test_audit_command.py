@@ -85,6 +85,16 @@ def test_a_letter_by_a_prefix_of_its_id(run, read, acts):
     assert run("audit", "--letter", "zz").exit_code == 1
 
 
+def test_acts_on_a_deleted_letter(run, read, acts):
+    assert run("delete", "a1", "--why", "wrong", "--yes").exit_code == 0
+    found = acts_of(read("audit", "--letter", "a1"))
+    assert [(act, count) for _, act, count in found] == [
+        ("delete", 1),
+        ("undiscard", 1),
+        ("discard", 1),
+    ]
+
+
 def test_changes_of_a_repair_are_shown_without_secrets(run, read, store):
     store.letters.save([letter("a1"), letter("b1")])
     sets = ("--set", "kwargs.currency=USD", "--set", 'args.0={"card_token": 4711}')

@@ -171,7 +171,7 @@ class TestChanges:
         [row] = store.audit.find(act="redrive").rows
         assert row.detail["repair"] == {"set": ['kwargs.currency="USD"', "args[0]=18"]}
         [(_, orders)] = ann.get(sent.headers["Location"]).find("section", id="dlq-orders")
-        assert "kwargs.currency=USD args[0]=18" in orders
+        assert 'kwargs.currency="USD" args[0]=18' in orders
 
     def test_changes_that_were_not_shown_are_not_sent(self, ann, store):
         form = dict(ann.get(f"{REDRIVE}?task=charge").form(REDRIVE))

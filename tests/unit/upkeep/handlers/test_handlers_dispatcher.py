@@ -166,6 +166,31 @@ def test_a_broker_that_is_away_is_tried_again_soon(handling, dlq, store, monkeyp
     assert later > timedelta(seconds=100)
 
 
+def test_a_queue_that_takes_nothing_does_not_keep_the_next_handler_from_its_letters(
+    handling, dlq, store, monkeypatch
+):
+    @dlq.handler(where=Filter(task="charge"), queue="refused")
+    def first(one):
+        return Leave()
+
+    @dlq.handler(where=Filter(task="mail"))
+    def second(one):
+        return Leave()
+
+    publish = Dispatcher._publish
+
+    def refuse(self, handler, queue, *args):
+        if queue == "refused":
+            raise ConnectionError("PRECONDITION_FAILED")
+        publish(self, handler, queue, *args)
+
+    monkeypatch.setattr(Dispatcher, "_publish", refuse)
+    store.letters.save([letter("a"), letter("b", task="mail")])
+    with pytest.raises(HandlerError, match=r"handler first .* queue refused"):
+        handling.dispatch()
+    assert len(handling.sent()) == 1
+
+
 def test_a_handler_that_raises_for_each_letter_makes_no_letters_and_is_bounded(
     handling, dlq, store
 ):

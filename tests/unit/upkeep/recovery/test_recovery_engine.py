@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import shutil
 import zlib
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
 from celery import Celery
-from support.factories import letter
+from support.factories import attempt, letter
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import StoreUnavailable
@@ -15,7 +16,7 @@ from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
 from celery_dlq.store.lost import ReportKind
-from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
+from celery_dlq.upkeep.recovery.engine import SETTLED_S, Recovered, Recovery
 
 
 def charge(number): ...
@@ -54,6 +55,12 @@ def leave(dlq, *, acknowledged=True, task_id="one", retries=0, body=b"[[4711], {
 
 def total(dlq):
     return sum(dlq.recover(), Recovered())
+
+
+def recovery_at(dlq, now):
+    return Recovery(
+        dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed, now=lambda: now
+    )
 
 
 def test_a_message_of_a_killed_worker_becomes_a_letter(dlq):
@@ -113,18 +120,28 @@ def test_a_letter_that_the_store_refuses_is_put_aside(dlq):
     assert list(look(dlq.recorder_dir)) == []
 
 
-def test_a_run_whose_end_is_in_the_store_is_left_out(dlq):
+def test_a_run_whose_end_is_in_the_store_is_left_out(dlq, tmp_path):
     leave(dlq, retries=1)
+    shutil.copytree(dlq.recorder_dir, tmp_path / "copy")
     assert total(dlq).letters == 1
-    leave(dlq, retries=1)
+    # As if that recovery had been killed before it marked the message.
+    shutil.copytree(tmp_path / "copy", dlq.recorder_dir, dirs_exist_ok=True)
     found = total(dlq)
     assert (found.letters, found.ended) == (0, 1)
+
+
+def test_a_second_message_with_the_same_id_that_is_lost_too_is_another_attempt(dlq):
+    for _ in range(2):
+        leave(dlq)
+        assert total(dlq).letters == 1
+    assert dlq.store.letters.get("one").attempt_count == 2
 
 
 def test_a_run_whose_end_is_in_the_spool_is_left_out(dlq):
     """Its worker kept the letter while the store was away, and was killed before it marked the message."""
     leave(dlq)
-    dlq.spool.append([letter("one", task="shop.charge")])
+    failed = attempt(failed_at=datetime.now(timezone.utc))
+    dlq.spool.append([letter("one", failed, task="shop.charge")])
     dlq.spool.close()
     found = total(dlq)
     assert (found.letters, found.ended) == (0, 1)
@@ -142,12 +159,23 @@ def test_a_message_that_the_broker_may_still_have_waits(dlq):
     assert report.since >= now
     assert report.about == next(look(dlq.recorder_dir)).path.name
     assert dlq.store.letters.get("one") is None
-    later = Recovery(
-        dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed,
-        now=lambda: now + timedelta(seconds=dlq.hold.given_back_after_s + 1),
-    )  # fmt: skip
+    later = recovery_at(dlq, now + timedelta(seconds=dlq.hold.given_back_after_s + 1))
     assert sum(later.run(lambda: dlq.store), Recovered()).letters == 1
     assert "may not have been acknowledged" in dlq.store.letters.get("one").explanation.evidence
+
+
+@pytest.mark.parametrize(("acknowledged", "waiting"), [(False, 1), (True, 0)])
+def test_a_worker_that_has_just_begun_waits_for_what_its_queues_may_hold(
+    dlq, acknowledged, waiting
+):
+    leave(dlq, acknowledged=acknowledged)
+    now = datetime.now(timezone.utc) + timedelta(hours=3)
+    recovery, began_at = recovery_at(dlq, now), now - timedelta(seconds=SETTLED_S - 1)
+    found = sum(recovery.run(lambda: dlq.store, began_at=began_at), Recovered())
+    assert (found.waiting, found.letters) == (waiting, 1 - waiting)
+    began_at -= timedelta(seconds=2)
+    assert sum(recovery.run(lambda: dlq.store, began_at=began_at), Recovered()).waiting == 0
+    assert dlq.store.letters.get("one").reason is Reason.LOST
 
 
 def test_what_a_newer_release_wrote_is_reported(dlq):

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from celery.exceptions import ImproperlyConfigured
-from support.factories import attempt, delivery, letter, parking
+from support.factories import T0, attempt, delivery, letter, parking
 
 from celery_dlq import DeadLetterQueue
+from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import Accepted
@@ -18,7 +19,7 @@ from celery_dlq.upkeep.recovery.outcomes import NOT_ASKED, Outcomes
 
 ACCEPTED = Accepted(
     task="shop.charge",
-    accepted_at=datetime(2026, 11, 24, 5, 0, tzinfo=timezone.utc),
+    accepted_at=T0 - timedelta(seconds=1),
     process="",
     worker="w@host",
     pid=7,
@@ -72,6 +73,27 @@ def test_a_retry_that_is_parked_is_an_end(how, dlq):
     assert how() == "its end is in the store"
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_end_of_an_earlier_message_with_the_same_id_is_not(how, dlq, closed):
+    dlq.store.letters.save([letter("0d3f", attempt())])
+    if closed:
+        earlier = Outcome(
+            task_id="0d3f", redrive=1, succeeded_at=T0 + timedelta(hours=1), worker="w"
+        )
+        dlq.store.letters.record_outcomes([earlier])
+    assert how(replace(ACCEPTED, accepted_at=T0 + timedelta(days=1))) == ""
+
+
+def test_the_end_of_the_same_redrive_is_an_end_whatever_the_clocks_say(how, dlq):
+    dlq.store.letters.save([letter("0d3f", attempt(redrive=1))])
+    redriven = replace(
+        ACCEPTED,
+        headers={**ACCEPTED.headers, REDRIVE_HEADER: 1},
+        accepted_at=T0 + timedelta(seconds=1),
+    )
+    assert how(redriven) == "its end is in the store"
+
+
 def test_a_parked_retry_that_runs_is_not_its_own_end(how, dlq):
     """A worker has accepted its copy, so nothing waits in the store any more."""
     dlq.store.parked.park([parking("0d3f", 60)], now=datetime.now(timezone.utc))
@@ -89,17 +111,18 @@ def test_a_letter_that_a_success_has_closed_is_an_end(how, dlq):
 
 
 class Backend:
-    def __init__(self, answer):
-        self.answer, self.asked = answer, 0
+    def __init__(self, answer, date_done=None):
+        self.answer, self.date_done, self.asked = answer, date_done, 0
 
     def as_uri(self):
         return "redis://"
 
-    def get_state(self, _task_id):
+    def get_task_meta(self, _task_id, cache):
+        assert not cache
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return {"status": self.answer, "date_done": self.date_done}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +130,15 @@ class Backend:
 )
 def test_only_a_success_in_the_result_backend_is_an_end(how, shop_app, monkeypatch, state, ended):
     monkeypatch.setattr(type(shop_app.tasks["shop.charge"]), "backend", Backend(state))
+    assert how() == ended
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(2, "it has succeeded"), (-3600, "")])
+def test_the_success_of_an_earlier_message_with_the_same_id_is_not_an_end(
+    how, shop_app, monkeypatch, seconds, ended
+):
+    done = (ACCEPTED.accepted_at + timedelta(seconds=seconds)).isoformat()
+    monkeypatch.setattr(type(shop_app.tasks["shop.charge"]), "backend", Backend("SUCCESS", done))
     assert how() == ended
 
 

@@ -51,12 +51,10 @@ class Queue:
     def fails(self, _does, error):
         self.failed.append(str(error))
 
-    def show_life(self):
+    def recover(self, *, began_at):
         self.rounds += 1
         if self.rounds > len(self.answers):
             self.enough.set()
-
-    def recover(self):
         answer = self.answers[min(self.rounds, len(self.answers)) - 1]
         if isinstance(answer, Exception):
             raise answer
@@ -108,7 +106,6 @@ def test_it_stops_between_two_directories():
             yield Recovered(reports=(report(str(number)),))
 
     thread = RecoveryThread(Queue(endless()))
-    thread._dlq.rounds = 1
     thread._round()
     assert stopped == [0]
     assert thread._dlq.store.recorder_reports.calls == 0
@@ -145,6 +142,6 @@ def test_reports_about_killed_workers_outlive_the_one_that_reports_them(run):
 
 def test_trouble_of_this_worker_is_reported_even_if_the_directory_cannot_be_read():
     queue = Queue(PermissionError("no"))
-    queue.rounds, queue.troubles = 1, [report("me", ReportKind.UNCOVERED)]
+    queue.troubles = [report("me", ReportKind.UNCOVERED)]
     RecoveryThread(queue)._round()
     assert list(queue.store.recorder_reports.kept) == ["me"]

@@ -324,6 +324,23 @@ def test_a_lost_connection_forgets_what_the_broker_will_deliver_again(
     assert consumer.ran == ["m2"], "still braked, and the pause is over"
 
 
+def test_after_a_probe_that_a_lost_connection_has_ended_there_is_another_one(
+    gate, braked, deliver, consumer, clock
+):
+    deliver(1)
+    clock.now += 30
+    gate.tick()
+    assert consumer.ran == ["m1"]
+    gate.stop()
+    state.reserved_requests.clear()  # as Celery does
+    gate.start()
+    deliver(2)
+    gate.tick()
+    clock.now += 30
+    gate.tick()
+    assert consumer.ran == ["m1", "m2"]
+
+
 def test_nothing_starts_while_the_writer_is_full(gate, deliver, consumer, full):
     full.set()
     deliver(1)

@@ -1,6 +1,8 @@
 """What Celery does with a message after its run has died, by the task's options and the exception."""
 
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pytest
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
@@ -8,7 +10,7 @@ from celery.exceptions import Ignore, Reject, Retry
 
 from celery_dlq.model.states import Reason
 from celery_dlq.worker.request import fate
-from celery_dlq.worker.request.fate import fate_of, goes_back_after, is_bystander
+from celery_dlq.worker.request.fate import fate_of, goes_back_after, is_bystander, is_of_run
 
 LATE = {"acks_late": True, "reject_on_worker_lost": True}
 LOST, SLOW = WorkerLostError("signal 9"), TimeLimitExceeded(5)
@@ -101,3 +103,25 @@ def test_a_bystander_is_neither_cancelled_nor_revoked(monkeypatch):
     assert not is_bystander(request(cancelled=True))
     monkeypatch.setattr(fate, "revoked_tasks", {"4711"})
     assert not is_bystander(request())
+
+
+BEGAN = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("ended_at", "of_run"),
+    [
+        (BEGAN + timedelta(seconds=1), True),
+        ((BEGAN + timedelta(seconds=1)).isoformat(), True),
+        (BEGAN.replace(tzinfo=None) + timedelta(hours=1), True),  # Central European Time
+        (BEGAN - timedelta(seconds=0.9), True),  # the database keeps whole seconds
+        (BEGAN - timedelta(minutes=1), False),
+        ((BEGAN - timedelta(minutes=1)).isoformat(), False),
+        (BEGAN.replace(tzinfo=None) + timedelta(minutes=59), False),
+        (None, True),
+        ("yesterday", True),
+    ],
+)
+def test_a_result_is_of_the_run_unless_it_is_older(ended_at, of_run):
+    app = SimpleNamespace(timezone=ZoneInfo("Europe/Berlin"))
+    assert is_of_run({"date_done": ended_at}, BEGAN, app) is of_run

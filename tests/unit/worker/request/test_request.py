@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from types import SimpleNamespace
 
 import celery
@@ -12,6 +13,7 @@ from celery.app.task import Context
 from celery.concurrency.base import BasePool
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Retry
 from celery.utils.collections import LimitedSet
+from celery.worker.request import Request
 from support.workers.parent_requests import Message, einfo
 
 import celery_dlq.worker.request.request
@@ -130,6 +132,26 @@ def test_a_message_that_goes_back_to_its_queue_is_no_letter(make, desk, app, lat
     desk.release()
     assert desk.records == []
     assert request.done == ["reject True"]
+
+
+@pytest.mark.skipif(not hasattr(Request, "_retry_worker_lost"), reason="since Celery 5.7")
+@pytest.mark.parametrize("can_send", [True, False])
+def test_a_lost_process_whose_retry_cannot_be_sent_is_a_letter(
+    make, desk, app, monkeypatch, can_send
+):
+    task = app.tasks["shop.charge"]
+    monkeypatch.setattr(task, "retry_on_worker_lost", True, raising=False)
+
+    def send():
+        if not can_send:
+            raise ConnectionError("the broker is away")
+
+    retry = SimpleNamespace(apply_async=send)
+    monkeypatch.setattr(task, "signature_from_request", lambda *_args, **_options: retry)
+    request = make()
+    request.acknowledge()
+    request.on_failure(einfo(WorkerLostError("signal 9")))
+    assert [letter.reason for letter in desk.records] == ([] if can_send else [Reason.POISON])
 
 
 def test_a_requeue_that_came_too_late_is_a_letter(make, desk):
@@ -303,6 +325,16 @@ class TestShutdown:
         app.backend.store_result("4711", 1, "SUCCESS")
         request._announce_cancelled()
         assert desk.records == []
+
+    def test_the_success_of_an_earlier_message_with_the_same_id_is_not_its_own(
+        self, make, desk, app
+    ):
+        app.backend.store_result("4711", 1, "SUCCESS")
+        request = make()
+        request.acknowledge()
+        request.time_start = time.time() + 60  # so it began a minute after that success
+        request._announce_cancelled()
+        assert [letter.reason for letter in desk.records] == [Reason.CANCELLED]
 
     def test_a_task_that_is_ended_in_anothers_place_goes_back_to_its_queue(self, make, desk, late):
         request = make()
