@@ -161,7 +161,7 @@ def test_one_argument_is_fixed_in_forty_letters(shop, page):
 
     page.locator("#dlq-number").fill("40")
     page.locator("#dlq-confirm").click()
-    expect(page.locator("#dlq-orders")).to_contain_text("kwargs.currency=EUR")
+    expect(page.locator("#dlq-orders")).to_contain_text('kwargs.currency="EUR"')
     for task_id in ids:
         shop.wait_for_letter(task_id, shop.RESOLVED)
     assert shop.audited("redrive").detail["repair"] == {"set": ['kwargs.currency="EUR"']}
