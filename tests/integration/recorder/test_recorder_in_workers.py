@@ -4,6 +4,7 @@ or that share a name: each message in it comes to its end, and no letter is made
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from matrix.mode import CELERY, minor
 from project import Project, wait_for
 from proxy import Proxy
 
+from celery_dlq import Filter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import LeftState
 from celery_dlq.upkeep.recovery.engine import Recovered
@@ -116,6 +118,35 @@ def test_a_soft_shutdown_leaves_letters_of_what_it_cancels_and_no_files(project,
                 process.wait(60)
     check_that_nothing_is_left(project)
     assert reasons(project) == ({cut_off: Reason.CANCELLED} if is_able else {})
+
+
+@pytest.mark.parametrize("earlier", ["died", "succeeded"])
+def test_a_message_whose_id_was_used_before_is_lost_like_any_other(project, earlier):
+    """The end of the earlier message, in the store or in the result backend, is not that of this one."""
+    name, args = ("noted", (1, 600)) if earlier == "died" else ("waits_for", (1, "never"))
+    with worker(project, *POOLS["prefork"]) as process:
+        if earlier == "died":
+            send_nightly(project, name, 0, 0, True)
+            project.wait_for_letter("nightly")
+            store = project.dlq.store
+            store.closing.discard(Filter(task="proj.noted"), who="ann", why="x", now=store.now())
+        else:
+            with released(project, "release"):
+                send_nightly(project, name, 0, "release")
+                result = project.app.AsyncResult("nightly")
+                wait_for("its success", lambda: result.state == SUCCESS)
+            time.sleep(1.1)  # some databases keep whole seconds, so a younger success would count
+        send_nightly(project, name, *args)
+        wait_for("its acknowledgement to be noted", lambda: forgotten(project) == 1)
+        kill(process)
+    assert list(project.dlq.recover()) == [Recovered(processes=1, letters=1)]
+    letter = project.letter("nightly")
+    assert (letter.state, letter.reason, letter.args) == (State.DEAD, Reason.LOST, [*args])
+
+
+def send_nightly(project: Project, name: str, *args: object) -> None:
+    project.app.send_task(f"proj.{name}", args, task_id="nightly")
+    project.sent.append("nightly")
 
 
 def test_a_redelivered_message_is_not_lost_if_its_worker_is_killed_while_it_shuts_down(
