@@ -44,12 +44,11 @@ def run() -> dict[str, float]:
 
 def _run(load: _Load, name: str, late: bool) -> dict[str, float]:
     title = f"{load.name}, {name} acknowledgement, prefork -c 2 on Redis, {load.tasks} at a time"
+    ways = partial(_ways, late)
     sets = [
-        throughput(
-            partial(_ways, late), load.tasks, load.rounds, *load.arguments, task=load.task
-        )
+        throughput(ways, load.tasks, load.rounds, *load.arguments, task=load.task)
         for _ in range(load.sets)
-    ]  # fmt: skip
+    ]
     return report(title, sets, show=lambda rate: f"{rate:.0f} tasks/s")
 
 

@@ -60,8 +60,8 @@ def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
 
 
 def hide_assignment(assignment: Assignment, redactor: Redactor) -> str:
-    """``assignment`` as text, without secrets. Its value is one if any name on the way to its place is
-    sensitive."""
+    """``assignment`` as text, without secrets. If any name on the way to its place is sensitive, the whole
+    value is hidden."""
     if any(redactor.is_sensitive(str(step)) for step in assignment.steps):
         return f"{assignment.place}={REDACTED}"
     value = json.dumps(redactor.hidden(assignment.value), ensure_ascii=False)

@@ -168,21 +168,15 @@ class Capture(ConsumerWiring):
     @property
     def trouble(self) -> Uncovered | None:
         """Why its messages run without a copy now; None if they do not."""
-        # See show_life().
+        # See _beat().
         return self.flight_recorder.trouble if "flight_recorder" in vars(self) else None
 
     def show_signs_of_life(self) -> None:
         """From now on, until :meth:`close`, show workers on other machines that this one lives. Called again
         after a lost connection, which changes nothing."""
         if self._signs is None:
-            self._signs = _SignsOfLife(self.show_life)
+            self._signs = _SignsOfLife(self._beat)
             self._signs.start()
-
-    def show_life(self) -> None:
-        """Show workers on other machines that this one lives."""
-        # Another thread may be about to make the recorder, and there must not be two.
-        if "flight_recorder" in vars(self):
-            self.flight_recorder.beat()
 
     def close(self) -> None:
         """Write the waiting records, then end the thread and the process that write. Called when the worker
@@ -195,3 +189,8 @@ class Capture(ConsumerWiring):
             self.flight_recorder.close()
         if self._signs is not None:
             self._signs.ended.set()
+
+    def _beat(self) -> None:
+        # Another thread may be about to make the recorder, and there must not be two.
+        if "flight_recorder" in vars(self):
+            self.flight_recorder.beat()

@@ -97,7 +97,7 @@ class Archiving(Segments):
             rows = [
                 _letter_row(line, reopen=reopen, origin=origin, now=now) for line in back.values()
             ]
-            # Between an earlier restore and a deletion, it may have been redriven.
+            # A letter may have been redriven after an earlier restore, and then deleted.
             count_on(connection, rows)
             insert_letters(connection, rows, self._transactions.value_limit)
             for name, table in OF_LETTER.items():

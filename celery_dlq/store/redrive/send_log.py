@@ -360,6 +360,7 @@ def _claimed_again(given: Any, *, token: str, now: datetime) -> dict[str, Any]:
     is_same = sending.c.redrive == given.redrive
     renewed = ("redrive", "was", "failed_at", "cause")
     return {
+        # First, because MySQL compares the numbers below only until it has set the new one.
         "copies": case((is_same, sending.c.copies + 1), else_=1),
         "accepted": case((is_same, sending.c.accepted), else_=None),
         "copy": token,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from celery.backends.base import DisabledBackend
-from celery.states import SUCCESS
 from celery.utils.log import get_logger
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.recorder import Accepted
-from celery_dlq.worker.request.fate import is_of_run
+from celery_dlq.worker.request.fate import is_of_run, stored_success
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -60,16 +58,12 @@ class Outcomes:
             return False
         try:
             backend = self._app.backend if task is None else task.backend
-            return _keeps_results(backend) and self._is_success(message, backend, task_id)
+            success = stored_success(backend, task_id)
+            return success is not None and is_of_run(success, message.accepted_at, self._app)
         except Exception as error:  # noqa: BLE001 - backends raise anything
             self._is_silent = True
             logger.warning("%s (%s)", NOT_ASKED, error)
             return False
-
-    def _is_success(self, message: Accepted, backend: Any, task_id: str) -> bool:
-        result = backend.get_task_meta(task_id, cache=False)
-        is_success = result.get("status") == SUCCESS
-        return is_success and is_of_run(result, message.accepted_at, self._app)
 
 
 def _covers(stored: DeadLetter, lost: DeadLetter) -> bool:
@@ -88,8 +82,3 @@ def _covers(stored: DeadLetter, lost: DeadLetter) -> bool:
     if stored.state is not State.RESOLVED or stored.redrive_count < last.redrive:
         return False
     return last.redrive > 0 or (stored.closed_at is not None and stored.closed_at >= last.failed_at)
-
-
-def _keeps_results(backend: Any) -> bool:
-    # The results of rpc:// are in the caller's queue, and looking there would declare a queue.
-    return not isinstance(backend, DisabledBackend) and backend.as_uri() != "rpc://"

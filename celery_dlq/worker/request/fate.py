@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery.backends.base import DisabledBackend
 from celery.exceptions import Ignore, Reject, Retry, Terminated, TimeLimitExceeded, WorkerLostError
 from celery.states import SUCCESS
 from celery.utils.log import get_logger
@@ -79,15 +80,16 @@ def success_is_stored(request: Any) -> bool:
         return False
 
 
-def look_for_success(request: Any) -> Any:
-    """What the result backend holds of the success of ``request``, False for none; for Celery before 5.7,
-    which does not look."""
-    backend = request.task.backend
+def stored_success(backend: Any, task_id: str) -> Mapping[str, Any] | None:
+    """The result that ``backend`` holds of a success of the task with this id; None if there is none.
+
+    :raises Exception: backends raise anything.
+    """
     # The results of rpc:// are in the caller's queue, and looking there would declare a queue.
-    if backend.as_uri() == "rpc://":
-        return False
-    meta = backend.get_task_meta(request.id, cache=False)
-    return meta if meta.get("status") == SUCCESS else False
+    if isinstance(backend, DisabledBackend) or backend.as_uri() == "rpc://":
+        return None
+    result: Mapping[str, Any] = backend.get_task_meta(task_id, cache=False)
+    return result if result.get("status") == SUCCESS else None
 
 
 def is_of_run(result: Mapping[str, Any], began_at: datetime, app: Any) -> bool:

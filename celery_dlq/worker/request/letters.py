@@ -50,10 +50,7 @@ def letter_of(
 
 def letter_of_unsent_retry(request: Any, exc: BaseException) -> DeadLetter | None:
     """The letter of a run whose process was lost, and whose retry could not be sent."""
-    if is_internal(request):
-        return None
-    failure = failure_of(request, exc, "", Reason.POISON, request.dlq.app)
-    return snapshot(request, failure, request.dlq.app)
+    return _letter_of_cut_off(request, exc, Reason.POISON)
 
 
 def letter_of_poison(
@@ -77,9 +74,13 @@ def letter_of_refused(request: Any, error: InvalidTaskError) -> DeadLetter:
 
 def letter_of_cancelled(request: Any) -> DeadLetter | None:
     """The letter of a run that a shutdown of the worker cut off after its message was acknowledged."""
+    return _letter_of_cut_off(request, TaskCancelled(), Reason.CANCELLED, _CANCELLED)
+
+
+def _letter_of_cut_off(
+    request: Any, exc: BaseException, reason: Reason, decision: Decision | None = None
+) -> DeadLetter | None:
     if is_internal(request):
         return None
-    failure = failure_of(
-        request, TaskCancelled(), "", Reason.CANCELLED, request.dlq.app, _CANCELLED
-    )
+    failure = failure_of(request, exc, "", reason, request.dlq.app, decision)
     return snapshot(request, failure, request.dlq.app)

@@ -34,7 +34,7 @@ from celery_dlq.worker.request.fate import (
     goes_back_after,
     is_bystander,
     is_of_run,
-    look_for_success,
+    stored_success,
     success_is_stored,
 )
 from celery_dlq.worker.request.handover import end_unrun
@@ -285,14 +285,18 @@ class DLQRequest(Request):  # type: ignore[misc]
     def _success_was_stored(self) -> Any:
         # Celery's own question since 5.7, asked once: with the backend down, each answer takes seconds.
         if self._dlq_success is None:
-            ask = getattr(super(), "_success_was_stored", partial(look_for_success, self))
+            # Earlier releases do not ask it.
+            instead = partial(stored_success, self.task.backend, self.id)
+            ask = getattr(super(), "_success_was_stored", instead)
             self._dlq_success = self._of_this_run(ask())
         return self._dlq_success
 
     def _of_this_run(self, success: Any) -> Any:
         """``success``, a result as its backend holds it; False if an earlier message with the same id left it
         there."""
-        if not success or not self.time_start:
+        if not success:
+            return False
+        if not self.time_start:
             return success
         began_at = datetime.fromtimestamp(self.time_start, timezone.utc)
         return success if is_of_run(success, began_at, self._app) else False
