@@ -187,7 +187,12 @@ class DeadLetterQueue(
         return [capture.breaker for capture in self._captures]
 
     def worker_starts(self, worker: Any) -> None:
-        """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`."""
+        """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`. It has not made its
+        processes yet."""
+        # This takes 0.2 s of computing. A thread that did it later would keep the event loop from the first
+        # tasks, and each of the pool's processes would do it again.
+        import celery_dlq.store.sql  # noqa: F401
+
         with self._counting:
             self._workers.add(worker)
 

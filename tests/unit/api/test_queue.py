@@ -1,4 +1,5 @@
 import pickle
+import subprocess
 import sys
 import types
 from functools import partial
@@ -129,8 +130,6 @@ class Worker:
 
 
 def test_producers_do_not_pay_for_the_store():
-    import subprocess
-
     code = (
         "import sys\nfrom celery import Celery\nfrom celery_dlq import DLQTask\n"
         "app = Celery('x')\n@app.task(base=DLQTask)\ndef t(): ...\napp.finalize()\n"
@@ -138,6 +137,19 @@ def test_producers_do_not_pay_for_the_store():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_worker_imports_the_store_before_it_makes_its_processes():
+    code = (
+        "import os, sys\nfrom celery import Celery\nfrom celery.signals import worker_before_create_process\n"
+        "from celery_dlq import DLQTask\n"
+        "app = Celery('x', broker='memory://')\n@app.task(base=DLQTask)\ndef t(): ...\n"
+        "@worker_before_create_process.connect\ndef look(**_):\n"
+        "    os._exit(42 if 'celery_dlq.store.sql' in sys.modules else 43)\n"
+        "app.worker_main(['worker', '-c', '1', '-l', 'ERROR'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 42, done.stderr
 
 
 def test_rules_whose_names_lead_nowhere_are_refused_all_at_once(app):
