@@ -109,6 +109,10 @@ class DeadLetterQueue(
 
         return SQLStore.from_settings(self.settings, self.announcer(), self.client)
 
+    def import_store(self) -> None:
+        """Import the store's modules, without using it. This takes 0.2 s of computing."""
+        import celery_dlq.store.sql  # noqa: F401
+
     @cached_property
     def spool(self) -> Spool:
         """The spool for letters that the store does not accept."""
@@ -187,12 +191,7 @@ class DeadLetterQueue(
         return [capture.breaker for capture in self._captures]
 
     def worker_starts(self, worker: Any) -> None:
-        """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`. It has not made its
-        processes yet."""
-        # This takes 0.2 s of computing. A thread that did it later would keep the event loop from the first
-        # tasks, and each of the pool's processes would do it again.
-        import celery_dlq.store.sql  # noqa: F401
-
+        """Let ``worker`` share this app's store and hooks until :meth:`worker_ends`."""
         with self._counting:
             self._workers.add(worker)
 

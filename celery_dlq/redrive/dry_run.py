@@ -32,7 +32,11 @@ def dry_run(context: RedriveContext, wanted: Filter, orders: Orders) -> Iterator
     :raises RepairError: a change is wrong, or cannot be imported.
     :raises RedriveError: the result backend does not answer.
     """
-    ids = _oldest_first(context.store, redrivable(wanted), orders.pacing.limit)
+    limit, taken = orders.pacing.limit, redrivable(wanted)
+    if limit is None:
+        ids = _oldest_first(context.store, taken)
+    else:
+        ids = context.store.claims.first_ids(taken, limit)
     yield from _tried(context, ids, orders)
 
 
@@ -80,11 +84,11 @@ def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:
         done += told
 
 
-def _oldest_first(store: Store, wanted: Filter, limit: int | None) -> list[str]:
+def _oldest_first(store: Store, wanted: Filter) -> list[str]:
     newest_first, after = list[str](), None
     while True:
         page = store.letters.find(wanted, limit=_PAGE, after=after)
         newest_first += [letter.task_id for letter in page.letters]
         after = page.next
         if after is None:
-            return newest_first[::-1][:limit]
+            return newest_first[::-1]

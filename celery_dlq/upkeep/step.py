@@ -63,6 +63,9 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         """Start: the pool runs, and the consumer is about to start."""
         name = f"{worker.hostname}/{uuid.uuid4().hex}"
         dlq = worker.app.dead_letter_queue
+        # Not in a thread, which would keep the event loop from the first tasks; and not before the pool has
+        # forked, because each of its processes would soon have a copy of this memory.
+        dlq.import_store()
         operations = OperationsThread(dlq)
         self._threads = (
             UpkeepThread(dlq, name, wake=operations.wake), operations, RetentionThread(dlq, name),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from celery_dlq.cli.exits import DONE, INTERRUPTED
+from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY
 from celery_dlq.cli.options import format_option, why_option
 from celery_dlq.cli.screens.progress import OnStep, Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.screens.regroup import counts_of, ended_records, kept_of, regroup_parts
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.model.regrouping import Regrouping
+from celery_dlq.model.regrouping import Kept, Regrouping
 from celery_dlq.regroup.following import Ended, ended, foreseen
 from celery_dlq.view.text import counted, visible
 from celery_dlq.view.times import iso
@@ -45,7 +46,8 @@ def regroup(
 
     The recipe is that of dlq_fingerprint, or the built-in one. Status, owner, note and ticket follow if all
     letters of a group go to one group; otherwise they stay, and are offered. If it is interrupted, a worker
-    continues it. Start the workers with the new recipe before.
+    continues it. Start the workers with the new recipe before. The exit status is 4 if the recipe failed for
+    some letters.
     """
     _check(dry_run=dry_run, detach=detach, is_result=is_result)
     if is_result:
@@ -75,6 +77,7 @@ def _show_plan(session: Session, regrouper: Regrouper, form: str) -> None:
     text = f"{counts_of(plan.looked, plan.moved, is_done=False)} {_unchanged(plan)}"
     kept = kept_of(plan.kept, regrouper.recipe, regrouper.problem)
     _emit(session, form, found, text, *kept)
+    _exit_for(plan.kept)
 
 
 def _unchanged(plan: Plan) -> str:
@@ -106,6 +109,13 @@ def _regroup(
     if not done.is_over:
         _end_interrupted(session, done)
     _show_done(session, form, done, regrouper.problem)
+    _exit_for(done.kept)
+
+
+def _exit_for(kept: Mapping[Kept, int]) -> None:
+    """End with another status if the recipe failed for some letters."""
+    if kept.get(Kept.RECIPE):
+        click.get_current_context().exit(PARTLY)
 
 
 def _question(session: Session, regrouper: Regrouper, count: int) -> str:

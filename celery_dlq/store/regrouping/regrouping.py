@@ -98,18 +98,24 @@ class Regroupings(StoreRole):
     def begin(
         self, connection: Connection, *, recipe: str, who: str, why: str, detached: bool
     ) -> Regrouping:
-        """Begin a regrouping of all letters that there are; audited. One that is under way continues instead.
+        """Begin a regrouping of all letters that there are; audited. One that is under way continues instead;
+        audited if another person does that, or gives a reason.
 
         :param recipe: the name of the recipe.
         :param detached: whether workers do it.
         """
+        now = clock.now(connection)
         under_way = notes.read_progress(connection, is_locked=True)
         if under_way is not None and not under_way.is_over:
+            if why or who != under_way.who:
+                audit.write_audit(
+                    connection, who=who, act="regroup", why=why, count=0, at=now,
+                    detail={"recipe": recipe, "continued": under_way.who},
+                )  # fmt: skip
             continued = replace(under_way, is_detached=detached)
             notes.write_progress(connection, continued, notes.audit_row(connection))
             return continued
         notes.forget_groups(connection)
-        now = clock.now(connection)
         begun = Regrouping(
             recipe=recipe, who=who, why=why, began_at=now, is_detached=detached, above=0,
             until=_newest(connection), looked=0, moved=0, kept={}, is_over=False,

@@ -40,8 +40,8 @@ def batch_of(letters, to) -> Batch:
     return Batch(last=letters[-1].id, looked=len(letters), moves=moves)
 
 
-def begin(store, recipe="shop.by_task", *, detached=False):
-    return store.regroupings.begin(recipe=recipe, who="ann", why="", detached=detached)
+def begin(store, recipe="shop.by_task", *, who="ann", why="", detached=False):
+    return store.regroupings.begin(recipe=recipe, who=who, why=why, detached=detached)
 
 
 def move_all(store, to, *, size=2):
@@ -221,6 +221,19 @@ def test_a_regrouping_that_was_killed_continues_where_it_was(store):
     assert store.regroupings.last().is_over
     (act,) = store.audit.find(act="regroup").rows
     assert (act.who, act.count) == ("ann", 5)
+
+
+def test_another_person_or_reason_that_continues_it_is_audited(store):
+    store.letters.save([at("1", A)])
+    begin(store)
+    begin(store)
+    assert begin(store, who="bob").who == "ann"
+    begin(store, why="it was interrupted")
+    rows = [(row.who, row.why, row.detail) for row in store.audit.find(act="regroup").rows]
+    begun, continued = {"recipe": "shop.by_task"}, {"recipe": "shop.by_task", "continued": "ann"}
+    assert rows == [
+        ("ann", "it was interrupted", continued), ("bob", "", continued), ("ann", "", begun),
+    ]  # fmt: skip
 
 
 def test_a_step_that_another_process_has_done_changes_nothing(store):

@@ -105,6 +105,7 @@ def queue(store):
         ),
         redrives=SimpleNamespace(left=list),
         recover=lambda **_: iter(()),
+        import_store=lambda: None,
         store_health=StoreHealth(Path("spool")),
     )
 
@@ -151,13 +152,17 @@ def test_a_wrong_clock_is_logged_once(caplog):
     assert caplog.text.count("the clock of this machine is 600 seconds behind the database's") == 1
 
 
-def test_the_step_starts_its_threads_and_stops_them():
+def test_the_step_imports_the_store_starts_its_threads_and_stops_them():
     store = Store(None)
+    dlq, threads = queue(store), list[str]()
+    dlq.import_store = lambda: threads.extend(one.name for one in threading.enumerate())
     worker = SimpleNamespace(
-        app=SimpleNamespace(dead_letter_queue=queue(store)), hostname="w@host", steps=[]
+        app=SimpleNamespace(dead_letter_queue=dlq), hostname="w@host", steps=[]
     )
     upkeep = UpkeepStep(worker)
     upkeep.start(worker)
+    assert threads
+    assert not [name for name in threads if name.startswith("dlq-")]
     assert store.done.wait(PATIENCE_S)
     upkeep.stop(worker)
     upkeep.stop(worker)

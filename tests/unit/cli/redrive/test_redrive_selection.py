@@ -73,6 +73,17 @@ def test_redriven_letters_are_taken_on_request(run, orders, store):
     assert store.letters.get("a1").redrive_count == 2
 
 
+def test_a_dry_run_with_a_limit_tries_the_letters_that_are_sent(run, orders, store):
+    run("redrive", "a1")
+    taken = ("redrive", "--state", "dead", "--state", "redriven", "--limit", "1")
+    changed = ("--set", "kwargs.currency=USD")
+    tried = run(*taken, *changed, "--dry-run").stdout
+    before = {name: store.letters.get(name).redrive_count for name in orders}
+    assert run(*taken, *changed, "--yes").exit_code == 0
+    [sent] = [name for name in orders if store.letters.get(name).redrive_count > before[name]]
+    assert [name for name in orders if f"Changed in {name}" in tried] == [sent]
+
+
 def test_what_is_sent_again_while_its_outcome_is_awaited_may_run_twice(run, orders):
     said = "sent already, their outcome is awaited; sent again, they may run twice."
     assert said not in run("redrive", "--all", "--yes").stdout
