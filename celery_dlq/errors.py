@@ -43,7 +43,7 @@ class SchemaError(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Another worker has taken over; nothing was changed."""
+    """Another worker has taken over. What was done before that stays."""
 
 
 class RecordRefused(StoreError):

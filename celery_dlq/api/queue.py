@@ -149,9 +149,10 @@ class DeadLetterQueue(
         from celery_dlq.worker.writing.saver_process import SaverProcess
 
         url, timeout = self.settings.store_url, self.settings.store_timeout
+        values = self.settings.search_values
         announcer = self.announcer()
         process = SaverProcess(
-            partial(_open_saver, url, timeout, Client(Role.SCRIBE, self.client.node)),
+            partial(_open_saver, url, timeout, values, Client(Role.SCRIBE, self.client.node)),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
             timeout=2 * timeout,
@@ -322,7 +323,7 @@ class DeadLetterQueue(
 
 
 def _open_saver(
-    url: str, timeout: float, client: Client
+    url: str, timeout: float, value_limit: int, client: Client
 ) -> Callable[[Sequence[Record], bool], Notes]:
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
@@ -334,7 +335,7 @@ def _open_saver(
         return notes.take(letters=letters)
 
     notes = Notes()
-    store = SQLStore(url, timeout=timeout, listener=notes, client=client)
+    store = SQLStore(url, timeout=timeout, listener=notes, client=client, value_limit=value_limit)
     return save_and_note
 
 

@@ -23,7 +23,7 @@ class RetentionAPI(ArchiveAPI):
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         """
         from celery_dlq.upkeep.retention.definition import Retention
-        from celery_dlq.upkeep.retention.engine import WHO, RetentionEngine
+        from celery_dlq.upkeep.retention.engine import RetentionEngine
 
         given = self.settings.retention
         retention = given if isinstance(given, Retention) else Retention()
@@ -31,7 +31,7 @@ class RetentionAPI(ArchiveAPI):
         archiver = (
             None
             if self.settings.archive_url is None
-            else lambda lease, detail: self.archive.archiver(lease, who=WHO, detail=detail)
+            else lambda lease, who, detail: self.archive.archiver(lease, who=who, detail=detail)
         )
         return RetentionEngine(lambda: self.store, retention, archiver=archiver)
 

@@ -56,7 +56,16 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
         # A command that changes letters needs exactly one group.
         _check_group(session, wanted.group)
     wanted = checked(session, wanted)
-    return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, ids))))
+    if ids:
+        return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, ids))))
+    return _frozen(session, wanted)
+
+
+def _frozen(session: Session, wanted: Filter) -> Filter:
+    """``wanted`` without letters that fail from now on, so that the act is on the letters that the person
+    confirms."""
+    every = replace(wanted, states=frozenset(State))
+    return wanted.before(session.store.cut_off(every, now=session.store.now()))
 
 
 def of_operation(session: Session, wanted: Filter, prefix: str | None) -> Filter:
@@ -164,7 +173,7 @@ def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) ->
     found = list(session.letters(others))
     for letter in found:
         see = session.command("show", letter.task_id)
-        session.cli.error(f"{letter.task_id} is {letter.state.value} and left alone; see: {see}")
+        session.error(f"{letter.task_id} is {letter.state.value} and left alone; see: {see}")
     return len(found)
 
 
@@ -193,7 +202,16 @@ def confirm_act(
     if asks:
         _show_some(session, wanted, count)
         _ask(session, question.format(counted(count, *things)))
+        _check_same(session, wanted, count, things)
     return failed
+
+
+def _check_same(session: Session, wanted: Filter, count: int, things: Things) -> None:
+    """End the command if more letters match than the person has confirmed: some were closed meanwhile."""
+    now = session.store.counts.letters(wanted)
+    if now > count:
+        session.error(f"{counted(now, *things)} match by now. Nothing was changed; try again.")
+        click.get_current_context().exit(FAILED)
 
 
 def _show_some(session: Session, wanted: Filter, count: int) -> None:
@@ -215,5 +233,5 @@ def _ask(session: Session, question: str) -> None:
     if not is_terminal(sys.stdin):
         raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
     if not click.confirm(question, err=True):
-        session.cli.error("Nothing was changed.")
+        session.error("Nothing was changed.")
         click.get_current_context().exit(FAILED)

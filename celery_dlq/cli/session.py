@@ -22,6 +22,7 @@ from celery_dlq.settings import is_configured
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import lookup, times
+from celery_dlq.view.text import visible
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
@@ -78,12 +79,21 @@ class Session:
     def done(self, text: str) -> None:
         """Print a result on stdout, unless ``--quiet``."""
         if not self.cli.quiet:
-            self.cli.echo(text)
+            self.screen.write(visible(text))
 
     def say(self, text: str) -> None:
         """Print a remark on stderr, unless ``--quiet``."""
         if not self.cli.quiet:
-            self.cli.error(text)
+            self.error(text)
+
+    def say_if_more(self, known: int, limit: int) -> None:
+        """Remark that a list, newest first, was cut off, if more than ``limit`` rows are known."""
+        if known > limit:
+            self.say(f"Only the newest {limit:,} are shown; for more, raise --limit.")
+
+    def error(self, text: str) -> None:
+        """Print one line on stderr."""
+        self.cli.error(visible(text))
 
     def command(self, *words: str) -> str:
         """The command line of another of our commands, for the same app."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
-from celery_dlq.flower.filters import Given, Take
+from celery_dlq.flower.filters import Given, Take, choice, one
 from celery_dlq.flower.http.request import first
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
@@ -100,13 +100,14 @@ def read_orders(given: Given) -> Orders:
     """The orders of a redrive.
 
     :raises OrdersError: a value is invalid.
+    :raises FilterError: a value is given more than once.
     """
-    rate = first(given, "rate").strip()
+    rate = (one(given, "rate") or "").strip()
     try:
         per_second = times.parse_rate(rate) if rate else None
     except ValueError as error:
         raise OrdersError(str(error)) from error
-    checking = Checking(max_redrives=None) if first(given, "again") else Checking()
+    checking = Checking(max_redrives=None) if choice(given, "again") else Checking()
     return Orders(
         pacing=Pacing(
             rate=per_second,
@@ -263,7 +264,7 @@ def reason_in(given: Given) -> str:
 
 
 def _number(given: Given, name: str) -> int | None:
-    text = first(given, name).strip()
+    text = (one(given, name) or "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and int(text[:18]) > 0 and len(text) <= 18):

@@ -55,7 +55,7 @@ def read_filter(
     :raises FilterError: a name or a value is invalid. No mistake may widen the filter to all letters.
     """
     check_names(given, (*names, *others))
-    texts: dict[str, Any] = {name: _one(given, name) for name in TEXTS}
+    texts: dict[str, Any] = {name: one(given, name) for name in TEXTS}
     words: dict[str, Any] = {name: _maybe_word(kind, name, given) for name, kind in WORDS.items()}
     ids = tuple(dict.fromkeys(given.get("id", ())))
     if "" in ids:
@@ -144,7 +144,7 @@ def choice(given: Given, name: str) -> bool:
 
     :raises FilterError: it has another value than :data:`YES`.
     """
-    value = _one(given, name)
+    value = one(given, name)
     if value not in (None, YES):
         raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
     return value is not None
@@ -154,7 +154,11 @@ def _given(given: Given, name: str) -> list[str]:
     return [value for value in given.get(name, ()) if value.strip()]
 
 
-def _one(given: Given, name: str) -> str | None:
+def one(given: Given, name: str) -> str | None:
+    """The value of ``name``; None if there is none.
+
+    :raises FilterError: it has several.
+    """
     values = _given(given, name)
     if len(values) > 1:
         raise FilterError(f"{name} is given more than once; give it once.")
@@ -162,7 +166,7 @@ def _one(given: Given, name: str) -> str | None:
 
 
 def _maybe_word(kind: type[_Word], name: str, given: Given) -> _Word | None:
-    value = _one(given, name)
+    value = one(given, name)
     return _word(kind, name, value) if value else None
 
 
@@ -175,7 +179,7 @@ def _word(kind: type[_Word], name: str, value: str) -> _Word:
 
 
 def _moment(given: Given, name: str, now: datetime) -> datetime | None:
-    value = _one(given, name)
+    value = one(given, name)
     try:
         return times.parse_moment(value, now) if value else None
     except ValueError as error:

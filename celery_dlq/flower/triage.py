@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +30,7 @@ def _ignore(given: Given, now: datetime) -> Ignore:
     try:
         return Ignore(
             until=times.parse_ahead(until, now) if until else None,
-            rate=math.ceil(times.parse_rate(rate) * 3_600 - 1e-6) if rate else None,
+            rate=times.parse_hourly(rate) if rate else None,
             count=_number(first(given, "count").strip()),
         )
     except ValueError as error:

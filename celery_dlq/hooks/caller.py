@@ -124,11 +124,15 @@ class Caller:
 
     def _ensure_started(self) -> None:
         self._is_ending = False
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name=f"dlq-hook-{self.name}", daemon=True
-            )
-            self._thread.start()
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name=f"dlq-hook-{self.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread to spare
+            logger.error("hook %s waits for its next event: %s", self.name, error)  # noqa: TRY400
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while True:

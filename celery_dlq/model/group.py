@@ -172,7 +172,9 @@ GroupAct: TypeAlias = Ignore | Resolve | Reopen | Annotate | Assign
 
 def _check_length(what: str, text: str, limit: int) -> None:
     if len(text) > limit:
-        raise TriageError(f"The {what} has {len(text):,} characters; {limit:,} are kept.")
+        raise TriageError(
+            f"The {what} has {len(text):,} characters; use at most {limit:,}. Nothing was changed."
+        )
 
 
 @dataclass

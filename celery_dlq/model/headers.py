@@ -74,6 +74,12 @@ def sending_of(headers: Mapping[str, Any] | None) -> tuple[int, str] | None:
     return (redrive, copy) if redrive and copy else None
 
 
+def redrive_headers(headers: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The headers that make a message one of a redrive; empty if it was not redriven."""
+    own = {name: (headers or {}).get(name) for name in (REDRIVE_HEADER, COPY_HEADER, LETTER_HEADER)}
+    return {name: value for name, value in own.items() if value is not None}
+
+
 def redrive_of(headers: Mapping[str, Any] | None) -> int:
     """The number of the redrive of a message with these headers; 0 for the original message, and for
     anything but a count."""

@@ -365,7 +365,7 @@ class Change:
 #: The names of acts in the audit: those of people, and of automatic redrives.
 ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
-    "reclassify", "ingest", "import", "ignore", "resolve", "reopen", "note", "assign",
+    "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
     "forget", "regroup", "save-filter", "remove-filter",
 )  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
+from celery_dlq.model.states import State
 from celery_dlq.settings import Settings
 from celery_dlq.store.archive.archiving import Archiving
 from celery_dlq.store.base import Filter
@@ -48,7 +49,7 @@ from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.redrive.turns import Turns
 from celery_dlq.store.regrouping.regrouping import Regroupings
 from celery_dlq.store.reports import Reports
-from celery_dlq.store.rows.query import conditions, in_states
+from celery_dlq.store.rows.query import conditions, in_states, is_parked
 from celery_dlq.store.saved_filters import SavedFilters
 
 #: The upper bound of a filter is the first moment that it leaves out.
@@ -180,20 +181,16 @@ class SQLStore:
         return self._clock.ahead()
 
     def cut_off(self, wanted: Filter, *, now: datetime) -> datetime:
-        """The ``until`` of an act on the letters of ``wanted`` that are there now: ``now``, or a later moment
-        if the clock of a worker was ahead when it recorded one of them."""
+        """The ``until`` of an act on the letters and parked retries of ``wanted`` that are there now.
 
-        def latest(connection: Connection) -> datetime | None:
-            failed_at = tables.letter.c.last_failed_at
-            # There are nearly always no such letters, and the index in the order of time shows that.
-            ahead = select(func.max(failed_at)).where(
-                in_states(wanted.wanted_states), *conditions(connection, wanted), failed_at >= now
-            )
-            moment: datetime | None = connection.execute(ahead).scalar_one()
-            return moment
+        :param now: the result, unless the clock of a worker was ahead when it recorded one of them.
+        """
 
-        moment = self.transactions.read(latest)
-        return now if moment is None else moment + _TICK
+        def until(connection: Connection) -> datetime:
+            ahead = _recorded_ahead(connection, wanted, now)
+            return max((moment + _TICK for moment in ahead if moment is not None), default=now)
+
+        return self.transactions.read(until)
 
     def close(self) -> None:
         """Close the connections, also those to a read replica."""
@@ -204,3 +201,19 @@ class SQLStore:
         if self.database.dialect.is_file:
             return clock.machine_now()
         return self.transactions.read(clock.now)
+
+
+def _recorded_ahead(
+    connection: Connection, wanted: Filter, now: datetime
+) -> Iterator[datetime | None]:
+    """The latest moment from ``now`` on at which a letter of ``wanted`` failed, and the same of a parked
+    retry. There are nearly always none; for letters, the index in the order of time shows that."""
+    kinds = [(tables.letter, in_states(wanted.wanted_states))]
+    if State.PARKED in wanted.wanted_states and not wanted.asks_for_values:
+        kinds.append((tables.parked, is_parked()))
+    for table, in_its_states in kinds:
+        failed_at = table.c.last_failed_at
+        ahead = select(func.max(failed_at)).where(
+            in_its_states, *conditions(connection, wanted, table), failed_at >= now
+        )
+        yield connection.execute(ahead).scalar_one()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -53,6 +54,11 @@ def last_part(dotted: str) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """``count`` with its noun: ``1 dead letter``, ``2 dead letters``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def percent(share: float) -> str:
+    """``share``, from 0 to 1, as ``99%``. It is rounded down: 100% means all."""
+    return "under 1%" if 0 < share < 0.01 else f"{math.floor(100 * share + 1e-9)}%"
 
 
 def byte_size(count: int) -> str:

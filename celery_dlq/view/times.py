@@ -10,6 +10,9 @@ from datetime import datetime, timedelta, timezone
 #: A hundred years in seconds; every clock and database can add this to the current time.
 LONGEST_S = 36_500 * 86_400.0
 
+#: The most letters per hour that a rate may say.
+MOST_HOURLY = 1_000_000_000
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*([smh]))?", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -72,7 +75,15 @@ def parse_ahead(text: str, now: datetime) -> datetime:
     :raises ValueError: the text is neither, is in the past, or is too far ahead.
     """
     ahead = _SPAN.fullmatch(text.strip())
-    moment = now + timedelta(seconds=parse_span(text)) if ahead else parse_point(text)
+    try:
+        moment = now + timedelta(seconds=parse_span(text)) if ahead else _iso(text)
+    except (OverflowError, OSError, ValueError) as error:
+        if ahead:
+            raise
+        raise ValueError(
+            f"{text!r} is not a time; write 2h, 3d or 1w for a time ahead, "
+            "or ISO 8601 such as 2026-05-31 or 2026-05-31T08:00:00Z."
+        ) from error
     if moment <= now:
         raise ValueError(f"{text!r} is in the past; write 2h, 3d or 1w, or a later time.")
     return moment
@@ -125,6 +136,19 @@ def parse_rate(text: str) -> float:
             f"{text!r} is not a rate; write 50/s, 300/m, 1000/h, or 50 for 50 per second."
         )
     return rate
+
+
+def parse_hourly(text: str) -> int:
+    """Letters per hour at a rate such as ``100/h`` or ``5/m``, rounded up.
+
+    :raises ValueError: the text is not a rate, or the rate is too high to be counted.
+    """
+    in_hour = math.ceil(parse_rate(text) * 3_600 - 1e-6)
+    if in_hour > MOST_HOURLY:
+        raise ValueError(
+            f"{text!r} is more than {MOST_HOURLY:,} letters per hour; write 100/h or 5/m."
+        )
+    return in_hour
 
 
 def rate(per_second: float) -> str:

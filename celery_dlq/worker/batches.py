@@ -20,7 +20,7 @@ from billiard.einfo import ExceptionInfo
 from celery import signals, states
 from celery._state import _task_stack
 from celery.app.task import Context
-from celery.exceptions import Retry
+from celery.exceptions import InvalidTaskError, Retry
 from celery.utils.log import get_logger
 from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.uuid import uuid
@@ -105,6 +105,11 @@ class _Batch:
                 request.record_acceptance(pid)
             if not request.task.acks_late:
                 request.acknowledge()
+
+    def refuse(self, error: InvalidTaskError) -> None:
+        """Called when the pool did not take the run."""
+        for request in self.requests:
+            _guarded(request, partial(request.refuse, error))
 
     def on_return(self, ends: Any) -> None:
         """Called when the body has ended."""

@@ -14,13 +14,14 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.errors import AsyncTaskError, SettingsError
 from celery_dlq.model.handling import is_of_user
+from celery_dlq.model.headers import redrive_headers
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
 from celery_dlq.worker.admission.circuit_key import check_key
 from celery_dlq.worker.body.answer import answer
 from celery_dlq.worker.body.budgeting import budget_of, counted, spend_on_own_retry
-from celery_dlq.worker.body.ending import FINISHED, here
+from celery_dlq.worker.body.ending import FINISHED, Replaced, here
 from celery_dlq.worker.body.judge import own_rules
 from celery_dlq.worker.body.outage import limit_of_own_retry
 from celery_dlq.worker.body.parking import long_wait
@@ -251,6 +252,17 @@ class DLQTask(Task):  # type: ignore[misc]
         if throw:
             raise again
         return again
+
+    def on_replace(self, sig: Any) -> Any:
+        """Called by Celery when the body replaces its message by ``sig``."""
+        redrive = redrive_headers(self.request.headers)
+        continues = bool(redrive) and sig.task == self.name
+        if continues:
+            sig.set(headers={**(sig.options.get("headers") or {}), **redrive})
+        try:
+            return super().on_replace(sig)
+        except Ignore:
+            raise Replaced(continues) from None
 
     def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
         request = self.request

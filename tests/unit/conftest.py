@@ -1,6 +1,8 @@
 """For every unit test."""
 
+import contextlib
 import shutil
+import threading
 
 import pytest
 from celery import Celery, _state
@@ -23,6 +25,23 @@ def _empty_memory():
 def _own_tasks(monkeypatch):
     """Celery registers an app's tasks in all apps that are made later, unless they are not shared."""
     monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
+
+
+@pytest.fixture
+def no_thread():
+    """Within its ``with`` block, the system has no thread to spare."""
+
+    @contextlib.contextmanager
+    def no_thread():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse)
+            yield
+
+    return no_thread
+
+
+def _refuse(thread):
+    raise RuntimeError("can't start new thread")
 
 
 @pytest.fixture(scope="session")

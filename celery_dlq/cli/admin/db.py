@@ -50,7 +50,7 @@ def current(session: Session) -> None:
     if found != schema.HEAD:
         upgraded = session.command("db", "upgrade")
         is_newer = found is not None and found > schema.HEAD
-        session.cli.error(f"Run: {'pip install --upgrade celery-dlq' if is_newer else upgraded}")
+        session.error(f"Run: {'pip install --upgrade celery-dlq' if is_newer else upgraded}")
         click.get_current_context().exit(STORE)
 
 

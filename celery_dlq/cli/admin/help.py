@@ -112,4 +112,4 @@ def _show(screen: Screen, text: str) -> None:
         page = screen.draw_page(Markdown(text, hyperlinks=False))
         click.echo_via_pager(page, color=not screen.cli.no_color)
     else:
-        screen.cli.echo(text)
+        screen.write(text)

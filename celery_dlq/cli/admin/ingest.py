@@ -82,12 +82,12 @@ def _run(session: Session, queue: str, to: str, limit: int | None) -> IngestRepo
             )  # fmt: skip
         except (CeleryDLQError, KeyboardInterrupt):
             for last in reached:
-                session.cli.error(f"Before it stopped: {_counts(last)}.")
+                session.error(f"Before it stopped: {_counts(last)}.")
             raise
 
 
 def _tell(session: Session, queue: str, report: IngestReport) -> None:
-    tell = session.cli.error if report.refused or report.interrupted else session.done
+    tell = session.error if report.refused or report.interrupted else session.done
     if report.interrupted:
         tell("Interrupted.")
     if report.done:

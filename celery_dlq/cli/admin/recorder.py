@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import click
@@ -10,12 +11,13 @@ import click
 from celery_dlq.cli.exits import PARTLY, NamingGroup
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.render import Column, Field, table_of
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.recorder import Left, LeftState
+from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.upkeep.recovery.engine import Recovered
 from celery_dlq.view.records import recorded_record
-from celery_dlq.view.text import byte_size, counted, visible
+from celery_dlq.view.text import byte_size, counted
 
 _FIELDS: Sequence[Field] = (
     (Column("DIRECTORY", fold=True), lambda left: left.path.name),
@@ -58,9 +60,14 @@ def recover(ctx: click.Context) -> None:
     """
     session, total = Session(ctx.obj), Recovered()
     _look(session)
+    place = {"directory": str(session.queue.recorder_dir)}
+    # Without messages to recover, no store is needed.
+    act = cache(lambda: NotedAct(session.store, who=operator(), act="recover", detail=place))
     try:
         for step in session.queue.recover():
             total += step
+            if step.letters:
+                act().reached(total.letters)
     except StoreError:
         made = counted(total.letters, "letter")
         session.say(f"{made} made before the store failed; the other messages stay in their files.")
@@ -69,7 +76,7 @@ def recover(ctx: click.Context) -> None:
     session.done(f"{counted(total.letters, 'letter')} made, reason lost{ended}.")
     remarks = list(_what_stays(session, total))
     for remark in remarks:
-        session.cli.error(visible(remark))
+        session.error(remark)
     if remarks:
         ctx.exit(PARTLY)
 

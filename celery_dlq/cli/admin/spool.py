@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -20,7 +21,7 @@ from celery_dlq.model.states import State
 from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
 from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.view.records import spool_file_record
-from celery_dlq.view.text import byte_size, counted, visible
+from celery_dlq.view.text import byte_size, counted
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -72,9 +73,14 @@ def drain(ctx: click.Context) -> None:
     session, total = Session(ctx.obj), Drained()
     directory = session.queue.spool.directory.absolute()
     _files_in(directory)  # a drain takes an unreadable directory for an empty one
+    place = {"directory": str(directory)}
+    # An empty spool needs no store.
+    act = cache(lambda: NotedAct(session.store, who=operator(), act="drain", detail=place))
     try:
         for step in session.queue.drain_spool():
             total += step
+            if step.stored:
+                act().reached(total.stored)
     except StoreError:
         drained = counted(total.stored, "record")
         session.say(f"{drained} drained before the store failed; the rest stays in the spool.")
@@ -82,7 +88,7 @@ def drain(ctx: click.Context) -> None:
     session.done(f"{counted(total.stored, 'record')} drained from {directory} into the store.")
     remarks = list(_what_stays(_files_in(directory), session))
     for remark in remarks:
-        session.cli.error(visible(remark))
+        session.error(remark)
     if remarks:
         ctx.exit(PARTLY)
 

@@ -77,9 +77,14 @@ class Measured:
     def performance(self) -> str:
         """``'label'=value[unit];[warn];[crit];[min]`` of the Monitoring Plugins' guidelines."""
         bounds = ";".join(
-            "" if one is None else f"{one:g}" for one in (self.limit.warn, self.limit.most)
+            "" if one is None else _decimal(one) for one in (self.limit.warn, self.limit.most)
         )
-        return f"{self.label}={self.value:.6g}{self.unit};{bounds};0"
+        return f"{self.label}={_decimal(self.value)}{self.unit};{bounds};0"
+
+
+def _decimal(number: float) -> str:
+    """``number`` in digits: monitors would read an exponent as a unit."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 class CheckCommand(click.Command):

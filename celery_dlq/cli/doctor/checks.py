@@ -134,13 +134,20 @@ def _spool(session: Session) -> Findings:
         )
         return
     yield from _exposed(directory)
-    states = Counter(file.state for file in look(directory))
+    found = list(look(directory))
+    states = Counter(file.state for file in found)
+    waiting = sum(file.records for file in found if file.state is FileState.IN_USE)
     steps = [(state, step) for state, step in _SPOOL_STEPS.items() if states[state]]
     for state, step in steps:
         files = counted(states[state], f"{state.value} file")
         yield Finding(Level.WARNING, f"{files} in {directory}: {step}")
     if not steps:
-        yield Finding(Level.OK, f"{directory} is writable and empty")
+        held = "and empty"
+        if waiting:
+            held = (
+                f"and has {counted(waiting, 'record')} that workers keep until the store takes them"
+            )
+        yield Finding(Level.OK, f"{directory} is writable {held}")
 
 
 def _exposed(directory: Path) -> Findings:

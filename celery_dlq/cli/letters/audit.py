@@ -66,7 +66,7 @@ def audit(
         limit=limit, after=after, act=act, who=who, since=since, letter=letter,
         group=None if group is None else audited_group(session.store, group),
     )  # fmt: skip
-    if letter is not None and not page.rows:
+    if letter is not None and not page.rows and not session.store.audit.find(letter=letter).rows:
         session.full_id(letter)  # neither a letter nor an act has an unknown id
     table = table_of(_FIELDS, page.rows) if page.rows else "No acts match."
     changes = [] if letter is None else _changes(page.rows)

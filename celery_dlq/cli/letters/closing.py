@@ -18,6 +18,9 @@ from celery_dlq.view.text import counted
 
 _RETRIES = ("parked retry", "parked retries")
 
+#: Ids that are written out in a command.
+_NAMED = 10
+
 
 @click.command("discard")
 @filters(states=(*TAKEABLE, State.PARKED))
@@ -34,8 +37,9 @@ def discard(
     wanted = select(session, ids, wanted, everything=everything)
     wanted = replace(wanted, states=wanted.states or frozenset({State.DEAD}))
     failed = confirm_act(session, "Discard {}?", wanted, yes=yes)
+    named = _named(session, wanted)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
-    session.done(f"Discarded {counted(done, *LETTERS)}. To undo: {_undo(session, wanted)}")
+    session.done(f"Discarded {counted(done, *LETTERS)}. {_how_to_reopen(session, named, done)}")
     click.get_current_context().exit(PARTLY if failed else DONE)
 
 
@@ -76,7 +80,15 @@ def release(
     click.get_current_context().exit(PARTLY if failed else DONE)
 
 
-def _undo(session: Session, wanted: Filter) -> str:
-    if len(wanted.ids) == 1:
-        return session.command("undiscard", *wanted.ids)
-    return f"{session.command('undiscard')} with the same ids or filters"
+def _named(session: Session, wanted: Filter) -> Sequence[str]:
+    """The ids to write out, without those of letters that are left alone; none if they are many."""
+    if not 0 < len(wanted.ids) <= _NAMED:
+        return ()
+    found = {letter.task_id for letter in session.letters(wanted)}
+    return [task_id for task_id in wanted.ids if task_id in found]
+
+
+def _how_to_reopen(session: Session, named: Sequence[str], done: int) -> str:
+    """A filter would also find letters that other people have discarded."""
+    what = "it" if done == 1 else "them" if named else "one"
+    return f"To reopen {what}: {session.command('undiscard', *(named or ('ID',)))}"

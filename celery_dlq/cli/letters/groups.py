@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,6 @@ from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.letters.regroup import regroup
 from celery_dlq.cli.options import (
     MAYBE_EMPTY,
-    MOST,
     choice,
     filters,
     format_option,
@@ -40,22 +39,12 @@ from celery_dlq.model.group import (
 )
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
+from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
 from celery_dlq.view.groups.listing import GROUP_FILTERS, ends_of, groups_with
 from celery_dlq.view.text import counted
 
 _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
-
-
-def _per_hour(text: str) -> int:
-    """Letters per hour at this rate, rounded up.
-
-    :raises ValueError: the text is not a rate, or the rate is too high to be counted.
-    """
-    in_hour = math.ceil(times.parse_rate(text) * 3_600 - 1e-6)
-    if in_hour > MOST:
-        raise ValueError(f"{text!r} is more than {MOST:,} letters per hour; write 100/h or 5/m.")
-    return in_hour
 
 
 @click.group("groups", cls=NamingGroup, invoke_without_command=True)
@@ -70,7 +59,8 @@ def _per_hour(text: str) -> int:
     help="Open groups that are new (first letter in the last 24 hours) or regressed.",
 )  # fmt: skip
 @click.option("--owner", metavar="NAME", help="Only groups assigned to NAME.")
-@limit_option("Show at most this many groups.", default=50)
+@limit_option("Groups per page.", default=50)
+@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
 @format_option
 @click.pass_context
 def groups(
@@ -80,6 +70,7 @@ def groups(
     marks: Sequence[str],
     owner: str | None,
     limit: int,
+    after: str | None,
     form: str,
 ) -> None:
     """List failures by cause.
@@ -94,13 +85,19 @@ def groups(
     screen = session.screen
     which = groups_with(map(GroupStatus, statuses), map(Mark, marks), owner or "")
     wanted = checked(session, wanted)
-    found = session.store.groups.find(wanted, now=screen.now, limit=limit, which=which)
+    known = session.store.groups.find(
+        wanted, now=screen.now, limit=limit + 1, after=after, which=which
+    )
+    found = known[:limit]
     names = [group.fingerprint for group in found]
     tickets = session.store.tickets.of_groups(names)
     trends = session.store.groups.trends(names if screen.drawn else [], now=screen.now)
     rows = [_record(session, group, tickets.get(group.fingerprint, ())) for group in found]
     table = group_table(found, trends, tickets, session.queue.owner_of, screen.now)
     screen.emit(form, rows, table)
+    if len(known) > limit:
+        cursor = shlex.quote(GroupMark.of(found[-1]).cursor)
+        session.say(f"For the next page, add: --after {cursor}")
 
 
 def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> dict[str, Any]:
@@ -148,7 +145,7 @@ def show(session: Session, fingerprint: str, form: str) -> None:
     help="Ignore for this long (90m, 2h, 3d, 1w), or until this time in ISO 8601.",
 )  # fmt: skip
 @click.option(
-    "--until-rate", "in_hour", metavar="RATE", callback=read_with(_per_hour),
+    "--until-rate", "in_hour", metavar="RATE", callback=read_with(times.parse_hourly),
     help="Ignore until letters arrive at this rate, measured over an hour: 100/h, 5/m.",
 )  # fmt: skip
 @click.option(

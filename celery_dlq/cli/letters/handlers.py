@@ -126,6 +126,9 @@ def history(
         handler=name, letter_id=letter_id, states=frozenset(map(HandlingState, states)),
         limit=limit, after=after,
     )  # fmt: skip
+    if name is not None and not page.rows and not session.store.handlings.find(handler=name).rows:
+        session.load_tasks()
+        session.queue.handler_named(name)  # a misspelt name is an error
     changes = [] if letter_id is None else changes_of(page.rows)
     rows = [*map(records.handling_record, page.rows)]
     session.screen.emit(form, rows, history_table(page.rows), *changes)

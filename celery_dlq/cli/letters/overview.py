@@ -29,7 +29,7 @@ def show_overview(ctx: click.Context) -> None:
     try:
         found = _look(session)
     except (CeleryDLQError, click.UsageError):
-        session.cli.echo(f"{ctx.get_help()}\n")
+        session.screen.write(f"{ctx.get_help()}\n")
         raise
     parts = overview_parts(found, session.queue.owner_of, session.screen.now, session.command)
     session.screen.show(*parts)

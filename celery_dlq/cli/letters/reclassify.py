@@ -70,9 +70,10 @@ def reclassify(
     redactor = session.queue.redactor
     rows = [_record(item, redactor) for item in changed]
     session.screen.emit(form, rows, *_parts(found, rows))
-    if changed and not dry_run:
-        _store(session, wanted, changed, yes=yes)
-    click.get_current_context().exit((PARTLY if found else FAILED) if some_left_alone else DONE)
+    is_whole = dry_run or not changed or _store(session, wanted, changed, yes=yes)
+    if some_left_alone and not found:
+        click.get_current_context().exit(FAILED)
+    click.get_current_context().exit(DONE if is_whole and not some_left_alone else PARTLY)
 
 
 def _judge(session: Session, wanted: Filter) -> list[Rejudged]:
@@ -84,7 +85,8 @@ def _judge(session: Session, wanted: Filter) -> list[Rejudged]:
     return found
 
 
-def _store(session: Session, wanted: Filter, changed: Sequence[Rejudged], *, yes: bool) -> None:
+def _store(session: Session, wanted: Filter, changed: Sequence[Rejudged], *, yes: bool) -> bool:
+    """Store the new verdicts, after a confirmation; returns whether all were stored."""
     letters = counted(len(changed), "dead letter")
     confirm(session, f"Reclassify {letters}?", count=len(changed), yes=yes)
     changes = [
@@ -104,6 +106,7 @@ def _store(session: Session, wanted: Filter, changed: Sequence[Rejudged], *, yes
         session.say(
             f"{counted(len(changes) - done, 'letter')} failed again in the meantime, with a new verdict."
         )
+    return done == len(changes)
 
 
 def _record(item: Rejudged, redactor: Redactor) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _shown(show: OnStep, word: str) -> OnLooked:
 
 
 def _end_interrupted(session: Session, done: Regrouping) -> NoReturn:
-    session.cli.error(
+    session.error(
         f"Interrupted after {counted(done.looked, 'dead letter')}. A worker with the same recipe continues "
         f"it soon; to continue it here, run: {session.command('groups', 'regroup')}"
     )

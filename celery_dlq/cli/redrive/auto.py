@@ -137,10 +137,12 @@ def history(session: Session, name: str | None, limit: int, form: str) -> None:
 
     The runs of an automatic redrive that was removed from the settings are listed, too.
     """
-    runs = view.seen_runs(session.store, name, limit=limit)
+    known = view.seen_runs(session.store, name, limit=limit + 1)
+    runs = known[:limit]
     if name is not None and not runs:
         session.queue.auto_redrive_named(name)  # a misspelt name is an error
     session.screen.emit(form, [*map(view.run_record, runs)], run_table(runs))
+    session.say_if_more(len(known), limit)
 
 
 @auto.command("suggest")

@@ -37,13 +37,25 @@ if TYPE_CHECKING:
 _PATIENCE = "10m"
 
 
+def _patience(text: str) -> float:
+    """The seconds to wait.
+
+    :raises ValueError: the text is not a duration, or it may be the beginning of an id.
+    """
+    if text.strip().isdigit():
+        raise ValueError(
+            f"{text!r} has no unit; write --wait={text}s, or put --wait after the ids."
+        )
+    return times.parse_span(text)
+
+
 @click.command("redrive")
 @filters(states=TAKEABLE)
 @operation_option
 @orders_options
 @click.option(
     "--wait", "wait_s", metavar="[DURATION]", is_flag=False, flag_value=_PATIENCE,
-    callback=read_with(times.parse_span),
+    callback=read_with(_patience),
     help=f"Wait for the outcomes, at most this long: 30s, 1h. Without a value: {_PATIENCE}.",
 )  # fmt: skip
 @click.option("--detach", is_flag=True, help="Let a worker send the letters.")
@@ -85,7 +97,10 @@ def redrive(
         return
     plan = _planned(session, wanted, orders)
     if not plan.sendable:
-        _end_without_sending(session, plan, failed=others or bool(wanted.ids or plan.skipped))
+        # Letters that another redrive holds are being sent; the others that match are not.
+        _end_without_sending(
+            session, plan, failed=others or bool(wanted.ids) or plan.matched > plan.in_flight
+        )
     confirm(session, f"Redrive {to_send(plan)}?", count=plan.sendable, yes=yes)
     if detach:
         _leave(session, wanted, orders, plan, left_alone=others)
@@ -174,11 +189,11 @@ def _senders(orders: Orders) -> str:
 
 def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoReturn:
     for item in plan.skipped:
-        session.cli.error(visible(f"Not sent: {item.task_id}: {item.why}"))
+        session.error(f"Not sent: {item.task_id}: {item.why}")
     if plan.matched:
-        session.cli.error(" ".join(("Nothing was sent.", *plan.notes)))
+        session.error(" ".join(("Nothing was sent.", *plan.notes)))
     elif failed:
-        session.cli.error("Nothing was sent: no dead letter matches these ids and filters.")
+        session.error("Nothing was sent: no dead letter matches these ids and filters.")
     else:
         session.screen.show("No dead letters match.")
     click.get_current_context().exit(FAILED if failed else DONE)
@@ -189,4 +204,4 @@ def _name_others(session: Session) -> None:
     running = session.store.operations.find(states=frozenset({OperationState.RUNNING}), limit=5)
     for one in running:
         see = session.command("operations", "show", one.id)
-        session.say(visible(f"Operation {one.id} of {one.who} is running. See: {see}"))
+        session.say(f"Operation {one.id} of {one.who} is running. See: {see}")

@@ -34,8 +34,10 @@ def operations() -> None:
 def list_operations(session: Session, states: Sequence[str], limit: int, form: str) -> None:
     """List operations, newest first."""
     wanted = frozenset(map(OperationState, states))
-    found = session.store.operations.find(states=wanted, limit=limit)
+    known = session.store.operations.find(states=wanted, limit=limit + 1)
+    found = known[:limit]
     session.screen.emit(form, [*map(records.operation_record, found)], operation_table(found))
+    session.say_if_more(len(known), limit)
 
 
 @operations.command("show")

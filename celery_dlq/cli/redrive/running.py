@@ -89,7 +89,7 @@ def redrive_tuning() -> Iterator[None]:
 
 
 def _end_interrupted(session: Session, operation: Operation) -> NoReturn:
-    session.cli.error("Interrupted.")
+    session.error("Interrupted.")
     _tell_unfinished(session, operation)
     click.get_current_context().exit(INTERRUPTED)
 
@@ -116,7 +116,7 @@ def _tell_cut_off(session: Session, last: Progress) -> None:
     except CeleryDLQError:
         # The store, which has the exact counts, does not answer; report the last progress instead.
         for sentence in summary(last.counts):
-            session.cli.error(sentence)
+            session.error(sentence)
     else:
         _tell_unfinished(session, operation)
 
@@ -125,7 +125,7 @@ def _tell_unfinished(session: Session, operation: Operation) -> None:
     state = f"Operation {operation.id} is {operation.state.value}."
     following = f"Next: {next_step(operation, session.command)}"
     for sentence in (*summary(operation.counts), state, following):
-        session.cli.error(sentence)
+        session.error(sentence)
 
 
 def await_outcomes(
@@ -163,7 +163,7 @@ def end(
     """
     gone = max(0, promised - operation.counts.planned)
     status = _status(operation, left_alone=left_alone or gone > 0, waited=waited)
-    tell = session.done if status == DONE else session.cli.error
+    tell = session.done if status == DONE else session.error
     for line in _troubles(session, operation):
         tell(line)
     for sentence in summary(operation.counts):

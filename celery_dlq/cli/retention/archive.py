@@ -215,4 +215,4 @@ def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
 
 def _report(session: Session, findings: Sequence[Finding]) -> None:
     for finding in findings:
-        session.cli.error(visible(finding.reason))
+        session.error(finding.reason)

@@ -21,7 +21,6 @@ from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.erasure.engine import Erasure, Found
 from celery_dlq.errors import CeleryDLQError, RepairError
-from celery_dlq.view.text import visible
 
 
 @click.command("forget")
@@ -76,7 +75,7 @@ def forget(
     redriven = [*of_redriven(found)]
     _remark(session, *redriven, *remarks(left, session.command), *of_short(erasure.meant.short))
     for task_id in missing:
-        session.cli.error(f"No letter has the task id {visible(task_id)}.")
+        session.error(f"No letter has the task id {task_id}.")
     ctx.exit(PARTLY if missing or redriven or left.ids or left.is_elsewhere else DONE)
 
 
@@ -102,4 +101,4 @@ def _look(session: Session, erasure: Erasure) -> Found:
 
 def _remark(session: Session, *remarks: str) -> None:
     for remark in remarks:
-        session.cli.error(visible(remark))
+        session.error(remark)

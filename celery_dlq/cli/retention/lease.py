@@ -28,7 +28,7 @@ def removing(session: Session, command: str) -> Iterator[tuple[Lease, Callable[[
     tenure = Tenure(lambda: session.queue.store, LEASE, holder)
     lease = tenure.prolong()
     if lease is None:
-        session.cli.error(
+        session.error(
             "A worker or another command removes letters at the moment. Try again in a minute."
         )
         click.get_current_context().exit(FAILED)

@@ -11,7 +11,7 @@ from celery_dlq.cli.options import format_option
 from celery_dlq.cli.retention.lease import removing
 from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS
-from celery_dlq.cli.session import Session, pass_session
+from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.view.stats.keeping import age_of, holding_record, letters_of
 from celery_dlq.view.text import byte_size, counted
 
@@ -59,9 +59,9 @@ def run(session: Session) -> None:
     """
     engine = session.queue.retention
     with removing(session, "dlq retention run") as (lease, pause):
-        ended = engine.run(lease, pause)
+        ended = engine.run(lease, pause, who=operator())
     done = "Deleted" if session.queue.settings.archive_url is None else "Archived"
     session.done(f"{done} {counted(ended.letters, *LETTERS)}.")
     if not ended.is_over:
-        session.cli.error("It was stopped before its end: another process has taken over.")
+        session.error("It was stopped before its end: another process has taken over.")
         click.get_current_context().exit(PARTLY)

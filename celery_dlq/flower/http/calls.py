@@ -107,6 +107,7 @@ class Snapshots:
     def __init__(self, calls: Calls, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._calls, self._monotonic = calls, monotonic
         self._kept: dict[Hashable, _Kept] = {}
+        #: Calls that have begun since the last change.
         self._running: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def get(self, key: Hashable, ttl_s: float, work: Callable[[], T]) -> T:
@@ -125,12 +126,16 @@ class Snapshots:
         return await self._calls.wait(self._running[key])
 
     def forget(self) -> None:
-        """Clear the cache, after a change in the store."""
+        """Clear the cache, after a change in the store. Calls that have begun before may not have seen it, so
+        their results go only to those who wait for them."""
         self._kept.clear()
+        self._running.clear()
 
     def _keep(self, key: Hashable, ttl_s: float, done: asyncio.Future[Any]) -> None:
-        del self._running[key]
-        if done.cancelled() or done.exception() is not None:
+        is_current = self._running.get(key) is done
+        if is_current:
+            del self._running[key]
+        if done.cancelled() or done.exception() is not None or not is_current:
             return
         self._kept.pop(key, None)
         self._kept[key] = _Kept(done.result(), self._monotonic() + ttl_s)

@@ -98,10 +98,17 @@ async def _groups(page: ExportPage, given: Given) -> AsyncIterator[Records]:
                 store, wanted, which, now, after, _TOGETHER
             )
         )
+        names = [group.fingerprint for group in found]
+        tickets = await page.site.ask(
+            lambda store, names=names: store.tickets.of_groups(names)  # type: ignore[misc]
+        )
         yield [
-            records.group_record(group, now, route_owner=page.site.owner_of(group.route))
+            records.ticketed_group_record(
+                group, tickets.get(group.fingerprint, ()), now,
+                route_owner=page.site.owner_of(group.route),
+            )
             for group in found
-        ]
+        ]  # fmt: skip
         if len(found) < _TOGETHER:
             return
         after = GroupMark.of(found[-1]).cursor

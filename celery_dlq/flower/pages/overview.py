@@ -178,7 +178,7 @@ class Overview:
                 name="Held for a person", value=f"{held:,}", address=self.links.letters(held="1")
             ),
             Number(
-                name="Running redrives", value=_at_most(running, _TOP),
+                name="Redrives under way", value=_at_most(running, _TOP),
                 address=self.links.page("operations"),
             ),
         ]  # fmt: skip

@@ -92,11 +92,12 @@ class Connections:
         with self._changed:
             if not self._changed.wait_for(self._has_room, self._patience_s):
                 raise exc.TimeoutError("all connections are in use")
+            if self._watcher is None and self._most is not None:
+                watcher = _Watcher(self, self._idle_s)
+                watcher.start()
+                self._watcher = watcher
             self._users += 1
             self._peak = max(self._peak, self._users)
-            if self._watcher is None and self._most is not None:
-                self._watcher = _Watcher(self, self._idle_s)
-                self._watcher.start()
 
     def _leave(self) -> None:
         with self._changed:

@@ -79,15 +79,21 @@ class Act(ABC):
         self, connection: Connection, until: datetime, audit_id: int | None, size: int = CHUNK
     ) -> tuple[int, int | None]:
         """Change the next letters; returns how many, and the id of the audit row."""
-        rows = self._next_rows(connection, until, size)
-        if not rows:
+        changed = self.change_next(connection, until, size)
+        if not changed:
             return 0, audit_id
-        self.change(connection, rows)
         audit_id = audit.write_audit(
-            connection, who=self.who, act=self.name, why=self.why, count=len(rows),
+            connection, who=self.who, act=self.name, why=self.why, count=changed,
             detail=audit.by_filter(self.wanted), at=self.at, row=audit_id,
         )  # fmt: skip
-        return len(rows), audit_id
+        return changed, audit_id
+
+    def change_next(self, connection: Connection, until: datetime, size: int = CHUNK) -> int:
+        """The same without the audit, which the caller writes."""
+        rows = self._next_rows(connection, until, size)
+        if rows:
+            self.change(connection, rows)
+        return len(rows)
 
     def _newest_failure_in(self, connection: Connection, state: State) -> datetime | None:
         newest = select(func.max(letter.c.last_failed_at)).where(

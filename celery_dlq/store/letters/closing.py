@@ -11,13 +11,14 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import Reason, State, may_move
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, writes
 from celery_dlq.store.letters.acts import Act
 from celery_dlq.store.letters.parked import untouched
 from celery_dlq.store.letters.save import save_batch
+from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.id_conflicts import other_id
 from celery_dlq.store.rows.query import conditions, one_of
 from celery_dlq.store.rows.rows import Row, fit_text, parked_letter
@@ -38,8 +39,7 @@ class Closing(StoreRole):
         audited. Returns how many."""
         discarded = 0
         if State.PARKED in wanted.states:
-            while moved := self._discard_parked(wanted, who=who, why=why, at=now):
-                discarded += moved
+            discarded = self._discard_all_parked(wanted, who=who, why=why, now=now)
             wanted = replace(wanted, states=wanted.states - {State.PARKED})
             if not wanted.states:
                 return discarded
@@ -52,10 +52,20 @@ class Closing(StoreRole):
         act = _move("undiscard", State.DEAD, wanted, named, who=who, why="", at=now)
         return act.carry_out(self._transactions)
 
+    def _discard_all_parked(self, wanted: Filter, *, who: str, why: str, now: datetime) -> int:
+        detail = audit.by_filter(replace(wanted, states=frozenset({State.PARKED})))
+        act = OngoingAct(who=who, act="discard", why=why, detail=detail, at=now)
+        discarded = 0
+        while True:
+            moved, act = self._discard_parked(wanted, act)
+            if not moved:
+                return discarded
+            discarded += moved
+
     @writes
     def _discard_parked(
-        self, connection: Connection, wanted: Filter, *, who: str, why: str, at: datetime
-    ) -> int:
+        self, connection: Connection, wanted: Filter, act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
         """Turn the next retries of ``wanted`` into discarded letters; returns how many. Retries that are
         being sent are not changed."""
         waiting = (
@@ -68,7 +78,7 @@ class Closing(StoreRole):
         )
         rows = connection.execute(waiting).mappings().all()
         if not rows:
-            return 0
+            return 0, act
         letters = [
             parked_letter(row).with_(state=State.DEAD, due_at=None, parking="") for row in rows
         ]
@@ -81,11 +91,11 @@ class Closing(StoreRole):
             for name in (letter.task_id, other_id(letter.task_id, letter.task))
         }
         these = Filter(ids=tuple(sorted(ids)), reason=Reason.PARKED)
-        act = _discarding(these, who=who, why=why, now=at)
-        until = act.newest_failure(connection)
+        closing = _discarding(these, who=act.who, why=act.why, now=act.at)
+        until = closing.newest_failure(connection)
         if until is not None:
-            act.change_chunk(connection, until, audit_id=None)
-        return len(rows)
+            closing.change_next(connection, until)
+        return len(rows), audit.add_to_act(connection, act, len(rows))
 
 
 def discard_one(connection: Connection, row: Row, *, who: str, why: str, at: datetime) -> None:

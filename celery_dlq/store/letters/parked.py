@@ -89,9 +89,10 @@ class Parked(StoreRole):
     def put_off(
         self, connection: Connection, releases: Sequence[Release], *, delay_s: float
     ) -> None:
-        """The ``releases`` were not sent, and may be taken again after ``delay_s`` seconds."""
+        """The ``releases`` were certainly not sent, and may be taken again after ``delay_s`` seconds."""
         later = clock.now(connection) + timedelta(seconds=delay_s)
-        _settle(connection, releases, {"next_at": later})
+        # The next copy has the same number: no other message has it.
+        _settle(connection, releases, {"next_at": later, "copies": parked.c.copies - 1})
 
     def accept(self, copies: Sequence[tuple[str, int]]) -> list[bool]:
         """Which of ``copies`` (parking, copy) a worker may run: those whose release has no other accepted
@@ -203,8 +204,8 @@ def waiting_retry(connection: Connection, task_id: str) -> DeadLetter | None:
 
 
 def untouched() -> ColumnElement[bool]:
-    """The retries that wait, and that are not being sent."""
-    return and_(is_parked(), parked.c.next_at == parked.c.due_at)
+    """The retries that wait, and no copy of which may have been sent."""
+    return and_(is_parked(), parked.c.copies == 0)
 
 
 # A worker has the message, so neither its body nor its arguments are kept any longer.

@@ -31,12 +31,12 @@ STEP = 5_000
 #: Rows of history that are deleted in one transaction, of each kind.
 HISTORY_ROWS = 500
 
-#: The person in the audit.
+#: Stands for the person in the audit of a worker's round.
 WHO = "retention"
 
-#: Makes what moves letters into the archive while the lease is held. The mapping is the detail of the act in
-#: the audit.
-NewArchiver = Callable[[Lease, Mapping[str, object]], Archiver]
+#: Makes what moves letters into the archive while the lease is held. The name and the mapping are the person
+#: and the detail of the act in the audit.
+NewArchiver = Callable[[Lease, str, Mapping[str, object]], Archiver]
 
 
 #: Waits this many seconds; returns whether to stop.
@@ -88,9 +88,9 @@ class RetentionEngine:
         """
         return self._count(lambda _began: None)
 
-    def run(self, lease: Lease, pause: Pause) -> Round:
+    def run(self, lease: Lease, pause: Pause, *, who: str = WHO) -> Round:
         """Delete old history, and expired letters. With an archive, letters are moved into it. They are
-        audited as one act. At the end, count the letters that are left, and write the report.
+        audited as one act of ``who``. At the end, count the letters that are left, and write the report.
 
         :raises LeaseLost: another process has the lease now.
         :raises ArchiveError: the archive failed; the letters that are not in it stay in the store.
@@ -99,7 +99,7 @@ class RetentionEngine:
         removed = 0
         try:
             self._delete_history(pause)
-            for more in self._remove_letters(lease, pause):
+            for more in self._remove_letters(lease, pause, who):
                 removed += more
             left = self._count(lambda began: self._rest(began, pause))
         except _StoppedError:
@@ -107,10 +107,10 @@ class RetentionEngine:
         self._store.reports.note_round(left, removed=removed)
         return Round(removed, is_over=True)
 
-    def _remove_letters(self, lease: Lease, pause: Pause) -> Iterator[int]:
+    def _remove_letters(self, lease: Lease, pause: Pause, who: str) -> Iterator[int]:
         """Remove the letters that have expired; yields how many in each step."""
         expiries = self.retention.expiries(self._store.now())
-        remover = self._remover(lease, {"keep": _shown(expiries)})
+        remover = self._remover(lease, who, {"keep": _shown(expiries)})
         began = self._monotonic()
         for more in self._steps(remover, expiries, pause):
             yield more
@@ -123,10 +123,10 @@ class RetentionEngine:
         while chunk := tuple(islice(keys, remover.size)):
             yield from remover.remove(chunk)
 
-    def _remover(self, lease: Lease, detail: Mapping[str, object]) -> Remover:
+    def _remover(self, lease: Lease, who: str, detail: Mapping[str, object]) -> Remover:
         if self._new_archiver is not None:
-            return Mover(self._new_archiver(lease, detail))
-        act = OngoingAct(who=WHO, act="expire", detail=detail, at=self._store.now())
+            return Mover(self._new_archiver(lease, who, detail))
+        act = OngoingAct(who=who, act="expire", detail=detail, at=self._store.now())
         return Deleter(self._store, lease, act)
 
     def _expired(self, expiries: tuple[Expiry, ...], pause: Pause) -> Iterator[LetterKey]:

@@ -3,7 +3,6 @@ ends: see :func:`~celery_dlq.tickets.text.code_block`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
@@ -11,7 +10,7 @@ from itertools import groupby
 from celery_dlq.tickets.text import code_block, code_span
 from celery_dlq.view.brief.facts import Brief, Outside, Standing
 from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
-from celery_dlq.view.text import counted
+from celery_dlq.view.text import counted, percent
 from celery_dlq.view.times import duration, iso
 
 _TITLE = "# A group of dead letters in brief"
@@ -143,7 +142,7 @@ def _of_sample(redrives: Redrives, brief: Brief) -> str:
     if not redrives.sent + redrives.skipped:
         return f"No redrive after this failure, {_counted_over(brief)}."
     rate = redrives.success_rate
-    share = "" if rate is None else f" ({_percent(rate)} of those that ended)"
+    share = "" if rate is None else f" ({percent(rate)} of those that ended)"
     last = f", the last on {_time(redrives.last_at)}" if redrives.last_at else ""
     return (
         f"Redrives after this failure, {_counted_over(brief)}: {redrives.sent:,} sent{last}; "
@@ -173,6 +172,8 @@ def _cut(brief: Brief) -> Iterator[str]:
 
 
 def _counted_over(brief: Brief) -> str:
+    if brief.sample == brief.standing.total == 1:
+        return "counted over its only letter"
     if brief.sample == brief.standing.total:
         return f"counted over all {counted(brief.sample, 'letter')}"
     return f"counted over the newest {brief.sample:,} of {counted(brief.standing.total, 'letter')}"
@@ -184,12 +185,7 @@ def _shares(shares: Iterable[Share], sample: int) -> Iterator[str]:
 
 
 def _share(count: int, sample: int) -> str:
-    return f"in {_percent(count / sample)} ({count:,})"
-
-
-def _percent(share: float) -> str:
-    # Rounded down: 100% means all.
-    return "under 1%" if 0 < share < 0.01 else f"{math.floor(100 * share + 1e-9)}%"
+    return f"in {percent(count / sample)} ({count:,})"
 
 
 def _time(moment: datetime) -> str:

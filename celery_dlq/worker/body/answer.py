@@ -21,6 +21,9 @@ from celery_dlq.worker.wiring import CapturedTask
 
 logger = get_logger(__name__)
 
+#: Why a retry that the body raised itself ends its message: only Celery's retry() sends the next one.
+_UNSENT = " itself, which sends no message; call self.retry() instead"
+
 
 def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exception | None:
     """Retry the run that ``exc`` ended, or let its message die.
@@ -45,7 +48,7 @@ def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exceptio
 def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died | Retried | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
     if is_a(exc, Retry):
-        return _asked_for(exc)
+        return _asked_for(exc) if exc.sig is not None else _aborted(exc, _UNSENT)
     if is_a(exc, (Ignore, Reject)):
         return refused_rejected(request) if is_a(exc, Reject) else None
     if is_a(exc, MemoryError):
@@ -70,9 +73,9 @@ def _asked_for(exc: Retry) -> Retried:
     return Retried(ASKED_FOR.rule, for_error)
 
 
-def _aborted(exc: BaseException) -> Died:
-    name = type_name(type(exc))
-    decision = Decision(Verdict.TERMINAL, rule="task.aborted", evidence=f"the task raised {name}")
+def _aborted(exc: BaseException, why: str = "") -> Died:
+    evidence = f"the task raised {type_name(type(exc))}{why}"
+    decision = Decision(Verdict.TERMINAL, rule="task.aborted", evidence=evidence)
     return Died(exc, decision, Reason.TERMINAL, instead=aborted(exc))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from celery.app.task import Context
-from celery.exceptions import Retry
+from celery.exceptions import Ignore, Retry
 
 from celery_dlq.classify import Decision, subject
 from celery_dlq.model.headers import attempt_number, redrive_of
@@ -54,6 +54,20 @@ class Ending:
     end: RunEnd
     #: The exception that the message died of.
     exc: BaseException | None = None
+
+
+class Replaced(Ignore):  # type: ignore[misc]
+    """The end of a body that has put another message in the place of its own, by ``replace()``.
+
+    :param continues: whether that message is one of the same task, and reports for the same redrive.
+    """
+
+    def __init__(self, continues: bool) -> None:
+        super().__init__(continues)
+        self.continues = continues
+
+    def __str__(self) -> str:
+        return "the task replaced itself"
 
 
 #: The end of a body that returned. It is reported only if Celery fails afterwards.

@@ -48,12 +48,12 @@ def _wait_after(
     earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
     policy = policy_for(task, decision)
     # One attempt is a promise that the body runs at most once.
-    outage = outage and policy.max_attempts != 1
+    uncounted = (decision.throttled or outage) and policy.max_attempts != 1
     return policy.after(
         request.retries + 1,
         failed_at=now,
         first_failed_at=earlier[0].failed_at if earlier else now,
         retry_after=decision.retry_after,
-        uncounted=decision.throttled or outage,
+        uncounted=uncounted,
         free=free,
     )

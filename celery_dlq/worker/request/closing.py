@@ -66,8 +66,10 @@ def close_returned(request: Any, exc: BaseException, give_back: Finish, end: Fin
 
 def write(request: Any, what: DeadLetter | Outcome, then: Finish) -> None:
     """Make ``what`` durable, then call ``then``."""
-    # Until then, an unacknowledged message keeps another one from being delivered.
-    request.dlq.write(what, then, urgent=not request.acknowledged)
+    # Until then, an unacknowledged message keeps another one from being delivered; and if the worker were
+    # killed, a success would be taken for a lost run.
+    urgent = not request.acknowledged or isinstance(what, Outcome)
+    request.dlq.write(what, then, urgent=urgent)
 
 
 def made(request: Any, make: Callable[[], DeadLetter | None]) -> DeadLetter | None:

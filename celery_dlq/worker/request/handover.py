@@ -15,6 +15,7 @@ from typing import Any
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import InvalidTaskError, TaskRevokedError
 from celery.utils.log import get_logger
+from celery.worker.request import Request
 
 from celery_dlq.errors import PoolFailed
 from celery_dlq.redact import safe_message
@@ -75,14 +76,28 @@ class HandOver:
         target: Callable[..., Any],
         args: Any,
         kwargs: Any,
+        **options: Any,
+    ) -> object:
+        """``apply`` (a pool's, which runs ``target`` in this process), with every error reported to the
+        request, as in prefork. The pools themselves lose such errors. What others give to the pool, such as
+        the batches of celery-batches, is run as it is."""
+        owner = getattr(options.get("accept_callback"), "__self__", None)
+        if isinstance(owner, Request) or hasattr(owner, "refuse"):
+            run, reporting = self._reporting_to(owner, target, **options)
+            return apply(run, args, kwargs, **{**options, **reporting})
+        return apply(target, args, kwargs, **options)
+
+    def _reporting_to(
+        self,
+        owner: Any,
+        target: Callable[..., Any],
         *,
         callback: Callable[[Any], object],
         error_callback: Callable[[ExceptionInfo], object],
         accept_callback: Callable[..., object],
-        **options: Any,
-    ) -> object:
-        """``apply`` (a pool's, which runs ``target`` in this process), with every error reported to the
-        request, as in prefork. The pools themselves lose such errors."""
+        **_options: Any,
+    ) -> tuple[Callable[..., Any], dict[str, Callable[..., object]]]:
+        """``target`` and callbacks that report each error to ``owner``, a request or a batch."""
         refused: list[InvalidTaskError] = []
 
         def accept(*args: Any) -> None:
@@ -96,13 +111,13 @@ class HandOver:
 
         def call_back(result: Any) -> None:
             if refused:
-                self._refuse(accept_callback.__self__, refused[0])  # type: ignore[attr-defined]
+                self._refuse(owner, refused[0])
             elif isinstance(result, ExceptionInfo):  # also if Celery reports a SystemExit
                 _guarded(error_callback, result)
             else:
                 callback(result)
 
-        return apply(run, args, kwargs, callback=call_back, accept_callback=accept, **options)
+        return run, {"callback": call_back, "accept_callback": accept}
 
 
 def refusal(request: Any, pool: Any, exc: Exception) -> InvalidTaskError | None:

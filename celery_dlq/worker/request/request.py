@@ -21,6 +21,7 @@ from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Reason
 from celery_dlq.worker.body.aborting import aborted
+from celery_dlq.worker.body.ending import Replaced
 from celery_dlq.worker.body.tracing import einfo_of
 from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
 from celery_dlq.worker.failure import unwrap
@@ -130,11 +131,14 @@ class DLQRequest(Request):  # type: ignore[misc]
             # it again, and end the worker.
             exc = exc_info.exception = aborted(exc)
         report_to_breaker(self, end, exc)
-        if is_a(exc, Ignore):
-            self._report_dropped("its task raised Ignore")
         finish = partial(
             super().on_failure, exc_info, send_failed_event=send_failed_event, return_ok=return_ok
         )
+        if is_a(exc, Replaced):
+            self._end_replaced(exc, finish)
+            return
+        if is_a(exc, Ignore):
+            self._report_dropped("its task raised Ignore")
         if is_a(exc, Terminated) and is_bystander(self):
             self._end_bystander(finish)
         elif goes_back_after(self, exc):
@@ -162,6 +166,14 @@ class DLQRequest(Request):  # type: ignore[misc]
         if end.retried and self.dlq.app.meter is not None:
             self.dlq.app.meter.retried(self.type, end.rule)
         return letter_of_run(self, einfo, end)
+
+    def _end_replaced(self, exc: Replaced, finish: Callable[[], object]) -> None:
+        """The rest of the work is another message, which becomes a letter of its own if it fails."""
+        is_awaited = "on_success" in vars(self)
+        if is_awaited and not exc.continues:
+            write(self, self._success(), finish)
+        else:
+            close(self, lambda: None, finish)
 
     def _end_late(self, finish: Callable[[], object]) -> None:
         # Celery would give it back, but cannot once it is acknowledged.
@@ -308,11 +320,13 @@ class DLQRequest(Request):  # type: ignore[misc]
         if failed__retval__runtime[0]:
             finish()
             return
-        outcome = Outcome(
+        write(self, self._success(), finish)
+
+    def _success(self) -> Outcome:
+        return Outcome(
             task_id=letter_id(self._message, self.id),
             redrive=redrive_of(self._message.headers),
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
             task=self.type,
         )
-        write(self, outcome, finish)

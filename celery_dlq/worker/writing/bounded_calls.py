@@ -44,8 +44,9 @@ class BoundedCalls:
         """
         if self._latest is not None and not self._latest.done():
             raise StoreUnavailable("The dead-letter store has still not answered an earlier call.")
+        calls = self._started()
         future = self._latest = Future[Any]()
-        self._started().put((future, work))
+        calls.put((future, work))
         try:
             return future.result(self._seconds)  # type: ignore[no-any-return]
         except TimeoutError:
@@ -66,11 +67,13 @@ class BoundedCalls:
 
     def _started(self) -> _Calls:
         if self._calls is None:
-            self._calls = SimpleQueue()
-            self._thread = threading.Thread(
-                target=_make_calls, args=(self._calls,), name="dlq-store", daemon=True
+            calls: _Calls = SimpleQueue()
+            thread = threading.Thread(
+                target=_make_calls, args=(calls,), name="dlq-store", daemon=True
             )
-            self._thread.start()
+            # This raises an error while the system has no thread to spare; the next call tries again.
+            thread.start()
+            self._calls, self._thread = calls, thread
         return self._calls
 
 

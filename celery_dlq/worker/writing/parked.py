@@ -9,7 +9,7 @@ from typing import Any
 
 from celery_dlq.errors import CircuitOpen
 from celery_dlq.model.circuit import Circuit
-from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER
+from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, redrive_of
 from celery_dlq.model.letter import DeadLetter, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.worker.failure import read_attempts, type_name
@@ -52,7 +52,9 @@ def letter_of_open_circuit(
         ),
         due_at=due_at,
     )
-    return parked_letter(request, parking, wiring)
+    # There may be no attempt that says it.
+    redrive = redrive_of(request.message.headers)
+    return parked_letter(request, parking, wiring).with_(redrive_count=redrive)
 
 
 def _open_circuit(request: Any, circuit: Circuit) -> Failure:

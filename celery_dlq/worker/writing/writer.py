@@ -132,9 +132,15 @@ class Writer:
             self._ensure_started()
 
     def _ensure_started(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="dlq-writer", daemon=True)
-            self._thread.start()
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="dlq-writer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread to spare
+            logger.error("letters wait in memory until the next one comes: %s", error)  # noqa: TRY400
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while True:

@@ -5,11 +5,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from support.factories import T0, envelope, letter, parking
+from support.stores.redriving import claim, end
 from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter, Lease
+from celery_dlq.store.letters import closing
 
 PARKED = Filter(states=frozenset({State.PARKED}))
 
@@ -134,10 +136,27 @@ def test_a_retry_that_could_not_be_sent_is_tried_later(store):
     assert take(store) == ()
     assert 50 < store.parked.next_due("here") <= 60
 
-    store.parked.make_due(
-        Filter(), place="here", who="someone", now=T0
-    )  # it was tried already, so a person cannot hurry it
-    assert take(store) == ()
+    store.parked.make_due(Filter(), place="here", who="someone", now=T0)
+    [again] = take(store)
+    assert again.copy == 1, "no message has this number"
+
+
+def test_a_retry_that_could_not_be_sent_can_be_discarded(store):
+    park(store, parking("a", -1))
+    for _ in range(2):
+        store.parked.put_off(take(store), delay_s=-1)
+
+    assert store.closing.discard(PARKED, who="someone", why="no such queue", now=T0) == 1
+    assert (waiting(store), store.letters.get("a").state) == ([], State.DISCARDED)
+
+
+def test_a_retry_that_may_have_been_sent_cannot_be_discarded(store):
+    park(store, parking("a", -1))
+    take(store, hold_s=0)  # its worker was killed
+    store.parked.put_off(take(store), delay_s=60)
+
+    assert store.closing.discard(PARKED, who="someone", why="", now=T0) == 0
+    assert waiting(store) == ["a"]
 
 
 def test_the_first_of_two_copies_to_come_runs_and_may_be_delivered_again(store):
@@ -245,6 +264,15 @@ def test_a_holder_that_slept_over_its_lease_is_a_new_one(store):
     lost = lease(store, "one", seconds=0)
 
     assert lease(store, "one").token > lost.token
+
+
+def test_an_act_is_also_on_retries_of_a_worker_whose_clock_is_ahead(store):
+    late = T0 + timedelta(days=1)
+    park(store, parking("a", 90, last_failed_at=late))
+    assert store.cut_off(PARKED, now=T0) > late
+    assert store.cut_off(Filter(), now=T0) == T0
+    by_value = Filter(states=PARKED.states, values=("acme",))
+    assert store.cut_off(by_value, now=T0) == T0, "they cannot be found by values"
 
 
 def test_many_workers_at_once_take_each_retry_once(store):
@@ -366,6 +394,32 @@ def test_a_message_that_never_ran_can_be_discarded_and_opened_again(store):
     assert store.closing.undiscard(Filter(ids=("a",)), who="someone", now=T0) == 1
     opened = store.letters.get("a")
     assert (opened.state, opened.attempts, opened.attempt_count) == (State.DEAD, (), 0)
+
+
+def test_a_redriven_message_that_never_ran_can_be_discarded(store):
+    """A breaker has parked it, so no attempt names its redrive."""
+    store.letters.save([letter("a")])
+    until = T0 + timedelta(days=9_000)
+    claim(store, Filter(), token="op", lease_until=until, limit=1, now=T0)
+    end(store, "op", ["a"])
+    late = T0 + timedelta(days=1)
+    park(store, parking("a", 90, attempts=(), redrive_count=1, last_failed_at=late))
+
+    assert store.closing.discard(PARKED, who="someone", why="not needed", now=T0) == 1
+
+    assert store.letters.get("a").state is State.DISCARDED
+    [act] = store.audit.find(act="discard").rows
+    assert (act.count, act.why) == (1, "not needed")
+
+
+def test_discarding_many_is_one_act(store, monkeypatch):
+    monkeypatch.setattr(closing, "PARKED_CHUNK", 2)
+    park(store, *(parking(f"{number}", 90) for number in range(5)))
+
+    assert store.closing.discard(PARKED, who="someone", why="", now=T0) == 5
+
+    [act] = store.audit.find(act="discard").rows
+    assert (act.count, act.detail) == (5, {"filter": PARKED.to_dict()})
 
 
 def test_discarding_leaves_retries_alone_that_are_being_sent(store):

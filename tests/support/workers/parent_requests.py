@@ -20,9 +20,12 @@ class HeldDesk:
 
     def __init__(self):
         self.records, self.waiting = [], []
+        #: The records that do not wait for others.
+        self.urgent = []
 
     def write(self, what, then, urgent=False):
         self.records.append(what)
+        self.urgent += [what] if urgent else []
         self.waiting.append(then)
 
     def write_now(self, what):

@@ -195,12 +195,22 @@ def test_without_the_extra_metrics_say_what_to_install(app, monkeypatch):
 def test_the_saver_process_sends_letters_back_only_for_a_hook_that_wants_them(app, wanted):
     queue = DeadLetterQueue.of(app)
     queue.store.close()  # the schema is there
-    opener = partial(_open_saver, queue.settings.store_url, 5.0, Client(Role.SCRIBE))
+    opener = partial(_open_saver, queue.settings.store_url, 5.0, 24, Client(Role.SCRIBE))
     save = pickle.loads(pickle.dumps(opener))()
     told = []
     save([letter("a")], wanted).notify(Told(told))
     [saved] = told
     assert (saved.arrived, len(saved.letters), len(saved.new_groups)) == (1, int(wanted), 1)
+
+
+@pytest.mark.parametrize(("limit", "found"), [(0, 0), (24, 1)])
+def test_the_saver_process_keeps_as_many_values_as_the_settings_say(app, limit, found):
+    app.conf.dlq_search_values = limit
+    queue = DeadLetterQueue.of(app)
+    save = queue._new_saver_process()._open_saver()
+    save([letter("a", kwargs={"customer": "c-4711"})], False)
+    assert queue.store.counts.letters(Filter(values=("c-4711",))) == found
+    queue.store.close()
 
 
 class Told(StoreListener):

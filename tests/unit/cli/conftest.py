@@ -139,6 +139,21 @@ def terminal(monkeypatch):
 
 
 @pytest.fixture
+def while_asked(monkeypatch, terminal):
+    """Does something while a person is asked, who then says yes."""
+
+    def while_asked(act):
+        def confirm(*_args, **_options):
+            act()
+            return True
+
+        terminal.sit_down(stderr=False)
+        monkeypatch.setattr(selection.click, "confirm", confirm)
+
+    return while_asked
+
+
+@pytest.fixture
 def run(app):
     """Runs a command; the result of click's runner."""
 

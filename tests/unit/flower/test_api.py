@@ -147,6 +147,7 @@ class TestTriage:
         [
             ("/groups/none/reopen", {}, 404), ("/groups/9c1e/ignore", {"untl": "2d"}, 400),
             ("/groups/9c1e/ignore", {"until": "yesterday"}, 400),
+            ("/groups/9c1e/ignore", {"rate": "99999999999999999/s"}, 400),
             ("/groups/9c1e/ignore", {"count": 0}, 400), ("/groups/9c1e/reopen", {"why": "x"}, 400),
             ("/groups/9c1e/ignore", {"count": [1, 2]}, 400), ("/groups/9c1e/note", {}, 400),
             ("/groups/9c1e/note", {"note": None}, 400), ("/groups/9c1e/assign", {}, 400),
@@ -184,6 +185,16 @@ def test_a_redrive_by_ids_is_made_and_can_be_followed(ann, store):
     assert [one["id"] for one in read(ann, "/operations")["operations"]] == [made["id"]]
     assert read(ann, "/operations?state=done")["operations"] == []
     assert read(ann, f"/operations/{made['id'][:6]}")["sendings"] == []
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [{"again": "false"}, {"again": 0}, {"rate": ["1/s", "100/s"]}, {"canary": [1, 2]}],
+)
+def test_orders_that_can_be_misread_are_refused(ann, store, orders):
+    status, told = send(ann, "/redrive", {"id": ["77e1"], **orders})
+    assert status == 400, told
+    assert store.operations.find() == []
 
 
 def test_a_flower_without_the_projects_code_leaves_a_redrive_to_any_worker(

@@ -185,3 +185,15 @@ def test_its_thread_ends_with_its_process_or_worker_and_the_next_event_starts_an
     caller.put(waiting("b"))
     finish(caller)
     assert seen == ["a", "b"]
+
+
+def test_without_a_thread_to_spare_events_wait_for_the_next_one(no_thread, caplog):
+    seen = []
+    caller = Caller(seen.append)
+    with no_thread():
+        caller.put(waiting("a"))
+    assert (seen, caller.waiting) == ([], 1)
+    assert "waits for its next event: can't start new thread" in caplog.text
+    caller.put(waiting("b"))
+    finish(caller)
+    assert seen == ["a", "b"]

@@ -150,5 +150,12 @@ class TestActs:
     )
     def test_long_texts_are_refused_and_not_cut(self, make, limit):
         make("x" * limit)
-        with pytest.raises(TriageError, match=f"{limit:,} are kept"):
+        with pytest.raises(TriageError, match=f"use at most {limit:,}"):
             make("x" * (limit + 1))
+
+    def test_a_name_that_is_too_long_is_refused_with_the_limit(self):
+        with pytest.raises(TriageError) as refused:
+            Assign(owner="x" * 256)
+        assert str(refused.value) == (
+            "The owner has 256 characters; use at most 255. Nothing was changed."
+        )

@@ -61,6 +61,14 @@ def test_bars():
     assert text.bar(0, 0, 5) == ""
 
 
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0, "0%"), (0.001, "under 1%"), (0.01, "1%"), (0.29, "29%"), (0.998, "99%"), (1, "100%")],
+)
+def test_a_hundred_percent_means_all(share, shown):
+    assert text.percent(share) == shown
+
+
 def test_words_for_templates():
     assert text.counted(1, "dead letter") == "1 dead letter"
     assert text.counted(1234, "dead letter") == "1,234 dead letters"

@@ -81,6 +81,31 @@ def test_rates(text, rate):
 
 
 @pytest.mark.parametrize(
+    ("text", "letters"),
+    [
+        ("100/h", 100), ("5/m", 300), ("2", 7_200), ("0.1/h", 1), ("7/h", 7),
+        ("1000000000/h", 1_000_000_000),
+    ],
+)  # fmt: skip
+def test_a_rate_as_letters_per_hour_is_rounded_up(text, letters):
+    assert times.parse_hourly(text) == letters
+
+
+@pytest.mark.parametrize("text", ["1000000001/h", "1000000/s", "9" * 40])
+def test_a_rate_that_is_too_high_to_be_counted(text):
+    with pytest.raises(
+        ValueError, match=r"is more than 1,000,000,000 letters per hour; write 100/h"
+    ):
+        times.parse_hourly(text)
+
+
+@pytest.mark.parametrize("text", ["0/h", "many", "-1", ""])
+def test_letters_per_hour_that_are_not_a_rate(text):
+    with pytest.raises(ValueError, match="is not a rate"):
+        times.parse_hourly(text)
+
+
+@pytest.mark.parametrize(
     ("per_second", "text"),
     [(50.0, "50/s"), (12_345.6, "12,346/s"), (2.345, "2.35/s"), (1.0, "1/s"), (1 / 3, "20/m"),
      (1 / 60, "1/m"), (0.001, "3.6/h"), (1e-5, "0.036/h"), (0.0, "0/s")],
@@ -160,6 +185,14 @@ def test_moments_ahead(text, expected):
 @pytest.mark.parametrize("text", ["", "0h", "2020-01-01", "tomorrow", "99999999999w"])
 def test_an_invalid_moment_ahead(text):
     with pytest.raises(ValueError, match=r"write|in the past"):
+        times.parse_ahead(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2", "0001-01-01T00:00+14:00"])
+def test_what_is_no_moment_ahead_is_refused_with_examples_of_times_ahead(text):
+    with pytest.raises(
+        ValueError, match=r"is not a time; write 2h, 3d or 1w for a time ahead, or ISO"
+    ):
         times.parse_ahead(text, NOW)
 
 

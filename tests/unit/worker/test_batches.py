@@ -15,7 +15,7 @@ from celery.exceptions import Reject
 from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, Filter, Reason, State
-from celery_dlq.worker.batches import is_batched
+from celery_dlq.worker.batches import _Batch, is_batched
 from celery_dlq.worker.uncaptured import gaps
 
 celery_batches = pytest.importorskip("celery_batches")
@@ -40,6 +40,15 @@ class Flushing(DLQTask, celery_batches.Batches):
 
     def flush(self, requests):
         return None
+
+
+class Wrapping(DLQTask, celery_batches.Batches):
+    """Runs its batches as celery-batches does."""
+
+    abstract = True
+
+    def flush(self, requests):
+        return super().flush(requests)
 
 
 class Shop:
@@ -116,6 +125,33 @@ def test_a_batch_that_fails_is_a_letter_for_each_message(make_shop, base, acks_l
         assert len({letter.fingerprint for letter in letters}) == 1
         assert shop.seen == [[1, 2, 3]]
         wait_for(lambda: not _unacknowledged(shop))
+
+
+@pytest.mark.parametrize("base", [Wrapping, celery_batches.Batches])
+def test_a_batch_that_is_run_by_celery_batches_runs_as_without_this_package(make_shop, base):
+    with make_shop(base, acks_late=True) as shop:
+
+        @shop.app.task(base=DLQTask, name="mail", shared=False)
+        def mail(): ...
+
+        shop.send(1, 2, 3)
+        wait_for(lambda: shop.seen == [[1, 2, 3]] and not _unacknowledged(shop))
+
+
+def test_a_batch_that_the_pool_refuses_is_a_letter_for_each_message(make_shop, monkeypatch):
+    with make_shop(acks_late=True) as shop:
+        monkeypatch.setattr(_Batch, "on_accepted", _refusing)
+        sent = shop.send(1, 2, 3)
+        letters = wait_for(lambda: shop.letters(sent))
+        assert {letter.message for letter in letters} == {
+            "the pool cannot take it: ValueError: not here"
+        }
+        assert shop.seen == []
+        wait_for(lambda: not _unacknowledged(shop))
+
+
+def _refusing(batch, pid, time_accepted):
+    raise ValueError("not here")
 
 
 def test_a_batch_that_succeeds_asks_the_store_nothing(make_shop, monkeypatch):

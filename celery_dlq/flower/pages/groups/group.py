@@ -32,6 +32,7 @@ from celery_dlq.view import lookup, times
 from celery_dlq.view.brief.frames import own_traceback
 from celery_dlq.view.groups.listing import ends_of, standing
 from celery_dlq.view.groups.sample import Sample, Share, sample_of
+from celery_dlq.view.text import percent
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -149,13 +150,13 @@ class GroupView:
 
     def percent(self, share: Share) -> str:
         """The part of the newest letters."""
-        return f"{100 * share.letters / len(self.known.sample.letters):.0f} %"
+        return percent(share.letters / len(self.known.sample.letters))
 
     @property
     def success_rate(self) -> str:
         """The part of the redrives that succeeded; empty if none has ended."""
         rate = self.known.sample.redrives.success_rate
-        return "" if rate is None else f"{100 * rate:.0f} %"
+        return "" if rate is None else percent(rate)
 
     @property
     def story(self) -> Sequence[Event]:

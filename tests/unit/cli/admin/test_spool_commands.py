@@ -171,6 +171,16 @@ def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
     assert (directory / "1.jsonl").read_bytes() == LINE
 
 
+def test_a_drain_is_in_the_audit(run, read, store, directory):
+    (directory / "1.jsonl").write_bytes(LINE + encode(letter("b")))
+    (directory / "2.jsonl").write_bytes(encode(letter("c")))
+    run("spool", "drain")
+    run("spool", "drain")
+    [row] = read("audit", "--act", "drain")
+    assert (row["count"], row["detail"]) == (3, {"directory": str(directory)})
+    assert row["who"]
+
+
 def test_an_empty_spool_needs_no_store(run, app):
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
     assert run("spool", "drain").exit_code == 0
@@ -293,6 +303,18 @@ def test_the_doctor_leaves_live_workers_and_the_directory_alone(run, directory):
     before = {path: path.read_bytes() for path in directory.iterdir()}
     assert [level for level, _text in spool_findings(run)] == ["ok"]
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
+    ours.close()
+
+
+def test_the_doctor_counts_what_live_workers_keep(run, directory):
+    ours = Spool(directory)
+    ours.append([letter("a"), letter("b"), letter("c")])
+    assert spool_findings(run) == [
+        (
+            "ok",
+            f"{directory} is writable and has 3 records that workers keep until the store takes them",
+        )
+    ]
     ours.close()
 
 

@@ -50,18 +50,18 @@ def checked(run, *args) -> tuple[int, str]:
             ["--max-rate", "1/h", "--window", "1h", "--exception", "ValueError"],
             2,
             "DLQ CRITICAL - 0.0333 arrive per minute (critical) | "
-            "arrivals_per_minute=0.0333333;;0.0166667;0",
+            "arrivals_per_minute=0.033333;;0.016667;0",
         ),
         (
             ["--max-rate", "1/h"],
             0,
-            "DLQ OK - 0 arrive per minute | arrivals_per_minute=0;;0.0166667;0",
+            "DLQ OK - 0 arrive per minute | arrivals_per_minute=0;;0.016667;0",
         ),
         (
             ["--max-depth", 9, "--max-age", "1m", "--warn-rate", "1/h", "--window", "1h"],
             2,
             "DLQ CRITICAL - 3 letters, the oldest has waited 50m (critical), 0.05 arrive per minute (warning)"
-            " | depth=3;;9;0 age=3000s;;60;0 arrivals_per_minute=0.05;0.0166667;;0",
+            " | depth=3;;9;0 age=3000s;;60;0 arrivals_per_minute=0.05;0.016667;;0",
         ),
     ],
 )
@@ -72,6 +72,22 @@ def test_the_worst_limit_gives_the_status(run, three, args, status, line):
 def test_a_letter_of_the_current_minute_is_not_counted_yet(run, store):
     store.letters.save([letter("new", attempt(minutes=60))])
     assert checked(run, "--max-rate", "1/h")[0] == 0
+
+
+def test_an_age_of_weeks_is_written_in_digits(run, store):
+    store.letters.save([letter("old", attempt(minutes=60 - 20 * 24 * 60))])
+    assert checked(run, "--max-age", "30d") == (
+        0,
+        "DLQ OK - the oldest has waited 20d | age=1728000s;;2592000;0",
+    )
+
+
+def test_more_than_a_million_letters_are_written_in_digits(run, store, monkeypatch):
+    monkeypatch.setattr(Counts, "letters", lambda _self, _wanted: 1_234_567)
+    assert checked(run, "--max-depth", 2_000_000) == (
+        0,
+        "DLQ OK - 1,234,567 letters | depth=1234567;;2000000;0",
+    )
 
 
 def test_a_workers_clock_ahead_gives_no_negative_age(run, store):

@@ -112,3 +112,15 @@ def test_changes_of_a_repair_are_shown_without_secrets(run, read, store):
     assert "Changed by redrive" in out
     assert '- kwargs.currency = "EUX"' in out
     assert "4711" not in out
+
+
+def test_no_act_of_that_kind_on_a_deleted_letter_is_not_an_error(run, acts):
+    assert run("delete", "a1", "--why", "wrong", "--yes").exit_code == 0
+    result = run("audit", "--letter", "a1", "--act", "redrive")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "No acts match.\n", "")
+
+
+def test_an_id_that_nobody_ever_had_is_an_error_for_every_kind_of_act(run, acts):
+    result = run("audit", "--letter", "zz", "--act", "redrive")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "'zz'" in result.stderr

@@ -1,5 +1,5 @@
 import pytest
-from support.factories import letter
+from support.factories import T0, attempt, letter
 
 from celery_dlq.cli import session
 from celery_dlq.model.states import State
@@ -24,7 +24,7 @@ def test_a_discard_records_who_and_why(run, orders, store, monkeypatch):
     result = run("discard", "a", "--why", "test order")
     assert (result.exit_code, result.stdout) == (
         0,
-        "Discarded 1 dead letter. To undo: celery dlq undiscard a1\n",
+        "Discarded 1 dead letter. To reopen it: celery dlq undiscard a1\n",
     )
     found = store.letters.get("a1")
     assert (found.state, found.closed_by, found.closed_reason) == (
@@ -68,7 +68,7 @@ def test_many_letters_need_confirmation(run, orders, store):
     assert "Discard 2 dead letters? There is no terminal to confirm on; add --yes." in result.stderr
     result = run("discard", "--task", "charge", "--why", "x", "--yes")
     assert result.exit_code == 0
-    assert "Discarded 2 dead letters. To undo: celery dlq undiscard with the same" in result.stdout
+    assert "Discarded 2 dead letters. To reopen one: celery dlq undiscard ID\n" in result.stdout
     assert discarded(store) == {"a1", "b1"}
 
 
@@ -120,3 +120,48 @@ def test_undiscard_of_an_open_letter(run, orders):
     assert run("undiscard", "--all").stdout == "No dead letters match.\n"
     assert run("undiscard").exit_code == 2
     assert run("undiscard", "--state", "dead").exit_code == 2
+
+
+def test_several_ids_are_written_out_to_reopen_them(run, orders):
+    result = run("discard", "b1", "a1", "--why", "x", "--yes")
+    assert result.stdout == "Discarded 2 dead letters. To reopen them: celery dlq undiscard b1 a1\n"
+
+
+def test_more_than_ten_ids_are_not_written_out(run, store):
+    many = [f"c{number:02}" for number in range(11)]
+    store.letters.save([letter(name) for name in many])
+    result = run("discard", *many, "--why", "x", "--yes")
+    assert result.stdout == "Discarded 11 dead letters. To reopen one: celery dlq undiscard ID\n"
+
+
+def test_a_letter_that_another_person_has_discarded_is_not_among_those_to_reopen(
+    run, orders, store
+):
+    store.closing.discard(Filter(ids=("a1",)), who="bob", why="mine", now=T0)
+    result = run("discard", "a1", "b1", "--why", "x")
+    assert result.stdout == "Discarded 1 dead letter. To reopen it: celery dlq undiscard b1\n"
+
+
+def test_a_letter_that_fails_while_it_asks_is_not_discarded(run, orders, store, while_asked):
+    while_asked(lambda: store.letters.save([letter("late", attempt(minutes=61))]))
+    result = run("discard", "--task", "charge", "--why", "x")
+    assert result.exit_code == 0, result.stderr
+    assert discarded(store) == {"a1", "b1"}
+    assert store.letters.get("late").state is State.DEAD
+
+
+def test_a_letter_of_a_worker_whose_clock_is_ahead_is_discarded_too(run, orders, store):
+    store.letters.save([letter("ahead", attempt(minutes=61))])
+    assert run("discard", "--task", "charge", "--why", "x", "--yes").exit_code == 0
+    assert discarded(store) == {"a1", "ahead", "b1"}
+
+
+def test_nothing_is_discarded_if_more_letters_match_after_the_answer(
+    run, orders, store, while_asked
+):
+    run("discard", "a1", "--why", "x")
+    while_asked(lambda: store.closing.undiscard(Filter(ids=("a1",)), who="bob", now=T0))
+    result = run("discard", "--all", "--why", "x")
+    assert result.exit_code == 1
+    assert result.stderr == "3 dead letters match by now. Nothing was changed; try again.\n"
+    assert discarded(store) == set()

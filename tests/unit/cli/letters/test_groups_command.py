@@ -1,5 +1,7 @@
 """``dlq groups``: the list, and decisions about groups."""
 
+import shlex
+
 import pytest
 from support.factories import T0, attempt, letter
 
@@ -86,6 +88,17 @@ def test_a_group_without_open_letters_is_listed_by_its_status(run, read, three):
     assert run("discard", "--group", "9c1e", "--why", "x", "--yes").exit_code == 0
     assert listed(read) == [MAIL]
     assert listed(read, "--status", "ignored") == [CHARGE]
+
+
+def test_the_list_comes_page_by_page(run, read, three):
+    first = run("groups", "--limit", "1", "--format", "jsonl")
+    assert len(first.stdout.splitlines()) == 1
+    assert CHARGE in first.stdout
+    assert first.stderr.startswith("For the next page, add: --after ")
+    next_page = shlex.split(first.stderr.partition("add: ")[2])
+    assert listed(read, "--limit", "1", *next_page) == [MAIL]
+    assert run("groups", "--limit", "1", *next_page).stderr == ""
+    assert run("groups", "--limit", "2").stderr == ""
 
 
 class TestActs:
@@ -182,12 +195,14 @@ class TestNonsense:
             (["ignore", "9c1e", "--until", "2026-11-21T13:00:00Z"], "is in the past"),
             (["ignore", "9c1e", "--until-rate", "0/h"], "is not a rate"),
             (["ignore", "9c1e", "--until-rate", "many"], "is not a rate"),
+            (["ignore", "9c1e", "--until-rate", "1000000/s"], "is more than 1,000,000,000 letters"),
             (["ignore", "9c1e", "--until-count", "0"], "0 is not in the range"),
             (["ignore"], "Missing argument 'GROUP'"),
             (["note", "9c1e"], "Missing argument 'TEXT'"),
             (["--status", "gone"], "gone"),
             (["--mark", "old"], "old"),
             (["--owner", " "], "'--owner': it is empty"),
+            (["--after", "nonsense"], "That is not a cursor of groups"),
             (["--queue", "mail"], "--queue"),
             (
                 ["--task", "charge", "ignore", "9c1e"],
@@ -222,7 +237,10 @@ class TestNonsense:
     def test_a_note_that_is_too_long(self, run, charge):
         result = run("groups", "note", "9c1e", "x" * 4_001)
         assert result.exit_code == 1
-        assert "The note has 4,001 characters; 4,000 are kept." in result.stderr
+        assert (
+            "The note has 4,001 characters; use at most 4,000. Nothing was changed."
+            in result.stderr
+        )
         assert charge().note == ""
 
     def test_hostile_notes_stay_in_their_place(self, run, store, three, terminal):

@@ -130,7 +130,6 @@ def test_the_history_is_filtered_and_comes_page_by_page(run, read, shop, store):
     ]  # fmt: skip
     assert rows[0]["ended_at"] is not None
     assert [row["task_id"] for row in read("handlers", "history", "--state", "queued")] == ["b2"]
-    assert read("handlers", "history", "--handler", "none") == []
     page = run("handlers", "history", "--limit", "1")
     assert "For the next page, add: --after " in page.stderr
     cursor = page.stderr.split("--after ")[1].strip()
@@ -176,3 +175,20 @@ def test_an_escalation_is_shown_with_its_reason(run, shop, store):
 
 def test_groups_without_tickets_have_no_column_for_them(run, shop):
     assert "TICKET" not in run("groups").stdout
+
+
+def test_the_history_of_an_unknown_handler_is_an_error_that_names_the_known_ones(run, shop):
+    result = run("handlers", "history", "--handler", "in_euro")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "'in_euro' is not a handler of this app; did you mean 'in_euros'?" in result.stderr
+
+
+def test_the_history_of_a_handler_without_handlings_is_empty(read, shop):
+    assert read("handlers", "history", "--handler", "ticketing") == []
+
+
+def test_the_history_of_a_handler_that_was_removed_is_kept(read, shop, store):
+    handle(store, shop.handlers.pop("in_euros"), Leave())
+    found = read("handlers", "history", "--handler", "in_euros", "--letter", "a1")
+    assert [one["task_id"] for one in found] == ["a1"]
+    assert read("handlers", "history", "--handler", "in_euros", "--state", "failed") == []

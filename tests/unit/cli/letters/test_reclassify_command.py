@@ -1,15 +1,19 @@
 import csv
 import io
 import json
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
-from support.factories import attempt, letter
+from support.factories import T0, attempt, letter
 from support.stores.statements import statements_of
 
 from celery_dlq import DLQTask, Filter, Rule, State, Verdict
 from celery_dlq.model.letter import Explanation
 from celery_dlq.store.database import tables
+
+#: The present, as the commands see it: letters that fail from now on are not meant.
+NOW = T0 + timedelta(hours=1)
 
 BUSY = Explanation(verdict=Verdict.TERMINAL, rule="default", path="shop_of_old.Busy")
 
@@ -52,7 +56,8 @@ def test_a_dry_run_shows_and_changes_nothing(run, store, three_busy):
 def test_new_verdicts_are_stored_and_audited(run, store, three_busy):
     assert run("reclassify", "--task", "charge", "--yes").exit_code == 0
     assert judged(store) == {"a1": "dlq_transient", "b2": "dlq_transient", "c3": "default"}
-    assert audit(store) == [("reclassify", 2, {"filter": {"task": "charge", "states": ["dead"]}})]
+    asked = {"task": "charge", "states": ["dead"], "until": NOW.isoformat()}
+    assert audit(store) == [("reclassify", 2, {"filter": asked})]
     found = store.letters.get("a1")
     assert (found.state, found.verdict) == (State.DEAD, Verdict.TRANSIENT)
     assert found.explanation.evidence.endswith("reclassified, before: terminal by default")
@@ -105,6 +110,7 @@ def test_a_letter_that_failed_again_is_left_unchanged(run, store, three_busy, mo
 
     monkeypatch.setattr(store.letters, "reclassify", late)
     result = run("reclassify", "--all", "--yes")
+    assert result.exit_code == 4
     assert "Reclassified 2 dead letters." in result.stdout
     assert "1 letter failed again in the meantime" in result.stderr
     assert store.letters.get("a1").rule == "python.bug"

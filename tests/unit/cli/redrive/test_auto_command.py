@@ -262,3 +262,14 @@ def test_a_suggestion_needs_enough_redrives_and_successes(run, read, redriven):
     assert read("auto", "suggest", "--since", "5m") == []
     out = run("auto", "suggest", "--least", "21").stdout
     assert "No group has enough redrives that succeeded. Next: redrive letters by hand" in out
+
+
+def test_a_history_that_is_cut_off_says_so(run, shop, store, three, lease):
+    shop.auto_redrives.run(lease)
+    old = AutoRun(id="0ld", name="old", mode=AutoMode.SHADOW, at=store.now(), letters=1)
+    assert store.auto_redrives.begin(lease, old, {"77e1": "aaaa000000000000"}, None)
+    cut = run("auto", "history", "--limit", "1", "--format", "jsonl")
+    assert len(cut.stdout.splitlines()) == 1
+    assert cut.stderr == "Only the newest 1 are shown; for more, raise --limit.\n"
+    whole = run("auto", "history", "--limit", "2", "--format", "jsonl")
+    assert (len(whole.stdout.splitlines()), whole.stderr) == (2, "")

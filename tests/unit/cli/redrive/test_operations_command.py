@@ -180,3 +180,12 @@ def test_a_reason_is_kept_with_the_act(run, read, store, operation):
     ]  # fmt: skip
     assert store.operations.get("5555aaaa0000").cause.endswith(": to cancel")
     assert run("operations", "cancel", "5555", "--why", " ").exit_code == 2
+
+
+def test_a_list_that_is_cut_off_says_so(run, two):
+    cut = run("operations", "list", "--limit", "1", "--format", "jsonl")
+    assert len(cut.stdout.splitlines()) == 1
+    assert cut.stderr == "Only the newest 1 are shown; for more, raise --limit.\n"
+    assert run("operations", "list", "--limit", "1", quiet=True).stderr == ""
+    whole = run("operations", "list", "--limit", "2", "--format", "jsonl")
+    assert (len(whole.stdout.splitlines()), whole.stderr) == (2, "")

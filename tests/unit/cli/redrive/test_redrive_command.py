@@ -299,3 +299,26 @@ def test_tasks_that_cannot_be_imported_are_an_error(run, orders, app, fake):
     result = run("redrive", "a1")
     assert result.exit_code == 1
     assert "Error: The app's tasks cannot be imported: ModuleNotFoundError" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["--wait=5s"], ["--wait", "5s"]])
+def test_a_time_to_wait_has_a_unit(run, orders, fake, monkeypatch, words):
+    waited = []
+
+    def wait(_session, operation, seconds):
+        waited.append(seconds)
+        return operation
+
+    monkeypatch.setattr("celery_dlq.cli.redrive.command.await_outcomes", wait)
+    result = run("redrive", *words, "a1")
+    assert (waited, len(fake.asked)) == ([5.0], 1), result.stderr
+
+
+def test_an_id_after_wait_is_not_taken_for_seconds(run, store, fake):
+    store.letters.save([letter("00000002"), letter("00000003")])
+    result = run("redrive", "--wait", "00000002", "00000003")
+    assert result.exit_code == 2
+    assert "'00000002' has no unit; write --wait=00000002s, or put --wait after the ids." in (
+        " ".join(result.stderr.split())
+    )
+    assert fake.asked == []

@@ -2,7 +2,10 @@
 
 from datetime import timedelta
 
-from support.factories import T0, letter
+from support.factories import T0, attempt, letter
+from support.stores.losses import lost_letter
+
+from celery_dlq.model.states import State
 
 
 def test_ids_are_completed_and_deduplicated(run, orders, fake):
@@ -128,3 +131,31 @@ def test_an_unregistered_task_is_reported(run, store):
     assert result.exit_code == 1
     assert "Not sent: m1: task shop.mail\\x1b[2J is not registered in this app" in result.stderr
     assert "Nothing was sent." in result.stderr
+
+
+def test_a_letter_that_fails_while_it_asks_is_not_sent(run, orders, store, while_asked):
+    while_asked(lambda: store.letters.save([letter("late", attempt(minutes=61))]))
+    result = run("redrive", "--all")
+    assert result.exit_code == 0, result.stderr
+    assert store.letters.get("late").state is State.DEAD
+    assert {store.letters.get(name).state for name in orders} == {State.REDRIVEN}
+
+
+def test_a_group_of_letters_that_are_sent_only_by_name_is_a_failure(run, store, fake):
+    store.letters.save([lost_letter("a1", T0), lost_letter("b1", T0)])
+    result = run("redrive", "--group", "1057", "--yes")
+    assert result.exit_code == 1
+    assert "Nothing was sent. 2 were running when their worker was killed" in result.stderr
+    assert "they are sent only by their ids or with --reason lost." in result.stderr
+    assert fake.asked == []
+
+
+def test_letters_sent_already_beside_one_that_is_sent_only_by_name_are_a_failure(
+    run, orders, store
+):
+    run("redrive", "--all", "--yes")
+    store.letters.save([lost_letter("c1", T0)])
+    result = run("redrive", "--all", "--yes")
+    assert result.exit_code == 1
+    assert "Nothing was sent." in result.stderr
+    assert store.letters.get("c1").state is State.DEAD

@@ -79,3 +79,14 @@ def test_an_invalid_command_line_is_a_usage_error(run, orders, args, message):
 def test_no_match_is_not_an_error(run, orders):
     result = run("delete", "--queue", "other", "--yes")
     assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")
+
+
+def test_nothing_is_deleted_if_letters_were_closed_while_it_asks(run, orders, while_asked):
+    orders.letters.save([letter("d1")])
+    while_asked(lambda: orders.closing.discard(Filter(ids=("d1",)), who="bob", why="mine", now=T0))
+    result = run("delete", "--task", "charge")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "3 dead letters match by now. Nothing was changed; try again.\n",
+    )
+    assert left(orders) == ["a1", "b1", "c1", "d1"]

@@ -5,7 +5,20 @@ import pytest
 from support.factories import attempt, letter
 
 from celery_dlq import Filter, Keep, Retention
+from celery_dlq.cli import session
 from celery_dlq.model.states import State
+
+
+@pytest.fixture
+def ada(monkeypatch):
+    monkeypatch.setattr(session.getpass, "getuser", lambda: "ada")
+
+
+@pytest.fixture
+def place(app, tmp_path):
+    """An archive; set before the store reads the settings."""
+    (tmp_path / "archive").mkdir()
+    app.conf.dlq_archive_url = f"file://{tmp_path / 'archive'}"
 
 
 @pytest.fixture
@@ -57,6 +70,18 @@ def test_a_round_can_be_run_at_once(run, closed):
     assert (result.exit_code, result.stdout) == (0, "Deleted 1 dead letter.\n")
     assert left(closed) == ["a1", "c1"]
     assert run("retention", "run").stdout == "Deleted 0 dead letters.\n"
+
+
+def test_a_round_by_hand_is_audited_under_the_operators_name(run, closed, ada):
+    assert run("retention", "run").exit_code == 0
+    [act] = closed.audit.find(act="expire").rows
+    assert (act.who, act.count) == ("ada", 1)
+
+
+def test_a_move_into_the_archive_is_audited_under_the_operators_name(run, place, closed, ada):
+    assert run("retention", "run").stdout == "Archived 1 dead letter.\n"
+    [act] = closed.audit.find(act="archive").rows
+    assert (act.who, act.count) == ("ada", 1)
 
 
 def test_while_a_worker_runs_a_round_the_command_says_so(run, closed):

@@ -147,6 +147,24 @@ class TestSnapshots:
         snapshots.forget()
         assert get() == 4
 
+    def test_an_answer_from_before_a_change_is_not_cached(self, loop):
+        snapshots, began, changed = Snapshots(Calls(60)), threading.Event(), threading.Event()
+
+        def before():
+            began.set()
+            assert changed.wait(60)
+            return "open"
+
+        async def change_meanwhile():
+            early = asyncio.ensure_future(snapshots.get("key", 1_000, before))
+            await asyncio.to_thread(began.wait, 60)
+            snapshots.forget()
+            late = await snapshots.get("key", 1_000, lambda: "resolved")
+            changed.set()
+            return await early, late, await snapshots.get("key", 1_000, lambda: "asked again")
+
+        assert loop.run_until_complete(change_meanwhile()) == ("open", "resolved", "resolved")
+
     def test_an_error_is_not_cached(self, loop):
         snapshots, answers = Snapshots(Calls(60)), [7]
         with pytest.raises(KeyError):

@@ -34,6 +34,7 @@ def test_lists_have_the_records_of_the_command_line(ann, store):
     assert (act["act"], act["who"], act["why"]) == ("discard", "bob", "a test")
     groups = [*map(json.loads, ann.get(f"{EXPORT}/groups.jsonl?status=open").body.splitlines())]
     assert groups[0]["fingerprint"] == "9c1e0000deadbeef"
+    assert groups[0]["tickets"] == []
     assert ann.get(f"{EXPORT}/audit.jsonl?act=redrive").body == ""
 
 

@@ -168,3 +168,10 @@ def test_two_pauses_both_have_to_end(server):
         server.use()
     server.connections.go_on()
     server.use()
+
+
+def test_without_a_thread_to_spare_no_connection_counts_as_used(server, no_thread):
+    with no_thread(), pytest.raises(RuntimeError, match="can't start new thread"):
+        server.use()
+    server.use()
+    server.wait_until_open(0)

@@ -69,6 +69,13 @@ def test_a_round_deletes_what_was_kept_long_enough_and_audits_it(store):
     }
 
 
+def test_a_round_by_hand_is_audited_under_the_persons_name(store):
+    made = engine(store, Retention(letters=[Keep(timedelta(days=1))]))
+    assert made.run(lease(store), never, who="ada") == Round(5, is_over=True)
+    [act] = store.audit.find(act="expire").rows
+    assert (act.who, act.count) == ("ada", 5)
+
+
 def test_a_changed_setting_works_at_once(store):
     assert engine(store, Retention(letters=[Keep(timedelta(days=40))])).run(
         lease(store), never
@@ -150,16 +157,17 @@ def test_with_an_archive_letters_are_moved_and_those_of_a_committed_segment_too(
             moved.extend(more)
             return SimpleNamespace(deleted=len(more)) if more else None
 
-    details = []
+    acts = []
 
-    def archiver(_lease, detail):
-        details.append(detail)
+    def archiver(_lease, who, detail):
+        acts.append((who, detail))
         return Archiver()
 
     made = engine(store, Retention(letters=[Keep(timedelta(days=1))]), archiver=archiver)
     assert made.run(lease(store), never) == Round(8, is_over=True)
     assert sorted(moved) == ["a", "b", "c", "d", "e"]
-    assert details == [{"keep": [{"filter": {}, "closed_before": days(32).isoformat()}]}]
+    detail = {"keep": [{"filter": {}, "closed_before": days(32).isoformat()}]}
+    assert acts == [("retention", detail)]
 
 
 def test_a_runner_that_has_lost_its_lease_deletes_nothing(store):

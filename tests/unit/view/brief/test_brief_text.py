@@ -117,6 +117,13 @@ def test_a_share_that_is_not_all_is_below_a_hundred():
     assert "`x` in under 1% (1)" in text
 
 
+def test_the_only_letter_of_a_group_is_called_that():
+    few = brief_of("x", letters=1)
+    text = markdown(replace(few, sample=1, standing=replace(few.standing, total=1)))
+    assert "counted over its only letter" in text
+    assert "all 1 letter" not in text
+
+
 def test_a_group_without_letters():
     empty = brief_of("", letters=0, lists=0)
     text = markdown(replace(empty, sample=0, reason=None, verdict=None, attempts=Attempts(

@@ -79,6 +79,7 @@ def test_at_the_limit_messages_are_parked_as_they_came_and_acknowledged_afterwar
     [letter] = worker.desk.records
     assert (letter.state, letter.reason) == (State.PARKED, Reason.PARKED)
     assert (letter.task_id, letter.attempts, letter.rule) == ("m1", (), "breaker.open")
+    assert letter.redrive_count == 2, "no attempt says it"
     assert letter.parking.startswith("here.")
     kept = letter.envelope.headers
     assert (kept[REDRIVE_HEADER], kept["retries"], kept["x-own"]) == (2, 1, "a")

@@ -157,18 +157,25 @@ def test_the_retry_window_exhausts_too(app):
     assert run.failure.reason is Reason.EXHAUSTED
 
 
-@pytest.mark.parametrize("control", [Ignore("no"), Reject("no", requeue=False), Retry("later")])
+@pytest.mark.parametrize("control", [Ignore("no"), Reject("no", requeue=False)])
 def test_control_flow_is_never_an_error(app, control):
     @app.task(base=DLQTask)
     def steer():
         raise control
 
     run = Run(steer)
-    assert (
-        run.state
-        == {"Ignore": "IGNORED", "Reject": "REJECTED", "Retry": "RETRY"}[type(control).__name__]
-    )
+    assert run.state == {"Ignore": "IGNORED", "Reject": "REJECTED"}[type(control).__name__]
     assert run.failure is None
+
+
+def test_a_retry_that_no_message_follows_is_an_error(app):
+    @app.task(base=DLQTask)
+    def later():
+        raise Retry("later", when=1)
+
+    run = Run(later)
+    assert (run.state, run.failure.reason) == ("FAILURE", Reason.TERMINAL)
+    assert "call self.retry() instead" in run.failure.explanation.evidence
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,8 @@ def test_so_is_a_retry_over_the_budget(step):
 def test_a_throttled_run_uses_up_no_attempt(step):
     throttled = Decision(Verdict.TRANSIENT, rule="r", throttled=True)
     assert step(throttled, retries=0, max_retries=1).free == 1
+
+
+def test_a_task_that_may_run_once_runs_once_also_when_it_is_throttled(step):
+    throttled = Decision(Verdict.TRANSIENT, rule="r", throttled=True, retry_after=1.0)
+    assert step(throttled, retries=0, max_retries=0).reason is Reason.EXHAUSTED

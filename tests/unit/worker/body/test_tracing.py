@@ -119,7 +119,7 @@ class TestResultBackendDown:
         assert ended.result.info is not None, "which says that the run failed"
 
 
-@pytest.mark.parametrize("raised", [Ignore("no"), Reject("no"), Retry("later")])
+@pytest.mark.parametrize("raised", [Ignore("no"), Reject("no")])
 def test_control_flow_leaves_nothing_behind(app, raised):
     @app.task(base=DLQTask)
     def charge():

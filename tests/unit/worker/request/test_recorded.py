@@ -99,6 +99,7 @@ def test_a_failure_ends_it_when_its_letter_is_safe(accept, files, desk):
     request = accept()
     request.on_failure(einfo(KeyError("eur")), return_ok=True)
     assert files.live == 1
+    assert desk.urgent == [], "it may wait for others: its message is acknowledged"
     desk.release()
     assert files.live == 0
 
@@ -185,6 +186,7 @@ def test_a_success_that_the_store_waits_for_ends_it_when_it_is_safe(accept, file
     request = accept(**headers)
     request.on_success(SUCCESS)
     assert files.live == 1
+    assert desk.urgent == desk.records, "until it is safe, a killed worker would leave a letter"
     desk.release()
     assert files.live == 0
 

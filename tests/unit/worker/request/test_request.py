@@ -20,7 +20,7 @@ import celery_dlq.worker.request.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
-from celery_dlq.worker.body.ending import Died, ending_of
+from celery_dlq.worker.body.ending import Died, Replaced, ending_of
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.run_end import RunEnd, report
 
@@ -419,6 +419,29 @@ def test_a_redriven_message_that_is_revoked_has_no_outcome_and_that_is_reported(
 def test_so_has_one_whose_task_raises_ignore(make, drops):
     make(**{REDRIVE_HEADER: 1, COPY_HEADER: "c1"}).on_failure(einfo(Ignore()))
     assert drops == [("4711", "its task raised Ignore")]
+
+
+def test_one_whose_task_replaced_itself_has_succeeded(make, desk, drops):
+    request = make(**{REDRIVE_HEADER: 1, COPY_HEADER: "c1"})
+    request.on_failure(einfo(Replaced(continues=False)))
+    [outcome] = desk.records
+    assert isinstance(outcome, Outcome)
+    assert (outcome.task_id, outcome.redrive, outcome.task) == ("4711", 1, "shop.charge")
+    assert (drops, request.done) == ([], [])
+    desk.release()
+    assert request.done == ["ack"]
+
+
+def test_one_whose_replacement_belongs_to_the_same_redrive_says_nothing(make, desk, drops):
+    request = make(**{REDRIVE_HEADER: 1, COPY_HEADER: "c1"})
+    request.on_failure(einfo(Replaced(continues=True)))
+    assert (desk.records, drops, request.done) == ([], [], ["ack"])
+
+
+def test_a_message_whose_success_no_one_waits_for_says_nothing_when_it_is_replaced(make, desk):
+    request = make()
+    request.on_failure(einfo(Replaced(continues=False)))
+    assert (desk.records, request.done) == ([], ["ack"])
 
 
 def test_one_whose_task_is_retried_or_fails_is_not_dropped(make, desk, drops):

@@ -59,3 +59,9 @@ def test_it_can_be_stopped_and_used_again(calls):
     first.join(60)
     assert not first.is_alive()
     assert calls.call(lambda: "again") == "again"
+
+
+def test_without_a_thread_to_spare_the_next_call_tries_again(calls, no_thread):
+    with no_thread(), pytest.raises(RuntimeError, match="can't start new thread"):
+        calls.call(lambda: "not begun")
+    assert calls.call(lambda: "asked again") == "asked again"

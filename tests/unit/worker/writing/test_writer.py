@@ -98,3 +98,14 @@ def test_a_stopped_writer_can_be_used_again(writer, store):
     writer.stop()
     submit(writer, letter("b"))
     assert store.saved == ["a", "b"]
+
+
+def test_without_a_thread_to_spare_letters_wait_for_the_next_one(writer, store, no_thread, caplog):
+    safe = threading.Event()
+    with no_thread():
+        writer.submit(letter("a"), safe.set)
+    assert not safe.is_set()
+    assert "letters wait in memory until the next one comes: can't start new thread" in caplog.text
+    writer.submit(letter("b"), lambda: None)
+    assert safe.wait(60)
+    assert store.saved == ["a", "b"]
