@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.exits import DONE, PARTLY
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY
 from celery_dlq.cli.options import TAKEABLE, filters, selection_options
 from celery_dlq.cli.selection import LETTERS, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -39,6 +39,9 @@ def discard(
     failed = confirm_act(session, "Discard {}?", wanted, yes=yes)
     named = _named(session, wanted)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
+    if not done:
+        session.error("Nothing was discarded: the letters are being sent, or were closed meanwhile.")
+        click.get_current_context().exit(FAILED)
     session.done(f"Discarded {counted(done, *LETTERS)}. {_how_to_reopen(session, named, done)}")
     click.get_current_context().exit(PARTLY if failed else DONE)
 

@@ -1,5 +1,5 @@
 import pytest
-from support.factories import T0, attempt, letter
+from support.factories import T0, attempt, letter, parking
 
 from celery_dlq.cli import session
 from celery_dlq.model.states import State
@@ -165,3 +165,14 @@ def test_nothing_is_discarded_if_more_letters_match_after_the_answer(
     assert result.exit_code == 1
     assert result.stderr == "3 dead letters match by now. Nothing was changed; try again.\n"
     assert discarded(store) == set()
+
+
+def test_retries_that_are_being_sent_are_not_discarded(run, store):
+    store.parked.park([parking("p1", -1)], now=T0)
+    held = store.leases.take("upkeep", holder="worker", seconds=60.0)
+    # Due now by the store's own clock.
+    store.parked.make_due(Filter(), place="here", who="bob", now=T0)
+    assert store.parked.take_due(held, "here", limit=1, hold_s=60.0)
+    result = run("discard", "p1", "--state", "parked", "--why", "late")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Nothing was discarded: the letters are being sent" in result.stderr
