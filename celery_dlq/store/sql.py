@@ -164,6 +164,13 @@ class SQLStore:
         used = self.transactions
         return used.following() if isinstance(used, ReplicaTransactions) else None
 
+    def prepare(self) -> None:
+        """Import the driver, without connecting.
+
+        :raises StoreError: it is not installed, or an SQLite file has no directory.
+        """
+        self.database.engine  # noqa: B018 - it is made on first use
+
     def check_schema(self) -> None:
         """Check (on SQLite: create) the schema.
 

@@ -65,7 +65,7 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         dlq = worker.app.dead_letter_queue
         # Not in a thread, which would keep the event loop from the first tasks; and not before the pool has
         # forked, because each of its processes would soon have a copy of this memory.
-        dlq.import_store()
+        dlq.prepare_store()
         operations = OperationsThread(dlq)
         self._threads = (
             UpkeepThread(dlq, name, wake=operations.wake), operations, RetentionThread(dlq, name),

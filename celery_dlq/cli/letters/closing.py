@@ -40,7 +40,9 @@ def discard(
     named = _named(session, wanted)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
     if not done:
-        session.error("Nothing was discarded: the letters are being sent, or were closed meanwhile.")
+        session.error(
+            "Nothing was discarded: the letters are being sent, or were closed meanwhile."
+        )
         click.get_current_context().exit(FAILED)
     session.done(f"Discarded {counted(done, *LETTERS)}. {_how_to_reopen(session, named, done)}")
     click.get_current_context().exit(PARTLY if failed else DONE)

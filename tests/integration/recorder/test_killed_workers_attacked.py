@@ -76,7 +76,8 @@ def test_the_store_is_away_while_workers_are_killed(
     be_patient_with_the_broker(project)
     project.dlq.store.check_schema()
     chance = random.Random(f"{pool} {broker}")
-    send_noted(project, TASKS, chance, failures=FAILURES)
+    # The workers live half as long again as those of test_killed_workers.py, on average.
+    send_noted(project, 3 * TASKS // 2, chance, failures=FAILURES)
 
     kills = []
     for _ in range(KILLS // 2):

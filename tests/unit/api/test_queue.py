@@ -139,14 +139,24 @@ def test_producers_do_not_pay_for_the_store():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_worker_can_import_the_store_without_using_it():
+def test_a_worker_can_import_the_store_and_its_driver_without_connecting():
     code = (
         "import sys\nfrom celery import Celery\nfrom celery_dlq import DeadLetterQueue\n"
-        "queue = DeadLetterQueue.of(Celery('x'))\nqueue.import_store()\n"
-        "print('celery_dlq.store.sql' in sys.modules, 'store' in vars(queue))"
+        "app = Celery('x')\napp.conf.dlq_store_url = 'postgresql://nowhere.invalid/letters'\n"
+        "queue = DeadLetterQueue.of(app)\nqueue.prepare_store()\n"
+        "print('celery_dlq.store.sql' in sys.modules, 'psycopg' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True False"
+    assert done.stdout.strip() == "True True"
+
+
+@pytest.mark.parametrize("url", ["oracle://db/shop", "sqlite:////no/such/directory/x.db"])
+def test_a_store_that_cannot_be_prepared_is_an_error_for_those_who_use_it(app, url):
+    app.conf.dlq_store_url = url
+    queue = DeadLetterQueue.of(app)
+    queue.prepare_store()
+    with pytest.raises((SettingsError, StoreError)):
+        queue.store  # noqa: B018
 
 
 def test_rules_whose_names_lead_nowhere_are_refused_all_at_once(app):

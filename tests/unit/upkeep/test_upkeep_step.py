@@ -105,7 +105,7 @@ def queue(store):
         ),
         redrives=SimpleNamespace(left=list),
         recover=lambda **_: iter(()),
-        import_store=lambda: None,
+        prepare_store=lambda: None,
         store_health=StoreHealth(Path("spool")),
     )
 
@@ -155,7 +155,7 @@ def test_a_wrong_clock_is_logged_once(caplog):
 def test_the_step_imports_the_store_starts_its_threads_and_stops_them():
     store = Store(None)
     dlq, threads = queue(store), list[str]()
-    dlq.import_store = lambda: threads.extend(one.name for one in threading.enumerate())
+    dlq.prepare_store = lambda: threads.extend(one.name for one in threading.enumerate())
     worker = SimpleNamespace(
         app=SimpleNamespace(dead_letter_queue=dlq), hostname="w@host", steps=[]
     )
