@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from celery_dlq.codec import decode_table, encode_table, quick_json
+from celery_dlq.recorder.layout import Mark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class Accepted:
     process: str
     #: Whether the broker has certainly forgotten it. If not, the broker may deliver it again.
     is_acknowledged: bool
+    #: Whether its body has returned, which the store may not know.
+    has_succeeded: bool
     headers: Mapping[str, Any]
     #: What Celery's headers would say, for a message whose headers do not name its task.
     fields: Mapping[str, Any]
@@ -58,9 +61,7 @@ def facts_of(
     return encode_table(facts).encode("ascii") if text is None else text
 
 
-def accepted_from(
-    facts: bytes, body: bytes, *, worker: str, process: str, is_acknowledged: bool
-) -> Accepted:
+def accepted_from(facts: bytes, body: bytes, *, worker: str, process: str, marks: Mark) -> Accepted:
     """The inverse of :func:`facts_of`.
 
     :raises ValueError: the facts are not of this form.
@@ -73,7 +74,8 @@ def accepted_from(
             worker=worker,
             process=process,
             pid=table["pid"],
-            is_acknowledged=is_acknowledged,
+            is_acknowledged=Mark.ACKNOWLEDGED in marks,
+            has_succeeded=Mark.SUCCEEDED in marks,
             headers=dict(table["headers"] or {}),
             fields=dict(table.get("fields", ())),
             properties=dict(table["properties"] or {}),

@@ -112,6 +112,11 @@ class FlightRecorder:
                 self._is_not_covered(error)
                 return None
 
+    def succeeded(self, entry: Entry) -> None:
+        """Note that the body has returned, before the store knows it."""
+        with self._lock:
+            entry.mark(layout.Mark.SUCCEEDED)
+
     def confirm(self) -> None:
         """Note which messages have been acknowledged since the last time. Celery acknowledges them a little
         later than it says: in the next round of its event loop. Called every :data:`CONFIRM_S` seconds."""
@@ -194,7 +199,7 @@ class FlightRecorder:
             if entry.has_ended:
                 continue
             if message.acknowledged:
-                entry.acknowledged()
+                entry.mark(layout.Mark.ACKNOWLEDGED)
             else:
                 waiting.append(one)
         self._unconfirmed = waiting

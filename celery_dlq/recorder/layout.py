@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from mmap import mmap
 
 #: The version of this layout.
@@ -21,9 +21,8 @@ _MAGIC = b"celery_dlq recorder\n"
 _NAMED = struct.Struct(f"<{len(_MAGIC)}sI")
 #: The above, and its checksum.
 _HEADER = struct.Struct(f"<{_NAMED.size}sI")
-#: State, whether it is acknowledged, checksum of the two lengths, bytes of the facts, bytes of the body,
-#: checksum of both.
-_HEAD = struct.Struct("<B?HIII")
+#: State, marks, checksum of the two lengths, bytes of the facts, bytes of the body, checksum of both.
+_HEAD = struct.Struct("<BBHIII")
 #: What follows the first two bytes of the head, which change later.
 _REST = struct.Struct("<xHIII")
 _LENGTHS = struct.Struct("<II")
@@ -44,6 +43,15 @@ class EntryState(IntEnum):
     ENDED = 0xAA
 
 
+class Mark(IntFlag):
+    """What is known of an entry that has not ended."""
+
+    #: The broker has certainly forgotten the message.
+    ACKNOWLEDGED = 1
+    #: The body has returned, and the store does not know that yet.
+    SUCCEEDED = 2
+
+
 class NewerFile(ValueError):
     """A newer release wrote the file."""
 
@@ -53,10 +61,14 @@ class Found:
     """An entry that had not ended."""
 
     start: int
-    #: Whether the broker has certainly forgotten the message.
-    is_acknowledged: bool
+    marks: Mark
     facts: bytes
     body: bytes
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the broker has certainly forgotten the message."""
+        return Mark.ACKNOWLEDGED in self.marks
 
 
 @dataclass(frozen=True)
@@ -104,10 +116,10 @@ def write_entry(file: mmap, start: int, facts: bytes, body: bytes) -> int | None
     return following
 
 
-def acknowledge_entry(file: mmap, start: int) -> None:
-    """Note that the broker has forgotten the message at ``start``. The state stays as it is, because another
-    thread may end the entry at the same time."""
-    file[start + 1] = True
+def mark_entry(file: mmap, start: int, mark: Mark) -> None:
+    """Add ``mark`` to the entry at ``start``. The state stays as it is, because another thread may end the
+    entry at the same time."""
+    file[start + 1] |= mark
 
 
 def wipe_entry(file: mmap, start: int) -> None:
@@ -174,18 +186,18 @@ def _following(data: bytes, start: int) -> int | None:
     """Where the entry after the one at ``start`` begins; None if there is no entry at ``start``."""
     if data[start] not in (EntryState.ACCEPTED, EntryState.ENDED):
         return None
-    _state, _acknowledged, check, facts, body, _checksum = _HEAD.unpack_from(data, start)
+    _state, _marks, check, facts, body, _checksum = _HEAD.unpack_from(data, start)
     is_whole = check == _check(facts, body) and start + _HEAD.size + facts + body <= len(data)
     return _after(start, facts + body) if is_whole else None
 
 
 def _whole_entry(data: bytes, start: int) -> Found | None:
-    state, is_acknowledged, _check, facts, body, checksum = _HEAD.unpack_from(data, start)
+    state, marks, _check, facts, body, checksum = _HEAD.unpack_from(data, start)
     begin = start + _HEAD.size
     middle, end = begin + facts, begin + facts + body
     if state != EntryState.ACCEPTED or zlib.crc32(data[begin:end]) != checksum:
         return None
-    return Found(start, is_acknowledged, data[begin:middle], data[middle:end])
+    return Found(start, Mark(marks), data[begin:middle], data[middle:end])
 
 
 def _check(facts: int, body: int) -> int:

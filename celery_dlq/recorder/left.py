@@ -138,7 +138,7 @@ class Taken:
                 entry.body,
                 worker=self.worker,
                 process=self.process,
-                is_acknowledged=entry.is_acknowledged,
+                marks=entry.marks,
             )
         except ValueError:
             return None

@@ -22,10 +22,11 @@ class Entry:
         self._segment, self._start = segment, start
         self.has_ended = False
 
-    def acknowledged(self) -> None:
-        """Note that the broker has forgotten the message. Not called after :meth:`end`, because another entry
-        may have taken the place."""
-        self._segment.acknowledged(self._start)
+    def mark(self, mark: layout.Mark) -> None:
+        """Note what is known of the message. After :meth:`end` it does nothing, because another entry may
+        have taken the place."""
+        if not self.has_ended:
+            self._segment.mark(self._start, mark)
 
     def end(self) -> None:
         """Note that the run of the message has ended, and its outcome is recorded elsewhere. After that it
@@ -68,9 +69,9 @@ class Segment:
         self.live.add(start)
         return Entry(self, start)
 
-    def acknowledged(self, start: int) -> None:
-        """See :meth:`Entry.acknowledged`."""
-        layout.acknowledge_entry(self._map, start)
+    def mark(self, start: int, mark: layout.Mark) -> None:
+        """See :meth:`Entry.mark`."""
+        layout.mark_entry(self._map, start, mark)
 
     def end(self, start: int) -> None:
         """See :meth:`Entry.end`. Also called from signal handlers, so it takes no lock."""

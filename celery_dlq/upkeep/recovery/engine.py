@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.headers import redrive_of
+from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
+from celery_dlq.spool import Record
 from celery_dlq.store.lost import RecorderReport
 from celery_dlq.upkeep.recovery.letters import letter_of_lost
 from celery_dlq.upkeep.recovery.outcomes import Outcomes
@@ -28,8 +30,8 @@ BATCH = 100
 #: Seconds after which a worker that has begun takes the messages that waited in its queues.
 SETTLED_S = 15.0
 
-#: Stores letters; returns the indexes of those that the store refuses.
-Save = Callable[[Sequence[DeadLetter]], Sequence[int]]
+#: Stores letters and outcomes; returns the indexes of those that the store refuses.
+Save = Callable[[Sequence[Record]], Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,8 @@ class Recovery:
     """Makes letters of the messages in ``directory``.
 
     :param wiring: the app's parts, from which letters are made.
-    :param save: stores letters that may already be stored.
-    :param put_aside: keeps a letter that the store refuses.
+    :param save: stores letters and outcomes that may already be stored.
+    :param put_aside: keeps one that the store refuses.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Recovery:
         directory: Path,
         *,
         save: Save,
-        put_aside: Callable[[DeadLetter], object],
+        put_aside: Callable[[Record], object],
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._now = now
@@ -122,14 +124,14 @@ class Recovery:
         self, found: Taken, ask: Callable[[], Outcomes], began_at: datetime | None
     ) -> Recovered:
         done = Recovered(processes=1)
-        lost: list[tuple[DeadLetter, Callable[[], None]]] = []
+        ends: list[tuple[Record, Callable[[], None]]] = []
         # When the messages were accepted that the broker may still deliver again.
         early: list[datetime] = []
         for message, settle in found.messages():
             outcomes = ask()
             letter = letter_of_lost(message, self._app, self._wiring)
             how = outcomes.how_ended(message, letter)
-            if not how and self._may_come_again(message, began_at):
+            if not how and not message.has_succeeded and self._may_come_again(message, began_at):
                 early.append(message.accepted_at)
                 continue
             if how:
@@ -140,12 +142,15 @@ class Recovery:
                 settle()
                 done += Recovered(ended=1)
                 continue
-            letter = letter_of_lost(message, self._app, self._wiring, remark=outcomes.remark)
-            lost.append((letter, settle))
-            if len(lost) >= BATCH:
-                done += self._store(lost)
-                lost = []
-        done += self._store(lost)
+            if message.has_succeeded:
+                ends.append((_success_of(message, letter), settle))
+            else:
+                letter = letter_of_lost(message, self._app, self._wiring, remark=outcomes.remark)
+                ends.append((letter, settle))
+            if len(ends) >= BATCH:
+                done += self._store(ends)
+                ends = []
+        done += self._store(ends)
         if early:
             done += Recovered(waiting=len(early), reports=(waiting(found, early),))
         for path, error in found.newer.items():
@@ -167,16 +172,41 @@ class Recovery:
         has_just_begun = began_at is not None and (now - began_at).total_seconds() < SETTLED_S
         return has_just_begun or bool(waited_s < self._wiring.hold.given_back_after_s)
 
-    def _store(self, lost: Sequence[tuple[DeadLetter, Callable[[], None]]]) -> Recovered:
-        letters = [letter for letter, _ in lost]
-        refused = {*self._save(letters)} if letters else set()
-        for place, (letter, settle) in enumerate(lost):
+    def _store(self, ends: Sequence[tuple[Record, Callable[[], None]]]) -> Recovered:
+        records = [record for record, _ in ends]
+        refused = {*self._save(records)} if records else set()
+        for place, (record, settle) in enumerate(ends):
             if place in refused:
-                self._put_aside(letter)
-            logger.warning(
-                "%s[%s] was running when its worker %s was killed: %s, reason lost",
-                letter.task, letter.task_id, letter.worker,
-                "a letter in the spool" if place in refused else "a dead letter now",
-            )  # fmt: skip
+                self._put_aside(record)
+            _log(record, is_refused=place in refused)
             settle()
-        return Recovered(letters=len(lost))
+        letters = sum(isinstance(record, DeadLetter) for record in records)
+        return Recovered(letters=letters, ended=len(records) - letters)
+
+
+def _success_of(message: Accepted, letter: DeadLetter) -> Outcome:
+    """The success of a message whose worker was killed before the store knew it.
+
+    :param letter: the one that it would otherwise become.
+    """
+    return Outcome(
+        task_id=letter.task_id,
+        redrive=redrive_of(message.headers),
+        succeeded_at=message.accepted_at,  # the latest moment that is known
+        worker=message.worker,
+        task=letter.task,
+    )
+
+
+def _log(record: Record, *, is_refused: bool) -> None:
+    if isinstance(record, DeadLetter):
+        logger.warning(
+            "%s[%s] was running when its worker %s was killed: %s, reason lost",
+            record.task, record.task_id, record.worker,
+            "a letter in the spool" if is_refused else "a dead letter now",
+        )  # fmt: skip
+    else:
+        logger.info(
+            "%s[%s] had succeeded when its worker %s was killed, before that was stored",
+            record.task, record.task_id, record.worker,
+        )  # fmt: skip

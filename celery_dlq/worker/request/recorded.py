@@ -39,6 +39,11 @@ class RecordedRequest(Request):  # type: ignore[misc]
         fields = None if "task" in message.headers else self._request_dict
         self._dlq_entry = self._dlq_recorder.record(message, self._type, pid_of_run(pid), fields)
 
+    def record_success(self) -> None:
+        """Record that the body has returned. The message stays in the recorder until the store knows that."""
+        if self._dlq_entry is not None:
+            self._dlq_recorder.succeeded(self._dlq_entry)
+
     def end_record(self) -> None:
         """Note that the run has ended. While a letter is not safe yet, this does nothing."""
         closing = self._dlq_closing

@@ -171,7 +171,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         """The rest of the work is another message, which becomes a letter of its own if it fails."""
         is_awaited = "on_success" in vars(self)
         if is_awaited and not exc.continues:
-            write(self, self._success(), finish)
+            self._write_outcome(finish)
         else:
             close(self, lambda: None, finish)
 
@@ -320,13 +320,16 @@ class DLQRequest(Request):  # type: ignore[misc]
         if failed__retval__runtime[0]:
             finish()
             return
-        write(self, self._success(), finish)
+        self._write_outcome(finish)
 
-    def _success(self) -> Outcome:
-        return Outcome(
+    def _write_outcome(self, finish: Callable[[], object]) -> None:
+        outcome = Outcome(
             task_id=letter_id(self._message, self.id),
             redrive=redrive_of(self._message.headers),
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
             task=self.type,
         )
+        # While the store does not answer, the outcome waits in memory.
+        getattr(super(), "record_success", noop)()
+        write(self, outcome, finish)

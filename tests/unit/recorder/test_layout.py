@@ -5,7 +5,7 @@ import random
 import pytest
 
 from celery_dlq.recorder import layout
-from celery_dlq.recorder.layout import FIRST, NewerFile, read
+from celery_dlq.recorder.layout import FIRST, Mark, NewerFile, read
 
 
 class Watched(bytearray):
@@ -38,7 +38,8 @@ def test_a_process_may_be_killed_after_any_write():
             layout.wipe_entry(file, running.pop(ended))
             allowed = [before, before - {ended}]
         elif running and chance.random() < 0.3:
-            layout.acknowledge_entry(file, running[chance.choice([*running])])
+            mark = chance.choice([*Mark])
+            layout.mark_entry(file, running[chance.choice([*running])], mark)
             allowed = [before]
         else:
             start = following
@@ -51,18 +52,22 @@ def test_a_process_may_be_killed_after_any_write():
         assert bodies(bytes(file)) == set(running)
 
 
-def test_an_entry_comes_back_with_its_facts_and_its_acknowledgement():
+def test_an_entry_comes_back_with_its_facts_and_marks():
     file = bytearray(1_024)
     layout.write_header(file)
     layout.write_entry(file, FIRST, b"facts", b"body")
     [found] = read(bytes(file)).entries
-    assert (found.start, found.is_acknowledged, found.facts, found.body) == (
+    assert (found.start, found.marks, found.facts, found.body) == (
         FIRST,
-        False,
+        Mark(0),
         b"facts",
         b"body",
     )
-    layout.acknowledge_entry(file, FIRST)
+    layout.mark_entry(file, FIRST, Mark.SUCCEEDED)
+    assert read(bytes(file)).entries[0].marks == Mark.SUCCEEDED
+    assert not read(bytes(file)).entries[0].is_acknowledged
+    layout.mark_entry(file, FIRST, Mark.ACKNOWLEDGED)
+    assert read(bytes(file)).entries[0].marks == Mark.SUCCEEDED | Mark.ACKNOWLEDGED
     assert read(bytes(file)).entries[0].is_acknowledged
 
 

@@ -39,7 +39,10 @@ def dlq(app):
     return DeadLetterQueue.of(app)
 
 
-def leave(dlq, *, acknowledged=True, task_id="one", retries=0, body=b"[[4711], {}, {}]", **changes):
+def leave(
+    dlq, *, acknowledged=True, succeeded=False, task_id="one", retries=0, body=b"[[4711], {}, {}]",
+    **changes,
+):  # fmt: skip
     """The files of a worker that was killed while it ran a message; returns when the message was accepted."""
     recorder = FlightRecorder(dlq.recorder_dir, worker="w@host")
     headers = {"id": task_id, "task": "shop.charge", "retries": retries}
@@ -48,7 +51,9 @@ def leave(dlq, *, acknowledged=True, task_id="one", retries=0, body=b"[[4711], {
         "delivery_info": {"exchange": "", "routing_key": "celery"}, "content_encoding": "utf-8",
         "errors": [], "acknowledged": acknowledged,
     }  # fmt: skip
-    recorder.record(SimpleNamespace(**{**given, **changes}), "shop.charge", 7)
+    entry = recorder.record(SimpleNamespace(**{**given, **changes}), "shop.charge", 7)
+    if succeeded:
+        recorder.succeeded(entry)
     recorder.confirm()
     recorder._own.close()  # as the kernel does
 
@@ -107,6 +112,32 @@ def test_messages_stay_in_their_files_while_the_store_is_away(dlq):
         list(recovery.run(lambda: dlq.store))
     assert [(one.state, one.messages) for one in look(dlq.recorder_dir)] == [(LeftState.GONE, 1)]
     assert total(dlq).letters == 1
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_one_whose_body_had_succeeded_is_no_letter_and_resolves_the_one_that_waits(
+    dlq, acknowledged, caplog
+):
+    dlq.store.letters.save([letter("one", task="shop.charge")])
+    leave(dlq, succeeded=True, acknowledged=acknowledged)
+    with caplog.at_level("INFO"):
+        found = total(dlq)
+    assert (found.letters, found.ended, found.waiting) == (0, 1, 0)
+    resolved = dlq.store.letters.get("one")
+    assert (resolved.state, resolved.reason) == (State.RESOLVED, Reason.TERMINAL)
+    assert "shop.charge[one] had succeeded when its worker w@host was killed" in caplog.text
+    assert list(look(dlq.recorder_dir)) == []
+
+
+def test_a_success_that_cannot_be_stored_stays_in_its_file(dlq):
+    def away(_records):
+        raise StoreUnavailable("The dead-letter store does not answer")
+
+    leave(dlq, succeeded=True)
+    recovery = Recovery(dlq.app, dlq, dlq.recorder_dir, save=away, put_aside=_killed)
+    with pytest.raises(StoreUnavailable):
+        list(recovery.run(lambda: dlq.store))
+    assert total(dlq) == Recovered(processes=1, ended=1)
 
 
 def test_a_letter_that_the_store_refuses_is_put_aside(dlq):

@@ -24,6 +24,7 @@ ACCEPTED = Accepted(
     worker="w@host",
     pid=7,
     is_acknowledged=True,
+    has_succeeded=False,
     headers={"id": "0d3f", "task": "shop.charge", "retries": 0},
     fields={},
     properties={},

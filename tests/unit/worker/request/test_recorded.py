@@ -14,6 +14,7 @@ from support.workers.parent_requests import Message, charging_app, einfo
 
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.recorder import FlightRecorder, directories, look, taken
+from celery_dlq.recorder.layout import Mark, read
 from celery_dlq.worker.batches import _Batch
 from celery_dlq.worker.request import request as request_module
 from celery_dlq.worker.request.classes import bound
@@ -66,6 +67,15 @@ def accept(app, capture):
 
     yield accept
     worker_state.reset_state()
+
+
+def marks_in(files):
+    """What is known of the messages that have not ended."""
+    return [
+        entry.marks
+        for path in files.directory.glob("*/*.rec")
+        for entry in read(path.read_bytes()).entries
+    ]
 
 
 def files_of(capture):
@@ -186,7 +196,8 @@ def test_a_success_that_the_store_waits_for_ends_it_when_it_is_safe(accept, file
     request = accept(**headers)
     request.on_success(SUCCESS)
     assert files.live == 1
-    assert desk.urgent == desk.records, "until it is safe, a killed worker would leave a letter"
+    assert desk.urgent == desk.records
+    assert marks_in(files) == [Mark.SUCCEEDED], "which tells more than that it was running"
     desk.release()
     assert files.live == 0
 
