@@ -18,7 +18,6 @@ from celery_dlq.api.metrics import MetricsAPI
 from celery_dlq.api.recorder import RecorderAPI
 from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
-from celery_dlq.errors import CeleryDLQError
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.spool import Drained, Record, Spool, hand_over
@@ -113,7 +112,7 @@ class DeadLetterQueue(
     def prepare_store(self) -> None:
         """Import the store and its driver, which takes 0.2 s of computing. It does not connect, and raises no
         error: the first use does."""
-        with contextlib.suppress(CeleryDLQError):
+        with contextlib.suppress(Exception):
             self._new_store.prepare()
 
     @cached_property

@@ -65,7 +65,9 @@ def _frozen(session: Session, wanted: Filter) -> Filter:
     """``wanted`` without letters that fail from now on, so that the act is on the letters that the person
     confirms."""
     every = replace(wanted, states=frozenset(State))
-    return wanted.before(session.store.cut_off(every, now=session.store.now()))
+    until = session.store.cut_off(every, now=session.store.now())
+    # Nothing matches a --since in the future.
+    return wanted.before(until) if wanted.since is None or wanted.since < until else wanted
 
 
 def of_operation(session: Session, wanted: Filter, prefix: str | None) -> Filter:
@@ -210,7 +212,10 @@ def _check_same(session: Session, wanted: Filter, count: int, things: Things) ->
     """End the command if more letters match than the person has confirmed: some were closed meanwhile."""
     now = session.store.counts.letters(wanted)
     if now > count:
-        session.error(f"{counted(now, *things)} match by now. Nothing was changed; try again.")
+        session.error(
+            f"{counted(now, *things)} match now, more than you confirmed. Nothing was changed; run the "
+            "command again."
+        )
         click.get_current_context().exit(FAILED)
 
 

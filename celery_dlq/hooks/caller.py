@@ -130,7 +130,10 @@ class Caller:
         try:
             thread.start()
         except RuntimeError as error:  # the system has no thread to spare
-            logger.error("hook %s waits for its next event: %s", self.name, error)  # noqa: TRY400
+            logger.error(  # noqa: TRY400
+                "the thread of hook %s cannot start (%s); its events wait until the next event comes",
+                self.name, error,
+            )  # fmt: skip
         else:
             self._thread = thread
 

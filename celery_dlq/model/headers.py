@@ -76,8 +76,12 @@ def sending_of(headers: Mapping[str, Any] | None) -> tuple[int, str] | None:
 
 def redrive_headers(headers: Mapping[str, Any] | None) -> dict[str, Any]:
     """The headers that make a message one of a redrive; empty if it was not redriven."""
-    own = {name: (headers or {}).get(name) for name in (REDRIVE_HEADER, COPY_HEADER, LETTER_HEADER)}
-    return {name: value for name, value in own.items() if value is not None}
+    known = headers if isinstance(headers, Mapping) else {}
+    return {
+        name: known[name]
+        for name in (REDRIVE_HEADER, COPY_HEADER, LETTER_HEADER)
+        if known.get(name) is not None
+    }
 
 
 def redrive_of(headers: Mapping[str, Any] | None) -> int:

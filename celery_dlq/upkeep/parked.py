@@ -89,8 +89,10 @@ def settle(store: Store, taken: Sequence[Release], sent: Sent) -> None:
         store.parked.confirm(named(sent.confirmed))
     if sent.unsent:
         store.parked.put_off(named(sent.unsent), delay_s=UNSENT_S)
-    if sent.refused:
-        store.parked.put_off(named(list(sent.refused)), delay_s=REFUSED_S)
+    # A broker that failed while it kept a message refuses it, too, so it may be there: its hold has to end.
+    certain = [parking for parking in sent.refused if parking not in sent.nacked]
+    if certain:
+        store.parked.put_off(named(certain), delay_s=REFUSED_S)
     for parking, why in sent.refused.items():
         logger.error("%s cannot be released: %s", by_parking[parking].letter.task_id, why)
 

@@ -109,7 +109,7 @@ class _Batch:
     def refuse(self, error: InvalidTaskError) -> None:
         """Called when the pool did not take the run."""
         for request in self.requests:
-            _guarded(request, partial(request.refuse, error))
+            _guarded(request, partial(_refuse, request, error))
 
     def on_return(self, ends: Any) -> None:
         """Called when the body has ended."""
@@ -131,6 +131,11 @@ class _Batch:
         """Called when a time limit is over."""
         for request in self.requests:
             _guarded(request, partial(request.on_timeout, soft, timeout))
+
+
+def _refuse(request: Any, error: InvalidTaskError) -> None:
+    # A user's Request class that cannot be combined with ours does not have this method.
+    request.refuse(error)
 
 
 def _succeed(request: Any) -> None:

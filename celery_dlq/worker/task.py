@@ -243,12 +243,15 @@ class DLQTask(Task):  # type: ignore[misc]
             options["headers"] = headers_of_retry(request, exc, countdown, options, judged)
             waiting = long_wait(self, eta, countdown) if ends_the_run else None
         if waiting is None:
-            return self._celerys_retry(
+            again = self._celerys_retry(
                 exc, args, kwargs, exc, throw, eta, countdown, max_retries, **options
             )
+            request._dlq_retried = True
+            return again
         options |= waiting.options
         again = self._celerys_retry(exc, args, kwargs, exc, False, None, 0, max_retries, **options)
         waiting.park(request, again, cause_of(exc))
+        request._dlq_retried = True
         if throw:
             raise again
         return again
@@ -256,13 +259,19 @@ class DLQTask(Task):  # type: ignore[misc]
     def on_replace(self, sig: Any) -> Any:
         """Called by Celery when the body replaces its message by ``sig``."""
         redrive = redrive_headers(self.request.headers)
-        continues = bool(redrive) and sig.task == self.name
-        if continues:
-            sig.set(headers={**(sig.options.get("headers") or {}), **redrive})
+        # In a chain, the rest of the chain follows.
+        members = sig.tasks if sig.task == "celery.chain" else (sig,)
+        own = [
+            one for one in members
+            if one.task == self.name and one.options.get("task_id") == self.request.id
+        ]  # fmt: skip
+        if redrive:
+            for one in own:
+                one.set(headers={**(one.options.get("headers") or {}), **redrive})
         try:
             return super().on_replace(sig)
         except Ignore:
-            raise Replaced(continues) from None
+            raise Replaced(continues=bool(redrive and own)) from None
 
     def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
         request = self.request

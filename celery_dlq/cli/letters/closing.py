@@ -41,7 +41,7 @@ def discard(
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
     if not done:
         session.error(
-            "Nothing was discarded: the letters are being sent, or were closed meanwhile."
+            "Nothing was discarded, because the letters are being sent or were closed in the meantime."
         )
         click.get_current_context().exit(FAILED)
     session.done(f"Discarded {counted(done, *LETTERS)}. {_how_to_reopen(session, named, done)}")

@@ -163,6 +163,7 @@ class _Confirming:
     def _on_nack(self, delivery_tag: int, multiple: bool) -> None:
         for sent, task_id in self._settle(delivery_tag, multiple):
             sent.refused[task_id] = "the broker refused it"
+            sent.nacked.add(task_id)
 
     def _on_return(self, exc: Exception, exchange: str, routing_key: str, message: Any) -> None:
         # The broker confirms a returned message too, after returning it.

@@ -12,6 +12,8 @@ class Sent:
     confirmed: list[str] = field(default_factory=list)
     #: Refused by the broker, with its reason.
     refused: dict[str, str] = field(default_factory=dict)
+    #: Those of them that a failing broker may have kept nevertheless.
+    nacked: set[str] = field(default_factory=set)
     #: Never handed to the broker, because the connection was lost first.
     unsent: list[str] = field(default_factory=list)
     #: Handed over, but the broker did not answer.

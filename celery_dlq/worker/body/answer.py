@@ -48,7 +48,8 @@ def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exceptio
 def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died | Retried | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
     if is_a(exc, Retry):
-        return _asked_for(exc) if exc.sig is not None else _aborted(exc, _UNSENT)
+        is_sent = exc.sig is not None or getattr(request, "_dlq_retried", False)
+        return _asked_for(exc) if is_sent else _aborted(exc, _UNSENT)
     if is_a(exc, (Ignore, Reject)):
         return refused_rejected(request) if is_a(exc, Reject) else None
     if is_a(exc, MemoryError):

@@ -71,6 +71,8 @@ class DLQRequest(Request):  # type: ignore[misc]
     _dlq_count: DeliveryCount | None = None
     #: How far its end has come, if it has a letter or may get one.
     _dlq_closing: Closing | None = None
+    #: Whether the success of its run is being written.
+    _dlq_has_succeeded = False
     #: The stored success of a run whose process is gone, False for none; None until it is looked for.
     _dlq_success: Any = None
 
@@ -168,9 +170,9 @@ class DLQRequest(Request):  # type: ignore[misc]
         return letter_of_run(self, einfo, end)
 
     def _end_replaced(self, exc: Replaced, finish: Callable[[], object]) -> None:
-        """The rest of the work is another message, which becomes a letter of its own if it fails."""
-        is_awaited = "on_success" in vars(self)
-        if is_awaited and not exc.continues:
+        """The rest of the work is another message, which becomes a letter of its own if it fails. It may have
+        failed already, under the same id, so only the number of a redrive tells the two apart."""
+        if redrive_of(self._message.headers) and not exc.continues:
             self._write_outcome(finish)
         else:
             close(self, lambda: None, finish)
@@ -209,7 +211,8 @@ class DLQRequest(Request):  # type: ignore[misc]
     def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
         """Called, from a signal handler, when a shutdown ends the running task; and after a lost
         connection for a message that the broker delivers again."""
-        if self.acknowledged and self._dlq_closing is None and not success_is_stored(self):
+        is_open = self._dlq_closing is None and not self._dlq_has_succeeded
+        if self.acknowledged and is_open and not success_is_stored(self):
             self._write_now(partial(letter_of_cancelled, self))
         try:
             super()._announce_cancelled(*args, **kwargs)
@@ -331,5 +334,6 @@ class DLQRequest(Request):  # type: ignore[misc]
             task=self.type,
         )
         # While the store does not answer, the outcome waits in memory.
+        self._dlq_has_succeeded = True
         getattr(super(), "record_success", noop)()
         write(self, outcome, finish)

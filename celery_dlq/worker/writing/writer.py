@@ -135,12 +135,9 @@ class Writer:
         if self._thread is not None:
             return
         thread = threading.Thread(target=self._run, name="dlq-writer", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the system has no thread to spare
-            logger.error("letters wait in memory until the next one comes: %s", error)  # noqa: TRY400
-        else:
-            self._thread = thread
+        # This raises an error while the system has no thread to spare; the next record tries again.
+        thread.start()
+        self._thread = thread
 
     def _run(self) -> None:
         while True:

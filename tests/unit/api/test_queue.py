@@ -150,12 +150,15 @@ def test_a_worker_can_import_the_store_and_its_driver_without_connecting():
     assert done.stdout.strip() == "True True"
 
 
-@pytest.mark.parametrize("url", ["oracle://db/shop", "sqlite:////no/such/directory/x.db"])
+@pytest.mark.parametrize(
+    "url",
+    ["oracle://db/shop", "sqlite:////no/such/directory/x.db", "sqlite:///x.db?timeout=abc"],
+)
 def test_a_store_that_cannot_be_prepared_is_an_error_for_those_who_use_it(app, url):
     app.conf.dlq_store_url = url
     queue = DeadLetterQueue.of(app)
     queue.prepare_store()
-    with pytest.raises((SettingsError, StoreError)):
+    with pytest.raises((SettingsError, StoreError, ValueError)):
         queue.store  # noqa: B018
 
 

@@ -193,7 +193,7 @@ def test_without_a_thread_to_spare_events_wait_for_the_next_one(no_thread, caplo
     with no_thread():
         caller.put(waiting("a"))
     assert (seen, caller.waiting) == ([], 1)
-    assert "waits for its next event: can't start new thread" in caplog.text
+    assert "cannot start (can't start new thread); its events wait" in caplog.text
     caller.put(waiting("b"))
     finish(caller)
     assert seen == ["a", "b"]

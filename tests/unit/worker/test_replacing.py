@@ -50,6 +50,13 @@ class Shop:
         def later():
             raise Retry("later", when=1)
 
+        @self.app.task(base=DLQTask, name="later_sent", bind=True, shared=False)
+        def later_sent(task):
+            if not task.request.retries:
+                task.retry(countdown=0, throw=False)
+                raise Retry("later", when=0)
+            self.ran.append("again")
+
         self.app.finalize()
         self.dlq = DeadLetterQueue.of(self.app)
 
@@ -112,6 +119,35 @@ def test_if_that_one_fails_the_letter_is_dead_again(shop):
     again = shop.wait_for(sent, State.DEAD, redrive=1)
     assert (again.message, again.args) == ("the last page", [2, True]), "it keeps its message"
     assert [(one.redrive, one.number) for one in again.attempts] == [(0, 1), (1, 1)]
+
+
+def test_in_a_chain_it_belongs_to_the_same_redrive_too(shop):
+    first = shop.app.tasks["pages"].s(2, False)
+    sent = (first | shop.app.tasks["mail"].si(7)).apply_async().parent.id
+    shop.wait_for(sent, State.DEAD)
+    shop.redrive(sent)
+    shop.wait_for(sent, State.RESOLVED, redrive=1)
+    deadline = time.monotonic() + PATIENCE_S
+    while shop.ran != ["last page", "mail 7"]:
+        assert time.monotonic() < deadline, shop.ran
+        time.sleep(0.01)
+
+
+def test_in_a_chain_its_failure_is_that_of_the_letter(shop):
+    first = shop.app.tasks["pages"].s(2, True)
+    sent = (first | shop.app.tasks["mail"].si(7)).apply_async().parent.id
+    shop.wait_for(sent, State.DEAD)
+    shop.redrive(sent)
+    assert shop.wait_for(sent, State.DEAD, redrive=1).message == "the last page"
+
+
+def test_a_retry_that_was_sent_before_it_was_raised_is_no_letter(shop):
+    sent = shop.send("later_sent")
+    deadline = time.monotonic() + PATIENCE_S
+    while shop.ran != ["again"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert shop.letter(sent) is None
 
 
 def test_a_retry_that_was_raised_without_being_sent_is_a_letter(shop):

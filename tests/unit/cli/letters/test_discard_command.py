@@ -163,7 +163,10 @@ def test_nothing_is_discarded_if_more_letters_match_after_the_answer(
     while_asked(lambda: store.closing.undiscard(Filter(ids=("a1",)), who="bob", now=T0))
     result = run("discard", "--all", "--why", "x")
     assert result.exit_code == 1
-    assert result.stderr == "3 dead letters match by now. Nothing was changed; try again.\n"
+    assert (
+        result.stderr
+        == "3 dead letters match now, more than you confirmed. Nothing was changed; run the command again.\n"
+    )
     assert discarded(store) == set()
 
 
@@ -175,4 +178,4 @@ def test_retries_that_are_being_sent_are_not_discarded(run, store):
     assert store.parked.take_due(held, "here", limit=1, hold_s=60.0)
     result = run("discard", "p1", "--state", "parked", "--why", "late")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "Nothing was discarded: the letters are being sent" in result.stderr
+    assert "Nothing was discarded, because the letters are being sent" in result.stderr

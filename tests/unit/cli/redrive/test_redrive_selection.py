@@ -159,3 +159,8 @@ def test_letters_sent_already_beside_one_that_is_sent_only_by_name_are_a_failure
     assert result.exit_code == 1
     assert "Nothing was sent." in result.stderr
     assert store.letters.get("c1").state is State.DEAD
+
+
+def test_a_time_in_the_future_matches_nothing(run, orders, fake):
+    result = run("redrive", "--since", "2099-01-01", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "No dead letters match.\n")

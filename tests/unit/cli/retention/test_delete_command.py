@@ -87,6 +87,6 @@ def test_nothing_is_deleted_if_letters_were_closed_while_it_asks(run, orders, wh
     result = run("delete", "--task", "charge")
     assert (result.exit_code, result.stderr) == (
         1,
-        "3 dead letters match by now. Nothing was changed; try again.\n",
+        "3 dead letters match now, more than you confirmed. Nothing was changed; run the command again.\n",
     )
     assert left(orders) == ["a1", "b1", "c1", "d1"]

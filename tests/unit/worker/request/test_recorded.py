@@ -13,6 +13,7 @@ from celery.worker.request import Request, create_request_cls
 from support.workers.parent_requests import Message, charging_app, einfo
 
 from celery_dlq.model.headers import REDRIVE_HEADER
+from celery_dlq.model.letter import Outcome
 from celery_dlq.recorder import FlightRecorder, directories, look, taken
 from celery_dlq.recorder.layout import Mark, read
 from celery_dlq.worker.batches import _Batch
@@ -200,6 +201,13 @@ def test_a_success_that_the_store_waits_for_ends_it_when_it_is_safe(accept, file
     assert marks_in(files) == [Mark.SUCCEEDED], "which tells more than that it was running"
     desk.release()
     assert files.live == 0
+
+
+def test_a_cold_shutdown_makes_no_letter_of_a_success_that_is_being_stored(accept, files, desk):
+    request = accept(**{REDRIVE_HEADER: 1})
+    request.on_success(SUCCESS)
+    request._announce_cancelled("cancelled")
+    assert [type(record) for record in desk.records] == [Outcome]
 
 
 def test_a_letter_that_cannot_be_made_does_not_keep_it(accept, files, monkeypatch, caplog):
