@@ -71,6 +71,14 @@ def read_notes(project: Project) -> Notes:
 
 
 @dataclass(frozen=True)
+class Kill:
+    """A worker's end, in seconds since the epoch. Until its last process is gone, tasks may end."""
+
+    sent_at: float
+    over_at: float
+
+
+@dataclass(frozen=True)
 class Account:
     """Where the tasks are when all is over."""
 
@@ -80,8 +88,7 @@ class Account:
     letters: dict[int, list[DeadLetter]]
     #: The worker of each attempt of a task's letter, where it has more than one.
     workers: dict[int, list[str]]
-    #: When workers were killed.
-    kills: Sequence[float]
+    kills: Sequence[Kill]
 
     @property
     def vanished(self) -> set[int]:
@@ -102,8 +109,8 @@ class Account:
 
     @property
     def needless(self) -> dict[int, float]:
-        """The open lost letters of tasks all of whose runs have ended: how many seconds before a worker was
-        killed; infinite if none was killed afterwards."""
+        """The open lost letters of tasks all of whose runs have ended: how many seconds before the signal
+        that killed a worker; infinite if none was killed afterwards."""
         return {
             number: self._before_a_kill(max(self.notes.ended[number]))
             for number, letter in self.lost.items()
@@ -113,7 +120,8 @@ class Account:
         }
 
     def _before_a_kill(self, at: float) -> float:
-        return min((kill - at for kill in self.kills if kill > at), default=float("inf"))
+        left = (max(0.0, kill.sent_at - at) for kill in self.kills if kill.over_at > at)
+        return min(left, default=float("inf"))
 
     def __str__(self) -> str:
         notes, open_ones = self.notes, sum(it.state is State.DEAD for it in self.lost.values())
@@ -127,7 +135,7 @@ class Account:
         )
 
 
-def account_of(project: Project, kills: Sequence[float]) -> Account:
+def account_of(project: Project, kills: Sequence[Kill]) -> Account:
     """The account, once all tasks have ended and all files were recovered."""
     letters: dict[int, list[DeadLetter]] = {}
     lost: dict[int, DeadLetter] = {}
@@ -249,20 +257,20 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def worker_with_a_run(
-    project: Project, *options: str, kills: list[float]
+    project: Project, *options: str, kills: list[Kill]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in which a body has begun; it is killed at the end, with all its processes.
 
-    :param kills: gets the time when it was killed.
+    :param kills: gets its end.
     """
     path = project.directory / "notes"
     before = path.stat().st_size if path.exists() else 0
     with worker(project, *options) as process:
         wait_for("a task to begin", partial(_has_begun, path, before))
         yield process
+        sent_at = time.time()
         kill(process)
-        # Not before the signal: until it arrives, tasks may end.
-        kills.append(time.time())
+        kills.append(Kill(sent_at, time.time()))
 
 
 def _has_begun(path: Path, before: int) -> bool:

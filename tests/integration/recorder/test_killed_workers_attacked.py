@@ -161,7 +161,7 @@ def check_that_only_stated_tasks_vanish(project: Project, disk: Disk, pool: str)
             until = time.time()
             time.sleep(chance.uniform(0, LIFE_S))
             unrecorded += count_unrecorded(project)
-        uncovered.append((began, until if number % 2 else kills[-1]))
+        uncovered.append((began, until if number % 2 else kills[-1].over_at))
         assert texts(project, UNCOVERED) == said + 1, "said once"
         (project.directory / "port").unlink()
         disk.clear()
