@@ -292,7 +292,8 @@ class DeadLetterQueue(
         :raises IngestError: the broker failed, has no such queue, or a message needs ``to``.
         :raises StoreError: the store failed. Messages that were already ingested stay ingested.
         """
-        act = NotedAct(self.store, who=who, act="ingest", detail={"queue": queue, "to": to})
+        store = self.store  # opened before a message is taken
+        act = NotedAct(lambda: store, who=who, act="ingest", detail={"queue": queue, "to": to})
 
         def note(report: IngestReport) -> None:
             act.reached(report.removed)

@@ -155,7 +155,7 @@ def _given(given: Given, name: str) -> list[str]:
 
 
 def one(given: Given, name: str) -> str | None:
-    """The value of ``name``; None if there is none.
+    """The value of ``name``, or None if it is not given.
 
     :raises FilterError: it has several.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 import click
@@ -62,12 +61,11 @@ def recover(ctx: click.Context) -> None:
     _look(session)
     place = {"directory": str(session.queue.recorder_dir)}
     # Without messages to recover, no store is needed.
-    act = cache(lambda: NotedAct(session.store, who=operator(), act="recover", detail=place))
+    act = NotedAct(lambda: session.store, who=operator(), act="recover", detail=place)
     try:
         for step in session.queue.recover():
             total += step
-            if step.letters:
-                act().reached(total.letters)
+            act.reached(total.letters)
     except StoreError:
         made = counted(total.letters, "letter")
         session.say(f"{made} made before the store failed; the other messages stay in their files.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -75,12 +74,11 @@ def drain(ctx: click.Context) -> None:
     _files_in(directory)  # a drain takes an unreadable directory for an empty one
     place = {"directory": str(directory)}
     # An empty spool needs no store.
-    act = cache(lambda: NotedAct(session.store, who=operator(), act="drain", detail=place))
+    act = NotedAct(lambda: session.store, who=operator(), act="drain", detail=place)
     try:
         for step in session.queue.drain_spool():
             total += step
-            if step.stored:
-                act().reached(total.stored)
+            act.reached(total.stored)
     except StoreError:
         drained = counted(total.stored, "record")
         session.say(f"{drained} drained before the store failed; the rest stays in the spool.")
@@ -141,14 +139,15 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
     stored, refused, letters = 0, list[str](), dict[str, None]()
     try:
         named = {"file": getattr(file, "name", "<stdin>")}
-        act = NotedAct(session.store, who=operator(), act="import", detail=named)
+        store = session.store
+        act = NotedAct(lambda: store, who=operator(), act="import", detail=named)
         for batch in _batches(found.read(file)):
             places = session.queue.store_records(batch)
             refused += [batch[place].task_id for place in places]
             stored += len(batch) - len(places)
             act.reached(stored)
             letters |= dict.fromkeys(_stored_letters(batch, places))
-        again = list(_delivered_again(session.store, letters))
+        again = list(_delivered_again(store, letters))
     except StoreError:
         session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
         raise

@@ -204,7 +204,7 @@ def waiting_retry(connection: Connection, task_id: str) -> DeadLetter | None:
 
 
 def untouched() -> ColumnElement[bool]:
-    """The retries that wait, and no copy of which may have been sent."""
+    """The retries that wait, and that certainly were not sent."""
     return and_(is_parked(), parked.c.copies == 0)
 
 

@@ -66,8 +66,8 @@ def close_returned(request: Any, exc: BaseException, give_back: Finish, end: Fin
 
 def write(request: Any, what: DeadLetter | Outcome, then: Finish) -> None:
     """Make ``what`` durable, then call ``then``."""
-    # Until then, an unacknowledged message keeps another one from being delivered; and if the worker were
-    # killed, a success would be taken for a lost run.
+    # Until then, an unacknowledged message keeps another one from being delivered; and a success that the
+    # flight recorder does not have would be lost with the worker.
     urgent = not request.acknowledged or isinstance(what, Outcome)
     request.dlq.write(what, then, urgent=urgent)
 
