@@ -74,11 +74,6 @@ class UnknownRoute(CeleryDLQError):
     """Neither dlq_routes nor a letter has a route with this name; run: celery dlq help routes."""
 
 
-class OtherRecipe(CeleryDLQError):
-    """This regrouping was begun by another recipe than the one that is set here; begin a new one with:
-    celery -A <app> dlq groups regroup."""
-
-
 class TriageError(CeleryDLQError):
     """This cannot be done with the group; see: celery -A <app> dlq groups --help."""
 

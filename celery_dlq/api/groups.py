@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,20 @@ from celery_dlq.model.group import (
     GroupAct,
     GroupFilter,
     Ignore,
+    Merge,
     Reopen,
     Resolve,
+    Split,
 )
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
-    from celery_dlq.regroup.engine import Regrouper
+    from celery_dlq.regroup import Regrouper
 
 _ALL = Filter()
+
+#: Seconds for which the process of a person moves letters.
+_MOVE_FOR_S = 2.0
 
 
 class GroupAPI(AppParts):
@@ -110,9 +116,40 @@ class GroupAPI(AppParts):
 
         :raises SettingsError: the recipe cannot be imported, or cannot be called.
         """
-        from celery_dlq.regroup.engine import Regrouper
+        from celery_dlq.regroup import Regrouper
 
         return Regrouper(self.store, self.grouping)
 
+    def merge_group(self, fingerprint: str, *, into: str, who: str) -> Group:
+        """Count the letters of a group, also the future ones, in another group, because they have the same
+        cause. The decisions about it wait until it is split off again.
+
+        :param into: the fingerprint of the other group.
+        :raises UnknownGroup: one of the groups does not exist.
+        :raises TriageError: both are the same group.
+        """
+        return self._triage(fingerprint, Merge(into=into), who)
+
+    def split_group(self, fingerprint: str, *, who: str, member: str = "") -> Group:
+        """Undo merges into a group, or the folding of the groups of one place.
+
+        :param member: the fingerprint of the group that was merged; all if it is empty.
+        :raises UnknownGroup: no group has this fingerprint.
+        :raises TriageError: no such group was merged into it.
+        """
+        return self._triage(fingerprint, Split(member=member), who)
+
+    def move_letters(self, act: GroupAct) -> None:
+        """After a merge or a split, move the letters that are stored. It takes a few seconds at most; workers
+        move the others.
+
+        :raises StoreError: the store failed.
+        """
+        if isinstance(act, (Merge, Split)):
+            until = time.monotonic() + _MOVE_FOR_S
+            self.regrouper().run(should_stop=lambda: time.monotonic() >= until)
+
     def _triage(self, fingerprint: str, act: GroupAct, who: str) -> Group:
-        return self.store.groups.triage(fingerprint, act, who=who, now=self.store.now())
+        self.store.groups.triage(fingerprint, act, who=who, now=self.store.now())
+        self.move_letters(act)
+        return self.group(fingerprint)

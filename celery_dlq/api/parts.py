@@ -92,9 +92,9 @@ class AppParts:
         """
         given = self.settings.fingerprint
         if given is None:
-            return Grouping()
+            return Grouping(self.redactor)
         try:
-            return Grouping(find_hook(given))
+            return Grouping(self.redactor, find_hook(given))
         except SettingsError as error:
             raise SettingsError(f"dlq_fingerprint: {error} See {page('settings')}.") from error
 

@@ -93,7 +93,7 @@ def causes(exc: BaseException) -> list[BaseException]:
 
     The context counts only if there is no explicit cause and ``from None`` did not hide it.
     """
-    explicit = _explicit(exc)
+    explicit = wrapped(exc)
     if explicit or _HIDES_CONTEXT(exc):
         return explicit
     return _exceptions(_CONTEXT(exc))
@@ -101,7 +101,7 @@ def causes(exc: BaseException) -> list[BaseException]:
 
 def reachable(exc: BaseException) -> list[BaseException]:
     """All exceptions linked to ``exc``: causes, contexts (even hidden ones), and members of a group."""
-    return [*_explicit(exc), *_exceptions(_CONTEXT(exc)), *members(exc)]
+    return [*wrapped(exc), *_exceptions(_CONTEXT(exc)), *members(exc)]
 
 
 def members(exc: BaseException) -> tuple[BaseException, ...]:
@@ -112,7 +112,8 @@ def members(exc: BaseException) -> tuple[BaseException, ...]:
     return inner if all(_is_exception(item) for item in inner) else ()
 
 
-def _explicit(exc: BaseException) -> list[BaseException]:
+def wrapped(exc: BaseException) -> list[BaseException]:
+    """The exceptions that ``exc`` was raised from, or that it holds."""
     found = _exceptions(_CAUSE(exc))
     if may_have(exc, _WRAPPED_NAMES):
         found += _exceptions(*[read(exc, name) for name in _WRAPPED])

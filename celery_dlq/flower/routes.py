@@ -106,6 +106,8 @@ API = (
     Route("/api/dead-letters/groups/{fingerprint}/reopen", Triage, act="reopen"),
     Route("/api/dead-letters/groups/{fingerprint}/note", Triage, act="note"),
     Route("/api/dead-letters/groups/{fingerprint}/assign", Triage, act="assign"),
+    Route("/api/dead-letters/groups/{fingerprint}/merge", Triage, act="merge"),
+    Route("/api/dead-letters/groups/{fingerprint}/split", Triage, act="split"),
     Route("/api/dead-letters/stats", Statistics),
     Route("/api/dead-letters/retention", Retention),
     Route("/api/dead-letters/recorder", Recorder),

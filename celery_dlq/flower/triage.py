@@ -9,7 +9,16 @@ from datetime import datetime
 from celery_dlq.errors import TriageError
 from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.request import first
-from celery_dlq.model.group import Annotate, Assign, GroupAct, Ignore, Reopen, Resolve
+from celery_dlq.model.group import (
+    Annotate,
+    Assign,
+    GroupAct,
+    Ignore,
+    Merge,
+    Reopen,
+    Resolve,
+    Split,
+)
 from celery_dlq.view import times
 
 
@@ -63,6 +72,17 @@ ACTS: Mapping[str, Form] = {
         lambda given, _now: Annotate(note=first(given, "note").strip()),
         "The note was saved.",
         needed=True,
+    ),
+    "merge": Form(
+        ("into",),
+        lambda given, _now: Merge(into=first(given, "into").strip()),
+        "The groups are merged. Letters of both are counted here.",
+        needed=True,
+    ),
+    "split": Form(
+        ("member",),
+        lambda given, _now: Split(member=first(given, "member").strip()),
+        "The merge was undone.",
     ),
     "assign": Form(
         ("owner",),

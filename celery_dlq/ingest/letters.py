@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.codec import dump_json
 from celery_dlq.ingest.origin import Origin, origin_of
 from celery_dlq.ingest.taken import Taken
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Failure
 from celery_dlq.model.states import Reason, State, Verdict
@@ -131,7 +132,7 @@ class LetterMaker:
             worker=self.worker,
         )
         attempts = (*read_attempts(envelope.headers), last)
-        failure = failure_after(attempts, Reason.INGESTED, traceback="", frames=())
+        failure = failure_after(attempts, Reason.INGESTED, traceback="", grounds=Grounds())
         explanation = replace(failure.explanation, evidence=death.evidence)
         return replace(failure, message=death.message, explanation=explanation)
 

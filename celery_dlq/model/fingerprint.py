@@ -1,18 +1,19 @@
-"""Identifies equal failures: a versioned hash over task, exception type, in-app frames and the message
-without its variable parts."""
+"""Identifies equal failures: a versioned hash over the facts that tell causes apart."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 #: Changes with the recipe, so that old and new fingerprints are never confused.
-VERSION = 1
+VERSION = 2
 
-#: The most in-app frames that are used, counted from where the exception was raised.
+#: The most own frames that are used, counted from where the exception was raised.
 FRAME_LIMIT = 5
 
 # Order matters: longer, more specific patterns come first. With each pattern, a text that a line must
@@ -29,6 +30,9 @@ _VARIABLE = (
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>", ""),
 )  # fmt: skip
 
+#: Characters around a word that are not part of it.
+_AROUND = ".,;:!?()[]{}'\"`\u201c\u201d\u2018\u2019\u00ab\u00bb"
+
 
 def normalise(message: str) -> str:
     """The first line of ``message`` with ids, times, addresses, quoted text and numbers replaced."""
@@ -39,14 +43,31 @@ def normalise(message: str) -> str:
     return line.strip()
 
 
+def fixed_words(message: str, variable: Collection[str]) -> str:
+    """``message`` as :func:`normalise` makes it, with paths and the words of ``variable`` replaced, too.
+    Several such words in a row count as one, because a name may have any number of words."""
+    words = (_fixed(word, variable) for word in normalise(message).split())
+    return " ".join(word for word, _ in groupby(words))
+
+
+def _fixed(word: str, variable: Collection[str]) -> str:
+    if "/" in word or "\\" in word:
+        return "<path>"
+    return "<arg>" if word.strip(_AROUND).lower() in variable else word
+
+
+def words_of(texts: Sequence[str]) -> frozenset[str]:
+    """The words of some values, as :func:`fixed_words` compares them."""
+    return frozenset(word.strip(_AROUND).lower() for text in texts for word in text.split())
+
+
 def variable_parts(message: str) -> list[str]:
     """What :func:`normalise` replaces, quoted text without its quotes."""
     return _split(message)[1]
 
 
 def fixed_parts(message: str) -> list[str]:
-    """What :func:`normalise` keeps: the texts between the variable parts, the same in all messages of a
-    group."""
+    """What :func:`normalise` keeps: the texts between the variable parts."""
     return _split(message)[0].split("\n")
 
 
@@ -69,17 +90,85 @@ def _first_line(message: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grounds:
+    """The facts about a failure by which it is grouped, in addition to its task and its exception's type. The
+    letter keeps them, so that another recipe can group it again."""
+
+    #: As ``module:function``, outermost first, each once.
+    frames: tuple[str, ...] = ()
+    #: Whether the frames are the user's own. Without own frames, they are those of libraries.
+    is_own: bool = True
+    #: The names in the lines of the innermost own frames, the line that raised last, as the compiled code has
+    #: them. They are the same on machines without the source, and while a deployment replaces it.
+    lines: tuple[str, ...] = ()
+    #: Codes that the exception or its cause carries, such as ``status=404``.
+    evidence: tuple[str, ...] = ()
+    #: The types of the exceptions that it was raised from, or of the members of a group.
+    causes: tuple[str, ...] = ()
+    #: Whether nothing but the message tells such failures apart.
+    needs_message: bool = False
+    #: The name of the user's recipe that made the fingerprint; empty for the built-in one.
+    recipe: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Grounds:
+        """The inverse of :meth:`to_dict`."""
+        lists = {name: tuple(data[name]) for name in ("frames", "lines", "evidence", "causes")}
+        return cls(**{**data, **lists})
+
+    def in_words(self) -> str:
+        """Why a letter is in its group."""
+        if self.recipe:
+            return f"by the recipe {self.recipe}"
+        by = ["task", "exception"]
+        if self.frames:
+            number, kind = len(self.frames), "own" if self.is_own else "library"
+            by.append(f"{number} {kind} frame{'' if number == 1 else 's'}")
+        if self.lines:
+            by.append("the line that raised")
+        by += [one.replace("=", " ") for one in self.evidence]
+        if self.causes:
+            by.append(f"cause {', '.join(self.causes)}")
+        also = "the fixed words of the message" if self.needs_message else ""
+        *most, last = [*by, also] if also else by
+        end = "" if also else "; the message is not used"
+        return f"by {', '.join(most)} and {last}{end}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FingerprintInput:
     """A failure, as a recipe for fingerprints gets it."""
 
     task: str
     #: Dotted; builtins without their module.
     exception_type: str
-    #: App frames as ``module:function``, outermost first; without line numbers, so that an edit elsewhere
-    #: in the file does not split a group.
+    #: Own frames as ``module:function``, outermost first, each once; without line numbers, so that an edit
+    #: elsewhere in the file does not split a group. Those of libraries if there are no own ones.
     frames: Sequence[str]
     #: The whole message.
     message: str
+    #: The names in the lines of the two innermost own frames, without literals; the line that raised is last.
+    lines: Sequence[str] = ()
+    #: Codes that the exception or its cause carries, such as ``status=404`` or ``sqlstate=23505``.
+    evidence: Sequence[str] = ()
+    #: The types of the exceptions that it was raised from, or of the members of a group.
+    causes: Sequence[str] = ()
+    #: The fixed words of the message, if nothing but the message tells such failures apart; otherwise empty.
+    words: str = ""
+
+    @classmethod
+    def of(
+        cls, task: str, exception_type: str, message: str, grounds: Grounds, words: str
+    ) -> FingerprintInput:
+        """The input of a failure with these ``grounds``."""
+        return cls(
+            task=task, exception_type=exception_type, message=message, frames=grounds.frames,
+            lines=grounds.lines, evidence=grounds.evidence, causes=grounds.causes, words=words,
+        )  # fmt: skip
 
     @property
     def normalised_message(self) -> str:
@@ -88,19 +177,29 @@ class FingerprintInput:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the built-in recipe uses: task, exception type, the innermost frames, normalised message."""
-        frames = self.frames[-FRAME_LIMIT:]
-        return (self.task, self.exception_type, *frames, self.normalised_message)
+        """The parts of the built-in fingerprint: task, exception type, the innermost frames, lines, evidence,
+        causes, and the words of the message. Those that are unknown or unused are left out."""
+        return (*self._place, *self.evidence, *self.causes, *([self.words] if self.words else []))
+
+    @property
+    def place(self) -> str:
+        """The fingerprint of the place in the code, whatever its failures say. If one place makes too many
+        groups, they are folded into one."""
+        return _digest(json.dumps([f"v{VERSION} place", *self._place]))
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return (self.task, self.exception_type, *self.frames[-FRAME_LIMIT:], *self.lines)
 
 
 def fingerprint(failure: FingerprintInput) -> str:
-    """The group a failure belongs to by the built-in recipe, as 16 hexadecimal digits."""
+    """The fingerprint of a failure by the built-in recipe, as 16 hexadecimal digits."""
     return _digest("\x1f".join((f"v{VERSION}", *failure.parts)))
 
 
 def own_fingerprint(parts: Sequence[str]) -> str:
-    """The group that a recipe of the user names by ``parts``, as 16 hexadecimal digits. It is never that of
-    the built-in recipe."""
+    """The fingerprint that a recipe of the user names by ``parts``, as 16 hexadecimal digits. It is never
+    that of the built-in recipe."""
     # JSON keeps apart what joined texts would not, and begins with a character that the built-in one has not.
     return _digest(json.dumps([f"v{VERSION}", *parts]))
 

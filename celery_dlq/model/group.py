@@ -16,6 +16,10 @@ NEW_FOR = timedelta(hours=24)
 #: The most characters of a note, and of the name of an owner or a release.
 NOTE_LIMIT, NAME_LIMIT = 4_000, 255
 
+#: The most groups that one place in the code may make within :data:`FOLD_WITHIN`. If it makes more, they are
+#: folded into one.
+GROUPS_OF_PLACE, FOLD_WITHIN = 20, timedelta(hours=24)
+
 _HOUR = timedelta(hours=1)
 
 
@@ -166,8 +170,60 @@ class Assign:
         _check_length("owner", self.owner, NAME_LIMIT)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """The group has the same cause as another one. Its letters, and those of later failures, are counted
+    there; the decisions about it wait until it is split off again."""
+
+    name: ClassVar[str] = "merge"
+
+    #: The fingerprint of the other group.
+    into: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Take a group that was merged into this one out again; without a name, all of them. A group into which
+    the groups of one place were folded is dissolved, and its place is not folded again."""
+
+    name: ClassVar[str] = "split"
+
+    #: The fingerprint of the group that was merged.
+    member: str = ""
+
+
 #: The acts of a person on a group.
-GroupAct: TypeAlias = Ignore | Resolve | Reopen | Annotate | Assign
+GroupAct: TypeAlias = Ignore | Resolve | Reopen | Annotate | Assign | Merge | Split
+
+
+class AliasReason(str, Enum):
+    """Why failures are counted in a group that has another fingerprint than they have."""
+
+    #: A person merged their group into it.
+    MERGED = "merged"
+    #: Their place made too many groups.
+    FOLDED = "folded"
+    #: The group was made by an earlier recipe.
+    RECIPE = "recipe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alias:
+    """A fingerprint, or a place, whose failures are counted in a group with another fingerprint."""
+
+    name: str
+    #: The group.
+    fingerprint: str
+    why: AliasReason
+    #: The person who merged them; empty if it was not a person.
+    who: str
+    at: datetime
+
+    def in_words(self) -> str:
+        """The alias as a part of a sentence about the group."""
+        if self.why is AliasReason.FOLDED:
+            return f"its place in the code made more than {GROUPS_OF_PLACE} groups within a day"
+        return f"{self.name}, by {self.who}"
 
 
 def _check_length(what: str, text: str, limit: int) -> None:

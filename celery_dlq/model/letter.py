@@ -10,14 +10,15 @@ from datetime import datetime, timezone
 from typing import Any
 
 from celery_dlq.codec import plain_form, read_plain_form
+from celery_dlq.model.fingerprint import FingerprintInput, Grounds
 from celery_dlq.model.headers import COUNT_LIMIT
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.redact import clip
 
 #: Version of the dictionary form, checked when a spooled letter is read back. The first version wrote values
 #: that JSON cannot express as text; attempts have evidence since the third; letters have a route since the
-#: fourth.
-FORMAT = 4
+#: fourth, and grounds since the fifth.
+FORMAT = 5
 
 #: The task's name in the letter of a message that names no task.
 NO_TASK = "<no task>"
@@ -74,8 +75,8 @@ class Failure:
     exception_type: str
     message: str
     traceback: str
-    #: In-app frames as ``module:function``, outermost first.
-    frames: tuple[str, ...] = ()
+    #: The facts by which it is grouped.
+    grounds: Grounds
     failed_at: datetime
     #: Every failed run of this message, this one last.
     attempts: tuple[Attempt, ...]
@@ -141,7 +142,13 @@ class DeadLetter:
     exception_type: str
     message: str
     traceback: str
-    fingerprint: str
+    #: The group in which it is counted.
+    fingerprint: str = ""
+    #: The fingerprint that a recipe made of its failure. It differs from that of the group if groups were
+    #: merged, or if the group was made by another recipe.
+    raw_fingerprint: str = ""
+    #: The facts by which it is grouped; None in letters of releases that did not keep them.
+    grounds: Grounds | None = None
     #: Display copies: redacted, bounded, never sent anywhere.
     args: Any
     kwargs: Any
@@ -183,6 +190,19 @@ class DeadLetter:
         return self.envelope.queue
 
     @property
+    def grouped(self) -> str:
+        """Why it is in its group, in words; empty if that is unknown."""
+        return "" if self.grounds is None else self.grounds.in_words()
+
+    @property
+    def place(self) -> str:
+        """The fingerprint of the place in the code where it failed; empty if that is unknown, or if the user's
+        recipe made its fingerprint."""
+        if self.grounds is None or self.grounds.recipe:
+            return ""
+        return FingerprintInput.of(self.task, self.exception_type, "", self.grounds, "").place
+
+    @property
     def verdict(self) -> Verdict:
         """The classifier's verdict on the last failure."""
         return self.explanation.verdict
@@ -202,6 +222,7 @@ class DeadLetter:
             "attempts": [_plain_fields(attempt) for attempt in self.attempts],
             "explanation": _plain_fields(self.explanation),
             "envelope": self.envelope.to_dict(),
+            "grounds": self.grounds and self.grounds.to_dict(),
             "args": plain_form(self.args),
             "kwargs": plain_form(self.kwargs),
         }
@@ -221,6 +242,7 @@ class DeadLetter:
         values["args"], values["kwargs"] = map(read_plain_form, (values["args"], values["kwargs"]))
         values["state"], values["reason"] = State(values["state"]), Reason(values["reason"])
         values["tags"] = tuple(values["tags"])
+        values["grounds"] = Grounds.from_dict(values["grounds"]) if values.get("grounds") else None
         for name in _MOMENTS:
             values[name] = _moment(values.get(name))
         return cls(**values)

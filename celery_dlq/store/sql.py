@@ -47,7 +47,7 @@ from celery_dlq.store.redrive.pruning import History
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.redrive.turns import Turns
-from celery_dlq.store.regrouping.regrouping import Regroupings
+from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import Reports
 from celery_dlq.store.rows.query import conditions, in_states, is_parked
 from celery_dlq.store.saved_filters import SavedFilters

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
     "letters": (hide_letter, ("get", "find")),
     "groups": (hide_group, ("get", "find", "triage")),
-    "regroupings": (hide_group, ("groups",)),
     "operations": (hide_operation, ("get", "find")),
     "sendings": (hide_sending, ("of_letter", "of_cause", "of_operation")),
     "edits": (hide_change, ("of_letter",)),

@@ -79,6 +79,7 @@ def whole_letter_record(
         "attempt_history": [attempt_record(attempt) for attempt in letter.attempts],
         "redrives": [sending_record(sending) for sending in redrives],
         "changes": [change_record(change) for change in changes],
+        "grouped": letter.grouped,
         "traceback": letter.traceback,
         "pid": letter.pid,
         "root_id": letter.root_id,

@@ -1,22 +1,17 @@
-"""The parts of an exception that a letter keeps (type, message, frames, traceback), and earlier attempts."""
+"""The parts of an exception that a letter keeps (type, message, traceback), and earlier attempts."""
 
 from __future__ import annotations
 
 import json
-import os
-import site
-import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
 from celery.exceptions import Reject
 
 from celery_dlq.classify import is_a
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import attempts_of
 from celery_dlq.model.letter import (
     Attempt,
@@ -37,20 +32,6 @@ _CHAIN_LIMIT, _FRAME_LIMIT = 8, 40
 #: The most characters of a message inside a traceback; the letter keeps the whole message separately.
 _INNER_MESSAGE_LIMIT = 2_000
 
-#: This package, wherever it is installed. Another folder of the same name may hold a user's project.
-_OWN_PATH = str(Path(__file__).parents[1])
-
-#: Directories of code that is not the user's: Python, installed packages, and this package.
-_FOREIGN_PATHS = tuple(
-    os.path.join(directory, "")
-    for directory in {
-        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-        _OWN_PATH,
-    }
-)
-
 
 def type_name(exc_type: type) -> str:
     """The dotted name of an exception type; builtins without their module."""
@@ -63,29 +44,6 @@ def unwrap(einfo: ExceptionInfo) -> BaseException:
     """The exception of ``einfo``. Pools without child processes wrap it."""
     exc: BaseException = einfo.exception
     return exc.exc if is_a(exc, ExceptionWithTraceback) else exc
-
-
-def app_frames(exc: BaseException) -> tuple[str, ...]:
-    """The frames of the user's own code as ``module:function``, outermost first. If there are none, the
-    frames of libraries, so that different failures inside libraries stay distinct."""
-    frames = [
-        (frame.f_code.co_filename, f"{frame.f_globals.get('__name__')}:{frame.f_code.co_name}")
-        for frame in _frames(exc.__traceback__)
-    ]
-    own = tuple(name for path, name in frames if is_app(path))
-    return own or tuple(name for _path, name in frames[-3:])
-
-
-def _frames(tb: TracebackType | None) -> Iterator[Any]:
-    while tb is not None:
-        yield tb.tb_frame
-        tb = tb.tb_next
-
-
-@lru_cache(maxsize=4_096)
-def is_app(path: str) -> bool:
-    """Whether a file on this machine is the user's own."""
-    return not path.startswith(("<", *_FOREIGN_PATHS))
 
 
 def traceback_text(exc: BaseException) -> str:
@@ -130,7 +88,7 @@ def _chain(exc: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def failure_after(
-    attempts: tuple[Attempt, ...], reason: Reason, *, traceback: str, frames: tuple[str, ...]
+    attempts: tuple[Attempt, ...], reason: Reason, *, traceback: str, grounds: Grounds
 ) -> Failure:
     """The failure in which the last of ``attempts`` ended."""
     last = attempts[-1]
@@ -142,7 +100,7 @@ def failure_after(
         exception_type=last.exception_type,
         message=last.message,
         traceback=traceback,
-        frames=frames,
+        grounds=grounds,
         failed_at=last.failed_at,
         attempts=attempts,
         pid=last.pid,

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar
 
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
 from celery_dlq.model.delivery import Delivery
-from celery_dlq.model.fingerprint import FingerprintInput
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Verdict
 from celery_dlq.recorder import FlightRecorder
@@ -23,8 +22,8 @@ T = TypeVar("T")
 class Grouping(Protocol):
     """The recipe for the groups of failures."""
 
-    def fingerprint(self, failure: FingerprintInput) -> str:
-        """The group that ``failure`` belongs to. Raises nothing."""
+    def grouped(self, letter: DeadLetter) -> DeadLetter:
+        """``letter`` with its fingerprint. Raises nothing."""
 
 
 class Meter(Protocol):

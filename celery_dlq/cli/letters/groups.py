@@ -34,14 +34,16 @@ from celery_dlq.model.group import (
     GroupStatus,
     Ignore,
     Mark,
+    Merge,
     Reopen,
     Resolve,
+    Split,
 )
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
-from celery_dlq.view.groups.listing import GROUP_FILTERS, ends_of, groups_with
+from celery_dlq.view.groups.listing import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
 _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
@@ -129,9 +131,14 @@ def show(session: Session, fingerprint: str, form: str) -> None:
     found = session.group(fingerprint)
     trend = session.store.groups.trends([found.fingerprint], now=screen.now)[found.fingerprint]
     tickets = session.store.tickets.of_groups([found.fingerprint]).get(found.fingerprint, ())
-    record = {**_record(session, found, tickets), "arrivals_per_hour": list(trend)}
+    grouping = grouping_of(session.store, found.fingerprint)
+    record = {
+        **_record(session, found, tickets),
+        "arrivals_per_hour": list(trend),
+        **grouping.record(),
+    }
     parts = group_parts(
-        found, trend, tickets, screen.now,
+        found, trend, tickets, screen.now, grouping=grouping,
         route_owner=session.queue.owner_of(found.route), drawn=screen.drawn, command=session.command,
     )  # fmt: skip
     screen.emit(form, record, *parts)
@@ -228,13 +235,49 @@ def assign(session: Session, fingerprint: str, owner: str) -> None:
     )  # fmt: skip
 
 
+@groups.command("merge")
+@_named
+@click.argument("other", metavar="OTHER", shell_complete=complete_group)
+@pass_session
+def merge(session: Session, fingerprint: str, other: str) -> None:
+    """Merge OTHER into a group, because both have one cause.
+
+    Letters of OTHER, and later failures, are counted in GROUP. The decisions about OTHER wait until it is
+    split off again.
+    """
+    into = session.group(fingerprint).fingerprint
+    merged = session.group(other).fingerprint
+    undo = session.command("groups", "split", into, merged)
+    _act(
+        session, merged, Merge(into=into),
+        lambda _group: f"Merged group {merged} into {into}. To undo that: {undo}",
+    )  # fmt: skip
+
+
+@groups.command("split")
+@_named
+@click.argument("member", metavar="[MEMBER]", default="")
+@pass_session
+def split(session: Session, fingerprint: str, member: str) -> None:
+    """Undo merges into a group: that of MEMBER, or all.
+
+    A group into which the groups of one place in the code were folded is dissolved, and the place is not
+    folded again.
+    """
+    _act(
+        session, fingerprint, Split(member=member),
+        lambda group: f"Split group {group.fingerprint}; {_waiting(group)}.",
+    )  # fmt: skip
+
+
 groups.add_command(regroup)
 
 
 def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Group], str]) -> None:
-    found = session.group(fingerprint)
-    done = session.store.groups.triage(found.fingerprint, act, who=operator(), now=times.utc_now())
-    session.done(said(done))
+    name = session.group(fingerprint).fingerprint
+    session.store.groups.triage(name, act, who=operator(), now=times.utc_now())
+    session.queue.move_letters(act)
+    session.done(said(session.group(name)))
 
 
 def _owned(group: Group) -> str:

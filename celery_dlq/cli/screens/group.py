@@ -17,13 +17,15 @@ from celery_dlq.cli.screens.render import (
     last_name,
     table_of,
 )
-from celery_dlq.model.group import Group
+from celery_dlq.model.group import AliasReason, Group
 from celery_dlq.model.handling import GroupTicket
-from celery_dlq.view.groups.listing import ends_of, standing
+from celery_dlq.view.groups.listing import Grouping, ends_of, standing
 from celery_dlq.view.text import first_line, sparkline
 
 #: Arrivals per hour of each group.
 Trends = Mapping[str, Sequence[int]]
+
+_MERGED = {AliasReason.MERGED: "Merged", AliasReason.FOLDED: "Folded"}
 
 #: The owner of the route with a name.
 OwnerOf = Callable[[str], str]
@@ -80,6 +82,7 @@ def group_parts(
     tickets: Sequence[GroupTicket],
     now: datetime,
     *,
+    grouping: Grouping,
     route_owner: str,
     drawn: bool,
     command: Command,
@@ -95,6 +98,8 @@ def group_parts(
             ("Id", group.fingerprint),
             ("Task", group.task),
             ("Exception", group.exception_type),
+            ("Grouped", grouping.grouped),
+            *((_MERGED[one.why], one.in_words()) for one in grouping.merged),
             ("Status", standing(group, now) or group.status.value),
             ("Ends", ends_of(group)),
             ("Fixed in", group.resolved_in),

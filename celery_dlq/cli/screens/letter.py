@@ -125,6 +125,8 @@ def _why(letter: DeadLetter, owner: str) -> Facts:
             ("Rule", letter.rule),
             ("Evidence", letter.explanation.evidence),
             ("Path", letter.explanation.path),
+            ("Group", letter.fingerprint),
+            ("Grouped", letter.grouped),
             ("Route", letter.route),
             ("Owner", owner),
             ("Last failed", letter.last_failed_at),

@@ -18,7 +18,7 @@ from celery_dlq.model.group import Group, GroupAct, GroupFilter, GroupStatus, Ma
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.discreet import discreet
-from celery_dlq.view.groups.listing import GROUP_FILTERS, groups_with
+from celery_dlq.view.groups.listing import GROUP_FILTERS, grouping_of, groups_with
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -59,10 +59,13 @@ class OneGroup(Api):
         """One group, with the decisions about it."""
         check_names(asked(self.request), ())
         now = times.utc_now()
-        [found] = await self.site.ask(
-            lambda store: _records(self.site, store, [lookup.group(store, prefix, now)], now)
-        )
-        self.reply(found)
+
+        def look(store: Store) -> dict[str, Any]:
+            group = lookup.group(store, prefix, now)
+            [found] = _records(self.site, store, [group], now)
+            return {**found, **grouping_of(store, group.fingerprint).record()}
+
+        self.reply(await self.site.ask(look))
 
 
 class Triage(Api):
@@ -76,9 +79,9 @@ class Triage(Api):
         def carry_out(queue: DeadLetterQueue) -> list[dict[str, Any]]:
             store = discreet(queue.store, queue.redactor)
             name = lookup.group(store, prefix, now).fingerprint
-            return _records(
-                self.site, store, [store.groups.triage(name, meant, who=who, now=now)], now
-            )
+            store.groups.triage(name, meant, who=who, now=now)
+            queue.move_letters(meant)
+            return _records(self.site, store, [lookup.group(store, name, now)], now)
 
         [changed] = await self.site.act(carry_out)
         self.reply(changed)

@@ -25,7 +25,7 @@ from celery_dlq.store.database.faults import UPGRADE
 logger = logging.getLogger(__name__)
 
 #: The newest migration: the schema that this release reads and writes.
-HEAD = "0023"
+HEAD = "0024"
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 

@@ -95,6 +95,9 @@ letter = _table(
     Column("closed_reason", LONG_TEXT, nullable=False),
     # The name of the route of the last failure; empty if it has none.
     Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
+    # The fingerprint that a recipe made. "fingerprint" is that of the group in which the letter is counted.
+    # Empty in rows of earlier releases, in which both were the same.
+    Column("raw_fingerprint", name(64), nullable=False, server_default=""),
     UniqueConstraint("task_id"),
 )
 
@@ -119,6 +122,8 @@ content = _table(
     Column("args", LONG_TEXT, nullable=False),
     Column("kwargs", LONG_TEXT, nullable=False),
     Column("traceback", LONG_TEXT, nullable=False),
+    # The facts by which the letter is grouped, as JSON.
+    Column("grounds", LONG_TEXT),
 )
 
 # Hashes of the values by which people look for a letter: see celery_dlq/model/terms.py.
@@ -179,8 +184,30 @@ group = _table(
     Column("note", LONG_TEXT),
     # That of its newest failure.
     Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
+    # The place in the code where its letters failed; empty if it was made by a recipe of the user.
+    Column("place", name(64), nullable=False, server_default=""),
+    # Why its letters have to be looked at, because some may belong to another group: the recipe that has to
+    # be applied, or another mark; empty if they need not be. And the number of the last one that was.
+    Column("regroup", name(), nullable=False, server_default=""),
+    Column("regrouped_to", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("fingerprint", "task", "exception_type"),
 )
+Index(None, group.c.place)
+Index(None, group.c.regroup)
+
+# The groups of fingerprints that are not groups of their own: they were merged by a person, folded because
+# their place made too many, or made by another recipe than the group.
+alias = _table(
+    "celery_dlq_alias",
+    # A fingerprint, or "@" and a place.
+    Column("name", name(64), primary_key=True),
+    # Empty if the place may not be folded.
+    Column("fingerprint", name(64), nullable=False),
+    Column("why", name(), nullable=False),
+    Column("who", name(), nullable=False),
+    Column("at", Moment, nullable=False),
+)
+Index(None, alias.c.fingerprint)
 
 # Arrivals by group, for trends and rates; and the open letters whose last failure was in that hour, for their
 # ages. By the hour, because a group's row for one minute would usually count one letter.

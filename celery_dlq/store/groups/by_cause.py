@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
@@ -12,17 +13,21 @@ from celery_dlq.errors import FilterError, UnknownGroup
 from celery_dlq.model.group import (
     ANY_GROUP,
     NEW_FOR,
+    Alias,
     Group,
     GroupAct,
     GroupFilter,
     GroupStatus,
     Mark,
+    Merge,
+    Split,
     hour_of,
 )
 from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.groups import aliases
 from celery_dlq.store.groups.triage import (
     act_detail,
     decided,
@@ -35,7 +40,6 @@ from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
-    begins_with,
     group_conditions,
     one_of,
 )
@@ -85,18 +89,25 @@ class Groups(StoreRole):
 
     @reads
     def get(self, connection: Connection, fingerprint: str, *, now: datetime) -> Group | None:
-        """The group with this fingerprint, or None. If custom fingerprints collide, the largest group."""
-        stored = select(group).where(group.c.fingerprint == safe_text(fingerprint))
-        largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns).limit(1)
-        row = connection.execute(largest).mappings().one_or_none()
-        return None if row is None else group_from(row, now)
+        """The group with this fingerprint, or into which it was merged; or None. If it has letters of several
+        tasks or exception types, all are counted, under the largest."""
+        name = safe_text(fingerprint)
+        name = aliases.homes(connection, [name]).get(name) or name
+        stored = select(group).where(group.c.fingerprint == name)
+        largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
+        rows = connection.execute(largest).mappings().all()
+        return _summed([group_from(row, now) for row in rows])
+
+    @reads
+    def merged(self, connection: Connection, fingerprint: str) -> list[Alias]:
+        """The groups that were merged into this one, and the place whose groups were folded into it."""
+        return aliases.aliases_of(connection, fingerprint)
 
     @reads
     def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
-        """Up to ``limit`` fingerprints that begin with ``prefix``, in their order."""
-        matching = select(group.c.fingerprint).where(begins_with(group.c.fingerprint, prefix))
-        ordered = matching.distinct().order_by(group.c.fingerprint).limit(limit)
-        return list(connection.execute(ordered).scalars())
+        """Up to ``limit`` fingerprints that begin with ``prefix``, in their order. If a group was merged into
+        another one, that one takes its place."""
+        return aliases.matching(connection, prefix, limit)
 
     @reads
     def trends(
@@ -125,18 +136,38 @@ class Groups(StoreRole):
         """Do ``act`` with a group; audited.
 
         :raises UnknownGroup: no group has this fingerprint.
+        :raises TriageError: the groups cannot be merged, or not be split.
         """
         rows = locked(connection, fingerprint)
         if not rows:
             raise UnknownGroup
-        for row in rows:
-            values = fit(group, decided(connection, row, act, who, now))
-            connection.execute(update(group).where(is_group(row)).values(values))
+        if isinstance(act, Merge):
+            act = replace(act, into=aliases.one_group(connection, act.into))
+            aliases.merge(connection, fingerprint, act, who, now)
+        elif isinstance(act, Split):
+            aliases.split(connection, fingerprint, act)
+        else:
+            for row in rows:
+                values = fit(group, decided(connection, row, act, who, now))
+                connection.execute(update(group).where(is_group(row)).values(values))
         audit.write_audit(
             connection, who=who, act=act.name, count=sum(row["open_count"] for row in rows),
             detail={"group": fingerprint, **act_detail(act)}, at=now,
         )  # fmt: skip
         return group_from(locked(connection, fingerprint)[0])
+
+
+def _summed(rows: Sequence[Group]) -> Group | None:
+    """The rows of one group as one, the largest first."""
+    if not rows:
+        return None
+    return replace(
+        rows[0],
+        open_count=sum(row.open_count for row in rows),
+        total_count=sum(row.total_count for row in rows),
+        first_seen_at=min(row.first_seen_at for row in rows),
+        last_seen_at=max(row.last_seen_at for row in rows),
+    )
 
 
 def _behind(mark: GroupMark) -> ColumnElement[bool]:

@@ -17,7 +17,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Saved
 from celery_dlq.store.coordination.deliveries import end_deliveries
 from celery_dlq.store.database import tables
-from celery_dlq.store.groups import triage
+from celery_dlq.store.groups import aliases, triage
 from celery_dlq.store.redrive import endings
 from celery_dlq.store.rows.bodies import check_sizes
 from celery_dlq.store.rows.id_conflicts import named_apart
@@ -86,7 +86,8 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], value_limi
     :param value_limit: the most values of a letter's arguments that are kept for searches.
     """
     check_sizes(connection, letters)
-    given = sorted(map(storable, letters), key=_in_order)
+    grouped = aliases.counted_in_groups(connection, [storable(one) for one in letters])
+    given = sorted(grouped, key=_in_order)
     batch, stored = _lock_batch(connection, given)
     tally = Tally()
     drafts, arrived = [], list[DeadLetter]()
@@ -99,6 +100,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], value_limi
     endings.record_failures(connection, given)
     end_deliveries(connection, (item.task_id for item in given))
     new, regressed = triage.review(connection, tally.arrivals)
+    aliases.fold_floods(connection, new, given)
     return Saved(
         arrived=len(arrived),
         known=len(letters) - len(arrived),
@@ -205,6 +207,7 @@ def _row_after(change: Change, failure: DeadLetter) -> dict[str, Any]:
         "redrive_count": change.facts.redrive_count,
         "last_redrive": change.facts.last_redrive,
         "attempt_count": len(change.facts.attempts),
+        "place": failure.place,
     }
 
 

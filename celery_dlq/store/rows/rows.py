@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, Table
 
 from celery_dlq.codec import decode_table, dump_json, encode_table
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.letter import (
     ATTEMPT_MESSAGE_LIMIT,
     Attempt,
@@ -34,7 +35,8 @@ _INT_LIMIT = 2**31 - 1
 #: The failure's own columns: written again with every newer failure.
 FAILURE_COLUMNS = (
     "task", "reason", "verdict", "rule", "evidence", "path", "exception_type", "message",
-    "traceback", "fingerprint", "last_failed_at", "worker", "pid", "release", "tags", "route",
+    "traceback", "fingerprint", "raw_fingerprint", "grounds", "last_failed_at", "worker", "pid",
+    "release", "tags", "route",
 )  # fmt: skip
 
 #: A row as SQLAlchemy gives it (keyed by name or column), or one about to be written.
@@ -86,6 +88,7 @@ def letter_row(letter: DeadLetter) -> dict[str, Any]:
         "args": dump_json(letter.args),
         "kwargs": dump_json(letter.kwargs),
         "tags": dump_json(list(letter.tags)),
+        "grounds": letter.grounds and dump_json(letter.grounds.to_dict()),
     }
 
 
@@ -142,6 +145,7 @@ def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
         args=_parsed(whole["args"]),
         kwargs=_parsed(whole["kwargs"]),
         tags=tuple(_parsed(whole["tags"]) or ()),
+        grounds=Grounds.from_dict(json.loads(whole["grounds"])) if whole["grounds"] else None,
         attempts=tuple(attempt_from(item) for item in attempts),
         envelope=envelope_from(whole),
     )
@@ -220,7 +224,7 @@ _SAME_NAME = (
     "task_id", "task", "exception_type", "message", "traceback", "fingerprint", "first_failed_at",
     "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
     "correlation_id", "canvas", "redrive_count", "attempt_count", "claim_token",
-    "lease_expires_at", "closed_at", "closed_by", "closed_reason", "route",
+    "lease_expires_at", "closed_at", "closed_by", "closed_reason", "route", "raw_fingerprint",
 )  # fmt: skip
 
 
@@ -242,7 +246,8 @@ _UNCLAIMED: dict[str, Any] = {
 _EMPTY: dict[str, Any] = {
     "traceback": "", "evidence": "", "path": "", "body": b"",
     "args": None, "kwargs": None, "tags": None, "headers": "{}", "properties": "{}",
-    "closed_at": None, "closed_by": "", "closed_reason": "", "route": "",
+    "closed_at": None, "closed_by": "", "closed_reason": "", "route": "", "raw_fingerprint": "",
+    "grounds": None,
 }  # fmt: skip
 
 

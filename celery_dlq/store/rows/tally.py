@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Table, and_, case, literal_column, or_, select
@@ -64,6 +63,8 @@ class Member:
     route: str = ""
     message: str = ""
     release: str = ""
+    #: Kept with a group that is new.
+    place: str = ""
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> Member:
@@ -72,7 +73,7 @@ class Member:
         return cls(
             row["fingerprint"], row["task"], row["exception_type"], State(row["state"]),
             row["last_failed_at"], row["queue"], row["reason"], row["route"],
-            row.get("message", ""), row.get("release", ""),
+            row.get("message", ""), row.get("release", ""), row.get("place", ""),
         )  # fmt: skip
 
     @property
@@ -192,25 +193,6 @@ class Tally:
         return row
 
 
-def move_totals(connection: Connection, moved: Sequence[tuple[Mapping[Any, Any], str]]) -> None:
-    """Move the arrivals of letters that no longer exist to the groups that took over all other letters.
-
-    :param moved: rows of groups, which are locked, each with the fingerprint of the other group.
-    """
-    rows = []
-    for row, after in moved:
-        same = {name: row[name] for name in ("task", "exception_type", "message", "route")}
-        same |= {name: row[name] for name in ("first_seen_at", "last_seen_at")}
-        for name, number in (
-            (row["fingerprint"], -row["total_count"]),
-            (after, row["total_count"]),
-        ):
-            counts = {**dict.fromkeys(_COUNTS, 0), "total_count": number}
-            rows.append({"fingerprint": name, **same, **counts})
-    for one in sorted(rows, key=itemgetter("fingerprint", "task", "exception_type")):
-        _add(connection, tables.group, [one])
-
-
 def move_arrivals(connection: Connection, moved: Mapping[tuple[str, datetime, str], int]) -> None:
     """Move arrivals by the hour to other groups, as far as they are kept. The rows of the groups are locked
     already.
@@ -254,6 +236,7 @@ def _new_group(member: Member) -> dict[str, Any]:
         "first_seen_at": member.last_failed_at,
         "last_seen_at": member.last_failed_at,
         "route": member.route,
+        "place": member.place,
     }
 
 

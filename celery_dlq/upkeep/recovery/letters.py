@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from celery_dlq.errors import TaskLost
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.states import Reason, Verdict
@@ -44,7 +45,7 @@ def letter_of_lost(message: Accepted, app: Any, wiring: Wiring, *, remark: str =
         pid=message.pid,
     )
     attempts = (*read_attempts(message.headers), last)
-    failure = failure_after(attempts, Reason.LOST, traceback="", frames=(RULE,))
+    failure = failure_after(attempts, Reason.LOST, traceback="", grounds=Grounds(evidence=(RULE,)))
     task_id = letter_id(message, contents.fields.get("id"))
     letter = raw_letter(task_id, envelope(message, app), contents, failure, wiring)
     return letter.with_(tags=tuple(getattr(app.tasks.get(letter.task), "dlq_tags", ())))

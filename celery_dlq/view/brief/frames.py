@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from celery_dlq.regroup.frames import FRAME, LIBRARY_FRAMES, REPEATED, is_own
 from celery_dlq.view.text import counted
+from celery_dlq.worker.grounds import LIBRARY_FRAMES, is_app
+
+# The first line of a frame, and the line that stands for repetitions of the frame before it.
+_FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in .+$')
+_REPEATED = re.compile(r"^  \[Previous line repeated \d+ more times?\]$")
+
+#: Code that is not the user's, on whatever machine: installed packages, and Python's own.
+_FOREIGN = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]", re.I)
 
 
 @dataclass(frozen=True)
@@ -20,8 +28,8 @@ def own_traceback(text: str) -> str:
     code, its innermost frames stay."""
     lines, stack = list[str](), list[_Frame]()
     for line in text.splitlines():
-        if found := FRAME.match(line):
-            stack.append(_Frame((line,), is_own(found["path"])))
+        if found := _FRAME.match(line):
+            stack.append(_Frame((line,), _is_own(found["path"])))
         elif stack and _continues(line):
             stack[-1] = _Frame((*stack[-1].lines, line), stack[-1].is_own)
         else:
@@ -31,9 +39,14 @@ def own_traceback(text: str) -> str:
     return "\n".join([*lines, *_shown(stack)])
 
 
+def _is_own(path: str) -> bool:
+    """Whether a file that a traceback names is the user's own, on whatever machine it was written."""
+    return is_app(path) and not _FOREIGN.search(path)
+
+
 def _continues(line: str) -> bool:
     """Whether ``line`` belongs to the frame before it: its source, the marks under it, or its repetitions."""
-    return line.startswith("    ") or REPEATED.match(line) is not None
+    return line.startswith("    ") or _REPEATED.match(line) is not None
 
 
 def _shown(stack: Sequence[_Frame]) -> Iterator[str]:

@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from celery_dlq.model.group import NOT_IGNORED, Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.group import NOT_IGNORED, Alias, Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import iso
@@ -22,6 +23,9 @@ GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
 
 #: Groups with each mark that are counted.
 MOST_MARKED = 100
+
+# Parked retries are in no group.
+_STORED = frozenset(State) - {State.PARKED}
 
 # A group that is ignored or resolved needs no person now.
 _UNDECIDED = GroupFilter(statuses=frozenset({GroupStatus.OPEN}))
@@ -59,6 +63,34 @@ def worklist(store: Store, now: datetime, *, limit: int) -> Worklist:
 def _need(group: Group, now: datetime) -> tuple[bool, bool, int]:
     marks = group.marks(now)
     return Mark.REGRESSED not in marks, Mark.NEW not in marks, -group.open_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """Why letters are in a group."""
+
+    #: The facts by which its newest letter is grouped; empty if they are unknown.
+    grouped: str
+    #: The groups that were merged into it, and the place whose groups were folded into it.
+    merged: Sequence[Alias]
+
+    def record(self) -> dict[str, Any]:
+        """The form for programs."""
+        merged = [{**vars(one), "why": one.why.value, "at": iso(one.at)} for one in self.merged]
+        return {"grouped": self.grouped, "merged": merged}
+
+
+def grouping_of(store: Store, fingerprint: str) -> Grouping:
+    """Why letters are in a group.
+
+    :raises StoreError: the store failed.
+    """
+    listed = store.letters.find(Filter(group=fingerprint, states=_STORED), limit=1).letters
+    newest = store.letters.get(listed[0].task_id) if listed else None
+    return Grouping(
+        grouped=newest.grouped if newest else "",
+        merged=store.groups.merged(fingerprint),
+    )
 
 
 def groups_with(statuses: Iterable[GroupStatus], marks: Iterable[Mark], owner: str) -> GroupFilter:

@@ -17,7 +17,8 @@ from celery_dlq.model.headers import attempt_number, redrive_of
 from celery_dlq.model.letter import Attempt, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason
 from celery_dlq.redact import safe_message
-from celery_dlq.worker.failure import app_frames, failure_after, read_attempts, type_name
+from celery_dlq.worker.failure import failure_after, read_attempts, type_name
+from celery_dlq.worker.grounds import grounds_of
 from celery_dlq.worker.run_end import RunEnd
 
 
@@ -121,8 +122,7 @@ def _failure(died: Died, request: Context) -> Failure:
         died.reason,
         # Celery has not formatted the traceback yet; it is added when the end is reported.
         traceback="",
-        # An exception inside a wrapper may never have been raised.
-        frames=app_frames(subject(died.exc)) or app_frames(died.exc),
+        grounds=grounds_of(died.exc),
     )
 
 

@@ -27,7 +27,8 @@ from celery_dlq.model.states import Reason
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import Waiting, here
 from celery_dlq.worker.broker_limits import Hold
-from celery_dlq.worker.failure import app_frames, failure_after, read_attempts, traceback_text
+from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text
+from celery_dlq.worker.grounds import grounds_of
 from celery_dlq.worker.wiring import CapturedTask
 from celery_dlq.worker.writing.parked import new_parking
 from celery_dlq.worker.writing.snapshot import queue_name, sent_properties
@@ -91,7 +92,7 @@ class LongWait:
 
 def _failure(attempts: tuple[Attempt, ...], cause: BaseException) -> Failure:
     failure = failure_after(
-        attempts, Reason.PARKED, traceback=traceback_text(cause), frames=app_frames(cause)
+        attempts, Reason.PARKED, traceback=traceback_text(cause), grounds=grounds_of(cause)
     )
     return replace(failure, message=safe_message(cause))
 

@@ -18,6 +18,7 @@ from celery.utils.log import get_logger
 from kombu.exceptions import ContentDisallowed
 
 from celery_dlq.errors import PoolFailed
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Failure
@@ -192,7 +193,12 @@ class Foreign:
         )
         attempts = (*read_attempts(message.headers), last)
         text = traceback_text(defect.error)
-        return failure_after(attempts, defect.reason, traceback=text, frames=(defect.rule,))
+        return failure_after(
+            attempts,
+            defect.reason,
+            traceback=text,
+            grounds=Grounds(evidence=(defect.rule,), needs_message=True),
+        )
 
 
 def _calls_handler(message: Any) -> bool:

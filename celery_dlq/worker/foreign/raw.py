@@ -14,7 +14,7 @@ from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope, Failure
 from celery_dlq.model.route import routed
 from celery_dlq.redact import safe_text
 from celery_dlq.worker.wiring import Wiring
-from celery_dlq.worker.writing.snapshot import canvas_of, grouped_by, text_or_none
+from celery_dlq.worker.writing.snapshot import canvas_of, text_or_none
 
 #: The most bytes of a body that is decoded for display; the event loop waits while it is decoded.
 DECODE_LIMIT = 8 * 1024 * 1024
@@ -69,7 +69,7 @@ def raw_letter(
         exception_type=failure.exception_type,
         message=failure.message,
         traceback=failure.traceback,
-        fingerprint=wiring.grouping.fingerprint(grouped_by(contents.task, failure)),
+        grounds=failure.grounds,
         args=display(contents.args),
         kwargs=display(contents.kwargs),
         attempts=failure.attempts,
@@ -86,7 +86,7 @@ def raw_letter(
         tags=(),
         envelope=envelope,
     )
-    return routed(letter, wiring.settings.routes)
+    return routed(wiring.grouping.grouped(letter), wiring.settings.routes)
 
 
 def _payload(message: Any) -> Any:

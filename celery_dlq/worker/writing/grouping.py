@@ -5,12 +5,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from celery_dlq.classify.guarded import PATIENCE_S, begin, bounded
-from celery_dlq.model.fingerprint import FingerprintInput, fingerprint, own_fingerprint
-from celery_dlq.redact import safe_message
+from celery_dlq.model.fingerprint import (
+    FingerprintInput,
+    Grounds,
+    fingerprint,
+    fixed_words,
+    own_fingerprint,
+    words_of,
+)
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.terms import leaves
+from celery_dlq.redact import Redactor, safe_message
 
 logger = logging.getLogger("celery_dlq")
 
@@ -30,8 +40,8 @@ class Grouping:
     :param recipe: the user's function; None for the built-in recipe.
     """
 
-    def __init__(self, recipe: Callable[..., Any] | None = None) -> None:
-        self._recipe = recipe
+    def __init__(self, redactor: Redactor, recipe: Callable[..., Any] | None = None) -> None:
+        self._redactor, self._recipe = redactor, recipe
         self._has_reported = False
 
     @property
@@ -43,20 +53,38 @@ class Grouping:
         module = getattr(self._recipe, "__module__", kind.__module__)
         return f"{module}.{getattr(self._recipe, '__qualname__', kind.__qualname__)}"
 
-    def fingerprint(self, failure: FingerprintInput) -> str:
-        """The group that ``failure`` belongs to. Raises nothing; the first problem of a recipe is logged."""
-        found = self.ask(failure)
-        if found.problem and not self._has_reported:
+    def grouped(self, letter: DeadLetter) -> DeadLetter:
+        """``letter`` with its fingerprint. Raises nothing; the first problem of a recipe is logged."""
+        after, problem = self.regrouped(letter)
+        if problem and not self._has_reported:
             self._has_reported = True
             logger.error(
                 "dlq_fingerprint: %s %s. Such failures get the built-in fingerprint until it is corrected; "
                 "this is logged once.",
-                self.recipe, found.problem,
+                self.recipe, problem,
             )  # fmt: skip
-        return found.fingerprint or fingerprint(failure)
+        return after
 
-    def ask(self, failure: FingerprintInput) -> Grouped:
-        """The result of the user's recipe; an empty one if there is no such recipe. Raises nothing."""
+    def regrouped(self, letter: DeadLetter) -> tuple[DeadLetter, str]:
+        """``letter`` with its fingerprint, and why the user's recipe has no result, as words after its name;
+        empty if it has one. Raises nothing."""
+        failure = self._input(letter)
+        found = self._ask(failure)
+        recipe = self.recipe if found.fingerprint else ""
+        grounds = replace(letter.grounds or Grounds(), recipe=recipe)
+        name = found.fingerprint or fingerprint(failure)
+        return letter.with_(fingerprint=name, grounds=grounds), found.problem
+
+    def _input(self, letter: DeadLetter) -> FingerprintInput:
+        grounds, words = letter.grounds or Grounds(), ""
+        if grounds.needs_message:
+            values = [value for _path, value in leaves(letter.args, letter.kwargs)]
+            words = fixed_words(self._redactor.text(letter.message), words_of(values))
+        return FingerprintInput.of(
+            letter.task, letter.exception_type, letter.message, grounds, words
+        )
+
+    def _ask(self, failure: FingerprintInput) -> Grouped:
         if self._recipe is None:
             return Grouped()
         begin()

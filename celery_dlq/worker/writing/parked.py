@@ -9,6 +9,7 @@ from typing import Any
 
 from celery_dlq.errors import CircuitOpen
 from celery_dlq.model.circuit import Circuit
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, redrive_of
 from celery_dlq.model.letter import DeadLetter, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason, State, Verdict
@@ -65,6 +66,7 @@ def _open_circuit(request: Any, circuit: Circuit) -> Failure:
         exception_type=type_name(CircuitOpen),
         message=why,
         traceback="",
+        grounds=Grounds(),
         failed_at=datetime.now(timezone.utc),
         attempts=read_attempts(request.request_dict),
         pid=None,

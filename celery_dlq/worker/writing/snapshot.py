@@ -12,7 +12,6 @@ from billiard.exceptions import WorkerLostError
 from celery_dlq.classify import Decision, subject
 from celery_dlq.codec import raw_body
 from celery_dlq.model.delivery import Delivery
-from celery_dlq.model.fingerprint import FingerprintInput
 from celery_dlq.model.headers import (
     COMPRESSED_HEADER,
     DELIVERY_HEADERS,
@@ -27,12 +26,12 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.process import pid_of, pid_of_run
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.failure import (
-    app_frames,
     bounded_traceback,
     failure_after,
     read_attempts,
     type_name,
 )
+from celery_dlq.worker.grounds import grounds_of
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.wiring import Wiring
 
@@ -57,7 +56,7 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
         exception_type=failure.exception_type,
         message=failure.message,
         traceback=failure.traceback,
-        fingerprint=wiring.grouping.fingerprint(grouped_by(task, failure)),
+        grounds=failure.grounds,
         args=redactor.display(request.args),
         kwargs=redactor.display(request.kwargs),
         attempts=attempts,
@@ -75,17 +74,7 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
         tags=tuple(getattr(request.task, "dlq_tags", ())),
         envelope=envelope(request.message, request.app),
     )
-    return routed(letter, wiring.settings.routes)
-
-
-def grouped_by(task: str, failure: Failure) -> FingerprintInput:
-    """What the fingerprint of ``failure`` is made of."""
-    return FingerprintInput(
-        task=task,
-        exception_type=failure.exception_type,
-        frames=failure.frames,
-        message=failure.message,
-    )
+    return routed(wiring.grouping.grouped(letter), wiring.settings.routes)
 
 
 def envelope(message: Any, app: Any) -> Envelope:
@@ -139,7 +128,7 @@ def failure_of(
         (*read_attempts(request.request_dict), last),
         reason,
         traceback=bounded_traceback(traceback),
-        frames=app_frames(subject(exc)) or app_frames(exc),
+        grounds=grounds_of(exc),
     )
 
 

@@ -30,7 +30,7 @@ from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter
 from celery_dlq.view import lookup, times
 from celery_dlq.view.brief.frames import own_traceback
-from celery_dlq.view.groups.listing import ends_of, standing
+from celery_dlq.view.groups.listing import Grouping, ends_of, grouping_of, standing
 from celery_dlq.view.groups.sample import Sample, Share, sample_of
 from celery_dlq.view.text import percent
 
@@ -61,6 +61,7 @@ class Known:
     tickets: Sequence[GroupTicket]
     #: Its newest letters, open or closed.
     sample: Sample
+    grouping: Grouping
     #: The newest acts on it, and on redrives of it.
     acts: Sequence[AuditRow]
 
@@ -222,6 +223,7 @@ class GroupActPage(Page):
         def carry_out(queue: DeadLetterQueue) -> None:
             _check_undecided(queue.store, fingerprint, who, made_at, now)
             queue.store.groups.triage(fingerprint, meant, who=who, now=now)
+            queue.move_letters(meant)
 
         await self.site.act(carry_out)
         self.see(self._back(given, fingerprint, act))
@@ -272,6 +274,7 @@ def look_up(store: Store, prefix: str, wanted: Range, now: datetime) -> Known:
         letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
         tickets=store.tickets.of_groups([name]).get(name, ()),
         sample=sample,
+        grouping=grouping_of(store, name),
         acts=store.audit.find(group=name, limit=EVENTS).rows,
     )
 

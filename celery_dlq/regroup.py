@@ -1,0 +1,143 @@
+"""Groups stored letters by today's recipe and aliases: plans it, or does it step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from celery_dlq.model.fingerprint import VERSION
+from celery_dlq.model.regrouping import Judged, Waiting, heir_of, home, place_name
+from celery_dlq.store.portion import Portion
+from celery_dlq.worker.writing.grouping import Grouping
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Letters that are moved in one transaction.
+LETTERS_AT_ONCE = 300
+
+#: Called with the number of letters that were looked at, and that were moved, by one step.
+OnStep = Callable[[int, int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """The groups to which the letters of one group would go."""
+
+    group: Waiting
+    to: Mapping[str, int]
+
+    @property
+    def leaving(self) -> int:
+        """The letters that would leave the group."""
+        return sum(self.to.values()) - self.to.get(self.group.fingerprint, 0)
+
+
+class Regrouper:
+    """Applies a recipe to stored letters, and moves them to the groups in which they are counted.
+
+    :param grouping: the recipe.
+    """
+
+    def __init__(self, store: Store, grouping: Grouping) -> None:
+        self._store, self._grouping = store, grouping
+        self._portion = Portion(LETTERS_AT_ONCE)
+        #: Letters whose grounds are unknown, and letters for which the recipe failed: they keep their groups.
+        self.unknown = self.failed = 0
+        #: The first problem that the recipe had, as words after its name.
+        self.problem = ""
+
+    @property
+    def recipe(self) -> str:
+        """The name of the recipe, with its version if it is the built-in one."""
+        return self._grouping.recipe or f"built-in {VERSION}"
+
+    def plan(self, on_step: OnStep) -> Iterator[Fate]:
+        """The fate of each group by the recipe. Nothing is changed.
+
+        :raises StoreError: the store failed.
+        """
+        planned: dict[str, str] = {}
+        for group in self._store.regroupings.all():
+            counts = Counter[tuple[str, str]]()
+            for letters in self._pages(group.fingerprint):
+                counts.update((one.raw, one.after.place) for one in self._judge(letters))
+                on_step(len(letters), 0)
+            yield Fate(group=group, to=self._targets(group.fingerprint, counts, planned))
+
+    def begin(self, *, who: str, why: str) -> int:
+        """Mark all groups, so that the recipe is applied to their letters; audited. Returns the number of
+        letters.
+
+        :raises StoreError: the store failed.
+        """
+        return self._store.regroupings.begin(recipe=self.recipe, who=who, why=why)
+
+    def run(
+        self,
+        on_step: OnStep = lambda looked, moved: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Work off the groups that wait for this recipe, or for no recipe; returns whether none is left.
+
+        :param should_stop: asked before each step; another call, also of another process, continues.
+        :raises StoreError: the store failed. The steps before that stay done.
+        """
+        while not should_stop():
+            group = self._store.regroupings.next(self.recipe)
+            if group is None:
+                return True
+            looked, moved = self._portion.attempt(partial(self._step, group))
+            on_step(looked, moved)
+        return False
+
+    def _step(self, group: Waiting, size: int) -> tuple[int, int]:
+        letters = self._store.regroupings.letters(group.fingerprint, above=group.above, limit=size)
+        judged = self._judge(letters) if group.recipe else letters
+        return len(letters), self._store.regroupings.move(group, judged)
+
+    def _pages(self, fingerprint: str) -> Iterator[Sequence[Judged]]:
+        above = 0
+        while letters := self._store.regroupings.letters(
+            fingerprint, above=above, limit=LETTERS_AT_ONCE
+        ):
+            yield letters
+            above = letters[-1].id
+
+    def _judge(self, letters: Sequence[Judged]) -> list[Judged]:
+        return [self._judged(one) for one in letters]
+
+    def _judged(self, one: Judged) -> Judged:
+        """A letter with its fingerprint by the recipe; with the one that it has, if that cannot be told."""
+        if one.letter.grounds is None:
+            self.unknown += 1
+            return one
+        after, problem = self._grouping.regrouped(one.letter)
+        if problem:
+            self.failed += 1
+            self.problem = self.problem or problem
+            return one
+        return Judged(id=one.id, letter=one.letter, after=after)
+
+    def _targets(
+        self, group: str, counts: Counter[tuple[str, str]], planned: dict[str, str]
+    ) -> Mapping[str, int]:
+        """The groups of these letters, by number, as :meth:`run` would choose them.
+
+        :param planned: the homes that earlier groups of the plan have taken; this one adds its own.
+        """
+        names = {name for raw, place in counts for name in (raw, place_name(place))}
+        homes = {**self._store.regroupings.homes(names), **planned}
+        raws = Counter[str]()
+        for (raw, _place), number in counts.items():
+            raws[raw] += number
+        heir = heir_of(group, raws, homes)
+        if heir is not None:
+            planned[heir] = homes[heir] = group
+        targets = Counter[str]()
+        for (raw, place), number in counts.items():
+            targets[home(homes, raw, place)] += number
+        return targets

@@ -1,0 +1,293 @@
+"""Moves stored letters to the groups in which they are counted today. Each step is a transaction after which
+all counts are right, and after which another process can continue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Column, Table, and_, bindparam, case, func, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.codec import dump_json
+from celery_dlq.model.group import GroupStatus, hour_of
+from celery_dlq.model.regrouping import Judged, Waiting, heir_of, home, place_name
+from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.groups import aliases
+from celery_dlq.store.letters.deleting import empty_examples
+from celery_dlq.store.letters.save import Stored, lock_stored
+from celery_dlq.store.rows import audit
+from celery_dlq.store.rows.query import OF_LETTER, one_of
+from celery_dlq.store.rows.rows import Row, letter_from
+from celery_dlq.store.rows.tally import Tally, move_arrivals
+
+letter, content, group = tables.letter, tables.content, tables.group
+
+#: The history of a letter names its group, too: what was tried with one group does not count for another.
+_FOLLOWING = (
+    (tables.handling, tables.handling.c.fingerprint),
+    (tables.auto_letter, tables.auto_letter.c.fingerprint),
+    (tables.sending, tables.sending.c.cause),
+    (tables.sending, tables.sending.c.fingerprint),
+)
+
+_WHOLE = select(letter, content.c.args, content.c.kwargs, content.c.grounds).join(
+    content, OF_LETTER
+)
+
+_LETTERS = group.c.open_count + group.c.resolved_count + group.c.discarded_count
+
+# People have decided about it, so it stays if several groups become one.
+_IS_DECIDED = case(
+    (
+        and_(group.c.status == GroupStatus.OPEN.value, group.c.owner == "", group.c.note.is_(None)),
+        0,
+    ),
+    else_=1,
+)
+
+
+class Regroupings(StoreRole):
+    """Groups whose letters may belong to other groups: they are marked, and worked off one after another."""
+
+    @writes
+    def begin(self, connection: Connection, *, recipe: str, who: str, why: str) -> int:
+        """Mark all groups, so that ``recipe`` is applied to their letters; audited. Returns the number of
+        letters."""
+        number = int(connection.execute(select(func.count()).select_from(letter)).scalar_one())
+        aliases.forget_claims(connection, recipe)
+        aliases.mark(connection, recipe=recipe)
+        audit.write_audit(
+            connection, who=who, act="regroup", why=why, count=number, at=clock.now(connection),
+            detail={"recipe": recipe},
+        )  # fmt: skip
+        return number
+
+    @reads
+    def next(self, connection: Connection, recipe: str) -> Waiting | None:
+        """The next group: one that people have decided about, then the largest.
+
+        :param recipe: the recipe of this process. Groups that wait for another one are left out.
+        """
+        found = self._waiting(connection, [aliases.BY_ALIASES, recipe])
+        return found[0] if found else None
+
+    @reads
+    def all(self, connection: Connection) -> Sequence[Waiting]:
+        """All groups that there are, as if they waited, in the order in which they would be worked off."""
+        return self._waiting(connection, None)
+
+    @reads
+    def waiting(self, connection: Connection) -> Mapping[str, int]:
+        """How many groups wait, by the recipe that they wait for; empty for aliases only."""
+        counted = select(group.c.regroup, func.count()).where(group.c.regroup > "")
+        rows = connection.execute(counted.group_by(group.c.regroup))
+        return {_recipe(name): int(number) for name, number in rows}
+
+    @reads
+    def folded(self, connection: Connection) -> Sequence[str]:
+        """The groups into which the groups of one place were folded."""
+        return aliases.folded(connection)
+
+    @reads
+    def homes(self, connection: Connection, names: Iterable[str]) -> Mapping[str, str]:
+        """The groups of those of ``names`` that have an alias."""
+        return aliases.homes(connection, names)
+
+    @reads
+    def letters(
+        self, connection: Connection, fingerprint: str, *, above: int, limit: int
+    ) -> Sequence[Judged]:
+        """The next letters of a group in the order of their numbers, with the fingerprints that they have."""
+        these = _WHOLE.where(letter.c.fingerprint == fingerprint, letter.c.id > above)
+        rows = connection.execute(these.order_by(letter.c.id).limit(limit)).mappings()
+        return [_as_it_is(row) for row in rows]
+
+    @writes
+    def move(self, connection: Connection, seen: Waiting, judged: Sequence[Judged]) -> int:
+        """Store the fingerprints of some letters of a group, and move those that belong to other groups. Letters
+        that have failed again are left alone. Without letters, the group is done. If another process was
+        faster, nothing changes. Returns how many were moved."""
+        marked = _locked(connection, seen)
+        if not marked:
+            return 0
+        if not judged:
+            _advance(connection, seen, regroup="", regrouped_to=0)
+            return 0
+        _advance(connection, seen, regroup=marked, regrouped_to=judged[-1].id)
+        homes = _homes_of(connection, seen, judged)
+        to = {one.letter.task_id: home(homes, one.raw, one.after.place) for one in judged}
+        stored = lock_stored(connection, [one.letter.task_id for one in judged])
+        current = [one for one in judged if _is_current(one, stored)]
+        _write_raws(connection, [one for one in current if one.raw != one.letter.raw_fingerprint])
+        _write_grounds(
+            connection, [one for one in current if one.after.grounds != one.letter.grounds]
+        )
+        moved = [one for one in current if to[one.letter.task_id] != seen.fingerprint]
+        _move(connection, moved, to, stored)
+        return len(moved)
+
+    def _waiting(self, connection: Connection, marks: Sequence[str] | None) -> list[Waiting]:
+        these = select(group, _LETTERS.label("letters"))
+        if marks is not None:
+            these = these.where(group.c.regroup.in_(marks)).limit(1)
+        ordered = these.order_by(
+            _IS_DECIDED.desc(), group.c.total_count.desc(), *group.primary_key.columns
+        )
+        return [
+            Waiting(
+                fingerprint=row["fingerprint"], task=row["task"], letters=int(row["letters"]),
+                exception_type=row["exception_type"], recipe=_recipe(row["regroup"]),
+                above=row["regrouped_to"],
+            )
+            for row in connection.execute(ordered).mappings()
+        ]  # fmt: skip
+
+
+def _recipe(mark: str) -> str:
+    return "" if mark == aliases.BY_ALIASES else mark
+
+
+def _as_it_is(row: Row) -> Judged:
+    found = letter_from(row)
+    raw = found.raw_fingerprint or found.fingerprint
+    return Judged(id=row["id"], letter=found, after=found.with_(fingerprint=raw))
+
+
+def _locked(connection: Connection, seen: Waiting) -> str:
+    """The mark of the group, whose rows are locked; empty if another process has looked at these letters."""
+    these = select(group.c.regroup, group.c.regrouped_to).where(
+        group.c.fingerprint == seen.fingerprint
+    )
+    ordered = these.order_by(*group.primary_key.columns).with_for_update()
+    marks = {
+        mark
+        for mark, above in connection.execute(ordered)
+        if mark and _recipe(mark) == seen.recipe and above == seen.above
+    }
+    return max(marks, default="")
+
+
+def _advance(connection: Connection, seen: Waiting, **values: object) -> None:
+    # A group has several rows if its letters have several tasks or exception types.
+    these = update(group).where(group.c.fingerprint == seen.fingerprint, group.c.regroup > "")
+    connection.execute(these.values(**values))
+
+
+def _homes_of(connection: Connection, seen: Waiting, judged: Sequence[Judged]) -> Mapping[str, str]:
+    """The homes of the fingerprints and places of ``judged``. With a new recipe, the group itself becomes the
+    home of the fingerprint that most of them have."""
+    raws = Counter(one.raw for one in judged)
+    places = {place_name(one.after.place) for one in judged}
+    homes = aliases.homes(connection, {*raws, *places})
+    if seen.recipe and not aliases.claimed(connection, seen.fingerprint, seen.recipe):
+        heir = heir_of(seen.fingerprint, raws, homes)
+        if heir is not None:
+            now = clock.now(connection)
+            aliases.write_alias(connection, heir, seen.fingerprint, seen.recipe, "", now)
+            # Workers with this recipe may have made the group already.
+            aliases.mark(connection, group.c.fingerprint == heir)
+            homes[heir] = seen.fingerprint
+    return homes
+
+
+def _is_current(judged: Judged, stored: Mapping[str, Stored]) -> bool:
+    found = stored.get(judged.letter.task_id)
+    return found is not None and (
+        (found.member.fingerprint, found.member.last_failed_at)
+        == (judged.letter.fingerprint, judged.letter.last_failed_at)
+    )
+
+
+def _write_raws(connection: Connection, judged: Sequence[Judged]) -> None:
+    for raw, ids in _grouped((one.raw, one.letter.task_id) for one in judged):
+        these = one_of(connection, letter.c.task_id, ids)
+        connection.execute(update(letter).where(these).values(raw_fingerprint=raw))
+
+
+def _write_grounds(connection: Connection, judged: Sequence[Judged]) -> None:
+    rows = [
+        {"of_id": one.id, "new_grounds": dump_json(one.after.grounds.to_dict())}
+        for one in judged
+        if one.after.grounds is not None
+    ]
+    if rows:
+        changed = update(content).where(content.c.id == bindparam("of_id"))
+        connection.execute(changed.values(grounds=bindparam("new_grounds")), rows)
+
+
+def _move(
+    connection: Connection,
+    moved: Sequence[Judged],
+    to: Mapping[str, str],
+    stored: Mapping[str, Stored],
+) -> None:
+    """Give letters and their history the fingerprints of other groups, and count them there."""
+    if not moved:
+        return
+    pairs = {one.letter.task_id: (one.letter.fingerprint, to[one.letter.task_id]) for one in moved}
+    for after, ids in _grouped((after, task_id) for task_id, (_, after) in pairs.items()):
+        these = one_of(connection, letter.c.task_id, ids)
+        connection.execute(update(letter).where(these).values(fingerprint=after))
+    for table, column in _FOLLOWING:
+        _follow(connection, table, column, pairs)
+    _count(connection, moved, pairs, stored)
+    empty_examples(connection, {before for before, _ in pairs.values()})
+
+
+def _follow(
+    connection: Connection, table: Table, column: Column[str], to: Mapping[str, tuple[str, str]]
+) -> None:
+    """Change fingerprints in the history of letters.
+
+    :param to: the former and the new fingerprint of each letter.
+    """
+    these = one_of(connection, table.c.task_id, sorted(to))
+    rows = connection.execute(select(table.c.task_id, column).where(these).distinct())
+    found = [(to[task_id][1], task_id) for task_id, name in rows if name == to[task_id][0]]
+    for after, ids in _grouped(found):
+        its = one_of(connection, table.c.task_id, ids)
+        earlier = one_of(connection, column, sorted({to[task_id][0] for task_id in ids}))
+        connection.execute(update(table).where(its, earlier).values({column: after}))
+
+
+def _grouped(items: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """The second items by the first ones, in one order for all processes."""
+    found: dict[str, list[str]] = {}
+    for name, item in sorted(items):
+        found.setdefault(name, []).append(item)
+    return sorted(found.items())
+
+
+def _count(
+    connection: Connection,
+    moved: Sequence[Judged],
+    to: Mapping[str, tuple[str, str]],
+    stored: Mapping[str, Stored],
+) -> None:
+    tally, arrivals = Tally(), Counter[tuple[str, datetime, str]]()
+    changes = Counter[str]()
+    for one in moved:
+        before, after = to[one.letter.task_id]
+        member = stored[one.letter.task_id].member
+        there = replace(
+            member, fingerprint=after, message=one.letter.message, place=one.after.place
+        )
+        tally.change(member, there)
+        arrivals[before, hour_of(member.last_failed_at), after] += 1
+        changes.update({after: 1, before: -1})
+    tally.write(connection)
+    move_arrivals(connection, arrivals)
+    _shift_ends(connection, changes)
+
+
+def _shift_ends(connection: Connection, changes: Mapping[str, int]) -> None:
+    """Let the ignoring of groups end after as many further letters as before."""
+    for name, change in sorted(changes.items()):
+        ends = group.c.ignored_total + change
+        its = (group.c.fingerprint == name, group.c.ignored_total.is_not(None))
+        values = {"ignored_total": case((ends < 1, 1), else_=ends)}
+        connection.execute(update(group).where(*its).values(values))
