@@ -144,8 +144,8 @@ class DeadLetter:
     traceback: str
     #: The group in which it is counted.
     fingerprint: str = ""
-    #: The fingerprint that a recipe made of its failure. It differs from that of the group if groups were
-    #: merged, or if the group was made by another recipe.
+    #: The fingerprint that a recipe made of its failure, if it differs from that of the group: groups were
+    #: merged, or the group was made by another recipe.
     raw_fingerprint: str = ""
     #: The facts by which it is grouped; None in letters of releases that did not keep them.
     grounds: Grounds | None = None
@@ -196,8 +196,8 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """The fingerprint of the place in the code where it failed; empty if that is unknown, or if the user's
-        recipe made its fingerprint."""
+        """The fingerprint of the place in the code where it failed; empty if that is unknown, or if a recipe
+        of the user grouped it."""
         if self.grounds is None or self.grounds.recipe:
             return ""
         return FingerprintInput.of(self.task, self.exception_type, "", self.grounds, "").place

@@ -108,9 +108,9 @@ class Regroupings(StoreRole):
 
     @writes
     def move(self, connection: Connection, seen: Waiting, judged: Sequence[Judged]) -> int:
-        """Store the fingerprints of some letters of a group, and move those that belong to other groups. Letters
-        that have failed again are left alone. Without letters, the group is done. If another process was
-        faster, nothing changes. Returns how many were moved."""
+        """Store the fingerprints of some letters of a group, and move those that belong to other groups.
+        Letters that have failed again are left alone. Without letters, the group is done. If another process
+        was faster, nothing changes. Returns how many were moved."""
         marked = _locked(connection, seen)
         if not marked:
             return 0
@@ -122,7 +122,7 @@ class Regroupings(StoreRole):
         to = {one.letter.task_id: home(homes, one.raw, one.after.place) for one in judged}
         stored = lock_stored(connection, [one.letter.task_id for one in judged])
         current = [one for one in judged if _is_current(one, stored)]
-        _write_raws(connection, [one for one in current if one.raw != one.letter.raw_fingerprint])
+        _write_raws(connection, current, to)
         _write_grounds(
             connection, [one for one in current if one.after.grounds != one.letter.grounds]
         )
@@ -202,8 +202,10 @@ def _is_current(judged: Judged, stored: Mapping[str, Stored]) -> bool:
     )
 
 
-def _write_raws(connection: Connection, judged: Sequence[Judged]) -> None:
-    for raw, ids in _grouped((one.raw, one.letter.task_id) for one in judged):
+def _write_raws(connection: Connection, judged: Sequence[Judged], to: Mapping[str, str]) -> None:
+    raws = [(one, "" if one.raw == to[one.letter.task_id] else one.raw) for one in judged]
+    changed = [(raw, one.letter.task_id) for one, raw in raws if raw != one.letter.raw_fingerprint]
+    for raw, ids in _grouped(changed):
         these = one_of(connection, letter.c.task_id, ids)
         connection.execute(update(letter).where(these).values(raw_fingerprint=raw))
 

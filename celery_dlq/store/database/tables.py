@@ -95,8 +95,7 @@ letter = _table(
     Column("closed_reason", LONG_TEXT, nullable=False),
     # The name of the route of the last failure; empty if it has none.
     Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
-    # The fingerprint that a recipe made. "fingerprint" is that of the group in which the letter is counted.
-    # Empty in rows of earlier releases, in which both were the same.
+    # The fingerprint that a recipe made, if the letter is counted in a group with another one.
     Column("raw_fingerprint", name(64), nullable=False, server_default=""),
     UniqueConstraint("task_id"),
 )

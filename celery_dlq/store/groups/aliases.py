@@ -49,7 +49,7 @@ def homes(connection: Connection, names: Iterable[str]) -> dict[str, str]:
         step = dict(map(tuple, rows))
         found |= step
         wanted = {name for name in step.values() if name} - found.keys()
-    return {name: _end_of(found, name) for name in asked if name in found}
+    return {name: found[name] and _end_of(found, name) for name in asked if name in found}
 
 
 def _end_of(found: Mapping[str, str], name: str) -> str:
@@ -67,9 +67,16 @@ def counted_in_groups(
     raws = [letter.raw_fingerprint or letter.fingerprint for letter in letters]
     known = homes(connection, {*raws, *(place_name(letter.place) for letter in letters)})
     return [
-        letter.with_(fingerprint=home(known, raw, letter.place), raw_fingerprint=raw)
+        _counted_in(letter, home(known, raw, letter.place), raw)
         for letter, raw in zip(letters, raws, strict=True)
     ]
+
+
+def _counted_in(letter: DeadLetter, group_name: str, raw: str) -> DeadLetter:
+    raw = "" if raw == group_name else raw
+    if (letter.fingerprint, letter.raw_fingerprint) == (group_name, raw):
+        return letter
+    return letter.with_(fingerprint=group_name, raw_fingerprint=raw)
 
 
 def fold_floods(
@@ -80,20 +87,26 @@ def fold_floods(
     :param new: the groups that have just been made, by ``letters``.
     """
     names = {one.fingerprint for one in new}
-    places = {letter.place for letter in letters if letter.fingerprint in names and letter.place}
-    for place in sorted(places):
-        now = clock.now(connection)
-        recent = (group.c.place == place, group.c.first_seen_at > now - FOLD_WITHIN)
-        number = connection.execute(
-            select(func.count()).select_from(group).where(*recent)
-        ).scalar_one()
-        if number > GROUPS_OF_PLACE and place_name(place) not in homes(
-            connection, [place_name(place)]
-        ):
-            _fold(connection, place, int(number), now)
+    newest: dict[str, datetime] = {}
+    for letter in letters:
+        if letter.fingerprint in names and letter.place:
+            at = newest.get(letter.place, letter.last_failed_at)
+            newest[letter.place] = max(at, letter.last_failed_at)
+    for place, at in sorted(newest.items()):
+        number = _groups_of(connection, place, at)
+        if number > GROUPS_OF_PLACE and not homes(connection, [place_name(place)]):
+            _fold(connection, place, number)
 
 
-def _fold(connection: Connection, place: str, number: int, now: datetime) -> None:
+def _groups_of(connection: Connection, place: str, at: datetime) -> int:
+    """How many groups the place has made within the day before ``at``."""
+    recent = (group.c.place == place, group.c.first_seen_at > at - FOLD_WITHIN)
+    counted = select(func.count()).select_from(group).where(*recent)
+    return int(connection.execute(counted).scalar_one())
+
+
+def _fold(connection: Connection, place: str, number: int) -> None:
+    now = clock.now(connection)
     into = hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
     write_alias(connection, place_name(place), into, AliasReason.FOLDED.value, "", now)
     mark(connection, group.c.place == place)

@@ -206,11 +206,11 @@ def test_a_value_is_replaced_wherever_people_have_written_it(letters):
     letters.operations.create(operation("done", wanted=Filter(search=JO)))
     cancel(letters, "done", f"asked by {JO}")
     letters.operations.create(operation("waits", wanted=Filter(search=JO)))
-    letters.regroupings.begin(recipe="shop.by_task", who="bob", why=f"for {JO}", detached=True)
+    letters.regroupings.begin(recipe="shop.by_task", who="bob", why=f"for {JO}")
     places = {mention.place for mention in letters.erasing.mentions([JO])}
     assert places == {
         "celery_dlq_audit.why", "celery_dlq_audit.detail", "celery_dead_letter_group.note",
-        "celery_dlq_operation.cause", "celery_dlq_operation.wanted", "celery_dlq_report.detail",
+        "celery_dlq_operation.cause", "celery_dlq_operation.wanted",
     }  # fmt: skip
     assert replace_texts(letters, JO) > len(places)
     assert letters.operations.get("done").wanted.search == "[erased]"

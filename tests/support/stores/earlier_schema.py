@@ -17,7 +17,7 @@ from celery_dlq.store.database.engine import Database
 from celery_dlq.store.rows.rows import letter_row
 
 #: Columns of later schemas.
-_LATER = frozenset({"route"})
+_LATER = frozenset({"route", "raw_fingerprint", "grounds"})
 
 _NAMES = {
     column.name: column.type

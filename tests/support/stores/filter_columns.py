@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
 from celery_dlq.store.database import tables
 from celery_dlq.store.sql import SQLStore
@@ -18,6 +18,13 @@ COLUMNS = ("release", "root_id", "tags", "verdict", "rule")
 SHARED = (
     (tables.operation, "allotted"), (tables.operation, "paced_from"), (tables.claim, "holder"),
     (tables.claim, "reserved"),
+)  # fmt: skip
+
+
+#: The columns of schema 0024, each with its table.
+GROUPING = (
+    (tables.letter, "raw_fingerprint"), (tables.content, "grounds"), (tables.group, "place"),
+    (tables.group, "regroup"), (tables.group, "regrouped_to"),
 )  # fmt: skip
 
 
@@ -42,7 +49,20 @@ def remove_shared(store: SQLStore) -> None:
 
 
 def remove_saved_filters(store: SQLStore) -> None:
-    """Remove the table of schema 0023."""
+    """Remove the table of schema 0023, and what 0024 has added."""
+    on = f" ON {tables.group.name}" if store.database.dialect.name == "mysql" else ""
+    quoted = store.database.engine.dialect.identifier_preparer.quote
+    if store.database.read(lambda one: inspect(one).has_table(tables.alias.name)):
+        indexes = [f"ix_{tables.group.name}_{name}" for name in ("place", "regroup")]
+        _run(store, [f"DROP INDEX {name}{on}" for name in indexes])
+        _run(
+            store,
+            [
+                f"ALTER TABLE {table.name} DROP COLUMN {quoted(column)}"
+                for table, column in GROUPING
+            ],
+        )
+        _run(store, [f"DROP TABLE {tables.alias.name}"])
     _run(store, [f"DROP TABLE IF EXISTS {tables.saved_filter.name}"])
 
 

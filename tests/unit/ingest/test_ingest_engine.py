@@ -15,7 +15,9 @@ from celery_dlq.store.base import Filter, Saved
 from celery_dlq.worker.writing.grouping import Grouping
 
 WIRING = SimpleNamespace(
-    redactor=Redactor(), settings=SimpleNamespace(release="", routes=()), grouping=Grouping()
+    redactor=Redactor(),
+    settings=SimpleNamespace(release="", routes=()),
+    grouping=Grouping(Redactor()),
 )
 
 

@@ -26,7 +26,7 @@ DEATH = {
 WIRING = SimpleNamespace(
     redactor=Redactor(),
     settings=SimpleNamespace(release="1.4.2", routes=()),
-    grouping=Grouping(),
+    grouping=Grouping(Redactor()),
 )
 
 
@@ -205,6 +205,6 @@ def test_an_ingested_letter_is_on_its_route():
         Route("from-the-broker", reason="ingested", exception="broker.rejected", tags=("late",)),
     ]
     settings = SimpleNamespace(release="", routes=routes)
-    wiring = SimpleNamespace(redactor=Redactor(), settings=settings, grouping=Grouping())
+    wiring = SimpleNamespace(redactor=Redactor(), settings=settings, grouping=Grouping(Redactor()))
     made = maker(wiring=wiring).make(taken(task_headers(**{"x-death": [DEATH]})), T0).letter
     assert (made.route, made.tags) == ("from-the-broker", ("late",))

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,18 +7,23 @@ from hypothesis import strategies as st
 from celery_dlq.model.fingerprint import (
     _VARIABLE,
     FingerprintInput,
+    Grounds,
     fixed_parts,
+    fixed_words,
     normalise,
     own_fingerprint,
     variable_parts,
+    words_of,
 )
 from celery_dlq.model.fingerprint import fingerprint as fingerprint_of
 
 
-def fingerprint(task, exception_type, frames, message):
-    return fingerprint_of(
-        FingerprintInput(task=task, exception_type=exception_type, frames=frames, message=message)
-    )
+def failure(**changes):
+    values = {
+        "task": "shop.charge", "exception_type": "ValueError", "frames": FRAMES,
+        "message": "bad currency", "lines": ("raise ValueError currency",),
+    }  # fmt: skip
+    return FingerprintInput(**{**values, **changes})
 
 
 FRAMES = ("shop.tasks:charge", "shop.money:parse")
@@ -57,31 +64,61 @@ def test_a_message_is_split_into_what_its_group_shares_and_what_it_does_not():
 
 
 def test_each_part_counts():
-    base = ("shop.charge", "ValueError", FRAMES, "bad currency")
-    prints = {
-        fingerprint(*base),
-        fingerprint("shop.refund", *base[1:]),
-        fingerprint(base[0], "KeyError", *base[2:]),
-        fingerprint(*base[:2], ("shop.tasks:charge", "shop.money:format"), base[3]),
-        fingerprint(*base[:3], "bad amount"),
-    }
-    assert len(prints) == 5
+    changes = [
+        {}, {"task": "shop.refund"}, {"exception_type": "KeyError"}, {"frames": FRAMES[:1]},
+        {"lines": ("raise ValueError amount",)}, {"evidence": ("status=404",)},
+        {"causes": ("KeyError",)}, {"words": "bad currency"},
+    ]  # fmt: skip
+    assert len({fingerprint_of(failure(**one)) for one in changes}) == len(changes)
+
+
+def test_the_message_does_not_count():
+    assert fingerprint_of(failure(message="bad amount")) == fingerprint_of(failure())
 
 
 def test_only_the_innermost_frames_count():
     deep = tuple(f"lib:{n}" for n in range(50))
-    assert fingerprint("t", "E", deep, "m") == fingerprint("t", "E", deep[-5:], "m")
+    assert fingerprint_of(failure(frames=deep)) == fingerprint_of(failure(frames=deep[-5:]))
 
 
-def test_the_recipe_of_version_1_is_frozen():
-    assert fingerprint("shop.charge", "ValueError", FRAMES, "bad currency 17") == "299ddefc5ad8352b"
+def test_the_recipe_of_version_2_is_frozen():
+    whole = failure(evidence=("status=404",), causes=("KeyError",), words="bad <arg>")
+    assert fingerprint_of(whole) == "9d25965d81f0572e"
+    assert whole.place == "7cc7910666329194"
+
+
+def test_a_place_is_the_same_whatever_its_failures_say():
+    said = failure(evidence=("status=404",), causes=("KeyError",), words="bad <arg>")
+    assert said.place == failure().place
+    assert failure(lines=()).place != failure().place
 
 
 @given(st.text(), st.text(), st.lists(st.text(), max_size=8), st.text())
-def test_any_text_has_a_fingerprint_of_16_digits(task, name, frames, message):
-    value = fingerprint(task, name, frames, message)
+def test_any_text_has_a_fingerprint_of_16_digits(task, name, frames, words):
+    value = fingerprint_of(failure(task=task, exception_type=name, frames=frames, words=words))
     assert len(value) == 16
     assert int(value, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("no customer called Ada Byron, sorry", "no customer called <arg> sorry"),
+        ("404 for url https://x.example/users/anna", "<n> for url <path>"),
+        ("cannot open C:\\data\\anna.txt (17)", "cannot open <path> (<n>)"),
+        ("order 7 is late\nmore", "order <n> is late"),
+        ("", ""),
+    ],
+)
+def test_paths_and_the_words_of_arguments_are_variable(message, words):
+    assert fixed_words(message, words_of(["ADA", "byron, countess"])) == words
+
+
+@pytest.mark.parametrize(
+    "message", ["x" * 1_000_000, "\x00\x1b[31m\ud800", " ".join(map(str, range(10_000)))]
+)
+def test_a_hostile_message_has_short_words(message):
+    assert len(fixed_words(message, words_of([message[:1_000]]))) <= 500
 
 
 @given(st.text(max_size=2_000))
@@ -96,19 +133,42 @@ def test_a_pattern_is_left_out_only_where_it_cannot_match(text):
 
 
 def test_the_parts_of_the_built_in_recipe():
-    failure = FingerprintInput(
-        task="t", exception_type="E", frames=tuple("abcdefg"), message="order 7 is late\nmore"
-    )
-    assert failure.normalised_message == "order <n> is late"
-    assert failure.parts == ("t", "E", *"cdefg", "order <n> is late")
+    found = FingerprintInput(
+        task="t", exception_type="E", frames=tuple("abcdefg"), message="order 7 is late\nmore",
+        lines=("raise E",), evidence=("errno=2",), causes=("KeyError",),
+    )  # fmt: skip
+    assert found.normalised_message == "order <n> is late"
+    assert found.parts == ("t", "E", *"cdefg", "raise E", "errno=2", "KeyError")
 
 
 def test_own_fingerprints_are_never_built_in_ones():
-    failure = FingerprintInput(task="t", exception_type="E", frames=(), message="m")
-    joined = "\x1f".join(failure.parts)
+    joined = "\x1f".join(failure().parts)
     prints = [
-        fingerprint_of(failure), own_fingerprint(failure.parts), own_fingerprint([joined]),
-        own_fingerprint(["v1", *failure.parts]), own_fingerprint(["a", "b"]), own_fingerprint(["ab"]),
+        fingerprint_of(failure()), own_fingerprint(failure().parts), own_fingerprint([joined]),
+        own_fingerprint(["v2", *failure().parts]), own_fingerprint(["a", "b"]),
+        own_fingerprint(["ab"]), failure().place,
     ]  # fmt: skip
     assert len(set(prints)) == len(prints)
     assert own_fingerprint(["\ud800", "\x00"]) != own_fingerprint(["\ud801", "\x00"])
+
+
+@pytest.mark.parametrize(
+    ("grounds", "words"),
+    [
+        (
+            Grounds(frames=FRAMES, lines=("raise E",), evidence=("status=404",)),
+            "by task, exception, 2 own frames, the line that raised and status 404; the message is "
+            "not used",
+        ),
+        (
+            Grounds(frames=("json:loads",), is_own=False, causes=("KeyError", "OSError")),
+            "by task, exception, 1 library frame and cause KeyError, OSError; the message is not used",
+        ),
+        (Grounds(needs_message=True), "by task, exception and the fixed words of the message"),
+        (Grounds(), "by task and exception; the message is not used"),
+        (Grounds(frames=FRAMES, recipe="shop.by_task"), "by the recipe shop.by_task"),
+    ],
+)
+def test_why_a_letter_is_in_its_group(grounds, words):
+    assert grounds.in_words() == words
+    assert Grounds.from_dict(json.loads(json.dumps(grounds.to_dict()))) == grounds

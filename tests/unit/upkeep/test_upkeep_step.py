@@ -34,7 +34,6 @@ class Store:
         self.recorder_reports = SimpleNamespace(prune=self.prune_circuits)
         self.vanished = SimpleNamespace(repairs=lambda broker: {})
         self.values = SimpleNamespace(add=self.add_values)
-        self.regroupings = SimpleNamespace(last=self.last_regrouping)
         #: How often a regrouping was looked for.
         self.looked = 0
         #: Whether letters lack values, at each look.
@@ -48,8 +47,9 @@ class Store:
     def add_values(self, *, letters):
         return self.lacking.pop() if self.lacking else False
 
-    def last_regrouping(self):
+    def regroup(self, *, should_stop):
         self.looked += 1
+        return True
 
     def to_do(self, name):
         self.names.append(name)
@@ -106,6 +106,7 @@ def queue(store):
         redrives=SimpleNamespace(left=list),
         recover=lambda **_: iter(()),
         prepare_store=lambda: None,
+        regrouper=lambda: SimpleNamespace(run=store.regroup),
         store_health=StoreHealth(Path("spool")),
     )
 

@@ -2,17 +2,14 @@ import json
 import pickle
 import traceback
 
-import pytest
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import Reject
 from support.factories import attempt
 
-from celery_dlq.codec import decode_table
 from celery_dlq.model.headers import ATTEMPTS_HEADER
 from celery_dlq.redact import TRACEBACK_LIMIT
 from celery_dlq.worker.failure import (
     ATTEMPT_LIMIT,
-    app_frames,
     read_attempts,
     shed_frames,
     traceback_text,
@@ -48,32 +45,6 @@ def inner():
 def test_a_types_name_is_dotted_and_builtins_are_bare():
     assert type_name(ValueError) == "ValueError"
     assert type_name(json.JSONDecodeError) == "json.decoder.JSONDecodeError"
-
-
-def test_in_app_frames_are_the_users_own():
-    frames = app_frames(caught(lambda: json.loads("{")))
-    assert [name.split(":")[1] for name in frames] == ["caught", "<lambda>"]
-    assert not any(name.startswith("json") for name in frames)
-
-
-@pytest.mark.parametrize(
-    "path", ["/srv/celery_dlq/shop/orders.py", "/srv/celery_dlq/celery_dlq.py"]
-)
-def test_a_users_folder_may_have_the_packages_name(path):
-    names = {"__name__": "orders"}
-    exec(compile("def charge():\n    raise ValueError", path, "exec"), names)
-    assert app_frames(caught(names["charge"]))[-1] == "orders:charge"
-
-
-def test_the_packages_own_frames_are_not_the_users():
-    frames = app_frames(caught(lambda: decode_table("{")))
-    assert [name.split(":")[1] for name in frames] == ["caught", "<lambda>"]
-
-
-def test_a_failure_wholly_inside_libraries_still_has_frames():
-    exc = caught(lambda: json.loads("{"))
-    exc.__traceback__ = exc.__traceback__.tb_next.tb_next
-    assert app_frames(exc)[-1] == "json.decoder:raw_decode"
 
 
 def test_the_traceback_reads_as_pythons_does():

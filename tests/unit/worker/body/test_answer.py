@@ -47,7 +47,7 @@ def test_a_terminal_failure_leaves_its_note(app):
     assert run.failure.reason is Reason.TERMINAL
     assert run.failure.explanation.verdict is Verdict.TERMINAL
     assert (run.failure.exception_type, run.failure.message) == ("KeyError", "'o-1'")
-    assert run.failure.frames[-1].endswith(":charge")
+    assert run.failure.grounds.frames[-1].endswith(":charge")
     assert [(a.number, a.redrive, a.delay_s) for a in run.failure.attempts] == [(1, 0, None)]
 
 

@@ -154,7 +154,7 @@ class TestRaisedVerdicts:
 
         failure = Run(charge).failure
         assert failure.exception_type == "KeyError"
-        assert failure.frames[-1].endswith(":charge")
+        assert failure.grounds.frames[-1].endswith(":charge")
 
     def test_a_terminal_one_is_not_retried_by_a_list_of_everything(self, app):
         @app.task(base=DLQTask, autoretry_for=(Exception,))

@@ -2,17 +2,26 @@ import threading
 
 import pytest
 from celery import Celery
+from support.factories import letter
 
 from celery_dlq import DeadLetterQueue, FingerprintInput
 from celery_dlq.errors import SettingsError
-from celery_dlq.model.fingerprint import fingerprint, own_fingerprint
+from celery_dlq.model.fingerprint import Grounds, fingerprint, own_fingerprint
+from celery_dlq.redact import Redactor
 from celery_dlq.worker.writing import grouping
 from celery_dlq.worker.writing.grouping import Grouping
 
+GROUNDS = Grounds(frames=("shop:charge",), lines=("raise ValueError number",))
+LETTER = letter(message="order 17", grounds=GROUNDS, fingerprint="")
 FAILURE = FingerprintInput(
-    task="shop.charge", exception_type="ValueError", frames=("shop:charge",), message="order 17"
-)
+    task="shop.charge", exception_type="ValueError", frames=GROUNDS.frames, lines=GROUNDS.lines,
+    message="order 17",
+)  # fmt: skip
 BUILT_IN = fingerprint(FAILURE)
+
+
+def grouping_with(recipe=None):
+    return Grouping(Redactor(), recipe)
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +49,8 @@ class Recipe:
 
 
 def test_without_a_recipe_the_built_in_one_is_used(caplog):
-    assert Grouping().fingerprint(FAILURE) == BUILT_IN
-    assert Grouping().recipe == ""
+    assert grouping_with().grouped(LETTER) == LETTER.with_(fingerprint=BUILT_IN)
+    assert grouping_with().recipe == ""
     assert not caplog.text
 
 
@@ -55,8 +64,10 @@ def test_without_a_recipe_the_built_in_one_is_used(caplog):
     ],
 )
 def test_a_recipe_names_the_group(recipe, expected, caplog):
-    found = Grouping(recipe)
-    assert found.fingerprint(FAILURE) == expected
+    found = grouping_with(recipe)
+    after = found.grouped(LETTER)
+    assert after.fingerprint == expected
+    assert after.grounds.recipe == ("" if expected == BUILT_IN else found.recipe)
     assert found.recipe.startswith(f"{__name__}.")
     assert not caplog.text
 
@@ -74,18 +85,18 @@ def test_a_recipe_names_the_group(recipe, expected, caplog):
     ],
 )
 def test_a_recipe_that_fails_is_logged_once_and_replaced(recipe, problem, caplog):
-    found = Grouping(recipe)
-    assert [found.fingerprint(FAILURE) for _ in range(3)] == [BUILT_IN] * 3
+    found = grouping_with(recipe)
+    assert [found.grouped(LETTER).fingerprint for _ in range(3)] == [BUILT_IN] * 3
     assert caplog.text.count(problem) == 1
-    assert found.ask(FAILURE).problem.startswith(problem)
+    assert found.regrouped(LETTER)[1].startswith(problem)
 
 
 def test_a_recipe_that_hangs_is_left_behind(monkeypatch):
     end = threading.Event()
     monkeypatch.setattr("celery_dlq.classify.guarded.PATIENCE_S", 0.01)
-    found = Grouping(lambda _: "late" if end.wait() else "")
+    found = grouping_with(lambda _: "late" if end.wait() else "")
     try:
-        assert found.ask(FAILURE) == ("", f"took longer than {grouping.PATIENCE_S} s")
+        assert found.regrouped(LETTER)[1] == f"took longer than {grouping.PATIENCE_S} s"
     finally:
         end.set()
         # While it runs, no other recipe is called.
@@ -115,3 +126,25 @@ def test_a_recipe_by_its_name():
     app = Celery("shop", set_as_current=False)
     app.conf.dlq_fingerprint = "string.capwords"
     assert DeadLetterQueue(app).grouping.recipe == "string.capwords"
+
+
+def test_the_words_of_a_message_are_those_that_are_shown_and_not_in_the_arguments():
+    words = []
+    grouping_with(lambda failure: words.append(failure.words)).grouped(
+        letter(
+            message="password=hunter2 refused for Ada in Leeds",
+            args=[{"name": "Ada"}, "Leeds"],
+            grounds=Grounds(needs_message=True),
+        )
+    )
+    assert words == ["password=[redacted] refused for <arg> in <arg>"]
+
+
+def test_a_recipe_gets_the_new_parts():
+    seen = []
+    grounds = Grounds(evidence=("status=404",), causes=("KeyError",), lines=("a", "b"))
+    grouping_with(seen.append).grouped(letter(grounds=grounds))
+    (failure,) = seen
+    assert (failure.evidence, failure.causes, failure.lines, failure.words) == (
+        ("status=404",), ("KeyError",), ("a", "b"), ""
+    )  # fmt: skip
