@@ -367,7 +367,7 @@ ACTS = (
     "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
-    "forget", "regroup", "save-filter", "remove-filter",
+    "forget", "regroup", "merge", "split", "save-filter", "remove-filter",
 )  # fmt: skip
 
 

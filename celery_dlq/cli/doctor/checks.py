@@ -275,8 +275,23 @@ def _hooks(session: Session) -> Findings:
 
 
 def _fingerprints(session: Session) -> Findings:
-    recipe = session.queue.grouping.recipe
-    yield Finding(Level.OK, f"failures are grouped by {recipe or 'the built-in recipe'}")
+    recipe = session.queue.regrouper().recipe
+    yield Finding(Level.OK, f"failures are grouped by {recipe}")
+    for other, number in sorted(session.store.regroupings.waiting().items()):
+        if other not in ("", recipe):
+            yield Finding(
+                Level.WARNING,
+                f"{counted(number, 'group')} wait for the recipe {other}, which this app does not have; to "
+                "apply the one that it has: celery -A <app> dlq groups regroup",
+            )
+    folded = session.store.regroupings.folded()
+    if folded:
+        yield Finding(
+            Level.WARNING,
+            f"{counted(len(folded), 'place')} in the code made too many groups, which were folded into one: "
+            f"{named(folded)}; write a recipe (dlq_fingerprint), or undo it: celery -A <app> dlq groups split "
+            "GROUP",
+        )
 
 
 def _capture(session: Session) -> Findings:

@@ -256,7 +256,7 @@ def merge(session: Session, fingerprint: str, other: str) -> None:
 
 @groups.command("split")
 @_named
-@click.argument("member", metavar="[MEMBER]", default="")
+@click.argument("member", metavar="[MEMBER]", type=MAYBE_EMPTY, default="")
 @pass_session
 def split(session: Session, fingerprint: str, member: str) -> None:
     """Undo merges into a group: that of MEMBER, or all.

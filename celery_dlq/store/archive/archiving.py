@@ -16,6 +16,7 @@ from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import reads, writes
+from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.deleting import delete_closed
 from celery_dlq.store.letters.save import count_on, insert_letters
 from celery_dlq.store.rows import audit
@@ -107,6 +108,8 @@ class Archiving(Segments):
                     [item for line in back.values() for item in line.get(name, ())],
                 )
             _count(connection, rows, is_own=origin.startswith(f"{chain_of(connection)}-"))
+            # Their groups may have been merged since then.
+            aliases.mark_merged(connection, {row["fingerprint"] for row in rows})
             audit.write_audit(
                 connection, who=who, act="restore", count=len(back), at=now,
                 detail={"segment": origin, "reopened": reopen, **_named(back)},

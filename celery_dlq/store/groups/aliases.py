@@ -162,6 +162,13 @@ def one_group(connection: Connection, prefix: str) -> str:
     return prefix if prefix in found else found[0]
 
 
+def mark_merged(connection: Connection, fingerprints: Iterable[str]) -> None:
+    """Mark those of these groups that have an alias, because letters have come back to them."""
+    merged = sorted(homes(connection, fingerprints))
+    if merged:
+        mark(connection, one_of(connection, group.c.fingerprint, merged))
+
+
 def merge(connection: Connection, fingerprint: str, act: Merge, who: str, now: datetime) -> None:
     """Count the letters of a group, also the future ones, in another one.
 

@@ -97,6 +97,20 @@ def test_groups_and_stats(ann):
     assert read(ann, "/stats")["depth"] == 3
 
 
+def test_groups_are_merged_and_split(ann, three):
+    mail = next(one for one in read(ann, "/groups")["groups"] if one["task"] == "shop.mail")
+    status, told = send(ann, f"/groups/{mail['fingerprint']}/merge", {"into": "9c1e"})
+    assert (status, told["fingerprint"], told["open_count"]) == (200, "9c1e0000deadbeef", 3)
+    (merged,) = read(ann, "/groups/9c1e")["merged"]
+    assert (merged["name"], merged["why"], merged["who"]) == (
+        mail["fingerprint"], "merged", "ann (flower)"
+    )  # fmt: skip
+    for sent in ({"member": mail["fingerprint"]}, {}):
+        status, told = send(ann, "/groups/9c1e/split", sent)
+        assert status == (200 if sent else 400)
+    assert [one["open_count"] for one in read(ann, "/groups")["groups"]] == [2, 1]
+
+
 def test_what_is_kept_of_closed_letters(ann, round_of_retention):
     found = read(ann, "/retention")
     assert (found["retention"]["removed"], found["retention"]["letters"]) == (0, 1)
@@ -129,7 +143,7 @@ class TestTriage:
             "2026-11-23T13:00:00+00:00", 100, 9,
         )  # fmt: skip
         assert [one["task"] for one in read(ann, "/groups")["groups"]] == ["shop.mail"]
-        assert read(ann, "/groups/9c1e") == told
+        assert read(ann, "/groups/9c1e") == {**told, "grouped": "", "merged": []}
         _, told = send(ann, "/groups/9c1e/resolve", {"release": "1.5"})
         assert (told["status"], told["resolved_in"]) == ("resolved", "1.5")
         assert send(ann, "/groups/9c1e/reopen")[1]["status"] == "open"
@@ -541,6 +555,7 @@ class TestDescription:
             "Letter": read(ann, "")["letters"][0],
             "WholeLetter": read(ann, "/letters/77e1"),
             "Group": read(ann, "/groups")["groups"][0],
+            "WholeGroup": read(ann, "/groups/9c1e"),
             "Stats": read(ann, "/stats"),
             "Keeping": read(ann, "/retention"),
             "Recorded": read(ann, "/recorder"),

@@ -9,6 +9,7 @@ from support.stores import redriving
 
 from celery_dlq import Escalate, Ticket
 from celery_dlq.flower.pages.groups import listing as groups
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import Annotate, Assign, GroupStatus, Ignore, Reopen, Resolve
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State
@@ -291,6 +292,26 @@ class TestActs:
         assert act(ann, "note", note="").status == 303
         assert act(ann, "assign", owner="").status == 303
         assert (charge().note, charge().owner) == ("", "")
+
+    def test_merge_and_split(self, ann, store, charge):
+        (mail,) = {one.fingerprint for one in store.groups.find(Filter(), now=NOW)} - {CHARGE}
+        answer = act(ann, "merge", page=f"{GROUPS}/{mail}", into="9c1e")
+        assert answer.status == 303
+        assert charge().open_count == 3
+        moved = ann.get(f"{GROUPS}/{mail}")
+        assert moved.headers["Location"].endswith(PAGE)
+        page = ann.get(PAGE)
+        assert f"{mail}, by ann (flower)" in page.find("dd", **{"class": "dlq-merged"})[0][1]
+        assert act(ann, "split", member=mail).status == 303
+        assert charge().open_count == 2
+        assert ann.get(PAGE).find("button", id="dlq-split") == []
+
+    def test_why_its_letters_are_grouped(self, ann, store, charge):
+        grounds = Grounds(frames=("shop:charge",), evidence=("status=404",))
+        store.letters.save([letter("why", attempt(minutes=70), grounds=grounds)])
+        said = "by task, exception, 1 own frame and status 404; the message is not used"
+        for address in (PAGE, "/dead-letters/letters/why"):
+            assert ann.get(address).find("dd", id="dlq-grouped")[0][1] == said
 
     def test_each_act_is_audited_and_changes_no_letter(self, ann, store, three):
         act(ann, "resolve")
