@@ -99,7 +99,7 @@ class Archiving(Segments):
             ]
             # A letter may have been redriven after an earlier restore, and then deleted.
             count_on(connection, rows)
-            insert_letters(connection, rows, self._transactions.value_limit)
+            insert_letters(connection, rows, self._transactions.searched.value_limit)
             for name, table in OF_LETTER.items():
                 _put_back(
                     connection,

@@ -29,7 +29,7 @@ class Values(StoreRole):
     @reads
     def kept(self, connection: Connection) -> ValuesKept:
         """Which letters can be found by their values."""
-        if not self._transactions.value_limit:
+        if not self._transactions.searched.value_limit:
             return ValuesKept(are_kept=False, since=None)
         below = _read(connection)
         if below is None:
@@ -45,7 +45,7 @@ class Values(StoreRole):
 
         :param letters: the most letters to look at.
         """
-        limit = self._transactions.value_limit
+        limit = self._transactions.searched.value_limit
         below = _read(connection, is_locked=True)
         if not limit:
             if below is not None:

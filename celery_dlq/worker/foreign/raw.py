@@ -69,7 +69,9 @@ def raw_letter(
         exception_type=failure.exception_type,
         message=failure.message,
         traceback=failure.traceback,
-        fingerprint=wiring.grouping.fingerprint(grouped_by(contents.task, failure)),
+        fingerprint=wiring.grouping.fingerprint(
+            grouped_by(contents.task, failure, wiring.redactor)
+        ),
         args=display(contents.args),
         kwargs=display(contents.kwargs),
         attempts=failure.attempts,

@@ -25,7 +25,7 @@ from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, 
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.process import pid_of, pid_of_run
-from celery_dlq.redact import safe_message, safe_text
+from celery_dlq.redact import Redactor, safe_message, safe_text
 from celery_dlq.worker.failure import (
     app_frames,
     bounded_traceback,
@@ -57,7 +57,7 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
         exception_type=failure.exception_type,
         message=failure.message,
         traceback=failure.traceback,
-        fingerprint=wiring.grouping.fingerprint(grouped_by(task, failure)),
+        fingerprint=wiring.grouping.fingerprint(grouped_by(task, failure, redactor)),
         args=redactor.display(request.args),
         kwargs=redactor.display(request.kwargs),
         attempts=attempts,
@@ -78,13 +78,14 @@ def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
     return routed(letter, wiring.settings.routes)
 
 
-def grouped_by(task: str, failure: Failure) -> FingerprintInput:
-    """What the fingerprint of ``failure`` is made of."""
+def grouped_by(task: str, failure: Failure, redactor: Redactor) -> FingerprintInput:
+    """What the fingerprint of ``failure`` is made of. It has no secrets, because anyone who sees a
+    fingerprint could try out values; and the store keeps the message without them."""
     return FingerprintInput(
         task=task,
         exception_type=failure.exception_type,
         frames=failure.frames,
-        message=failure.message,
+        message=redactor.text(failure.message),
     )
 
 
