@@ -33,5 +33,5 @@ def _cell(value: Any) -> Any:
     if value is None or isinstance(value, (int, float)):
         return value
     text = visible(value) if isinstance(value, str) else dump_json(value)
-    # A spreadsheet would evaluate a text that starts like a formula, also after blanks (OWASP: CSV injection).
+    # A spreadsheet would evaluate a text that starts like a formula, blanks or not (OWASP: CSV injection).
     return "'" + text if text.lstrip().startswith(_OF_FORMULAS) else text
