@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from operator import attrgetter
@@ -118,6 +118,15 @@ def storable(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
         attempts=tuple(attempts),
         **{name: redactor.stored(getattr(letter, name)) for name in _SEARCHED},
     )
+
+
+def without_secrets(row: dict[str, Any], stored: Callable[[Any], Any]) -> dict[str, Any]:
+    """The row of a letter, which an earlier release may have written, without secrets in what is searched.
+
+    :param stored: of a :class:`~celery_dlq.redact.Redactor`.
+    """
+    shown = {name: dump_json(stored(json.loads(row[name]))) for name in ("args", "kwargs")}
+    return {**row, "message": stored(row["message"]), **shown}
 
 
 def _changed(value: _Value, **fields: Any) -> _Value:
