@@ -157,7 +157,7 @@ class DeadLetterQueue(
         announcer = self.announcer()
         process = SaverProcess(
             partial(
-                _open_saver, url, timeout, values, secrets, Client(Role.SCRIBE, self.client.node)
+                _open_saver, url, timeout, values, Client(Role.SCRIBE, self.client.node), secrets
             ),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
@@ -330,7 +330,11 @@ class DeadLetterQueue(
 
 
 def _open_saver(
-    url: str, timeout: float, value_limit: int, secrets: tuple[Iterable[str], str], client: Client
+    url: str,
+    timeout: float,
+    value_limit: int,
+    client: Client,
+    secrets: tuple[Iterable[str], str] = ((), ""),
 ) -> Callable[[Sequence[Record], bool], Notes]:
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes

@@ -256,7 +256,6 @@ def test_a_letter_comes_back_without_secrets_in_what_is_searched(store):
     [line] = store.archiving.read(["a"])
     line["letter"]["message"] = "no login with password=hunter2"
     line["content"]["kwargs"] = '{"n":1,"token":"hunter2"}'
-    store.closing.undiscard(Filter(ids=("a",)), who="ann", now=T0)
     store.deleting.delete(Filter(ids=("a",)), who="ann", why="", now=T0)
     store.archiving.restore([line], who="ann", reopen=True, origin="x-1", now=T0)
     back = store.letters.get("a")

@@ -22,7 +22,7 @@ from celery_dlq.model.letter import (
     Explanation,
 )
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.redact import Redactor, clip, safe_text
+from celery_dlq.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.store.database import tables
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
@@ -104,7 +104,7 @@ def envelope_values(envelope: Envelope) -> dict[str, Any]:
     }
 
 
-def storable(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
+def storable(letter: DeadLetter, redactor: Redactor = KNOWN) -> DeadLetter:
     """``letter`` with the id under which it is stored, with numbers that fit into every database, and without
     secrets in the texts that are searched."""
     attempts = (
@@ -120,7 +120,7 @@ def storable(letter: DeadLetter, redactor: Redactor) -> DeadLetter:
     )
 
 
-def without_secrets(row: dict[str, Any], stored: Callable[[Any], Any]) -> dict[str, Any]:
+def without_secrets(row: Row, stored: Callable[[Any], Any]) -> dict[str, Any]:
     """The row of a letter, which an earlier release may have written, without secrets in what is searched.
 
     :param stored: of a :class:`~celery_dlq.redact.Redactor`.

@@ -12,9 +12,9 @@ from support.stores.planted_secrets import SECRET
 #: A text like the secret that no letter has.
 OTHER = f"{SECRET[:-1]}V"
 
-#: The ways to write a guess so that it may meet a secret where it is stored: bare, after its name, in an
-#: address, and as an argument by its position or its place.
-WRITTEN = ("{}", "password={}", "redis://:{}", "1={}", "kwargs.accessToken={}")
+#: The ways to write a guess so that it may meet a secret where it is stored: bare, after its name, and as an
+#: argument by its position or its place.
+WRITTEN = ("{}", "password={}", "1={}", "kwargs.accessToken={}")
 
 #: Marks and tokens of forms, which are different each time.
 _CHANGING = re.compile(r'(name="(?:mark|_xsrf|seen)" value=")[^"]*')

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from support.factories import T0, letter, parking
 from support.stores.planted_secrets import ARGS, KWARGS, SECRET, TEXT, planted_letter
 
@@ -101,3 +101,20 @@ def test_the_audit_keeps_no_secrets_of_filters(store):
     assert len(store.audit.find().rows) == 2
     assert SECRET not in kept
     assert CARD not in kept
+
+
+def test_values_that_are_added_later_are_those_that_are_shown(store):
+    url = str(store.database.url)
+    before = SQLStore(url, value_limit=0)
+    before.letters.save([letter("a")])
+    before.close()
+    store.transactions.write(
+        lambda connection: connection.execute(
+            update(tables.letter).values(message=f"no charge 17 with card_number={CARD}")
+        )
+    )
+    while store.values.add(letters=10):
+        pass
+    values = {row.value for row in rows(store, tables.term.c.value)}
+    assert hash_of_value("17") in values
+    assert hash_of_value(CARD) not in values
