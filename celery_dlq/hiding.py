@@ -16,7 +16,7 @@ from celery_dlq.model.headers import ATTEMPTS_HEADER
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Sending
 from celery_dlq.redact import REDACTED, Redactor
-from celery_dlq.store.base import AuditRow, Change, Operation
+from celery_dlq.store.base import AuditRow, Change, Filter, Operation
 
 #: Headers that repeat, as one text, values that are shown elsewhere: Celery's copies of the arguments, and
 #: the errors of earlier attempts.
@@ -49,12 +49,13 @@ def hide_group(group: Group, redactor: Redactor) -> Group:
 
 
 def hide_operation(operation: Operation, redactor: Redactor) -> Operation:
-    """``operation`` without secrets in its cause and its changes to messages."""
+    """``operation`` without secrets in its cause, its filter and its changes to messages."""
     orders = operation.orders
     assignments = tuple(_hide_in_text(text, redactor) for text in orders.repair.assignments)
     return replace(
         operation,
         cause=redactor.text(operation.cause),
+        wanted=Filter.from_dict(redactor.hidden(operation.wanted.noted.to_dict())),
         orders=replace(orders, repair=replace(orders.repair, assignments=assignments)),
     )
 

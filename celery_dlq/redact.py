@@ -6,7 +6,7 @@ from __future__ import annotations
 import hmac
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ TRACEBACK_LIMIT = 32_768
 STRING_LIMIT, ITEM_LIMIT, DEPTH_LIMIT, VALUE_LIMIT = 1_024, 64, 6, 512
 
 __all__ = [
-    "ELIDED", "LONGEST", "MESSAGE_LIMIT", "REDACTED", "TRACEBACK_LIMIT", "Redactor", "as_in_a_form", "clip",
-    "clip_middle", "hide_known", "safe_message", "safe_repr", "safe_text", "text_of",
+    "ELIDED", "KNOWN", "LONGEST", "MESSAGE_LIMIT", "REDACTED", "TRACEBACK_LIMIT", "Redactor", "as_in_a_form",
+    "clip", "clip_middle", "hide_known", "safe_message", "safe_repr", "safe_text", "text_of",
 ]  # fmt: skip
 
 ELIDED = "…"
@@ -79,8 +79,15 @@ class Redactor:
     def hidden(self, value: Any) -> Any:
         """The whole ``value`` except for secrets: tables, lists and texts are copied, other values are
         unchanged."""
+        return self._whole(value, lambda _secret: REDACTED)
+
+    def stored(self, value: Any) -> Any:
+        """The same with stand-ins, by which letters are found. A copy that may be shown stays as it is."""
+        return self._whole(value, self.stand_in)
+
+    def _whole(self, value: Any, stand_in: Callable[[Any], str]) -> Any:
         try:
-            return self._hidden(value)
+            return self._hidden(value, stand_in)
         except RecursionError:
             return self.display(value)
 
@@ -157,26 +164,24 @@ class Redactor:
             copy.append(self._copy(item, depth - 1, budget))
         return copy
 
-    def _hidden(self, value: Any) -> Any:
+    def _hidden(self, value: Any, stand_in: Callable[[Any], str]) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
             secret = self._key_of_secret(value)
             return {
-                self.text(key) if isinstance(key, str) else key: self._hidden_item(
-                    key, item, secret
+                self.text(key) if isinstance(key, str) else key: (
+                    stand_in(item)
+                    if item is not None and (key == secret or self.is_sensitive(str(key)))
+                    else self._hidden(item, stand_in)
                 )
                 for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
             if self.is_pair(value):
-                return [value[0], REDACTED]
-            return [self._hidden(item) for item in value]
+                return [value[0], stand_in(value[1])]
+            return [self._hidden(item, stand_in) for item in value]
         return value
-
-    def _hidden_item(self, key: Any, item: Any, secret: str | None) -> Any:
-        is_hidden = key == secret or self.is_sensitive(str(key))
-        return REDACTED if is_hidden and item is not None else self._hidden(item)
 
     def _key_of_secret(self, value: Mapping[Any, Any]) -> str | None:
         """The key of a secret that another key names, as in ``{"name": "API_KEY", "value": …}``."""
@@ -192,13 +197,13 @@ class Redactor:
 
 _PLAIN = (str, int, float)
 
-_KNOWN = Redactor()
+#: Hides the secrets of the built-in list, for code without an app that could add to it.
+KNOWN = Redactor()
 
 
 def hide_known(text: str) -> str:
-    """``text`` without the secrets of the built-in list, for code without an app that could add to
-    it."""
-    return _KNOWN.text(text)
+    """``text`` without the secrets of the built-in list."""
+    return KNOWN.text(text)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -20,6 +20,7 @@ from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
 from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.redact import Redactor
 from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.noted_act import NotedAct
@@ -152,9 +153,12 @@ class DeadLetterQueue(
 
         url, timeout = self.settings.store_url, self.settings.store_timeout
         values = self.settings.search_values
+        secrets = self.settings.redact, self.settings.search_redacted_key
         announcer = self.announcer()
         process = SaverProcess(
-            partial(_open_saver, url, timeout, values, Client(Role.SCRIBE, self.client.node)),
+            partial(
+                _open_saver, url, timeout, values, Client(Role.SCRIBE, self.client.node), secrets
+            ),
             lambda notes: notes.notify(announcer),
             wants=lambda: self.hooks.wants(EventKind.DEAD_LETTER),
             timeout=2 * timeout,
@@ -326,7 +330,11 @@ class DeadLetterQueue(
 
 
 def _open_saver(
-    url: str, timeout: float, value_limit: int, client: Client
+    url: str,
+    timeout: float,
+    value_limit: int,
+    client: Client,
+    secrets: tuple[Iterable[str], str] = ((), ""),
 ) -> Callable[[Sequence[Record], bool], Notes]:
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
@@ -338,7 +346,10 @@ def _open_saver(
         return notes.take(letters=letters)
 
     notes = Notes()
-    store = SQLStore(url, timeout=timeout, listener=notes, client=client, value_limit=value_limit)
+    store = SQLStore(
+        url, timeout=timeout, listener=notes, client=client, value_limit=value_limit,
+        redactor=Redactor(*secrets),
+    )  # fmt: skip
     return save_and_note
 
 

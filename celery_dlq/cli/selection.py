@@ -108,11 +108,11 @@ def with_positions(session: Session, wanted: Filter) -> Filter:
     """``wanted``, whose arguments are also found in the positions that the app's tasks give them, and by what
     stands for secrets.
 
-    :raises FilterError: redacted arguments cannot be found.
+    :raises FilterError: redacted arguments cannot be found, or a text has a secret.
     """
+    wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
     if not wanted.args:
         return wanted
-    wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
     # Without the worker's code, only the names in the messages are known.
     with contextlib.suppress(CeleryDLQError):
         session.load_tasks()

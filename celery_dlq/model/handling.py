@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from celery_dlq.errors import HandlerError
+from celery_dlq.redact import hide_known
 
 #: The name of the Celery task that calls handlers.
 HANDLE_TASK = "celery_dlq.handle"
@@ -87,7 +88,7 @@ class Discard:
 
 @dataclass(frozen=True)
 class Ticket:
-    """Note the address of the ticket that the handler has made for the letter's group.
+    """Note the address of the ticket that the handler has made for the letter's group, without secrets.
 
     :raises HandlerError: it does not begin with ``https://`` or ``http://``.
     """
@@ -99,6 +100,8 @@ class Ticket:
             raise HandlerError(
                 f"Ticket(url={self.url!r}): give an address that begins with https:// or http://."
             )
+        # It is stored, shown and logged, so a password or a token in it is hidden from the start.
+        object.__setattr__(self, "url", hide_known(self.url))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from celery_dlq.errors import FilterError
 from celery_dlq.known import names_its_fields, unknown_name
 from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
-from celery_dlq.redact import LONGEST
+from celery_dlq.redact import LONGEST, REDACTED
 
 _Word = TypeVar("_Word", bound=Enum)
 
@@ -55,6 +55,11 @@ class Argument:
     def name(self) -> str:
         """The first part of the path."""
         return self.path.partition(".")[0]
+
+    @property
+    def is_by_position(self) -> bool:
+        """Whether it is named by its position in the call."""
+        return self.name.isdecimal()
 
     def path_at(self, position: int) -> str:
         """The path in a call with the argument in this position."""
@@ -171,6 +176,13 @@ class Filter:
     def only(self, state: State) -> Filter:
         """The same filter, for letters in ``state`` only."""
         return replace(self, states=frozenset({state}))
+
+    @property
+    def noted(self) -> Filter:
+        """The same filter without the values of arguments by position, which have no name that would say
+        whether they are secrets."""
+        args = (replace(one, value=REDACTED) if one.is_by_position else one for one in self.args)
+        return replace(self, args=tuple(args))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that restrict, in JSON-able form."""

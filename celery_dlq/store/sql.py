@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import State
+from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.archive.archiving import Archiving
 from celery_dlq.store.base import Filter
@@ -68,6 +69,7 @@ class SQLStore:
     :param client: the owner of the connections.
     :param value_limit: the most values of a letter's arguments that are kept for searches; 0 for none, also
         not of its message.
+    :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
     :raises SettingsError: the URL cannot be read, or its database is not supported.
     """
 
@@ -79,11 +81,16 @@ class SQLStore:
         listener: StoreListener | None = None,
         client: Client | None = None,
         value_limit: int = 24,
+        redactor: Redactor = KNOWN,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = Database(url, timeout=timeout, client=client)
         self._told, self._monotonic = listener or StoreListener(), monotonic
-        self._use(Transactions(self.database, value_limit=value_limit, monotonic=monotonic))
+        self._use(
+            Transactions(
+                self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
+            )
+        )
 
     def _use(self, transactions: Transactions) -> None:
         """Let all roles, and the clock, work in ``transactions``."""
@@ -138,6 +145,7 @@ class SQLStore:
             listener=listener,
             client=client,
             value_limit=settings.search_values,
+            redactor=Redactor(settings.redact, settings.search_redacted_key),
         )
 
     def __repr__(self) -> str:
@@ -154,7 +162,7 @@ class SQLStore:
             timeout=self.database.timeout,
             client=self.database.client,
         )
-        followers = Transactions(replica, value_limit=primary.value_limit)
+        followers = Transactions(replica, **primary.searched._asdict())
         shown = copy(self)
         shown._use(ReplicaTransactions(primary, followers, monotonic=self._monotonic))
         return shown

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.model.handler_letter import HandlerLetter
 from celery_dlq.model.handling import Leave, Ticket
+from celery_dlq.redact import hide_known
 from celery_dlq.settings.allowed import Allowed, number
 from celery_dlq.tickets.definition import APP
 from celery_dlq.tickets.service import Service
@@ -123,5 +124,5 @@ def warn_of_lost_label(service: Service, mark: str, labels: Collection[object], 
     if mark not in labels:
         logger.warning(
             "%s has not given %s the label %s: allow the token to set labels; without it, a worker that is "
-            "killed at the wrong moment leads to a second ticket", service.name, url, mark,
+            "killed at the wrong moment leads to a second ticket", service.name, hide_known(url), mark,
         )  # fmt: skip

@@ -178,9 +178,19 @@ def _unknown(subject: str, prefix: str, see: str) -> str:
 def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:
     """``wanted``, in which what stands for a secret replaces the values of arguments with such names.
 
-    :raises FilterError: redacted arguments cannot be found.
+    :raises FilterError: redacted arguments cannot be found, or another text has a secret. No letter has that
+        text, and the filter may be kept: in the audit, in an operation, or under a name.
     """
-    return replace(wanted, args=tuple(_without_secret(redactor, item) for item in wanted.args))
+    args = tuple(_without_secret(redactor, item) for item in wanted.args)
+    given = (
+        one.value for one, stands_in in zip(wanted.args, args, strict=True) if one is stands_in
+    )
+    if any(redactor.text(text) != text for text in (wanted.search or "", *wanted.values, *given)):
+        raise FilterError(
+            "A text of the filter looks like a secret, and letters are kept without secrets; search for "
+            "another part of it."
+        )
+    return replace(wanted, args=args)
 
 
 def is_secret(redactor: Redactor, argument: Argument) -> bool:

@@ -248,3 +248,17 @@ def test_a_segment_that_was_abandoned_cannot_be_committed(store):
     store.archiving.abandon(begun.id, mine)
     with pytest.raises(LeaseLost, match=f"Segment {begun.id} was ended by another process"):
         store.archiving.commit(begun.id, mine, letters=1, size=1, manifest_sha256="")
+
+
+def test_a_letter_comes_back_without_secrets_in_what_is_searched(store):
+    store.letters.save([letter("a", attempt(), kwargs={"n": 1})])
+    store.closing.discard(Filter(ids=("a",)), who="ann", why="", now=T0)
+    [line] = store.archiving.read(["a"])
+    line["letter"]["message"] = "no login with password=hunter2"
+    line["content"]["kwargs"] = '{"n":1,"token":"hunter2"}'
+    store.deleting.delete(Filter(ids=("a",)), who="ann", why="", now=T0)
+    store.archiving.restore([line], who="ann", reopen=True, origin="x-1", now=T0)
+    back = store.letters.get("a")
+    assert (back.message, back.kwargs) == (
+        "no login with password=[redacted]", {"n": 1, "token": "[redacted]"},
+    )  # fmt: skip

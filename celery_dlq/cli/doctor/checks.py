@@ -289,8 +289,8 @@ def _fingerprints(session: Session) -> Findings:
         yield Finding(
             Level.WARNING,
             f"{counted(len(folded), 'place')} in the code made too many groups, which were folded into one: "
-            f"{named(folded)}; write a recipe (dlq_fingerprint), or undo it: celery -A <app> dlq groups split "
-            "GROUP",
+            f"{named(folded)}; write a recipe (dlq_fingerprint), or undo it: celery -A <app> dlq groups "
+            "split GROUP",
         )
 
 

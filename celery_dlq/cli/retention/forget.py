@@ -76,7 +76,7 @@ def forget(
     _remark(session, *redriven, *remarks(left, session.command), *of_short(erasure.meant.short))
     for task_id in missing:
         session.error(f"No letter has the task id {task_id}.")
-    ctx.exit(PARTLY if missing or redriven or left.ids or left.is_elsewhere else DONE)
+    ctx.exit(PARTLY if missing or redriven or left.has_work or left.is_elsewhere else DONE)
 
 
 def _erasure(session: Session, ids: Sequence[str], conditions: Sequence[str]) -> Erasure:

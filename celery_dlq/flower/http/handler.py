@@ -140,10 +140,8 @@ class Handler(BaseHandler):
         wanted = read_filter(given, times.utc_now(), others=others)
         if wanted.asks_for_values and not self.site.search_values:
             raise FilterError(NOT_KEPT)
-        if not wanted.args:
-            return wanted
         wanted = with_stand_ins(self.site.redactor, wanted)
-        return with_positions(self.site.app, wanted)
+        return with_positions(self.site.app, wanted) if wanted.args else wanted
 
     def log_exception(
         self,

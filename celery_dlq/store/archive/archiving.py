@@ -22,7 +22,7 @@ from celery_dlq.store.letters.save import count_on, insert_letters
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import give_time_for_bodies, read_bodies, within
 from celery_dlq.store.rows.query import WHOLE, in_states, one_of
-from celery_dlq.store.rows.rows import Row, fit, fit_text
+from celery_dlq.store.rows.rows import Row, fit, fit_text, without_secrets
 from celery_dlq.store.rows.tally import Member, Tally
 
 letter, sending, operation = tables.letter, tables.sending, tables.operation
@@ -95,12 +95,14 @@ class Archiving(Segments):
         living = _known(connection, by_id)
         back = {key: line for key, line in sorted(by_id.items()) if key not in living}
         if back:
+            stored = self._transactions.searched.redactor.stored
             rows = [
-                _letter_row(line, reopen=reopen, origin=origin, now=now) for line in back.values()
+                without_secrets(_letter_row(line, reopen=reopen, origin=origin, now=now), stored)
+                for line in back.values()
             ]
             # A letter may have been redriven after an earlier restore, and then deleted.
             count_on(connection, rows)
-            insert_letters(connection, rows, self._transactions.value_limit)
+            insert_letters(connection, rows, self._transactions.searched.value_limit)
             for name, table in OF_LETTER.items():
                 _put_back(
                     connection,

@@ -23,7 +23,6 @@ from celery_dlq.model.auto_redrive import (
 )
 from celery_dlq.model.operation import ENDED, OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
-from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.coordination.leases import is_held
 from celery_dlq.store.database import tables
@@ -324,7 +323,7 @@ class AutoRedrives(StoreRole):
     @reads
     def run(self, connection: Connection, run_id: str) -> AutoRun | None:
         """The run with this id, or None."""
-        stored = select(auto_run).where(auto_run.c.id == safe_text(run_id))
+        stored = select(auto_run).where(auto_run.c.id == run_id)
         row = connection.execute(stored).mappings().one_or_none()
         return None if row is None else _run_from(row)
 

@@ -56,7 +56,7 @@ class ReplicaTransactions(Transactions):
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(primary.database, value_limit=primary.value_limit, monotonic=monotonic)
+        super().__init__(primary.database, **primary.searched._asdict(), monotonic=monotonic)
         self._primary, self._replica = primary, replica
         self._trouble, self._again_at = "", 0.0
 

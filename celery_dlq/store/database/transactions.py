@@ -7,10 +7,11 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from sqlalchemy.engine import Connection
 
+from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
 
@@ -19,11 +20,21 @@ T = TypeVar("T")
 R = TypeVar("R", bound="StoreRole")
 
 
+class Searched(NamedTuple):
+    """What searches find of a letter."""
+
+    #: The most values of its arguments.
+    value_limit: int
+    #: Hides secrets before they are stored: a search must not find what no screen shows.
+    redactor: Redactor
+
+
 class Transactions:
     """The transactions of one database. Before the first one, each process checks the schema.
 
     :param database: the database in which they run.
     :param value_limit: the most values of a letter's arguments that they keep for searches.
+    :param redactor: hides the secrets in what is searched; by default, those of the built-in list.
     :param monotonic: counts seconds.
     """
 
@@ -32,9 +43,10 @@ class Transactions:
         database: Database,
         *,
         value_limit: int,
+        redactor: Redactor = KNOWN,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.database, self.value_limit = database, value_limit
+        self.database, self.searched = database, Searched(value_limit, redactor)
         self._monotonic = monotonic
         self._checked_in: int | None = None
         self._wrote_at: float | None = None

@@ -29,7 +29,7 @@ from celery_dlq.model.states import State
 from celery_dlq.store.base import Edit, HandlerScope, Lease, Operation, Rows
 from celery_dlq.store.coordination.leases import is_held
 from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.handlings.choosing import chosen, room
 from celery_dlq.store.handlings.tickets import write_ticket
 from celery_dlq.store.letters.closing import discard_one
@@ -198,7 +198,7 @@ class Handlings(StoreRole):
         if isinstance(verdict, (Ticket, Escalate)):
             write_ticket(connection, started, verdict, now)
         elif not _changed_letter(
-            connection, started, seen, verdict, edit, now, self._transactions.value_limit
+            connection, started, seen, verdict, edit, now, self._transactions.searched
         ):
             _set(connection, [started.id], **_ended(_STALE, now, error=_CHANGED))
             return HandlingState.STALE
@@ -318,7 +318,7 @@ def _changed_letter(
     verdict: HandlerVerdict,
     edit: Edit | None,
     now: datetime,
-    value_limit: int,
+    searched: Searched,
 ) -> bool:
     """Discard or edit the letter, if it is still the one that was ``seen``; whether it is."""
     row = lock_dead(connection, started.task_id)
@@ -330,7 +330,7 @@ def _changed_letter(
         who = by_handler(started.handler)
         discard_one(connection, row, who=who, why=verdict.reason, at=now)
     elif edit is not None:
-        save_edit(connection, edit, value_limit)
+        save_edit(connection, edit, searched)
     return True
 
 

@@ -17,6 +17,7 @@ from celery_dlq.model.handling import (
     TicketKind,
     by_handler,
 )
+from celery_dlq.redact import hide_known
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
@@ -82,5 +83,6 @@ def _values(handling: Handling, verdict: Ticket | Escalate, now: datetime) -> di
 
 
 def _ticket_from(row: Row) -> GroupTicket:
-    same = {name: row[name] for name in ("fingerprint", "url", "why", "handler", "at")}
-    return GroupTicket(**same, kind=TicketKind(row["kind"]), to=row["recipient"])
+    same = {name: row[name] for name in ("fingerprint", "why", "handler", "at")}
+    kind, url = TicketKind(row["kind"]), hide_known(row["url"])
+    return GroupTicket(**same, kind=kind, url=url, to=row["recipient"])

@@ -82,7 +82,7 @@ class Closing(StoreRole):
         letters = [
             parked_letter(row).with_(state=State.DEAD, due_at=None, parking="") for row in rows
         ]
-        save_batch(connection, letters, self._transactions.value_limit)
+        save_batch(connection, letters, self._transactions.searched)
         taken = one_of(connection, parked.c.id, [row["id"] for row in rows])
         connection.execute(delete(parked).where(taken))
         ids = {

@@ -42,30 +42,34 @@ from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey
 
 letter, group, parked = tables.letter, tables.group, tables.parked
 operation, sending, acts = tables.operation, tables.sending, tables.audit
-saved_filter = tables.saved_filter
+saved_filter, handling = tables.saved_filter, tables.handling
 
 #: Stands for a text that was erased.
 ERASED = "[erased]"
 
-#: Texts outside of letters that people and handlers have written.
-_PLAIN: Sequence[Column[str]] = (
+#: Texts that people and handlers have written, and that redrives have noted.
+PLAIN: Sequence[Column[str]] = (
     acts.c.why, group.c.message, group.c.note, group.c.owner, tables.ticket.c.why,
     tables.ticket.c.recipient, operation.c.cause, tables.auto_redrive.c.why, saved_filter.c.name,
+    handling.c.error, letter.c.closed_reason, sending.c.why, sending.c.change, tables.held.c.why,
 )  # fmt: skip
 
-#: JSON that has such texts.
-_JSON: Sequence[Column[str]] = (
+#: JSON that has such texts. All texts in the details of a handler's verdict are such.
+JSON: Sequence[Column[str]] = (
     acts.c.detail, operation.c.wanted, operation.c.orders, saved_filter.c.fields,
-    tables.report.c.detail,
+    tables.report.c.detail, handling.c.detail,
 )  # fmt: skip
 
 #: Where they are in the JSON. All other values are names, numbers, ids and times.
 _TEXT_KEYS = frozenset(
     {
         "why", "search", "arg", "value", "values", "changed", "note", "owner", "assignments", "set",
-        "cause", "recipient", "saved_as",
+        "cause", "recipient", "saved_as", "to",
     }
 )  # fmt: skip
+
+#: As people write values.
+_dump_unescaped = partial(json.dumps, ensure_ascii=False)
 
 #: Acts that this module has written, or whose detail names segments.
 _KEPT_ACTS = ("forget", "restore")
@@ -201,13 +205,11 @@ class Erasing(StoreRole):
         Those of operations that have not ended are left out."""
         if not texts:
             return []
-        columns = [*((one, False) for one in _PLAIN), *((one, True) for one in _JSON)]
+        forms = _forms(texts)
         return [
             found
-            for column, is_json in columns
-            for found in self._transactions.read(
-                partial(_mentions, column=column, texts=texts, is_json=is_json)
-            )
+            for column in (*PLAIN, *JSON)
+            for found in self._transactions.read(partial(_mentions, column=column, texts=forms))
         ]
 
     @writes
@@ -281,18 +283,24 @@ def _operations_of(connection: Connection, task_ids: Collection[str]) -> list[st
     ]
 
 
-def _mentions(
-    connection: Connection, column: Column[str], texts: Sequence[str], *, is_json: bool
-) -> list[Mention]:
+def _forms(texts: Sequence[str]) -> list[str]:
+    """Each text as it is, and as it is inside of a text that has JSON, such as an assignment or a diff. The
+    longest come first, because others may be a part of them."""
+    forms = {dump(text)[1:-1] for text in texts for dump in (dump_json, _dump_unescaped)}
+    return sorted({*texts, *forms}, key=lambda form: (-len(form), form))
+
+
+def _mentions(connection: Connection, column: Column[str], texts: Sequence[str]) -> list[Mention]:
+    is_json = any(column is one for one in JSON)
     forms = {dump_json(text)[1:-1] for text in texts} if is_json else set(texts)
     found = or_(false(), *(column.contains(form, autoescape=True) for form in sorted(forms)))
     if column.table is operation:
         found = and_(found, operation.c.ended_at.is_not(None))
     keys = [*column.table.primary_key.columns]
-    without = partial(_without, texts=texts)
+    without, is_text = partial(_without, texts=texts), column is handling.c.detail
     changed = []
     for row in connection.execute(select(*keys, column).where(found)).mappings():
-        text = _in_json(row[column], without) if is_json else without(row[column])
+        text = _in_json(row[column], without, is_text=is_text) if is_json else without(row[column])
         if text != row[column]:
             this = and_(*(key == row[key] for key in keys), column == row[column])
             place = f"{column.table.name}.{column.name}"
@@ -319,17 +327,21 @@ def _nothing(text: str) -> str:
     return f"{place}{sign}{ERASED}" if sign else text and ERASED
 
 
-def _in_json(stored: str, change: Callable[[str], str]) -> str:
-    """``stored`` with its texts changed; as it is if none of them is."""
+def _in_json(stored: str, change: Callable[[str], str], *, is_text: bool = False) -> str:
+    """``stored`` with its texts changed; as it is if none of them is.
+
+    :param is_text: whether all values are texts, and not only those under :data:`_TEXT_KEYS`.
+    """
     before = json.loads(stored)
-    after = _changed(before, change, is_text=False)
+    after = _changed(before, change, is_text=is_text)
     return stored if after == before else dump_json(after)
 
 
 def _changed(value: Any, change: Callable[[str], str], *, is_text: bool) -> Any:
     if isinstance(value, dict):
         return {
-            key: _changed(item, change, is_text=key in _TEXT_KEYS) for key, item in value.items()
+            key: _changed(item, change, is_text=is_text or key in _TEXT_KEYS)
+            for key, item in value.items()
         }
     if isinstance(value, list):
         return [_changed(item, change, is_text=is_text) for item in value]

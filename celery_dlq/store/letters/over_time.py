@@ -14,7 +14,6 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.group import hour_of
 from celery_dlq.model.states import State
-from celery_dlq.redact import safe_text
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import Conditions, one_of, sum_of
@@ -64,8 +63,7 @@ class OverTime(StoreRole):
         """The letters of a group by the minute of their last failure, for this many minutes from ``since``
         on. Later ones count in the last minute. None if more than :data:`MOST_COUNTED` may have to be
         counted."""
-        named = safe_text(fingerprint)
-        hours = [trend.c.fingerprint == named, trend.c.hour >= hour_of(since)]
+        hours = [trend.c.fingerprint == fingerprint, trend.c.hour >= hour_of(since)]
         if sum_of(connection, trend.c.count, *hours) > MOST_COUNTED:
             return None
         starts = [since + place * _MINUTE for place in range(minutes)]
@@ -74,7 +72,7 @@ class OverTime(StoreRole):
         place = case(*((at >= start, number) for number, start in newest_first))
         # In a subquery, because PostgreSQL compares no parameters of what is selected and grouped by.
         placed = select(place.label("place")).where(
-            letter.c.fingerprint == named, letter.c.state.in_(_STORED), at >= since
+            letter.c.fingerprint == fingerprint, letter.c.state.in_(_STORED), at >= since
         )
         places = placed.subquery().c.place
         counted = connection.execute(select(places, func.count()).group_by(places))
@@ -92,7 +90,7 @@ class OverTime(StoreRole):
         """
         known: Conditions = []
         if fingerprint is not None:
-            known = [letter.c.fingerprint == safe_text(fingerprint)]
+            known = [letter.c.fingerprint == fingerprint]
         each = max(1, MOST_READ // max(1, len(edges) - 1))
         first = [_first(known, state, *span, each) for span in pairwise(edges) for state in _STORED]
         before = [_newest(known, state, edges[0]) for state in _STORED]

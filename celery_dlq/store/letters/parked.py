@@ -162,7 +162,7 @@ class Parked(StoreRole):
         known = select(parked.c.parking).where(one_of(connection, parked.c.parking, sorted(given)))
         stored = set(connection.execute(known).scalars())
         rows = [
-            parked_row(letter, ahead)
+            parked_row(letter, self._transactions.searched.redactor, ahead)
             for parking, letter in sorted(given.items())
             if parking not in stored
         ]

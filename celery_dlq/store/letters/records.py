@@ -81,8 +81,8 @@ class Letters(StoreRole):
         failures again, in any order, without further effect."""
         if not letters:
             return Saved(arrived=0, known=0)
-        limit = self._transactions.value_limit
-        saved = self._transactions.write(partial(save_batch, letters=letters, value_limit=limit))
+        searched = self._transactions.searched
+        saved = self._transactions.write(partial(save_batch, letters=letters, searched=searched))
         self._listener.saved(saved)
         return saved
 

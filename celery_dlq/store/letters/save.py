@@ -17,6 +17,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Saved
 from celery_dlq.store.coordination.deliveries import end_deliveries
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
 from celery_dlq.store.redrive import endings
 from celery_dlq.store.rows.bodies import check_sizes
@@ -77,17 +78,15 @@ class _Draft:
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
 
-def save_batch(connection: Connection, letters: Sequence[DeadLetter], value_limit: int) -> Saved:
+def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: Searched) -> Saved:
     """Save ``letters`` in the transaction of ``connection``.
 
     Every step follows the order of the task ids, so that writers whose batches overlap wait for each
     other instead of deadlocking.
-
-    :param value_limit: the most values of a letter's arguments that are kept for searches.
     """
     check_sizes(connection, letters)
-    grouped = aliases.counted_in_groups(connection, [storable(one) for one in letters])
-    given = sorted(grouped, key=_in_order)
+    fitting = [storable(item, searched.redactor) for item in letters]
+    given = sorted(aliases.counted_in_groups(connection, fitting), key=_in_order)
     batch, stored = _lock_batch(connection, given)
     tally = Tally()
     drafts, arrived = [], list[DeadLetter]()
@@ -95,7 +94,7 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], value_limi
         draft = _draft(stored.get(task_id))
         arrived += [failure for failure in failures if _merge_into(draft, failure, tally)]
         drafts.append(draft)
-    _write(connection, drafts, value_limit)
+    _write(connection, drafts, searched.value_limit)
     tally.write(connection)
     endings.record_failures(connection, given)
     end_deliveries(connection, (item.task_id for item in given))

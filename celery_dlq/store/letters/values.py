@@ -15,6 +15,7 @@ from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.query import OF_LETTER, one_of
 from celery_dlq.store.rows.report_rows import write_reports
+from celery_dlq.store.rows.rows import without_secrets
 from celery_dlq.store.rows.terms import add_terms
 
 letter, content, term, report = tables.letter, tables.content, tables.term, tables.report
@@ -29,7 +30,7 @@ class Values(StoreRole):
     @reads
     def kept(self, connection: Connection) -> ValuesKept:
         """Which letters can be found by their values."""
-        if not self._transactions.value_limit:
+        if not self._transactions.searched.value_limit:
             return ValuesKept(are_kept=False, since=None)
         below = _read(connection)
         if below is None:
@@ -45,7 +46,7 @@ class Values(StoreRole):
 
         :param letters: the most letters to look at.
         """
-        limit = self._transactions.value_limit
+        limit, redactor = self._transactions.searched
         below = _read(connection, is_locked=True)
         if not limit:
             if below is not None:
@@ -57,7 +58,9 @@ class Values(StoreRole):
         if not below:
             return False
         rows = _next(connection, below, letters)
-        add_terms(connection, _without_values(connection, rows), limit)
+        lacking = _without_values(connection, rows)
+        shown = ((number, without_secrets(row, redactor.stored)) for number, row in lacking)
+        add_terms(connection, shown, limit)
         _write(connection, min(rows, default=0))
         return bool(rows)
 

@@ -13,7 +13,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Change, Edit
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import check_sizes, with_body
 from celery_dlq.store.rows.query import WHOLE
@@ -45,7 +45,7 @@ class Edits(StoreRole):
     def save(self, connection: Connection, edit: Edit) -> bool:
         """Replace the message of a ``DEAD`` letter and keep the old one in its history; audited. False when
         the letter is not ``DEAD``, or its message is not the one that was edited."""
-        return save_edit(connection, edit, self._transactions.value_limit)
+        return save_edit(connection, edit, self._transactions.searched)
 
     @reads
     def of_letter(self, connection: Connection, task_id: str) -> list[Change]:
@@ -54,7 +54,7 @@ class Edits(StoreRole):
         return [_change_from(row) for row in connection.execute(of_it).mappings()]
 
 
-def save_edit(connection: Connection, edit: Edit, value_limit: int) -> bool:
+def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
     """:meth:`Edits.save`, in a transaction of the caller."""
     row = lock_dead(connection, edit.task_id)
     if row is None:
@@ -63,11 +63,12 @@ def save_edit(connection: Connection, edit: Edit, value_limit: int) -> bool:
     if not has_message(row, edit.before):
         return has_message(row, edit.after)  # saved already
     check_sizes(connection, [letter_from(row).with_(envelope=edit.after)])
-    shown = {"args": dump_json(edit.args), "kwargs": dump_json(edit.kwargs)}
+    stored = searched.redactor.stored
+    shown = {"args": dump_json(stored(edit.args)), "kwargs": dump_json(stored(edit.kwargs))}
     for table in (letter, content):
         changed = part_of(table, {**after, **shown})
         connection.execute(update(table).where(table.c.id == row["id"]).values(changed))
-    replace_terms(connection, [(row["id"], shown)], value_limit)
+    replace_terms(connection, [(row["id"], shown)], searched.value_limit)
     _count(connection, row, after)
     _note(connection, edit)
     return True

@@ -12,6 +12,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
+from celery_dlq.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.query import begins_with
@@ -34,7 +35,7 @@ def write_audit(
     why: str = "",
     row: int | None = None,
 ) -> int:
-    """Write a row, or add to one; returns its id.
+    """Write a row without secrets, or add to one; returns its id.
 
     :param row: the row of an act that is done in parts. ``count`` is added to its count.
     """
@@ -42,9 +43,11 @@ def write_audit(
         more = update(audit).where(audit.c.id == row)
         connection.execute(more.values(count=audit.c.count + count))
         return row
-    named = {"who": who, "host": socket.gethostname(), "act": act, "why": why}
+    named = {"who": who, "host": socket.gethostname(), "act": act, "why": KNOWN.text(why)}
     values = fit(audit, {**named, "subject": _subject(connection, detail)})
-    written = insert(audit).values(at=at, count=count, detail=dump_json(detail), **values)
+    written = insert(audit).values(
+        at=at, count=count, detail=dump_json(KNOWN.hidden(detail)), **values
+    )
     (audit_id,) = connection.execute(written).inserted_primary_key or (0,)
     return int(audit_id)
 
@@ -60,7 +63,7 @@ def add_to_act(connection: Connection, act: OngoingAct, count: int) -> OngoingAc
 
 def by_filter(wanted: Filter) -> dict[str, object]:
     """The detail of an act on the letters of a filter."""
-    return {"filter": wanted.to_dict()}
+    return {"filter": wanted.noted.to_dict()}
 
 
 def _subject(connection: Connection, detail: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.fingerprint import fixed_parts, variable_parts
 from celery_dlq.model.states import State
 from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
-from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.query import group_conditions, in_states
@@ -77,4 +76,4 @@ def _groups_with(connection: Connection, wanted: Filter, text: str) -> list[str]
 
 
 def _in_any(columns: Iterable[ColumnElement[str]], text: str) -> ColumnElement[bool]:
-    return or_(*(column.icontains(safe_text(text), autoescape=True) for column in columns))
+    return or_(*(column.icontains(text, autoescape=True) for column in columns))

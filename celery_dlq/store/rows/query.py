@@ -54,8 +54,7 @@ Conditions = list[ColumnElement[bool]]
 def begins_with(column: Column[str], prefix: str) -> ColumnElement[bool]:
     """A prefix as a range, which every database reads from the index; LIKE needs escaping, and
     SQLite's ignores case."""
-    start = safe_text(prefix)
-    return and_(column >= start, column <= start + "\U0010ffff")
+    return and_(column >= prefix, column <= prefix + "\U0010ffff")
 
 
 def group_conditions(connection: Connection, table: Table, wanted: Filter) -> Conditions:
@@ -81,11 +80,11 @@ def conditions(connection: Connection, wanted: Filter, table: Table = letter) ->
     if wanted.without_reasons:
         found.append(table.c.reason.not_in(sorted(wanted.without_reasons)))
     if wanted.queue:
-        found.append(table.c.queue == safe_text(wanted.queue))
+        found.append(table.c.queue == wanted.queue)
     if wanted.route:
-        found.append(table.c.route == safe_text(wanted.route))
+        found.append(table.c.route == wanted.route)
     if wanted.operation:
-        of_it = select(sending.c.task_id).where(sending.c.operation == safe_text(wanted.operation))
+        of_it = select(sending.c.task_id).where(sending.c.operation == wanted.operation)
         found.append(table.c.task_id.in_(of_it))
     if wanted.held:
         found.append(table.c.task_id.in_(select(held.c.task_id)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from operator import attrgetter
@@ -23,7 +23,7 @@ from celery_dlq.model.letter import (
     Explanation,
 )
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.redact import clip, safe_text
+from celery_dlq.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.store.database import tables
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
@@ -107,8 +107,9 @@ def envelope_values(envelope: Envelope) -> dict[str, Any]:
     }
 
 
-def storable(letter: DeadLetter) -> DeadLetter:
-    """``letter`` with the id under which it is stored, and with numbers that fit into every database."""
+def storable(letter: DeadLetter, redactor: Redactor = KNOWN) -> DeadLetter:
+    """``letter`` with the id under which it is stored, with numbers that fit into every database, and without
+    secrets in the texts that are searched."""
     attempts = (
         _changed(item, redrive=whole(item.redrive), number=whole(item.number))
         for item in letter.attempts
@@ -118,7 +119,17 @@ def storable(letter: DeadLetter) -> DeadLetter:
         task_id=stored_id(letter.task_id),
         redrive_count=whole(letter.redrive_count),
         attempts=tuple(attempts),
+        **{name: redactor.stored(getattr(letter, name)) for name in _SEARCHED},
     )
+
+
+def without_secrets(row: Row, stored: Callable[[Any], Any]) -> dict[str, Any]:
+    """The row of a letter, which an earlier release may have written, without secrets in what is searched.
+
+    :param stored: of a :class:`~celery_dlq.redact.Redactor`.
+    """
+    shown = {name: dump_json(stored(json.loads(row[name]))) for name in ("args", "kwargs")}
+    return {**row, "message": stored(row["message"]), **shown}
 
 
 def _changed(value: _Value, **fields: Any) -> _Value:
@@ -173,13 +184,15 @@ def attempt_from(row: Row) -> Attempt:
     return Attempt(**{**values, "verdict": Verdict(row["verdict"])})
 
 
-def parked_row(letter: DeadLetter, ahead: timedelta) -> dict[str, Any]:
+def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict[str, Any]:
     """The row of a retry that is to wait.
 
     :param ahead: how far the database's clock is ahead of the one that set ``due_at``.
     """
     assert letter.due_at is not None, "a parked retry is due some time"  # noqa: S101
     due_at = letter.due_at + ahead
+    hidden = {name: redactor.stored(getattr(letter, name)) for name in _SEARCHED}
+    letter = letter.with_(**hidden)
     plain = {name: getattr(letter, name) for name in _PARKED_NAMES}
     record = letter.with_(
         envelope=letter.envelope.with_body(b""), attempt_count=len(letter.attempts)
@@ -212,6 +225,9 @@ def bare(letter: DeadLetter) -> DeadLetter:
     envelope = replace(letter.envelope, body=b"", headers={}, properties={})
     return letter.with_(attempts=(), traceback="", envelope=envelope)
 
+
+#: Fields that are searched and may have secrets. A search must not find what no screen shows.
+_SEARCHED = ("message", "args", "kwargs")
 
 #: Fields of a letter that are columns of the same name and type, for a parked retry.
 _PARKED_NAMES = (

@@ -77,12 +77,12 @@ class Grouping:
 
     def _input(self, letter: DeadLetter) -> FingerprintInput:
         grounds, words = letter.grounds or Grounds(), ""
+        # Anyone who sees a fingerprint could try out values; and the store keeps the message without secrets.
+        message = self._redactor.text(letter.message)
         if grounds.needs_message:
             values = [value for _path, value in leaves(letter.args, letter.kwargs)]
-            words = fixed_words(self._redactor.text(letter.message), words_of(values))
-        return FingerprintInput.of(
-            letter.task, letter.exception_type, letter.message, grounds, words
-        )
+            words = fixed_words(message, words_of(values))
+        return FingerprintInput.of(letter.task, letter.exception_type, message, grounds, words)
 
     def _ask(self, failure: FingerprintInput) -> Grouped:
         if self._recipe is None:

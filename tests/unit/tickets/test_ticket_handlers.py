@@ -91,6 +91,20 @@ def test_an_issue_of_a_server_that_ignores_the_filter_is_not_taken(systems, make
         assert make(kind)(given()).url != "https://t/9"
 
 
+@pytest.mark.parametrize(
+    "url", ["https://bot:{}@t.test/1", "https://t.test/1?private_token={}&x=1"]
+)
+def test_an_address_is_kept_without_its_secrets(systems, make, given, url, caplog):
+    systems.answers.append((201, {}, b'{"url": "%s"}' % url.format(SECRET).encode()))
+    assert make("webhook")(given()).url == url.format("[redacted]")
+    systems.drops_labels = True
+    answer = b'{"html_url": "%s", "labels": []}' % url.format(SECRET).encode()
+    systems.answers += [(200, {}, b"[]"), (201, {}, answer)]
+    assert make("github")(given()).url == url.format("[redacted]")
+    assert url.format("[redacted]") in caplog.text
+    assert SECRET not in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_a_token_that_may_not_set_labels_leads_to_a_warning(systems, make, kind, given, caplog):
     systems.drops_labels = True

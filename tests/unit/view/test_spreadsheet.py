@@ -22,9 +22,31 @@ def test_without_rows_there_is_no_line():
     assert csv_lines([]) == []
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=1+1",
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\uff1d1",
+        "\uff0b1",
+        "\uff0d1",
+        "\uff20A1",
+        " =1",
+        "  +1",
+        "\u00a0=1",
+        "\u3000\uff1d1",
+    ],
+)
 def test_a_text_that_a_spreadsheet_would_evaluate_is_defused(text):
     assert read([{"text": text}], titled=False) == [["'" + text]]
+
+
+@pytest.mark.parametrize("text", ["\t=1", "\r\n=1", "\x00=1"])
+def test_no_cell_begins_with_a_character_that_a_spreadsheet_would_skip(text):
+    [[cell]] = read([{"text": text}], titled=False)
+    assert cell.startswith("\\")
 
 
 def test_a_negative_number_stays_a_number():

@@ -1,4 +1,5 @@
-"""The recipe for groups, measured on failures whose causes are known: docs/reference/grouping.md has the result."""
+"""The recipe for groups, measured on failures whose causes are known. docs/reference/grouping.md has the
+result."""
 
 from __future__ import annotations
 
@@ -31,9 +32,11 @@ def group_of(exc: BaseException) -> str:
     """The group of a failure of a task that was called with names and cities."""
     about = subject(exc)
     failed = letter(
-        exception_type=type_name(type(about)), message=safe_message(about), args=[*NAMES, *CITIES, "Ivan", "Zoe"],
+        exception_type=type_name(type(about)),
+        message=safe_message(about),
+        args=[*NAMES, *CITIES, "Ivan", "Zoe"],
         grounds=grounds_of(exc),
-    )  # fmt: skip
+    )
     return Grouping(Redactor()).grouped(failed).fingerprint
 
 

@@ -83,14 +83,16 @@ def _removal_of(name: str) -> str:
 
 
 def check_no_secret(redactor: Redactor, wanted: Filter) -> None:
-    """Check that ``wanted`` does not have the value of a redacted argument, which must not be stored.
+    """Check that ``wanted`` does not have the value of a redacted argument, which must not be stored, or of
+    one without a name, which may be a secret.
 
     :raises FilterError: it does.
     """
     for argument in wanted.args:
-        if is_secret(redactor, argument):
+        if is_secret(redactor, argument) or argument.is_by_position:
             raise FilterError(
-                f"The values of {argument.path} are redacted, so this filter cannot be saved; leave it out."
+                f"The values of {argument.path} are redacted, or may be secrets, so this filter cannot be "
+                "saved; leave it out."
             )
 
 

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Table,
     Text,
     Update,
+    event,
     exc,
     func,
 )
@@ -30,6 +31,7 @@ from sqlalchemy.engine import URL, Connection, Engine, create_engine
 from sqlalchemy.types import TypeEngine
 
 from celery_dlq.errors import RecordRefused, StoreError
+from celery_dlq.redact import safe_text
 from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import Client
 
@@ -86,6 +88,8 @@ class Dialect(ABC):
                 f"The driver {url.get_driver_name()} of dlq_store_url cannot be imported ({error}); "
                 f"run: pip install 'celery-dlq[{self.extra}]'"
             ) from error
+        # Before the listeners of the database, which may read the parameters.
+        event.listen(engine, "before_cursor_execute", _with_safe_texts, retval=True)
         self._listen(engine, timeout)
         return engine
 
@@ -209,3 +213,21 @@ class Dialect(ABC):
         """The limit of the server that a row with a value of this many bytes exceeds, and how to raise it;
         empty if the row fits."""
         return ""
+
+
+def _with_safe_texts(
+    _connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any
+) -> tuple[str, Any]:
+    """A statement whose parameters every database takes: people may ask for any text."""
+    return statement, _safe(parameters)
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, str):
+        return safe_text(value)
+    if isinstance(value, dict):
+        return {name: _safe(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = map(_safe, value)
+        return [*items] if isinstance(value, list) else tuple(items)
+    return value
