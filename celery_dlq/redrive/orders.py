@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,17 @@ MOST_PROCESSES = 32
 
 #: The most tasks that an error names.
 _NAMED = 5
+
+#: A redrive of at least this many letters gets a suggested canary of this many letters, and a rate that sends
+#: them all in about this many seconds, at most this many a second.
+_SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
+
+
+def suggested_pacing(count: int) -> tuple[int, float] | None:
+    """A canary and a rate for a redrive of this many letters; None if they are few."""
+    if count < _SUGGEST_FROM:
+        return None
+    return _CANARY, min(_FASTEST, math.ceil(count / _SPREAD_S))
 
 
 def check_orders(orders: Orders) -> None:

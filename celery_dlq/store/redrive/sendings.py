@@ -76,6 +76,9 @@ _READ = select(
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
 
+#: Operations that are looked through for the last redrive of a cause.
+_LATEST = 20
+
 _DROP = (
     update(sending)
     .where(
@@ -213,6 +216,23 @@ class Sendings(StoreRole):
             )
             for row in connection.execute(ended)
         ]
+
+    @reads
+    def last_of_causes(self, connection: Connection) -> Mapping[str, tuple[str, int, int]]:
+        """The last operation that redrove letters of each cause, by its fingerprint: the operation's id, how
+        many of these letters failed again, and how many have an outcome. Only the latest operations are
+        looked through."""
+        newest = select(operation.c.id).order_by(operation.c.created_at.desc()).limit(_LATEST)
+        ids = list(connection.execute(newest).scalars())
+        failed = case((sending.c.state == SendingState.FAILED.value, 1), else_=0)
+        ended = (
+            select(sending.c.cause, sending.c.operation, func.sum(failed), func.count())
+            .where(one_of(connection, sending.c.operation, ids))
+            .where(sending.c.state.in_(sorted(_HAS_OUTCOME)), sending.c.cause != "")
+            .group_by(sending.c.cause, sending.c.operation)
+        )
+        rows = sorted(connection.execute(ended), key=lambda row: ids.index(row.operation))
+        return {cause: (one, int(bad), ended) for cause, one, bad, ended in reversed(rows)}
 
     @reads
     def count_awaited(self, connection: Connection, wanted: Filter) -> int:
