@@ -93,6 +93,11 @@ class BulkView:
         return first(self.given, name) or ("" if is_sent else self.suggested.get(name, ""))
 
     @property
+    def number(self) -> int:
+        """The number to confirm."""
+        return _to_take(self.reach.count, self.given)
+
+    @property
     def suggested(self) -> Mapping[str, str]:
         """A canary and a rate for a redrive of many letters, by the names of their fields."""
         found = suggested_pacing(self.reach.count) if self.act == "redrive" else None
@@ -159,7 +164,8 @@ class BulkAct(Page):
         wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
         found = await self.site.ask_primary(lambda store: reach(store, wanted, take))
-        problem = self.why_not(wanted, given) or why_not_agreed(found.count, first(given, "number"))
+        number = _to_take(found.count, given)
+        problem = self.why_not(wanted, given) or why_not_agreed(number, first(given, "number"))
         if problem:
             await self.ask(wanted, given, problem, 409)
             return
@@ -321,6 +327,12 @@ class DeleteMany(EndMany):
 
 def _read(given: Given) -> Orders:
     return replace(read_orders(given), repair=read_repair(given))
+
+
+def _to_take(count: int, given: Given) -> int:
+    """How many of ``count`` letters the act takes, with the limit of a redrive."""
+    limit = first(given, "limit").strip()
+    return min(count, int(limit) or count) if limit.isdecimal() and len(limit) <= 18 else count
 
 
 def _changes(given: Given) -> bool:
