@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
@@ -19,7 +20,8 @@ from celery_dlq.model.group import (
     Mark,
     hour_of,
 )
-from celery_dlq.redact import safe_text
+from celery_dlq.model.states import State
+from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -37,9 +39,11 @@ from celery_dlq.store.rows.query import (
     Conditions,
     begins_with,
     group_conditions,
+    newest_message,
     one_of,
 )
 from celery_dlq.store.rows.rows import fit
+from celery_dlq.store.rows.tally import SAMPLE_LIMIT
 
 group, trend = tables.group, tables.trend
 
@@ -81,7 +85,8 @@ class Groups(StoreRole):
             group.c.open_count.desc(), group.c.last_seen_at.desc(), *group.primary_key.columns
         )  # fmt: skip
         chosen = select(group).where(*found).order_by(*largest).limit(limit)
-        return [group_from(row, now) for row in connection.execute(chosen).mappings()]
+        rows = connection.execute(chosen).mappings().all()
+        return [_with_open_message(connection, group_from(row, now)) for row in rows]
 
     @reads
     def get(self, connection: Connection, fingerprint: str, *, now: datetime) -> Group | None:
@@ -89,7 +94,7 @@ class Groups(StoreRole):
         stored = select(group).where(group.c.fingerprint == safe_text(fingerprint))
         largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns).limit(1)
         row = connection.execute(largest).mappings().one_or_none()
-        return None if row is None else group_from(row, now)
+        return None if row is None else _with_open_message(connection, group_from(row, now))
 
     @reads
     def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
@@ -137,6 +142,16 @@ class Groups(StoreRole):
             detail={"group": fingerprint, **act_detail(act)}, at=now,
         )  # fmt: skip
         return group_from(locked(connection, fingerprint)[0])
+
+
+def _with_open_message(connection: Connection, found: Group) -> Group:
+    """``found`` with the message of its newest open letter. The row has that of the newest letter, which may
+    have been repaired and closed."""
+    if not 0 < found.open_count < found.total_count:
+        return found
+    key = found.fingerprint, found.task, found.exception_type
+    message = newest_message(connection, key, (State.DEAD, State.REDRIVEN))
+    return replace(found, message=clip(message, SAMPLE_LIMIT) or found.message)
 
 
 def _behind(mark: GroupMark) -> ColumnElement[bool]:

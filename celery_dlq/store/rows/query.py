@@ -4,6 +4,7 @@ groups."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -178,6 +179,31 @@ def places(connection: Connection, wanted: Filter) -> Iterator[tuple[Table, Cond
         yield letter, [in_states(states), *conditions(connection, wanted)]
     if State.PARKED in states:
         yield parked, [is_parked(), *conditions(connection, wanted, parked)]
+
+
+def newest_message(
+    connection: Connection, key: tuple[str, str, str], states: Iterable[State]
+) -> str:
+    """The message of a group's newest letter in one of ``states``; empty if there is none.
+
+    :param key: fingerprint, task and exception type.
+    """
+    found = list[tuple[datetime, str]]()
+    for state in sorted(states):
+        newest = (
+            select(letter.c.last_failed_at, letter.c.message)
+            .where(is_of_group(letter, key), letter.c.state == state.value)
+            .order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
+            .limit(1)
+        )
+        found += [(at, message) for at, message in connection.execute(newest)]
+    return max(found)[1] if found else ""
+
+
+def is_of_group(table: Any, key: tuple[str, str, str]) -> ColumnElement[bool]:
+    """Whether a letter, or a group, has this key."""
+    names = ("fingerprint", "task", "exception_type")
+    return and_(*(table.c[name] == value for name, value in zip(names, key, strict=True)))
 
 
 def _named(connection: Connection, table: Table, column: str, name: str) -> ColumnElement[bool]:

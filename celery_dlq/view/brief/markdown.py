@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 
+from celery_dlq.store.base import Operation
 from celery_dlq.tickets.text import code_block, code_span
 from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import Redrives, Share
+from celery_dlq.view.operations import state_word
 from celery_dlq.view.text import counted, percent
 from celery_dlq.view.times import duration, iso
 
@@ -152,10 +154,11 @@ def _of_sample(redrives: Redrives, brief: Brief) -> str:
     )
 
 
-def _operation(operation: PastOperation) -> str:
+def _operation(operation: Operation) -> str:
+    counts, state = operation.counts, state_word(operation)
     return (
-        f"{operation.id} on {_time(operation.created_at)}, {operation.state.value}: {operation.sent:,} sent, "
-        f"{operation.succeeded:,} succeeded, {operation.failed:,} failed again, {operation.skipped:,} skipped"
+        f"{operation.id} on {_time(operation.created_at)}, {state}: {counts.out:,} sent, "
+        f"{counts.succeeded:,} succeeded, {counts.failed:,} failed again, {counts.skipped:,} skipped"
     )
 
 

@@ -369,3 +369,17 @@ class TestTrends:
 
     def test_an_unknown_group_has_none(self, store):
         assert store.groups.trends([], now=T0) == {}
+
+
+def test_the_message_of_a_group_is_that_of_an_open_letter(store):
+    for number in range(4):
+        one = failure(
+            f"n{number}", number, message="tenant acme" if number < 2 else "tenant globex"
+        )
+        store.letters.save([one])
+    assert read(store).message == "tenant globex"
+    store.closing.discard(Filter(ids=("n2", "n3")), who="ann", why="", now=minutes(9))
+    assert read(store).message == "tenant acme"
+    assert [one.message for one in store.groups.find(Filter(), now=minutes(20))] == ["tenant acme"]
+    store.closing.discard(Filter(ids=("n0", "n1")), who="ann", why="", now=minutes(9))
+    assert read(store).message == "tenant globex", "none is open"
