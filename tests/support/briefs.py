@@ -37,7 +37,7 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
     return Brief(
         at=T0,
         standing=Standing(
-            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", decided_at=T0, open=2, total=3,
+            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", decided_at=T0, open=2, letters=3, total=3,
             by_state={State.DEAD: 2, State.RESOLVED: 1}, first_seen_at=T0, last_seen_at=T0,
             last_day=3, day_before=0,
         ),

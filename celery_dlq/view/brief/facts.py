@@ -63,6 +63,8 @@ class Standing:
     ends: str
     decided_at: datetime | None
     open: int
+    letters: int
+    #: Failures; a letter counts each time that it died.
     total: int
     by_state: Mapping[State, int]
     first_seen_at: datetime
@@ -93,8 +95,8 @@ class Brief:
     #: Why the newest letter died; None if the store has no letter of the group.
     reason: Reason | None
     verdict: Verdict | None
-    #: How many letters the shares were counted over: the newest open ones of the group; closed ones if none is
-    #: open.
+    #: How many letters the shares were counted over: the newest open ones of it, or closed ones if none
+    #: is open.
     sample: int
     attempts: Attempts
     redrives: Redrives

@@ -57,6 +57,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
         "ends": standing.ends,
         "status_at": maybe_iso(standing.decided_at),
         "open_count": standing.open,
+        "letter_count": standing.letters,
         "total_count": standing.total,
         "by_state": {state.value: count for state, count in standing.by_state.items()},
         "first_seen_at": iso(standing.first_seen_at),
