@@ -15,11 +15,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.context import Clock
 from celery_dlq.redrive.flow import guard
-from celery_dlq.redrive.flow.allowance import (
-    SendAllowance,
-    allowance_of,
-    letters_of_every_cause,
-)
+from celery_dlq.redrive.flow.allowance import SendAllowance, allowance_of, first_letters
 from celery_dlq.redrive.flow.pace import Pace, Steps
 from celery_dlq.store.base import Operation
 
@@ -258,7 +254,7 @@ class Ledger:
             limit=size,
             now=now,
             is_reserved=is_reserved,
-            of_every_cause=self.counts.out < letters_of_every_cause(self.operation.orders),
+            of_every_cause=self.counts.out < first_letters(self.operation.orders),
         ).letters
 
     def _write(self, result: BatchResult, *, is_all: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import OrdersError
@@ -23,11 +23,10 @@ _NAMED = 5
 _SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
 
 
-def suggested_pacing(count: int) -> tuple[int, float] | None:
-    """A canary and a rate for a redrive of this many letters; None if they are few."""
-    if count < _SUGGEST_FROM:
-        return None
-    return _CANARY, min(_FASTEST, math.ceil(count / _SPREAD_S))
+def suggested_pacing(count: int) -> Mapping[str, str]:
+    """A canary and a rate for a redrive of this many letters, as they are typed; empty if they are few."""
+    rate = min(_FASTEST, math.ceil(count / _SPREAD_S))
+    return {"canary": f"{_CANARY}", "rate": f"{rate}/s"} if count >= _SUGGEST_FROM else {}
 
 
 def check_orders(orders: Orders) -> None:

@@ -238,10 +238,8 @@ def failed_before(store: Store, wanted: Filter) -> Iterator[str]:
     for cause, (operation, failed, ended) in store.sendings.last_of_causes().items():
         may_have = failed and cause.startswith(wanted.group or "")
         if may_have and store.counts.letters(replace(wanted, group=cause)):
-            yield (
-                f"Group {cause[:8]}: {failed:,} of {ended:,} failed again in its last redrive, operation "
-                f"{operation}. Fix the cause first."
-            )
+            some = f"{failed:,} of {ended:,}"
+            yield f"Group {cause[:8]}: {some} failed again in its last redrive, operation {operation}."
 
 
 def why_twice(awaited: int) -> str:

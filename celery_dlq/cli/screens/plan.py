@@ -47,11 +47,10 @@ def _facts(plan: Plan, orders: Orders) -> Facts:
     )
 
 
-def _suggestion(plan: Plan, orders: Orders) -> str | None:
-    found = suggested_pacing(plan.sendable)
-    if found is None or orders.pacing.canary or orders.pacing.rate or not orders.guard.enabled:
-        return None
-    return f"--canary {found[0]} --rate {times.rate(found[1])}"
+def _suggestion(plan: Plan, orders: Orders) -> str:
+    is_paced = orders.pacing.canary or orders.pacing.rate or not orders.guard.enabled
+    found = {} if is_paced else suggested_pacing(plan.sendable)
+    return " ".join(f"--{name} {value}" for name, value in found.items())
 
 
 def to_send(plan: Plan) -> str:

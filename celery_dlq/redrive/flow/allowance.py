@@ -41,7 +41,7 @@ def _for_canary(pacing: Pacing, counts: Counts) -> SendAllowance:
     return SendAllowance(min(counts.unclaimed, max(0, missing)), "the canary")
 
 
-def letters_of_every_cause(orders: Orders) -> int:
+def first_letters(orders: Orders) -> int:
     """How many letters are chosen among all causes, because their outcomes decide whether the others go."""
     return max(orders.pacing.canary, FIRST if orders.guard.enabled else 0)
 

@@ -319,9 +319,8 @@ class Sendings(StoreRole):
 def _is_of_same_code(row: Any) -> bool:
     """Whether a success was one of the code that had failed. Without releases, only a failure that passes by
     itself counts as one."""
-    if not row.release and row.verdict == Verdict.TERMINAL.value:
-        return False
-    return bool(row.why == succeeded_in(row.release))
+    may_pass = row.release or row.verdict != Verdict.TERMINAL.value
+    return bool(may_pass and row.why == succeeded_in(row.release))
 
 
 def was_sent_before(moment: datetime) -> ColumnElement[bool]:

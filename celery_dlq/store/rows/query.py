@@ -188,15 +188,11 @@ def newest_message(
 
     :param key: fingerprint, task and exception type.
     """
-    found = list[tuple[datetime, str]]()
+    newest, found = letter.c.last_failed_at.desc(), list[tuple[datetime, str]]()
+    of_group = select(letter.c.last_failed_at, letter.c.message).where(is_of_group(letter, key))
     for state in sorted(states):
-        newest = (
-            select(letter.c.last_failed_at, letter.c.message)
-            .where(is_of_group(letter, key), letter.c.state == state.value)
-            .order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
-            .limit(1)
-        )
-        found += [(at, message) for at, message in connection.execute(newest)]
+        first = of_group.where(letter.c.state == state.value).order_by(newest, letter.c.id.desc())
+        found += [(at, message) for at, message in connection.execute(first.limit(1))]
     return max(found)[1] if found else ""
 
 

@@ -119,14 +119,11 @@ def _redrives(sendings: Sequence[Sending]) -> Redrives:
     states = Counter(sending.state for sending in sendings)
     skipped = states[SendingState.SKIPPED]
     return Redrives(
-        sent=len(sendings) - skipped - states[SendingState.SENDING],
-        succeeded=states[SendingState.SUCCEEDED],
-        failed=states[SendingState.FAILED],
-        awaited=states[SendingState.SENT],
-        unknown=states[SendingState.UNKNOWN],
-        skipped=skipped,
+        sent=len(sendings) - skipped - states[SendingState.SENDING], skipped=skipped,
+        succeeded=states[SendingState.SUCCEEDED], failed=states[SendingState.FAILED],
+        awaited=states[SendingState.SENT], unknown=states[SendingState.UNKNOWN],
         last_at=max((one.sent_at for one in sendings if one.sent_at is not None), default=None),
-    )
+    )  # fmt: skip
 
 
 def _shared(letters: Sequence[DeadLetter]) -> list[Share]:

@@ -36,7 +36,6 @@ from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.redrive.orders import suggested_pacing
 from celery_dlq.redrive.plan import Plan, failed_before, redrivable
 from celery_dlq.store.base import Filter
-from celery_dlq.view import times
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -100,8 +99,7 @@ class BulkView:
     @property
     def suggested(self) -> Mapping[str, str]:
         """A canary and a rate for a redrive of many letters, by the names of their fields."""
-        found = suggested_pacing(self.reach.count) if self.act == "redrive" else None
-        return {"canary": str(found[0]), "rate": times.rate(found[1])} if found else {}
+        return suggested_pacing(self.reach.count) if self.act == "redrive" else {}
 
     @property
     def numbers(self) -> Sequence[tuple[str, str]]:
