@@ -72,8 +72,8 @@ class GroupAPI(AppParts):
         next decision. Its letters are still kept and counted.
 
         :param until: the first failure from then on opens it again.
-        :param rate: this many letters within an hour open it again.
-        :param count: this many further letters open it again.
+        :param rate: this many failures within an hour open it again.
+        :param count: this many further failures open it again.
         :raises UnknownGroup: no group has this fingerprint.
         :raises TriageError: ``rate`` or ``count`` is less than 1.
         """

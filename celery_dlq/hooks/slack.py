@@ -91,7 +91,8 @@ def _fields(event: Event) -> Iterator[tuple[str, str]]:
         yield "Letter", value.task_id
         yield "Reason", value.reason.value
     elif isinstance(value, Group):
-        yield "Open", f"{value.open_count:,} of {value.total_count:,}"
+        yield "Open", f"{value.open_count:,} of {value.letter_count:,}"
+        yield "Failures", f"{value.total_count:,}"
     elif isinstance(value, AutoStatus):
         yield "Automatic redrive", value.name
         yield "Cause", value.why

@@ -44,7 +44,7 @@ OLDEST = Family(
 ARRIVALS = Family(
     "celery_dlq_arrivals_total",
     COUNTER,
-    "Letters that died, for the first time or again.",
+    "Failures that made a dead letter; a letter counts each time that it dies, for the first time or again.",
     ("task", "exception", "reason"),
 )
 REDRIVES = Family(
@@ -209,7 +209,8 @@ STORE_FAMILIES = (
 DEAD_LETTERS = Family(
     "celery_dlq_worker_dead_letters_total",
     COUNTER,
-    "Dead letters that this worker has made. Tasks that a cold shutdown cuts off are not counted.",
+    "Failures that this worker has made dead letters of; a letter counts each time that it dies. Tasks that "
+    "a cold shutdown cuts off are not counted.",
     ("task", "exception", "reason"),
 )
 RETRIES = Family(

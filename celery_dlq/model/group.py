@@ -54,9 +54,12 @@ class Group:
     #: A message of the group, as an example.
     message: str
     open_count: int
+    #: Its failures: a letter counts each time that it died, also if it was deleted since.
     total_count: int
     first_seen_at: datetime
     last_seen_at: datetime
+    #: Its letters that are stored, open or closed.
+    letter_count: int = 0
     status: GroupStatus = GroupStatus.OPEN
     #: When the status was set, and by whom; empty without a decision.
     status_at: datetime | None = None
@@ -64,7 +67,7 @@ class Group:
     #: While it is ignored: the conditions that end that. The first one that is met counts; None is not a
     #: condition.
     ignored_until: datetime | None = None
-    #: Letters within an hour.
+    #: Failures within an hour.
     ignored_rate: int | None = None
     #: The ``total_count`` that ends it.
     ignored_total: int | None = None
@@ -114,7 +117,7 @@ class Ignore:
     name: ClassVar[str] = "ignore"
 
     until: datetime | None = None
-    #: This many letters within an hour.
+    #: This many failures within an hour.
     rate: int | None = None
     #: This many further letters.
     count: int | None = None

@@ -260,6 +260,8 @@ class Outcome:
     #: The name of the task, because messages of different tasks may have the same id; empty if unknown, as in
     #: files of earlier releases.
     task: str = ""
+    #: The release of the worker's code (``dlq_release``); empty if unknown.
+    release: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, for the spool."""

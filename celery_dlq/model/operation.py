@@ -73,7 +73,7 @@ class Pacing:
     rate: float | None = None
     #: Time in which the rate grows evenly up to ``rate``.
     ramp_s: float = 0.0
-    #: This many letters are sent first; the others only when all of them have succeeded.
+    #: This many letters, of every cause in turn, are sent first; the others only when all have succeeded.
     canary: int = 0
     #: Letters of one claim; None means ``dlq_redrive_batch_size``.
     batch: int | None = None
@@ -95,11 +95,11 @@ class Guard:
     """When an operation stops by itself because its letters fail again."""
 
     enabled: bool = True
-    #: The most messages sent ahead of their outcomes, so that the guard can still stop the rest.
+    #: The most messages sent ahead of their outcomes, so that the guard can still stop the rest. There are
+    #: fewer at first.
     window: int = 500
-    #: Abort at this share of failures among the outcomes ...
+    #: Abort at this share of failures among the outcomes, which count as at least this many.
     ratio: float = 0.2
-    #: ... once this many outcomes are in.
     least: int = 20
     #: Abort when this many in a row have failed, in the order of their ends.
     in_a_row: int = 10
@@ -216,6 +216,11 @@ class Counts:
     def unclaimed(self) -> int:
         """Letters that no one holds, of those that are left."""
         return max(0, self.left - self.in_hand)
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether every letter that was sent has failed again."""
+        return 0 < self.failed == self.out
 
     @property
     def in_flight(self) -> int:

@@ -15,7 +15,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.context import Clock
 from celery_dlq.redrive.flow import guard
-from celery_dlq.redrive.flow.allowance import SendAllowance, allowance_of
+from celery_dlq.redrive.flow.allowance import SendAllowance, allowance_of, first_letters
 from celery_dlq.redrive.flow.pace import Pace, Steps
 from celery_dlq.store.base import Operation
 
@@ -115,7 +115,7 @@ class Ledger:
         #: Held while the counts change or decide the size of a claim. A thread that has it does not call
         #: the store, because a call may take long.
         self._counting = threading.Lock()
-        self._look_at = clock.monotonic()
+        self._look_at = self._began = clock.monotonic()
         self._install(operation)
         #: Whether nothing is left to be sent.
         self.is_done = not self.counts.left
@@ -130,7 +130,7 @@ class Ledger:
         if self._is_through():
             return self._end()
         with self._counting:
-            allowance = allowance_of(self.operation.orders, self.counts)
+            allowance = self._allowance(self.counts)
             if not self.counts.unclaimed:
                 return NextStep()  # letters in hand may come back unsent
             if not allowance.size:
@@ -193,6 +193,10 @@ class Ledger:
                 self._install(self._read())
         return self.operation
 
+    def _allowance(self, counts: Counts) -> SendAllowance:
+        for_s = self._clock.monotonic() - self._began
+        return allowance_of(self.operation.orders, counts, for_s)
+
     def _is_through(self) -> bool:
         with self._counting:
             return not self._in_hand and not self.counts.left
@@ -250,6 +254,7 @@ class Ledger:
             limit=size,
             now=now,
             is_reserved=is_reserved,
+            of_every_cause=self.counts.out < first_letters(self.operation.orders),
         ).letters
 
     def _write(self, result: BatchResult, *, is_all: bool) -> None:

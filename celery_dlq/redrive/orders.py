@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import OrdersError
@@ -16,6 +17,16 @@ MOST_PROCESSES = 32
 
 #: The most tasks that an error names.
 _NAMED = 5
+
+#: A redrive of at least this many letters gets a suggested canary of this many letters, and a rate that sends
+#: them all in about this many seconds, at most this many a second.
+_SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
+
+
+def suggested_pacing(count: int) -> Mapping[str, str]:
+    """A canary and a rate for a redrive of this many letters, as they are typed; empty if they are few."""
+    rate = min(_FASTEST, math.ceil(count / _SPREAD_S))
+    return {"canary": f"{_CANARY}", "rate": f"{rate}/s"} if count >= _SUGGEST_FROM else {}
 
 
 def check_orders(orders: Orders) -> None:

@@ -152,6 +152,7 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
         changed=trial.changed,
         changes=tuple(trial.changes),
         notes=(
+            *failed_before(store, redrivable(wanted)),
             *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
             *([why_twice(awaited)] if awaited else []),
             *_notes(in_flight, forecast, limit),
@@ -230,6 +231,15 @@ def _set_apart(store: Store, wanted: Filter) -> Mapping[Reason, int]:
 def _awaited(store: Store, wanted: Filter) -> int:
     taken = redrivable(wanted)
     return store.sendings.count_awaited(taken) if State.REDRIVEN in taken.states else 0
+
+
+def failed_before(store: Store, wanted: Filter) -> Iterator[str]:
+    """The warnings that a cause of these letters was redriven, and failed again."""
+    for cause, (operation, failed, ended) in store.sendings.last_of_causes().items():
+        may_have = failed and cause.startswith(wanted.group or "")
+        if may_have and store.counts.letters(replace(wanted, group=cause)):
+            some = f"{failed:,} of {ended:,}"
+            yield f"Group {cause[:8]}: {some} failed again in its last redrive, operation {operation}."
 
 
 def why_twice(awaited: int) -> str:

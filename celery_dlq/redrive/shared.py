@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.context import Clock
-from celery_dlq.redrive.flow.allowance import allowance_of
 from celery_dlq.redrive.flow.pace import FIRST, Pace
 from celery_dlq.redrive.ledger import LOCKED, WAIT_S, BatchResult, Ledger, NextStep
 from celery_dlq.store.base import Allotment, Operation, Turn
@@ -113,7 +112,7 @@ class SharedLedger(Ledger):
             return _Answer(is_end=True)
         if not counts.unclaimed:
             return _Answer(wait_s=WAIT_S, waits_for="letters that other processes may give back")
-        allowance = allowance_of(self.operation.orders, counts)
+        allowance = self._allowance(counts)
         if not allowance.size:
             return _Answer(wait_s=WAIT_S, waits_for=allowance.waits_for)
         most = min(allowance.size, self._batch, self._steps.size, self._part(counts.unclaimed))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
+from celery_dlq.store.base import Operation
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import rate
 
@@ -29,6 +30,12 @@ def given_orders(orders: Orders) -> list[tuple[str, str]]:
         for name, value in values.items()
         if value != plain[part][name]
     ]
+
+
+def state_word(operation: Operation) -> str:
+    """The state of an operation; ``failed`` if it is done, and every letter that was sent failed again."""
+    is_failed = operation.state is OperationState.DONE and operation.counts.all_failed
+    return "failed" if is_failed else operation.state.value
 
 
 def run_by(orders: Orders) -> str:

@@ -19,6 +19,7 @@ from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import AuditRow, Change, Operation, Stats
 from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
+from celery_dlq.view.operations import state_word
 from celery_dlq.view.times import iso, maybe_iso
 
 if TYPE_CHECKING:
@@ -228,6 +229,7 @@ def operation_record(operation: Operation) -> dict[str, Any]:
     return {
         "id": operation.id,
         "state": operation.state.value,
+        "word": state_word(operation),
         "cause": operation.cause,
         "who": operation.who,
         "host": operation.host,

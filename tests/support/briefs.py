@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from markdown_it import MarkdownIt
-from support.factories import T0
+from support.factories import T0, operation
 
 from celery_dlq.model.group import GroupStatus, Mark
-from celery_dlq.model.operation import OperationState
+from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.view.brief.facts import (
     Arguments,
@@ -15,7 +15,7 @@ from celery_dlq.view.brief.facts import (
     Outside,
     Standing,
 )
-from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import Redrives, Share
 
 #: All that a brief may consist of, as a parser of Markdown names it.
 PLAIN = {
@@ -37,7 +37,7 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
     return Brief(
         at=T0,
         standing=Standing(
-            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", decided_at=T0, open=2, total=3,
+            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", decided_at=T0, open=2, letters=3, total=3,
             by_state={State.DEAD: 2, State.RESOLVED: 1}, first_seen_at=T0, last_seen_at=T0,
             last_day=3, day_before=0,
         ),
@@ -49,10 +49,7 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
             sent=9, succeeded=2, failed=1, awaited=3, unknown=3, skipped=2, last_at=T0
         ),
         operations=(
-            PastOperation(
-                id="0a1b2c3d4e5f", state=OperationState.DONE, created_at=T0, sent=1, succeeded=1, failed=0,
-                skipped=0,
-            ),
+            operation(state=OperationState.DONE, counts=Counts(planned=1, succeeded=1)),
         ) * 3,
         commands=("celery -A shop dlq groups show 9c1e0000deadbeef",) * 4,
         outside=Outside(

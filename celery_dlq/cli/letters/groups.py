@@ -153,11 +153,11 @@ def show(session: Session, fingerprint: str, form: str) -> None:
 )  # fmt: skip
 @click.option(
     "--until-rate", "in_hour", metavar="RATE", callback=read_with(times.parse_hourly),
-    help="Ignore until letters arrive at this rate, measured over an hour: 100/h, 5/m.",
+    help="Ignore until there are this many failures, measured over an hour: 100/h, 5/m.",
 )  # fmt: skip
 @click.option(
     "--until-count", "count", type=whole_number(), metavar="N",
-    help="Ignore until N more letters have arrived.",
+    help="Ignore until there are N more failures.",
 )  # fmt: skip
 @pass_session
 def ignore(

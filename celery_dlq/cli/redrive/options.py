@@ -122,8 +122,8 @@ def _guard_options() -> Options:
         ),
         "window": _count(
             "--guard-window",
-            "Messages that may be sent ahead of their outcomes, and latest outcomes that the guard looks at. "
-            f"Default: {_GUARD.window}.",
+            "Messages that may be sent ahead of their outcomes (ten at first, more with each success), and "
+            f"latest outcomes that the guard looks at. Default: {_GUARD.window}.",
             "window",
         ),
         "ratio": click.option(
@@ -132,7 +132,7 @@ def _guard_options() -> Options:
         ),
         "least": _count(
             "--guard-least",
-            "Judge the share only after this many outcomes; at most the window. "
+            "The share is one of at least this many outcomes; at most the window. "
             f"Default: {_GUARD.least}.", "least",
         ),
         "in_a_row": _count(

@@ -195,6 +195,8 @@ def _status(operation: Operation, *, left_alone: bool, waited: bool) -> int:
     counts = operation.counts
     # Without waiting, the outcomes so far are a matter of chance.
     missing = counts.skipped or counts.left or (waited and counts.succeeded < counts.out)
+    if operation.state is OperationState.DONE and counts.all_failed:
+        return FAILED
     if operation.state is OperationState.DONE and not missing and not left_alone:
         return DONE
     return PARTLY if counts.out else FAILED

@@ -55,7 +55,7 @@ def _fields(trends: Trends, tickets: Tickets, owner_of: OwnerOf, now: datetime) 
     fields: list[Field] = [
         (Column("GROUP", rigid=True, ids=True), lambda group: group.fingerprint),
         (Column("OPEN", right=True, rigid=True), lambda group: group.open_count),
-        (Column("TOTAL", right=True, from_width=80), lambda group: group.total_count),
+        (Column("FAILURES", right=True, from_width=80), lambda group: group.total_count),
         (Column("TASK"), lambda group: last_name(group.task)),
         (Column("EXCEPTION"), lambda group: last_name(group.exception_type)),
         (Column("STATUS", rigid=True), lambda group: standing(group, now)),
@@ -110,7 +110,8 @@ def group_parts(
             ("Route", group.route),
             ("Owner of the route", route_owner),
             ("Open", group.open_count),
-            ("Letters", group.total_count),
+            ("Letters", group.letter_count),
+            ("Failures", group.total_count),
             ("First seen", group.first_seen_at),
             ("Last seen", group.last_seen_at),
             ("Arrivals/h", arrivals),

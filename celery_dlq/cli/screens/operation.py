@@ -8,7 +8,7 @@ from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, las
 from celery_dlq.model.operation import ENDED, OperationState, Sending
 from celery_dlq.store.base import Operation
 from celery_dlq.view.filters import letters_said
-from celery_dlq.view.operations import given_orders, run_by, why_text
+from celery_dlq.view.operations import given_orders, run_by, state_word, why_text
 from celery_dlq.view.times import duration
 
 #: Turns words into a command line for this app.
@@ -16,7 +16,7 @@ Command = Callable[..., str]
 
 _FIELDS: Sequence[Field] = (
     (Column("OPERATION", rigid=True), lambda one: one.id),
-    (Column("STATE", rigid=True), lambda one: one.state.value),
+    (Column("STATE", rigid=True), state_word),
     (Column("PLANNED", right=True, rigid=True), lambda one: one.counts.planned),
     (Column("SENT", right=True, rigid=True), lambda one: one.counts.out),
     (Column("SUCCEEDED", right=True, from_width=80), lambda one: one.counts.succeeded),
@@ -64,7 +64,7 @@ def _facts(operation: Operation) -> Facts:
         "Operation",
         [
             ("Id", operation.id),
-            ("State", operation.state.value),
+            ("State", state_word(operation)),
             ("Cause", operation.cause),
             ("Letters", letters_said(operation.wanted)),
             ("By", f"{operation.who} on {operation.host}"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.cli.screens.render import Column, Facts, Field, Part, Table, table_of
 from celery_dlq.model.operation import Orders
+from celery_dlq.redrive.orders import suggested_pacing
 from celery_dlq.view import times
 from celery_dlq.view.text import counted
 
@@ -40,9 +41,16 @@ def _facts(plan: Plan, orders: Orders) -> Facts:
             ("Match", counted(plan.matched, "dead letter")),
             ("To send", to_send(plan)),
             ("Takes about", times.duration(seconds) if seconds and plan.sendable else None),
+            ("Suggestion", _suggestion(plan, orders)),
             *(("Note", note) for note in plan.notes),
         ],
     )
+
+
+def _suggestion(plan: Plan, orders: Orders) -> str:
+    is_paced = orders.pacing.canary or orders.pacing.rate or not orders.guard.enabled
+    found = {} if is_paced else suggested_pacing(plan.sendable)
+    return " ".join(f"--{name} {value}" for name, value in found.items())
 
 
 def to_send(plan: Plan) -> str:

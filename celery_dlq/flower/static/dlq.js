@@ -29,6 +29,16 @@
     document.querySelectorAll("form.dlq-filters :disabled").forEach(function (field) { field.disabled = false; });
   });
 
+  // A limit is the number of letters to confirm.
+  document.querySelectorAll(".dlq-bulk input[name=limit]").forEach(function (limit) {
+    limit.addEventListener("input", function () {
+      document.querySelectorAll(".dlq-to-take").forEach(function (shown) {
+        var all = Number(shown.getAttribute("data-all"));
+        shown.textContent = Math.min(all, Number(limit.value) || all).toLocaleString("en-US");
+      });
+    });
+  });
+
   // Refresh the progress while the page is visible.
   function refresh() {
     var first = document.querySelector(".dlq-live[data-refresh]");

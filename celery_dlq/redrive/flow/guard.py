@@ -19,7 +19,7 @@ def judged(guard: Guard, counts: Counts, canary: int) -> int:
 
 
 def least_of(guard: Guard) -> int:
-    """The fewest outcomes that a failure ratio is judged by. A window never holds more than its size."""
+    """The outcomes that a failure ratio is a share of, at least. A window never holds more than its size."""
     return min(guard.least, guard.window)
 
 
@@ -66,7 +66,8 @@ def _failed_in_a_row(guard: Guard, endings: Sequence[Sending]) -> str | None:
 
 def _failed_too_often(guard: Guard, endings: Sequence[Sending]) -> str | None:
     failed = _failed(endings)
-    if len(endings) < least_of(guard) or len(failed) < guard.ratio * len(endings):
+    # Before the guard has enough outcomes, it assumes that all others succeed.
+    if len(failed) < guard.ratio * max(len(endings), least_of(guard)):
         return None
     return f"{len(failed)} of the last {len(endings)} came back: {_letters(failed)}"
 

@@ -23,7 +23,8 @@ from celery_dlq.model.group import (
     Split,
     hour_of,
 )
-from celery_dlq.redact import safe_text
+from celery_dlq.model.states import State
+from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -41,9 +42,11 @@ from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
     group_conditions,
+    newest_message,
     one_of,
 )
 from celery_dlq.store.rows.rows import fit
+from celery_dlq.store.rows.tally import SAMPLE_LIMIT
 
 group, trend = tables.group, tables.trend
 
@@ -85,7 +88,8 @@ class Groups(StoreRole):
             group.c.open_count.desc(), group.c.last_seen_at.desc(), *group.primary_key.columns
         )  # fmt: skip
         chosen = select(group).where(*found).order_by(*largest).limit(limit)
-        return [group_from(row, now) for row in connection.execute(chosen).mappings()]
+        rows = connection.execute(chosen).mappings().all()
+        return [_with_open_message(connection, group_from(row, now)) for row in rows]
 
     @reads
     def get(self, connection: Connection, fingerprint: str, *, now: datetime) -> Group | None:
@@ -96,7 +100,8 @@ class Groups(StoreRole):
         stored = select(group).where(group.c.fingerprint == name)
         largest = stored.order_by(group.c.total_count.desc(), *group.primary_key.columns)
         rows = connection.execute(largest).mappings().all()
-        return _summed([group_from(row, now) for row in rows])
+        found = _summed([group_from(row, now) for row in rows])
+        return None if found is None else _with_open_message(connection, found)
 
     @reads
     def merged(self, connection: Connection, fingerprint: str) -> list[Alias]:
@@ -168,6 +173,16 @@ def _summed(rows: Sequence[Group]) -> Group | None:
         first_seen_at=min(row.first_seen_at for row in rows),
         last_seen_at=max(row.last_seen_at for row in rows),
     )
+
+
+def _with_open_message(connection: Connection, found: Group) -> Group:
+    """``found`` with the message of its newest open letter. The row has that of the newest letter, which may
+    have been repaired and closed."""
+    if not 0 < found.open_count < found.total_count:
+        return found
+    key = found.fingerprint, found.task, found.exception_type
+    message = newest_message(connection, key, (State.DEAD, State.REDRIVEN))
+    return replace(found, message=clip(message, SAMPLE_LIMIT) or found.message)
 
 
 def _behind(mark: GroupMark) -> ColumnElement[bool]:

@@ -77,8 +77,9 @@ def group_from(row: Row, now: datetime | None = None) -> Group:
     status = GroupStatus(row["status"])
     if now and status is GroupStatus.IGNORED and row["ignored_until"] is not None:
         status = status if now < row["ignored_until"] else GroupStatus.OPEN
-    values = {item.name: row[item.name] for item in fields(Group)}
-    return Group(**{**values, "status": status, "note": row["note"] or ""})
+    values = {item.name: row[item.name] for item in fields(Group) if item.name in row}
+    letters = sum(row[name] for name in ("open_count", "resolved_count", "discarded_count"))
+    return Group(**{**values, "letter_count": letters, "status": status, "note": row["note"] or ""})
 
 
 def locked(connection: Connection, fingerprint: str) -> Sequence[Row]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,14 @@ from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.letters.acts import MEMBER
 from celery_dlq.store.letters.deleting import delete_rows
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import in_states, is_parked, one_of, without_claimed
+from celery_dlq.store.rows.query import (
+    in_states,
+    is_of_group,
+    is_parked,
+    newest_message,
+    one_of,
+    without_claimed,
+)
 from celery_dlq.store.rows.rows import parked_letter
 from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey
 
@@ -226,32 +232,8 @@ def _group_of(row: Any) -> GroupKey:
 def _renew_examples(connection: Connection, groups: Collection[GroupKey]) -> None:
     """Take the example messages of groups from letters that they still have."""
     for key in sorted(groups):
-        newest = max(_newest_by_state(connection, key), default=None)
-        example = "" if newest is None else clip(newest[1], SAMPLE_LIMIT)
-        connection.execute(update(group).where(_is_of(group, key)).values(message=example))
-
-
-def _newest_by_state(connection: Connection, key: GroupKey) -> Iterator[tuple[datetime, str]]:
-    """The last failure and the message of the newest letter in each state."""
-    for state in sorted(DELETABLE_STATES):
-        newest = (
-            select(letter.c.last_failed_at, letter.c.message)
-            .where(_is_of(letter, key), letter.c.state == state.value)
-            .order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
-            .limit(1)
-        )
-        found = connection.execute(newest).one_or_none()
-        if found is not None:
-            yield found.last_failed_at, found.message
-
-
-def _is_of(table: Any, key: GroupKey) -> ColumnElement[bool]:
-    fingerprint, task, exception_type = key
-    return and_(
-        table.c.fingerprint == fingerprint,
-        table.c.task == task,
-        table.c.exception_type == exception_type,
-    )
+        example = clip(newest_message(connection, key, DELETABLE_STATES), SAMPLE_LIMIT)
+        connection.execute(update(group).where(is_of_group(group, key)).values(message=example))
 
 
 def _erase_acts(connection: Connection, subjects: Sequence[str], name: str = "letter") -> None:

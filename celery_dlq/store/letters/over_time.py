@@ -95,7 +95,8 @@ class OverTime(StoreRole):
         first = [_first(known, state, *span, each) for span in pairwise(edges) for state in _STORED]
         before = [_newest(known, state, edges[0]) for state in _STORED]
         seen = {one.release for one in _releases_of(connection, before)}
-        return [one for one in _releases_of(connection, first) if one.release not in seen]
+        found = _releases_of(connection, first)
+        return [one for one in found if one.release not in seen and one.at >= edges[0]]
 
 
 def _summed(
@@ -133,9 +134,16 @@ def _limited(
 def _releases_of(connection: Connection, parts: Sequence[Select[Any]]) -> list[FirstSeen]:
     """The releases of the letters that ``parts`` find, each with its earliest failure, the earliest first."""
     ids = connection.execute(union_all(*parts)).scalars().all()
-    since = func.min(letter.c.last_failed_at)
-    found = select(letter.c.release, since).where(
+    at, began = letter.c.last_failed_at, dict[str, datetime]()
+    first = case((letter.c.last_redrive > 0, letter.c.first_failed_at), else_=at)
+    found = select(letter.c.release, first, at).where(
         one_of(connection, letter.c.id, ids), letter.c.release != ""
     )
-    grouped = found.group_by(letter.c.release).order_by(since, letter.c.release)
-    return [FirstSeen(*row) for row in connection.execute(grouped)] if ids else []
+    latest = dict[str, datetime]()
+    for release, first_at, last_at in connection.execute(found.order_by(at)) if ids else ():
+        # A letter whose redrive has failed first failed in the same release, unless another one did since.
+        others = (moment for name, moment in latest.items() if name != release)
+        since = last_at if any(moment >= first_at for moment in others) else first_at
+        began[release] = min(since, began.get(release, since))
+        latest[release] = last_at
+    return sorted((FirstSeen(*one) for one in began.items()), key=lambda one: (one.at, one.release))

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Row,
     Select,
     and_,
+    case,
     delete,
     func,
     insert,
@@ -26,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
+from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import clock, tables
@@ -47,6 +49,9 @@ from celery_dlq.store.rows.rows import fit_text, stored_id
 
 letter, sending = tables.letter, tables.sending
 claim, lease = tables.claim, tables.lease
+
+#: The most letters among which causes are looked for.
+_LOOKED_AT = 100_000
 
 #: Rows of :data:`~celery_dlq.store.redrive.claim_rows.COLUMNS`, each with the row of its contents.
 Rows = list[tuple[Row[Any], Row[Any]]]
@@ -100,6 +105,28 @@ def first_ids(connection: Connection, wanted: Filter, limit: int) -> list[str]:
         oldest = _oldest([letter.c.task_id], state, found).limit(limit - len(ids))
         ids += connection.execute(oldest).scalars()
     return ids
+
+
+def first_of_every_cause(
+    connection: Connection, operation: Operation, *also: ColumnElement[bool], limit: int
+) -> list[int]:
+    """The letters that :func:`lock` may take if each cause has its turn: one of each, then a second one of
+    each, the oldest failures first. Causes of which ``operation`` has sent letters already come last."""
+    found = in_states(_sources(operation.wanted)), *conditions(connection, operation.wanted), *also
+    # As :func:`lock`: dead letters, then redriven ones. Letters beyond the operation's limit have no turn.
+    names, most = ("state", "last_failed_at", "id"), min(operation.counts.left, _LOOKED_AT)
+    by_age = [letter.c[name] for name in names]
+    old = (
+        select(*by_age, letter.c.fingerprint).where(*found).order_by(*by_age).limit(most).subquery()
+    )
+    age = [old.c[name] for name in names]
+    sent = select(sending.c.cause).where(
+        sending.c.operation == operation.id, sending.c.state != SendingState.SKIPPED.value
+    )
+    is_again = case((old.c.fingerprint.in_(sent), 1), else_=0)
+    turn = func.row_number().over(partition_by=old.c.fingerprint, order_by=age)
+    in_turn = select(old.c.id).order_by(is_again, turn, *age).limit(limit)
+    return list(connection.execute(in_turn).scalars())
 
 
 def reserve(

@@ -93,6 +93,7 @@ class Claims(StoreRole):
         limit: int,
         now: datetime,
         is_reserved: bool = False,
+        of_every_cause: bool = False,
     ) -> Claim:
         """Claim up to ``limit`` letters for ``operation``, oldest failure first; fewer if their bodies have
         more than 16 MiB together. The letters have their messages, but only the fields of the failure that a
@@ -107,11 +108,16 @@ class Claims(StoreRole):
         :param is_reserved: whether these letters were allotted under ``token``
             (:meth:`~celery_dlq.store.redrive.turns.Turns.take`). If this process counted as dead since then,
             no letter is claimed.
+        :param of_every_cause: take a letter of each cause in turn instead, first of those of which the
+            operation has sent none.
         """
         rescue(connection, now)
         if is_reserved and not claims.is_live(connection, token):
             return Claim(token=token, letters=())
         left = _is_left_for(operation.id)
+        if of_every_cause:
+            first = claims.first_of_every_cause(connection, operation, left, limit=limit)
+            left = and_(left, one_of(connection, letter.c.id, first))
         found = claims.lock(connection, operation.wanted, left, limit=limit)
         numbers = [row[ID] for row, _ in found]
         if numbers:

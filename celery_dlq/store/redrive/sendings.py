@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,11 +26,12 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.operation import ENDED, PastRedrive, Sending, SendingState
-from celery_dlq.model.states import State
+from celery_dlq.model.states import State, Verdict
 from celery_dlq.store.base import Drop, Filter, Rows
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive import send_log
+from celery_dlq.store.redrive.endings import succeeded_in
 from celery_dlq.store.rows.query import (
     Conditions,
     conditions,
@@ -41,7 +43,7 @@ from celery_dlq.store.rows.query import (
 from celery_dlq.store.rows.rows import Row, fit_text, stored_id
 
 letter, sending, claim = tables.letter, tables.sending, tables.claim
-operation, parked = tables.operation, tables.parked
+operation, parked, change = tables.operation, tables.parked, tables.change
 
 #: The outcomes.
 ENDINGS = (SendingState.SUCCEEDED, SendingState.FAILED)
@@ -75,6 +77,9 @@ _READ = select(
 
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
+
+#: Operations that are looked through for the last redrive of a cause.
+_LATEST = 20
 
 _DROP = (
     update(sending)
@@ -187,14 +192,20 @@ class Sendings(StoreRole):
     @reads
     def past(self, connection: Connection, since: datetime, *, limit: int) -> list[PastRedrive]:
         """The redrives of unchanged messages that succeeded or failed at ``since`` or later: the latest
-        ``limit`` ones. Those that were made by a release that did not store the failure are left out."""
+        ``limit`` ones. Those that were made by a release that did not store the failure are left out, and so
+        are successes of code that may be another one than that of the failure."""
+        sent_at = func.coalesce(sending.c.sent_at, sending.c.claimed_at)
+        is_edited = select(change.c.id).where(
+            change.c.task_id == sending.c.task_id, change.c.at.between(sending.c.failed_at, sent_at)
+        )
         ended = (
             select(
-                sending.c.cause, sending.c.task, sending.c.failed_at,
-                func.coalesce(sending.c.sent_at, sending.c.claimed_at).label("sent_at"),
-                sending.c.state,
+                sending.c.cause, sending.c.task, sending.c.failed_at, sent_at.label("sent_at"),
+                sending.c.state, sending.c.why, letter.c.release, letter.c.verdict,
             )
+            .join(letter, letter.c.task_id == sending.c.task_id)
             .where(
+                ~is_edited.exists(),
                 sending.c.state.in_(sorted(_HAS_OUTCOME)),
                 sending.c.ended_at >= since,
                 sending.c.failed_at.is_not(None),
@@ -212,7 +223,25 @@ class Sendings(StoreRole):
                 has_succeeded=row.state == SendingState.SUCCEEDED.value,
             )
             for row in connection.execute(ended)
+            if row.state == SendingState.FAILED.value or _is_of_same_code(row)
         ]
+
+    @reads
+    def last_of_causes(self, connection: Connection) -> Mapping[str, tuple[str, int, int]]:
+        """The last operation that redrove letters of each cause, by its fingerprint: the operation's id, how
+        many of these letters failed again, and how many have an outcome. Only the latest operations are
+        looked through."""
+        newest = select(operation.c.id).order_by(operation.c.created_at.desc()).limit(_LATEST)
+        ids = list(connection.execute(newest).scalars())
+        failed = case((sending.c.state == SendingState.FAILED.value, 1), else_=0)
+        ended = (
+            select(sending.c.cause, sending.c.operation, func.sum(failed), func.count())
+            .where(one_of(connection, sending.c.operation, ids))
+            .where(sending.c.state.in_(sorted(_HAS_OUTCOME)), sending.c.cause != "")
+            .group_by(sending.c.cause, sending.c.operation)
+        )
+        rows = sorted(connection.execute(ended), key=lambda row: ids.index(row.operation))
+        return {cause: (one, int(bad), ended) for cause, one, bad, ended in reversed(rows)}
 
     @reads
     def count_awaited(self, connection: Connection, wanted: Filter) -> int:
@@ -285,6 +314,13 @@ class Sendings(StoreRole):
             ran = update(sending).where(of_these, sending.c.redrive == redrive)
             connection.execute(ran.values(accepted=copy))
         return answers
+
+
+def _is_of_same_code(row: Any) -> bool:
+    """Whether a success was one of the code that had failed. Without releases, only a failure that passes by
+    itself counts as one."""
+    may_pass = row.release or row.verdict != Verdict.TERMINAL.value
+    return bool(may_pass and row.why == succeeded_in(row.release))
 
 
 def was_sent_before(moment: datetime) -> ColumnElement[bool]:

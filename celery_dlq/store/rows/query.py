@@ -4,6 +4,7 @@ groups."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -177,6 +178,27 @@ def places(connection: Connection, wanted: Filter) -> Iterator[tuple[Table, Cond
         yield letter, [in_states(states), *conditions(connection, wanted)]
     if State.PARKED in states:
         yield parked, [is_parked(), *conditions(connection, wanted, parked)]
+
+
+def newest_message(
+    connection: Connection, key: tuple[str, str, str], states: Iterable[State]
+) -> str:
+    """The message of a group's newest letter in one of ``states``; empty if there is none.
+
+    :param key: fingerprint, task and exception type.
+    """
+    newest, found = letter.c.last_failed_at.desc(), list[tuple[datetime, str]]()
+    of_group = select(letter.c.last_failed_at, letter.c.message).where(is_of_group(letter, key))
+    for state in sorted(states):
+        first = of_group.where(letter.c.state == state.value).order_by(newest, letter.c.id.desc())
+        found += [(at, message) for at, message in connection.execute(first.limit(1))]
+    return max(found)[1] if found else ""
+
+
+def is_of_group(table: Any, key: tuple[str, str, str]) -> ColumnElement[bool]:
+    """Whether a letter, or a group, has this key."""
+    names = ("fingerprint", "task", "exception_type")
+    return and_(*(table.c[name] == value for name, value in zip(names, key, strict=True)))
 
 
 def _named(connection: Connection, table: Table, column: str, name: str) -> ColumnElement[bool]:

@@ -9,7 +9,8 @@ from datetime import datetime
 
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
+from celery_dlq.store.base import Operation
+from celery_dlq.view.groups.sample import Redrives, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,8 @@ class Standing:
     ends: str
     decided_at: datetime | None
     open: int
+    letters: int
+    #: Failures; a letter counts each time that it died.
     total: int
     by_state: Mapping[State, int]
     first_seen_at: datetime
@@ -92,12 +95,13 @@ class Brief:
     #: Why the newest letter died; None if the store has no letter of the group.
     reason: Reason | None
     verdict: Verdict | None
-    #: How many letters the shares were counted over: the newest ones of the group.
+    #: How many letters the shares were counted over: the newest open ones of it, or closed ones if none
+    #: is open.
     sample: int
     attempts: Attempts
     redrives: Redrives
     #: The newest ones.
-    operations: tuple[PastOperation, ...]
+    operations: tuple[Operation, ...]
     #: The next commands.
     commands: tuple[str, ...]
     outside: Outside

@@ -83,6 +83,7 @@ def _standing(store: Store, group: Group, now: datetime) -> Standing:
         ends=ends_of(group),
         decided_at=group.status_at,
         open=group.open_count,
+        letters=group.letter_count,
         total=group.total_count,
         by_state={state: count for state, count in by_state.items() if count},
         first_seen_at=group.first_seen_at,

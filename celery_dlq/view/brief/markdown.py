@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 
+from celery_dlq.store.base import Operation
 from celery_dlq.tickets.text import code_block, code_span
 from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import Redrives, Share
+from celery_dlq.view.operations import state_word
 from celery_dlq.view.text import counted, percent
 from celery_dlq.view.times import duration, iso
 
@@ -52,10 +54,10 @@ def _group(brief: Brief) -> Iterator[str]:
 
 def _counts(standing: Standing) -> Iterator[str]:
     states = ", ".join(f"{count:,} {state.value}" for state, count in standing.by_state.items())
-    yield f"Letters: {standing.open:,} open, {standing.total:,} in all{f'; {states}' * bool(states)}"
+    yield f"Letters: {standing.open:,} open, {standing.letters:,} in all{f'; {states}' * bool(states)}"
     yield f"First seen {_time(standing.first_seen_at)}, last seen {_time(standing.last_seen_at)}"
-    last_day, before = standing.last_day, standing.day_before
-    yield f"Arrivals: {last_day:,} in the last 24 hours, {before:,} in the 24 hours before"
+    last_day, before = f"{standing.last_day:,}", f"{standing.day_before:,}"
+    yield f"Failures: {standing.total:,}; {last_day} in the last 24 hours, {before} in the 24 hours before"
 
 
 def _decision(standing: Standing, outside: Outside) -> Iterator[str]:
@@ -152,10 +154,11 @@ def _of_sample(redrives: Redrives, brief: Brief) -> str:
     )
 
 
-def _operation(operation: PastOperation) -> str:
+def _operation(operation: Operation) -> str:
+    counts, state = operation.counts, state_word(operation)
     return (
-        f"{operation.id} on {_time(operation.created_at)}, {operation.state.value}: {operation.sent:,} sent, "
-        f"{operation.succeeded:,} succeeded, {operation.failed:,} failed again, {operation.skipped:,} skipped"
+        f"{operation.id} on {_time(operation.created_at)}, {state}: {counts.out:,} sent, "
+        f"{counts.succeeded:,} succeeded, {counts.failed:,} failed again, {counts.skipped:,} skipped"
     )
 
 
@@ -172,11 +175,13 @@ def _cut(brief: Brief) -> Iterator[str]:
 
 
 def _counted_over(brief: Brief) -> str:
-    if brief.sample == brief.standing.total == 1:
-        return "counted over its only letter"
-    if brief.sample == brief.standing.total:
-        return f"counted over all {counted(brief.sample, 'letter')}"
-    return f"counted over the newest {brief.sample:,} of {counted(brief.standing.total, 'letter')}"
+    standing = brief.standing
+    whole, kind = (standing.open, "open letter") if standing.open else (standing.letters, "letter")
+    if brief.sample == whole == 1:
+        return f"counted over its only {kind}"
+    if brief.sample == whole:
+        return f"counted over all {counted(whole, kind)}"
+    return f"counted over the newest {brief.sample:,} of {counted(whole, kind)}"
 
 
 def _shares(shares: Iterable[Share], sample: int) -> Iterator[str]:

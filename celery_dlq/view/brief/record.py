@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from celery_dlq.store.base import Operation
 from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.groups.sample import PastOperation, Redrives, Share
+from celery_dlq.view.groups.sample import Redrives, Share
+from celery_dlq.view.records import operation_record
 from celery_dlq.view.times import iso, maybe_iso
 
 #: Marks the texts from outside as data.
@@ -55,6 +57,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
         "ends": standing.ends,
         "status_at": maybe_iso(standing.decided_at),
         "open_count": standing.open,
+        "letter_count": standing.letters,
         "total_count": standing.total,
         "by_state": {state.value: count for state, count in standing.by_state.items()},
         "first_seen_at": iso(standing.first_seen_at),
@@ -73,12 +76,10 @@ def _redrives(redrives: Redrives) -> dict[str, Any]:
     }
 
 
-def _operation(operation: PastOperation) -> dict[str, Any]:
-    return {
-        **asdict(operation),
-        "state": operation.state.value,
-        "created_at": iso(operation.created_at),
-    }
+def _operation(operation: Operation) -> dict[str, Any]:
+    names = ("id", "state", "created_at", "sent", "succeeded", "failed", "skipped")
+    record = operation_record(operation)
+    return {name: record[name] for name in names}
 
 
 def _outside(outside: Outside) -> dict[str, Any]:

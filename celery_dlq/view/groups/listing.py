@@ -119,8 +119,8 @@ def ends_of(group: Group) -> str:
     if group.ignored_until is not None:
         ends.append(f"at {iso(group.ignored_until)}")
     if group.ignored_rate is not None:
-        ends.append(f"at {counted(group.ignored_rate, 'letter')} within an hour")
+        ends.append(f"at {counted(group.ignored_rate, 'failure')} within an hour")
     if group.ignored_total is not None:
         left = max(0, group.ignored_total - group.total_count)
-        ends.append(f"after {counted(left, 'more letter')}")
+        ends.append(f"after {counted(left, 'more failure')}")
     return ", or ".join(ends) or "when it is reopened"

@@ -1,5 +1,5 @@
-"""The newest letters of a group: what they have in common, and how their redrives ended. Every query is
-bounded, however many letters the group has."""
+"""The newest open letters of a group: what they have in common; and how redrives of its newest letters ended.
+Every query is bounded, however many letters the group has."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.operation import OperationState, Sending, SendingState
-from celery_dlq.model.states import State
+from celery_dlq.model.operation import Sending, SendingState
+from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.model.terms import leaves
 from celery_dlq.store.base import Filter, Operation
 
@@ -62,22 +62,10 @@ class Redrives:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PastOperation:
-    """An operation that chose the group."""
-
-    id: str
-    state: OperationState
-    created_at: datetime
-    sent: int
-    succeeded: int
-    failed: int
-    skipped: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Sample:
     """The newest letters of a group, with their redrives."""
 
+    #: The open ones; the closed ones if none is open.
     letters: Sequence[DeadLetter]
     #: The newest one with its traceback; None if the group has no letters.
     newest: DeadLetter | None
@@ -85,7 +73,7 @@ class Sample:
     #: The newest operations that chose the group, or that sent a letter of the sample; newest first.
     concerned: Sequence[Operation]
     #: The newest operations that chose the group.
-    operations: Sequence[PastOperation]
+    operations: Sequence[Operation]
 
     @property
     def with_arguments(self) -> Sequence[DeadLetter]:
@@ -108,9 +96,11 @@ def sample_of(store: Store, fingerprint: str) -> Sample:
 
     :param store: the store as screens read it, without secrets.
     """
-    wanted = Filter(group=fingerprint, states=_OF_GROUP)
-    letters = store.letters.find(wanted, limit=SAMPLE).letters
-    sendings = store.sendings.of_cause(fingerprint, [one.task_id for one in letters])
+    every = store.letters.find(Filter(group=fingerprint, states=_OF_GROUP), limit=SAMPLE).letters
+    # A closed letter may have failed with another value, and may have been repaired.
+    wanted = Filter(group=fingerprint, states=OPEN_STATES)
+    letters = store.letters.find(wanted, limit=SAMPLE).letters or every
+    sendings = store.sendings.of_cause(fingerprint, [one.task_id for one in every])
     latest, senders = store.operations.find(limit=_OPERATIONS), {one.operation for one in sendings}
     chose = [one for one in latest if one.wanted.chooses_group(fingerprint)]
     return Sample(
@@ -121,7 +111,7 @@ def sample_of(store: Store, fingerprint: str) -> Sample:
         concerned=[
             one for one in latest if one.id in senders or one.wanted.chooses_group(fingerprint)
         ],
-        operations=[_past(one) for one in chose[:_LISTED]],
+        operations=chose[:_LISTED],
     )
 
 
@@ -129,27 +119,11 @@ def _redrives(sendings: Sequence[Sending]) -> Redrives:
     states = Counter(sending.state for sending in sendings)
     skipped = states[SendingState.SKIPPED]
     return Redrives(
-        sent=len(sendings) - skipped - states[SendingState.SENDING],
-        succeeded=states[SendingState.SUCCEEDED],
-        failed=states[SendingState.FAILED],
-        awaited=states[SendingState.SENT],
-        unknown=states[SendingState.UNKNOWN],
-        skipped=skipped,
+        sent=len(sendings) - skipped - states[SendingState.SENDING], skipped=skipped,
+        succeeded=states[SendingState.SUCCEEDED], failed=states[SendingState.FAILED],
+        awaited=states[SendingState.SENT], unknown=states[SendingState.UNKNOWN],
         last_at=max((one.sent_at for one in sendings if one.sent_at is not None), default=None),
-    )
-
-
-def _past(operation: Operation) -> PastOperation:
-    counts = operation.counts
-    return PastOperation(
-        id=operation.id,
-        state=operation.state,
-        created_at=operation.created_at,
-        sent=counts.out,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        skipped=counts.skipped,
-    )
+    )  # fmt: skip
 
 
 def _shared(letters: Sequence[DeadLetter]) -> list[Share]:

@@ -332,6 +332,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             succeeded_at=datetime.now(timezone.utc),
             worker=self.hostname or "",
             task=self.type,
+            release=self.dlq.app.settings.release,
         )
         # While the store does not answer, the outcome waits in memory.
         self._dlq_has_succeeded = True

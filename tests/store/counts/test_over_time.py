@@ -68,6 +68,12 @@ class TestArrivals:
         assert store.over_time.group_by_minute("none", since=T0, minutes=60) == {}
 
 
+def again(name: str, first: float, then: float, **changes):
+    """A letter whose redrive has failed."""
+    attempts = attempt(minutes=first), attempt(redrive=1, minutes=then)
+    return letter(name, *attempts, redrive_count=1, **changes)
+
+
 class TestReleases:
     def test_each_with_its_first_letter_in_their_order(self, store):
         store.letters.save(
@@ -103,3 +109,17 @@ class TestReleases:
         )
         assert [one.release for one in store.over_time.releases(EDGES)] == ["1.4", "1.5"]
         assert store.over_time.releases(EDGES)[1].at == at(61)
+
+    def test_a_failure_of_a_redrive_does_not_move_the_beginning_of_its_release(self, store):
+        store.letters.save([failed(name, 10, release="1.4") for name in "ab"])
+        store.letters.save([again(name, 10, 130, release="1.4") for name in "ab"])
+        assert store.over_time.releases(EDGES) == [FirstSeen("1.4", at(10))]
+        assert store.over_time.releases(EDGES[1:]) == [], "it began before"
+
+    def test_a_failure_of_a_redrive_in_another_release_is_its_beginning(self, store):
+        store.letters.save([failed(name, 10 + n, release="1.4") for n, name in enumerate("abc")])
+        store.letters.save([again("a", 10, 130, release="1.5")])
+        store.letters.save([failed("d", 140, release="1.5")])
+        assert store.over_time.releases(EDGES) == [
+            FirstSeen("1.4", at(11)), FirstSeen("1.5", at(130)),
+        ]  # fmt: skip

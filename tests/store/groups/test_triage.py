@@ -369,3 +369,30 @@ class TestTrends:
 
     def test_an_unknown_group_has_none(self, store):
         assert store.groups.trends([], now=T0) == {}
+
+
+def test_the_message_of_a_group_is_that_of_an_open_letter(store):
+    for number in range(4):
+        one = failure(
+            f"n{number}", number, message="tenant acme" if number < 2 else "tenant globex"
+        )
+        store.letters.save([one])
+    assert read(store).message == "tenant globex"
+    store.closing.discard(Filter(ids=("n2", "n3")), who="ann", why="", now=minutes(9))
+    assert read(store).message == "tenant acme"
+    assert [one.message for one in store.groups.find(Filter(), now=minutes(20))] == ["tenant acme"]
+    store.closing.discard(Filter(ids=("n0", "n1")), who="ann", why="", now=minutes(9))
+    assert read(store).message == "tenant globex", "none is open"
+
+
+def test_letters_and_their_failures_are_counted_apart(store):
+    store.letters.save([failure(name) for name in "abc"])
+    store.closing.discard(Filter(ids=("c",)), who="ann", why="", now=minutes(1))
+    for redrive in (1, 2):
+        redriving.claim(
+            store, Filter(ids=("a",)), token=f"t{redrive}", lease_until=minutes(9), limit=1,
+            now=minutes(5),
+        )  # fmt: skip
+        store.letters.save([failure("a", 5 + redrive, redrive)])
+    found = read(store)
+    assert (found.open_count, found.letter_count, found.total_count) == (2, 3, 5)

@@ -236,3 +236,48 @@ def test_the_first_ids_are_those_that_a_claim_takes_first(store):
     end(store, "a", "b", "c")
     store.letters.save([letter("d", attempt(minutes=40))])
     assert store.claims.first_ids(only(State.DEAD, State.REDRIVEN), 9) == ["d", "b", "c", "a"]
+
+
+def test_a_claim_may_take_letters_of_every_cause_in_turn(store):
+    causes = {"a1": "a", "a2": "a", "a3": "a", "b1": "b", "b2": "b", "c1": "c"}
+    store.letters.save(
+        [
+            letter(task_id, attempt(minutes=at), fingerprint=cause)
+            for at, (task_id, cause) in enumerate(causes.items())
+        ]
+    )
+    one = operation("one", counts=Counts(planned=6))
+    store.operations.create(one)
+
+    def take(token, limit, asked=one):
+        taken = store.claims.take(
+            asked, token=token, lease_until=minutes(32), limit=limit, now=minutes(30),
+            of_every_cause=True,
+        )  # fmt: skip
+        return [item.task_id for item in taken.letters]
+
+    assert take("t1", 2) == ["a1", "b1"]
+    assert take("t2", 2) == ["a2", "c1"], "the cause that was not sent yet comes first"
+    limited = operation("two", counts=Counts(planned=1))
+    assert take("t3", 9, limited) == ["a3"], "the others are beyond its limit"
+    assert take("t4", 9) == ["b2"]
+
+
+def test_the_last_redrive_of_each_cause(store):
+    store.letters.save([letter(one, fingerprint=one[0]) for one in ("a1", "a2", "b1")])
+    for number, (ids, failed) in enumerate([(("a1", "b1"), ("a1",)), (("a2",), ())]):
+        wanted = Filter(ids=ids)
+        made = operation(f"op{number}", wanted=wanted, created_at=minutes(number))
+        store.operations.create(made)
+        store.claims.take(made, token=made.id, lease_until=minutes(32), limit=9, now=minutes(30))
+        store.claims.end(made.id, made.id, dict.fromkeys(ids, ""), now=minutes(31))
+        for one in ids:
+            if one in failed:
+                store.letters.save([letter(one, attempt(redrive=1, minutes=32), fingerprint="x")])
+            else:
+                store.letters.record_outcomes(
+                    [Outcome(task_id=one, redrive=1, succeeded_at=minutes(32), worker="w")]
+                )
+        if not number:
+            assert store.sendings.last_of_causes() == {"a": ("op0", 1, 1), "b": ("op0", 0, 1)}
+    assert store.sendings.last_of_causes() == {"a": ("op1", 0, 1), "b": ("op0", 0, 1)}

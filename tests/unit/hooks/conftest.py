@@ -26,6 +26,7 @@ def group():
         exception_type="ValueError",
         message="bad <currency> & more",
         open_count=3,
+        letter_count=5,
         total_count=17,
         first_seen_at=T0,
         last_seen_at=T0,

@@ -198,7 +198,8 @@ class TestSlack:
             "*Task*\nshop.charge",
             "*Error*\nValueError: bad &lt;currency&gt; &amp; more",
             "*Group*\n9c1e0000deadbeef",
-            "*Open*\n3 of 17",
+            "*Open*\n3 of 5",
+            "*Failures*\n17",
             "*Owner*\nann",
         ]
         assert "&lt;currency&gt;" in message["text"]

@@ -1,5 +1,7 @@
 """How outcomes steer a redrive: the canary, the guard, and the most letters in flight."""
 
+from support.factories import attempt, letter
+
 from celery_dlq import Filter
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing
@@ -8,6 +10,22 @@ from celery_dlq.redrive.ledger import Ledger
 
 
 class TestCanary:
+    def test_takes_letters_of_every_cause(self, publisher, worker, redrive, fill, store, time):
+        fill(*"abcdefg", fingerprint="aaaa")
+        store.letters.save([letter(one, attempt(minutes=9), fingerprint=one * 4) for one in "xy"])
+        time.meanwhile = lambda: worker.run(fails=lambda task_id: task_id == "y")
+        ended = redrive(canary=3, rate=4.0)
+        assert (ended.state, publisher.sent) == (OperationState.ABORTED, ["a", "x", "y"])
+
+    def test_of_a_limited_redrive_is_among_its_letters(
+        self, publisher, worker, redrive, fill, store, time
+    ):
+        fill(*"abc", fingerprint="aaaa")
+        store.letters.save([letter("x", attempt(minutes=9), fingerprint="xxxx")])
+        time.meanwhile = worker.run
+        assert redrive(canary=2, limit=3).state is OperationState.DONE
+        assert publisher.sent == ["a", "b", "c"]
+
     def test_goes_first_and_the_others_when_it_has_succeeded(
         self, publisher, worker, redrive, fill, time
     ):
@@ -58,6 +76,42 @@ class TestCanary:
 
 
 class TestGuard:
+    def test_a_small_redrive_whose_letters_fail_again_is_stopped_after_its_first_letters(
+        self, publisher, worker, redrive, fill, time
+    ):
+        fill(*(f"{number:03}" for number in range(200)))
+        time.meanwhile = lambda: worker.run(fails=lambda task_id: True)
+        ended = redrive(batch=50)
+        assert ended.state is OperationState.ABORTED
+        assert len(publisher.sent) == 10
+
+    def test_a_success_makes_room_for_one_more(self, publisher, worker, redrive, fill, time):
+        fill(*(f"{number:03}" for number in range(200)))
+        time.meanwhile = worker.run
+        assert redrive(batch=500).state is OperationState.DONE
+        assert [len(batch) for batch in publisher.batches] == [10, 20, 40, 80, 50]
+        assert sum(time.slept) < 1
+
+    def test_without_outcomes_the_room_grows_with_the_time(self, publisher, redrive, fill, time):
+        fill(*(f"{number:03}" for number in range(200)))
+        assert redrive(batch=500).counts.sent == 200
+        assert 120 < sum(time.slept) < 150
+        assert len(publisher.batches[0]) == 10
+
+    def test_every_cause_is_tried_first(self, publisher, worker, redrive, fill, store, time):
+        fill(*(f"a{number:03}" for number in range(300)), fingerprint="aaaa")
+        store.letters.save(
+            [
+                letter(f"b{number:03}", attempt(minutes=9), fingerprint="bbbb")
+                for number in range(200)
+            ]
+        )
+        time.meanwhile = lambda: worker.run(fails=lambda task_id: task_id[0] == "b")
+        ended = redrive(batch=500)
+        assert ended.state is OperationState.ABORTED
+        assert publisher.batches[0] == [*(f"{cause}00{n}" for cause in "ab" for n in range(5))]
+        assert len(publisher.sent) == 10
+
     def test_a_fix_that_cures_half_is_stopped(self, publisher, worker, redrive, fill, time):
         fill(*(f"{number:03}" for number in range(300)))
         time.meanwhile = lambda: worker.run(fails=lambda task_id: int(task_id) % 2)

@@ -36,6 +36,28 @@ def test_the_plan_predicts_the_run(operations, make, resume, fill, states):
     assert any("oldest" in note for note in limited.notes)
 
 
+def warned(operations, **wanted):
+    notes = operations.plan(Filter(**wanted), Orders()).notes
+    return [note for note in notes if "last redrive" in note]
+
+
+def test_the_plan_warns_of_a_group_whose_last_redrive_failed(
+    operations, make, resume, fill, worker, time
+):
+    fill(*"abc")
+    fill("x", fingerprint="ffff")
+    assert warned(operations) == []
+    done = resume(make(Filter(ids=("a",))))
+    worker.run(fails=lambda task_id: True)
+    said = f"Group 9c1e0000: 1 of 1 failed again in its last redrive, operation {done.id}."
+    assert warned(operations) == warned(operations, group="9c1e") == [said]
+    assert warned(operations, group="ffff") == warned(operations, ids=("x",)) == []
+    time.pass_(60)
+    resume(make(Filter(ids=("b",))))
+    worker.run()
+    assert warned(operations) == []
+
+
 REFUSED = Orders(repair=Repair(assignments=("args.9=1",)))
 
 

@@ -59,7 +59,7 @@ class Known:
     letters: Sequence[DeadLetter]
     #: Its ticket and its escalation.
     tickets: Sequence[GroupTicket]
-    #: Its newest letters, open or closed.
+    #: Its newest open letters; closed ones if none is open.
     sample: Sample
     grouping: Grouping
     #: The newest acts on it, and on redrives of it.

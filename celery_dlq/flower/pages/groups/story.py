@@ -96,9 +96,9 @@ def _ignored(detail: Mapping[str, Any]) -> str:
     if detail.get("until"):
         ends.append(f"until {words.moment(parse_point(str(detail['until'])))}")
     if detail.get("rate"):
-        ends.append(f"until {counted(int(detail['rate']), 'letter')} arrive within an hour")
+        ends.append(f"until {counted(int(detail['rate']), 'failure')} within an hour")
     if detail.get("count"):
-        ends.append(f"for {counted(int(detail['count']), 'more letter')}")
+        ends.append(f"for {counted(int(detail['count']), 'more failure')}")
     return f"ignored the group {', or '.join(ends) or 'until it is reopened'}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -34,7 +33,8 @@ from celery_dlq.flower.http.request import asked, first, sent
 from celery_dlq.flower.pages.letters.listing import Row, rows_of, values_lack_to
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import CLOSED_STATES
-from celery_dlq.redrive.plan import Plan, redrivable
+from celery_dlq.redrive.orders import suggested_pacing
+from celery_dlq.redrive.plan import Plan, failed_before, redrivable
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ _EXAMPLES = 5
 
 #: Reasons in a plan, and letters of each.
 _REASONS, _SUCH = 10, 3
-
-#: A redrive of at least this many letters gets a suggested canary of this many letters, and a rate that sends
-#: them all in about this many seconds, at most this many a second.
-_SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
 
 #: Asks for the plan of a redrive; and the mark of a form whose changes were shown.
 _PLAN, _SEEN = "plan", "seen"
@@ -83,6 +79,8 @@ class BulkView:
     is_open: bool = False
     #: Letters that failed first then or earlier may lack the values that were asked for.
     values_lack_to: datetime | None = None
+    #: Why a redrive may fail.
+    warnings: Sequence[str] = ()
     #: What a redrive would do; None if that was not asked for.
     plan: Plan | None = None
     #: The mark of a form whose changes are shown in the plan; empty without changes.
@@ -94,12 +92,14 @@ class BulkView:
         return first(self.given, name) or ("" if is_sent else self.suggested.get(name, ""))
 
     @property
+    def number(self) -> int:
+        """The number to confirm."""
+        return _to_take(self.reach.count, self.given)
+
+    @property
     def suggested(self) -> Mapping[str, str]:
         """A canary and a rate for a redrive of many letters, by the names of their fields."""
-        if self.act != "redrive" or self.reach.count < _SUGGEST_FROM:
-            return {}
-        rate = min(_FASTEST, math.ceil(self.reach.count / _SPREAD_S))
-        return {"canary": str(_CANARY), "rate": f"{rate}/s"}
+        return suggested_pacing(self.reach.count) if self.act == "redrive" else {}
 
     @property
     def numbers(self) -> Sequence[tuple[str, str]]:
@@ -162,7 +162,8 @@ class BulkAct(Page):
         wanted = self.filter_in(given, others=self.others)
         take = self.take(wanted, given)
         found = await self.site.ask_primary(lambda store: reach(store, wanted, take))
-        problem = self.why_not(wanted, given) or why_not_agreed(found.count, first(given, "number"))
+        number = _to_take(found.count, given)
+        problem = self.why_not(wanted, given) or why_not_agreed(number, first(given, "number"))
         if problem:
             await self.ask(wanted, given, problem, 409)
             return
@@ -174,7 +175,7 @@ class BulkAct(Page):
     async def ask(self, wanted: Filter, given: Given, problem: str = "", status: int = 200) -> None:
         """Show the form."""
         take = self.take(wanted, given)
-        found, examples, lack_to = await self.site.ask_primary(
+        found, examples, lack_to, warnings = await self.site.ask_primary(
             lambda store: _look(store, wanted, take)
         )
         plan = None
@@ -192,6 +193,7 @@ class BulkAct(Page):
             given=given,
             is_open=not found.wanted.states & CLOSED_STATES,
             values_lack_to=lack_to,
+            warnings=warnings,
             plan=plan,
             seen=self.seen(wanted, given) if plan is not None and plan.tried else "",
         )
@@ -325,6 +327,12 @@ def _read(given: Given) -> Orders:
     return replace(read_orders(given), repair=read_repair(given))
 
 
+def _to_take(count: int, given: Given) -> int:
+    """How many of ``count`` letters the act takes, with the limit of a redrive."""
+    limit = first(given, "limit").strip()
+    return min(count, int(limit) or count) if limit.isdecimal() and len(limit) <= 18 else count
+
+
 def _changes(given: Given) -> bool:
     return bool(first(given, SET).strip())
 
@@ -348,8 +356,11 @@ def why_not_agreed(count: int, number: str) -> str:
     return f"The number is {count:,} now, and you typed {number[:20]}. Nothing was changed."
 
 
-def _look(store: Store, wanted: Filter, take: Take) -> tuple[Reach, Sequence[Row], datetime | None]:
-    """The letters of the act, some of them, and ``values_lack_to``."""
+def _look(
+    store: Store, wanted: Filter, take: Take
+) -> tuple[Reach, Sequence[Row], datetime | None, Sequence[str]]:
+    """The letters of the act, some of them, ``values_lack_to``, and warnings."""
     found = reach(store, wanted, take)
     page = store.letters.find(found.wanted, limit=_EXAMPLES)
-    return found, rows_of(page.letters), values_lack_to(store, wanted)
+    failed = [*failed_before(store, found.wanted)] if take is redrivable else []
+    return found, rows_of(page.letters), values_lack_to(store, wanted), failed

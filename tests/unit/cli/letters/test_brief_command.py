@@ -64,11 +64,11 @@ def test_it_says_what_a_reader_needs(run, many):
     for expected in (
         f"- Group: `{CHARGE}`", "- Task: `shop.charge`", "- Exception: `ValueError`", "- Status: open, new",
         "- Letters: 10 open, 10 in all; 10 dead", "- Owner: `ann`", "see\nticket 7",
-        "Arrivals: 10 in the last 24 hours, 0 in the 24 hours before",
+        "Failures: 10; 10 in the last 24 hours, 0 in the 24 hours before",
         '  … 1 frame of libraries\n  File "/srv/shop/pay.py", line 7, in charge',
         "- Reason: terminal, verdict: terminal", "- Rule: `python.bug`", "- Evidence: `type=ValueError`",
         "- The newest letter: 2 attempts; the waits between them were 0.4s", "- 2 attempts: in 100% (10)",
-        "counted over all 10 letters", "- `0=17` in 100% (10)", "- `tenant=acme` in 90% (9)",
+        "counted over all 10 open letters", "- `0=17` in 100% (10)", "- `tenant=acme` in 90% (9)",
         '"tenant": "acme", "order": 9, "password": "[redacted]"',
         "- Release: `1.4.3` in 60% (6), `1.4.2` in 40% (4)", "- Tag: `billing` in 100% (10)",
         "No redrive after this failure",
@@ -104,7 +104,7 @@ def test_its_redrives_and_how_they_ended(run, store, many, operation):
 def test_shares_are_counted_over_the_newest_letters(run, store, many, monkeypatch):
     monkeypatch.setattr("celery_dlq.view.groups.sample.SAMPLE", 4)
     text = text_of(run, "9c1e")
-    assert "counted over the newest 4 of 10 letters" in text
+    assert "counted over the newest 4 of 10 open letters" in text
     assert "- `tenant=acme` in 100% (4)" in text
 
 

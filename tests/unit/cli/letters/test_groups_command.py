@@ -39,7 +39,7 @@ def act(run, *args):
 def test_the_list_shows_marks_and_decisions(run, store, three):
     act(run, "resolve", "9c1e")
     lines = run("groups").stdout.splitlines()
-    assert lines[0].split()[:6] == ["GROUP", "OPEN", "TOTAL", "TASK", "EXCEPTION", "STATUS"]
+    assert lines[0].split()[:6] == ["GROUP", "OPEN", "FAILURES", "TASK", "EXCEPTION", "STATUS"]
     assert lines[1].split()[:6] == [CHARGE, "2", "2", "shop.charge", "ValueError", "resolved"]
     assert lines[2].split()[5] == "new"
 
@@ -59,7 +59,7 @@ def test_the_json_fields_are_the_api(run, read, three):
     (found,) = read("groups", "--status", "ignored")
     assert found == {
         "fingerprint": CHARGE, "task": "shop.charge", "exception_type": "ValueError",
-        "message": "bad currency", "open_count": 2, "total_count": 2,
+        "message": "bad currency", "open_count": 2, "letter_count": 2, "total_count": 2,
         "first_seen_at": "2026-11-21T12:10:00+00:00", "last_seen_at": "2026-11-21T12:20:00+00:00",
         "status": "ignored", "status_at": "2026-11-21T13:00:00+00:00", "status_by": "ada",
         "ignored_until": "2026-11-21T15:00:00+00:00", "ignored_rate": None, "ignored_total": 7,
@@ -114,8 +114,8 @@ class TestActs:
             "--until", "2026-11-22T08:00:00Z", "--until-rate", "5/m", "--until-count", "1",
         )  # fmt: skip
         assert said == (
-            f"Ignored group {CHARGE}. This ends at 2026-11-22T08:00:00+00:00, or at 300 letters within "
-            "an hour, or after 1 more letter."
+            f"Ignored group {CHARGE}. This ends at 2026-11-22T08:00:00+00:00, or at 300 failures within "
+            "an hour, or after 1 more failure."
         )
         assert (charge().ignored_rate, charge().ignored_total) == (300, 3)
 
@@ -174,7 +174,7 @@ class TestShow:
 
     def test_the_end_of_ignoring_is_shown(self, run, three):
         act(run, "ignore", "9c1e", "--until-count", "3")
-        assert "Ends        after 3 more letters" in run("groups", "show", "9c1e").stdout
+        assert "Ends        after 3 more failures" in run("groups", "show", "9c1e").stdout
 
     def test_as_json_with_its_trend(self, read, three):
         found = read("groups", "show", "9c1e")

@@ -229,7 +229,8 @@ def redriven(store):
     assert len(taken.letters) == 20
     store.claims.end("0a1b2c3d4e5f", "t", dict.fromkeys(names, ""), now=sent_at)
     store.letters.record_outcomes([
-        Outcome(task_id=name, redrive=1, succeeded_at=ended_at, worker="w") for name in names[1:]
+        Outcome(task_id=name, redrive=1, succeeded_at=ended_at, worker="w", release="1.4.2")
+        for name in names[1:]
     ])  # fmt: skip
     store.letters.save([letter(names[0], attempt(redrive=1, minutes=31))])
 

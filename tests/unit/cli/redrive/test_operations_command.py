@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from support.factories import T0, letter
+from support.factories import T0, attempt, letter
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli.screens.operation import next_step
@@ -189,3 +189,16 @@ def test_a_list_that_is_cut_off_says_so(run, two):
     assert run("operations", "list", "--limit", "1", quiet=True).stderr == ""
     whole = run("operations", "list", "--limit", "2", "--format", "jsonl")
     assert (len(whole.stdout.splitlines()), whole.stderr) == (2, "")
+
+
+def test_an_operation_is_failed_if_all_its_letters_failed_again(run, read, store, held, operation):
+    store.letters.save([letter("a1")])
+    this = held(1).id
+    store.claims.end(this, "other", {"a1": ""}, now=T0)
+    store.operations.move(this, OperationState.DONE, who="bob", now=T0)
+    assert [one["word"] for one in read("operations", "list")] == ["done"]
+    store.letters.save([letter("a1", attempt(redrive=1, minutes=90))])
+    [found] = read("operations", "list")
+    assert (found["state"], found["word"]) == ("done", "failed")
+    assert f"{this}  failed" in run("operations", "list").stdout
+    assert "State    failed" in run("operations", "show", this).stdout

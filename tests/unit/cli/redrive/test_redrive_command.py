@@ -322,3 +322,32 @@ def test_an_id_after_wait_is_not_taken_for_seconds(run, store, fake):
         " ".join(result.stderr.split())
     )
     assert fake.asked == []
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "suggested"),
+    [
+        (19, (), ""),
+        (20, (), "--canary 5 --rate 1/s"),
+        (150, (), "--canary 5 --rate 3/s"),
+        (20, ("--canary", "1"), ""),
+        (20, ("--rate", "9"), ""),
+        (20, ("--no-guard",), ""),
+    ],
+)
+def test_a_redrive_of_many_letters_gets_a_suggestion(run, store, app, count, given, suggested):
+    store.letters.save([letter(f"{number}") for number in range(count)])
+    out = run("redrive", "--all", "--dry-run", *given).stdout
+    assert ("Suggestion" in out) is bool(suggested)
+    assert suggested in out
+
+
+def test_an_operation_whose_letters_all_failed_again_is_not_done(
+    run, read, store, operation, orders, fake
+):
+    fake.answer = operation(planned=3, failed=3)
+    result = run("redrive", "--all", "--yes")
+    assert result.exit_code == 1
+    assert "Sent 3 of 3 dead letters: 3 failed again." in result.stderr
+    fake.answer = operation(planned=3, failed=1, sent=2)
+    assert run("redrive", "--all", "--yes").exit_code == 0

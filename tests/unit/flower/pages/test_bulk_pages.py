@@ -38,12 +38,20 @@ def test_the_page_says_how_many_and_which(ann):
 
 
 def test_a_redrive_of_all_that_match_becomes_an_operation(ann, store):
-    answer = agree(ann, REDRIVE, "exception=ValueError", number="2", rate="50/s", limit="1")
+    answer = agree(ann, REDRIVE, "exception=ValueError", number="1", rate="50/s", limit="1")
     [operation] = store.operations.find()
     assert answer.headers["Location"] == f"/dead-letters/operations/{operation.id}"
     assert (operation.detached, operation.who) == (True, "ann (flower)")
     assert operation.wanted.exception == "ValueError"
     assert (operation.orders.pacing.rate, operation.orders.pacing.limit) == (50.0, 1)
+
+
+def test_a_limit_is_the_number_to_confirm(ann, store):
+    refused = agree(ann, REDRIVE, "exception=ValueError", number="2", limit="1")
+    assert "The number is 1 now, and you typed 2" in refused.text
+    assert "Redrive 1 of 2 letters" in refused.text
+    assert not store.operations.find()
+    assert agree(ann, REDRIVE, "exception=ValueError", number="2", limit="9").status == 303
 
 
 def test_selected_letters_are_taken_by_their_ids(ann, store, three):

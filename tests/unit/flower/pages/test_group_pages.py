@@ -137,7 +137,7 @@ class TestList:
         decide(Annotate(note="a comma\nsecond"))
         decide(Ignore(count=5))
         text = ann.get(f"{GROUPS}?status=ignored").text
-        for said in ("carol", "a comma", "ends after 5 more letters"):
+        for said in ("carol", "a comma", "ends after 5 more failures"):
             assert said in text
         assert "second" not in text
         decide(Resolve(release="1.5"))
@@ -202,7 +202,7 @@ class TestPage:
             "new",
             "2 open, 2 in total",
             "second line",
-            "2 letters",
+            "2 failures",
         ):
             assert said in page.text
         [(found, _)] = [
@@ -270,7 +270,7 @@ class TestActs:
         assert (group.ignored_rate, group.ignored_total) == (100, 9)
         said = ann.get(f"{PAGE}?done=ignore").text
         assert "The group is ignored" in said
-        assert "or after 7 more letters" in said
+        assert "or after 7 more failures" in said
 
     def test_resolve_and_regress_and_reopen(self, ann, store, charge):
         assert act(ann, "resolve", release=" 1.5 ").status == 303
@@ -444,8 +444,8 @@ class TestStory:
             ("decision", "bob ignored the group until it is reopened"),
             (
                 "decision",
-                "bob ignored the group until 2026-11-23 13:00:00 UTC, or until 100 letters arrive within an "
-                "hour, or for 5 more letters",
+                "bob ignored the group until 2026-11-23 13:00:00 UTC, or until 100 failures within an hour, "
+                "or for 5 more failures",
             ),
             ("failure", "The first letter failed."),
         ]

@@ -35,6 +35,16 @@ def test_many_letters_get_a_suggested_canary_and_rate(ann, many, count, canary, 
     assert bool(page.find("p", id="dlq-suggested")) is bool(canary)
 
 
+def test_it_warns_of_a_group_whose_last_redrive_failed(ann, store, many, monkeypatch):
+    many(3)
+    assert "last redrive" not in ann.get(f"{REDRIVE}?group=ffff").text
+    monkeypatch.setattr(
+        type(store.sendings), "last_of_causes", lambda _store: {"ffff": ("3fa9", 2, 5)}
+    )
+    said = "Group ffff: 2 of 5 failed again in its last redrive, operation 3fa9."
+    assert said in ann.get(f"{REDRIVE}?group=ffff").text
+
+
 def test_suggestions_can_be_emptied(ann, store, many):
     many(20)
     form = dict(ann.get(f"{REDRIVE}?group=ffff").form(REDRIVE))

@@ -37,6 +37,9 @@ def endings(text, fingerprints=None):
             "10 in a row came back: ValueError: a (group aaaa); letters id0, id1",
         ),
         ("a...." * 4, "4 of the last 20 came back"),
+        # At least 4 of the first 20 have failed, whatever the others will do.
+        ("aab.a", "4 of the last 5 came back"),
+        ("aab..", None),
         ("ab..." * 4 + "." * 4, "8 of the last 24 came back: 4 times ValueError: a"),
         ("a" + "." * 9 + "b" + "." * 8, None),
         ("a" * 9 + "." * 91, None),
@@ -81,7 +84,7 @@ def test_it_stops_exactly_when_one_of_its_three_measures_is_full(guard, text):
     most = max((Counter(window) - Counter("." * len(window))).values(), default=0)
     expected = (
         (len(text) >= guard.in_a_row and "." not in text[: guard.in_a_row])
-        or (len(window) >= least_of(guard) and failed >= guard.ratio * len(window) and failed > 0)
+        or failed >= guard.ratio * max(len(window), least_of(guard))
         or most >= least_of(guard)
     )
     assert (why_stop(guard, endings(text)) is not None) == expected

@@ -119,9 +119,13 @@ def test_a_share_that_is_not_all_is_below_a_hundred():
 
 def test_the_only_letter_of_a_group_is_called_that():
     few = brief_of("x", letters=1)
-    text = markdown(replace(few, sample=1, standing=replace(few.standing, total=1)))
-    assert "counted over its only letter" in text
-    assert "all 1 letter" not in text
+    for open_ones, kind in ((1, "open letter"), (0, "letter")):
+        standing = replace(few.standing, open=open_ones, letters=1, total=403)
+        text = markdown(replace(few, sample=1, standing=standing))
+        assert f"counted over its only {kind}" in text
+        assert f"Letters: {open_ones} open, 1 in all" in text
+        assert "Failures: 403" in text
+        assert "all 1 letter" not in text
 
 
 def test_a_group_without_letters():

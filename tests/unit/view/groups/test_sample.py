@@ -4,6 +4,7 @@ import pytest
 from support.factories import T0, attempt, letter, operation
 from support.stores import redriving
 
+from celery_dlq.model.letter import Outcome
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view.groups import sample
@@ -49,6 +50,25 @@ def test_only_the_newest_letters_are_read(store, monkeypatch):
         save(store, number, "acme")
     found = sample_of(store, "9c1e0000deadbeef")
     assert [one.task_id for one in found.letters] == ["n4", "n3"]
+
+
+def test_open_letters_come_first(store):
+    """The newest letters were repaired and have succeeded; the open ones failed with another value."""
+    for number in range(5):
+        save(store, number, "acme" if number < 3 else "globex")
+    for number in (3, 4):
+        redriving.claim(
+            store, Filter(ids=(f"n{number}",)), token=f"t{number}", lease_until=T0, limit=1, now=T0
+        )
+        done = Outcome(task_id=f"n{number}", redrive=1, succeeded_at=T0, worker="w")
+        store.letters.record_outcomes([done])
+    found = sample_of(store, "9c1e0000deadbeef")
+    assert [one.task_id for one in found.letters] == ["n2", "n1", "n0"]
+    assert found.newest.task_id == "n2"
+    assert [(one.value, one.letters) for one in found.shared] == [("acme", 3)]
+    assert found.redrives.succeeded == 2, "closed letters say how redrives ended"
+    store.closing.discard(Filter(group="9c1e"), who="ann", why="", now=T0)
+    assert len(sample_of(store, "9c1e0000deadbeef").letters) == 5, "none is open"
 
 
 def test_operations_that_chose_the_group_are_listed(store):
