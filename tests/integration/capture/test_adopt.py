@@ -318,7 +318,7 @@ class TestMonitors:
         project, _ = watched
         runs = [found for found in records(project, "transactions") if "watched" in found["name"]]
         of_one = [found for found in runs if found["name"] == "proj.watched"]
-        assert [found["status"] for found in of_one] == [*["aborted"] * 4, "internal_error", "ok"]
+        assert [found["status"] for found in of_one] == [*["aborted"] * 8, "internal_error", "ok"]
         assert len({found["trace"] for found in of_one}) == 1
 
     def test_the_trace_of_opentelemetry_continues(self, watched: Any) -> None:
@@ -326,7 +326,7 @@ class TestMonitors:
         spans = [found for found in records(project, "spans") if "proj.watched" in found["name"]]
         own = [found for found in spans if found["name"].endswith("/proj.watched")]
         runs = [found for found in own if found["name"].startswith("run/")]
-        assert [found["status"] for found in runs] == [*["UNSET"] * 4, "ERROR", "UNSET"]
+        assert [found["status"] for found in runs] == [*["UNSET"] * 8, "ERROR", "UNSET"]
         assert len({found["trace"] for found in own}) == 1
         # A redrive sends the message of the last attempt: the two runs have one parent.
         assert runs[-1]["parent"] == runs[-2]["parent"]
