@@ -165,7 +165,7 @@ def duration(seconds: float) -> str:
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * size or seconds == size:
             return f"{int(seconds // size)}{unit}"
-    return f"{seconds:.2g}s" if seconds < 10 else f"{seconds:.0f}s"
+    return f"{round(seconds, 3):.2g}s" if seconds < 10 else f"{seconds:.0f}s"
 
 
 def age_names(ages: Mapping[float, int]) -> dict[str, int]:

@@ -25,9 +25,6 @@ EXPECTED_DIFFERENCES: dict[str, tuple[str, ...]] = {
         f"{_RETRIES}test_autoretry_backoff_jitter[2-expected_countdowns8]",
         f"{_RETRIES}test_override_backoff_jitter_from_base",
     ),
-    "waits end at dlq_retry_cap, 30 s; Celery's retry_backoff_max is 600 s, the test waits 32 s": (
-        f"{_RETRIES}test_autoretry_does_not_mutate_shared_base_class_retry_kwargs",
-    ),
     "autoretry_for is a rule of the classifier, and run() stays the user's; the test looks into the"
     " closure that Celery's helper puts around run()": (
         "t/unit/tasks/test_tasks.py::test_apply_task::"

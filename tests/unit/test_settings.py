@@ -27,7 +27,7 @@ VALUES = {
     "unpacked_max_size": ([1_048_576, 2**50], [0, 1_048_575, "1 GB"]),
     "max_deliveries": ([1, 3, 1_000], [0, 1_001, 2.5, "3", True]),
     "retry_base": ([0, 0.5, 30], [-0.1, "1"]),
-    "retry_cap": ([0.2, 86_400], [-1, 90_000, None]),
+    "retry_cap": ([2, 86_400], [-1, 90_000, None]),
     "park_after": ([1, 86_400.0], [0, "minute"]),
     "retry_window": ([1, 86_400.0], [0, "day"]),
     "retry_after_max": ([0, 300], [-1, None]),
@@ -144,7 +144,7 @@ def app(monkeypatch):
 def test_settings_come_from_the_apps_configuration(app):
     app.conf.update(dlq_max_attempts=7, dlq_release="2.0")
     settings = Settings.from_app(app)
-    assert (settings.max_attempts, settings.release, settings.retry_cap) == (7, "2.0", 30.0)
+    assert (settings.max_attempts, settings.release, settings.retry_cap) == (7, "2.0", 300.0)
 
 
 def test_settings_come_from_djangos_namespace(app):
@@ -180,7 +180,7 @@ def test_a_key_that_is_like_no_other_points_to_the_docs(app):
 
 
 def test_all_that_is_wrong_is_said_at_once_and_has_its_default(app):
-    app.conf.update(dlq_max_attemps=7, dlq_batch_size=0, dlq_retry_base=50, dlq_release="2.0")
+    app.conf.update(dlq_max_attemps=7, dlq_batch_size=0, dlq_retry_base=500, dlq_release="2.0")
     read = read_settings(app)
     assert read.settings == Settings(release="2.0")
     assert len(read.problems) == 3

@@ -93,9 +93,9 @@ def _record(session: Session, task: Any) -> dict[str, Any]:
         "retry_window_s": found.window,
         "retry_after_max_s": found.retry_after_max,
         "outage": {
-            "exhausts_1_percent_s": exhausts_share(found, 0.01),
-            "exhausts_half_s": exhausts_share(found, 0.5),
-            "exhausts_all_s": exhausts_all(found),
+            "exhausts_1_percent_s": _rounded(exhausts_share(found, 0.01)),
+            "exhausts_half_s": _rounded(exhausts_share(found, 0.5)),
+            "exhausts_all_s": _rounded(exhausts_all(found)),
         },
         "breaker_failures": task.dlq_breaker_failures,
         "breaker_window_s": task.dlq_breaker_window,
@@ -107,10 +107,10 @@ def _record(session: Session, task: Any) -> dict[str, Any]:
 def _attempt(planned: Planned, window: float, held: float) -> dict[str, Any]:
     attempt: dict[str, Any] = {
         "number": planned.number,
-        "wait_low_s": planned.wait.low,
-        "wait_high_s": planned.wait.high,
-        "start_low_s": planned.start.low,
-        "start_high_s": planned.start.high,
+        "wait_low_s": _rounded(planned.wait.low),
+        "wait_high_s": _rounded(planned.wait.high),
+        "start_low_s": _rounded(planned.start.low),
+        "start_high_s": _rounded(planned.start.high),
     }
     return {**attempt, "notes": [*_notes(attempt, window, held)]}
 
@@ -189,11 +189,11 @@ def _outage(record: dict[str, Any]) -> Iterator[str]:
     if record["max_attempts"] == 1:
         yield "The first transient failure exhausts a task, however short the outage."
     elif half_s is None or half_s == all_s:
-        yield f"An outage of {_seconds(all_s)} exhausts all tasks that fail when it begins."
+        yield f"An outage of {duration(all_s)} exhausts all tasks that fail when it begins."
     else:
         yield (
-            f"An outage of {_seconds(few_s)} exhausts 1 % of the tasks that fail when it begins; "
-            f"one of {_seconds(half_s)} half of them; one of {_seconds(all_s)} all."
+            f"An outage of {duration(few_s)} exhausts 1 % of the tasks that fail when it begins; "
+            f"one of {duration(half_s)} half of them; one of {duration(all_s)} all."
         )
     if record["breaker_failures"] and record["max_attempts"] != 1:
         yield (
@@ -213,6 +213,11 @@ def _span(attempt: dict[str, Any], name: str) -> str:
 
 
 def _seconds(seconds: float | None) -> str:
-    return (
-        "" if seconds is None else f"{round(seconds, 3):g}s" if seconds < 120 else duration(seconds)
-    )
+    if seconds is None:
+        return ""
+    return f"{round(seconds, 3):.3g}s" if seconds < 120 else duration(seconds)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """To the millisecond, which is as exact as a search for a share of tasks."""
+    return None if seconds is None else round(seconds, 3)

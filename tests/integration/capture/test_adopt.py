@@ -56,7 +56,7 @@ def project_of(module: str, directory: Path, redis_url: str) -> Iterator[Project
         directory, broker, f"sqlite:///{directory}/store.sqlite3", backend=broker, module=module
     )
     # The default number of attempts, because the guide names figures.
-    project.settings = {"dlq_max_attempts": 5}
+    project.settings = {"dlq_max_attempts": 9}
     try:
         yield project
     finally:
@@ -155,7 +155,7 @@ def adopted(
 class TestBaseClasses:
     def test_handlers_of_a_mixin_are_called_as_celery_calls_them(self, adopted: Adopted) -> None:
         assert adopted.journals["journal"] == [
-            *["retry ConnectionError"] * 4, "failure ConnectionError", "return FAILURE",
+            *["retry ConnectionError"] * 8, "failure ConnectionError", "return FAILURE",
         ]  # fmt: skip
         assert adopted.journals["journal_terminal"] == ["failure ValueError", "return FAILURE"]
 
@@ -165,14 +165,14 @@ class TestBaseClasses:
 
     def test_a_call_without_super_belongs_after_dlqtask(self, adopted: Adopted) -> None:
         contexts = Counter(adopted.project.lines("contexts"))
-        assert contexts == {"proj.context_behind": 5, "proj.context_before": 1}
-        assert len(adopted.letters["context_behind"].attempts) == 5
+        assert contexts == {"proj.context_behind": 9, "proj.context_before": 1}
+        assert len(adopted.letters["context_behind"].attempts) == 9
         # Before DLQTask in the order of bases, its failures become letters, and nothing is retried.
         assert len(adopted.letters["context_before"].attempts) == 1
 
     def test_an_error_outside_of_dlqtasks_call_is_not_retried(self, adopted: Adopted) -> None:
         assert len(adopted.letters["opening"].attempts) == 1
-        assert len(adopted.letters["opening_behind"].attempts) == 5
+        assert len(adopted.letters["opening_behind"].attempts) == 9
 
     def test_a_request_class_is_derived_from_dlqrequest(self, adopted: Adopted) -> None:
         assert adopted.letters["noting"].reason is Reason.TERMINAL
@@ -181,7 +181,7 @@ class TestBaseClasses:
 
 class TestRetriesOfLibraries:
     def test_tenacity_multiplies(self, adopted: Adopted) -> None:
-        assert adopted.calls["tenacious"] == adopted.calls["tenacious_raises"] == 5 * 3
+        assert adopted.calls["tenacious"] == adopted.calls["tenacious_raises"] == 9 * 3
         assert adopted.calls["tenacious_once"] == 3
 
     def test_the_cause_of_tenacitys_error_decides(self, adopted: Adopted) -> None:
@@ -193,7 +193,7 @@ class TestRetriesOfLibraries:
 
     def test_retries_of_a_requests_session_multiply(self, adopted: Adopted) -> None:
         assert adopted.hits == {
-            "session": 5 * 4, "session_status": 5 * 4, "session_500": 4, "no_retries": 5,
+            "session": 9 * 4, "session_status": 9 * 4, "session_500": 4, "no_retries": 9,
         }  # fmt: skip
         assert adopted.letters["session_500"].reason is Reason.TERMINAL
         assert adopted.letters["session_500"].rule == "http.retries"
@@ -207,7 +207,7 @@ class TestRetriesOfLibraries:
 
 class TestLocks:
     def test_retries_pass_the_lock_of_celery_once(self, adopted: Adopted) -> None:
-        assert len(adopted.letters["once"].attempts) == 5
+        assert len(adopted.letters["once"].attempts) == 9
 
     def test_a_retry_that_celery_singleton_keeps_back_is_a_letter(self, adopted: Adopted) -> None:
         letter = adopted.letters["single"]
@@ -218,7 +218,7 @@ class TestLocks:
     def test_retries_of_a_singleton_pass_its_lock_with_the_guides_override(
         self, adopted: Adopted
     ) -> None:
-        assert len(adopted.letters["single_retried"].attempts) == 5
+        assert len(adopted.letters["single_retried"].attempts) == 9
 
     def test_an_open_letter_holds_no_lock(self, adopted: Adopted) -> None:
         first = {adopted.ids[name] for name in adopted.again}
@@ -318,7 +318,7 @@ class TestMonitors:
         project, _ = watched
         runs = [found for found in records(project, "transactions") if "watched" in found["name"]]
         of_one = [found for found in runs if found["name"] == "proj.watched"]
-        assert [found["status"] for found in of_one] == [*["aborted"] * 4, "internal_error", "ok"]
+        assert [found["status"] for found in of_one] == [*["aborted"] * 8, "internal_error", "ok"]
         assert len({found["trace"] for found in of_one}) == 1
 
     def test_the_trace_of_opentelemetry_continues(self, watched: Any) -> None:
@@ -326,7 +326,7 @@ class TestMonitors:
         spans = [found for found in records(project, "spans") if "proj.watched" in found["name"]]
         own = [found for found in spans if found["name"].endswith("/proj.watched")]
         runs = [found for found in own if found["name"].startswith("run/")]
-        assert [found["status"] for found in runs] == [*["UNSET"] * 4, "ERROR", "UNSET"]
+        assert [found["status"] for found in runs] == [*["UNSET"] * 8, "ERROR", "UNSET"]
         assert len({found["trace"] for found in own}) == 1
         # A redrive sends the message of the last attempt: the two runs have one parent.
         assert runs[-1]["parent"] == runs[-2]["parent"]
@@ -362,7 +362,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[t
 class TestDjango:
     def test_a_periodic_task_of_django_celery_beat_becomes_a_letter(self, site: Any) -> None:
         *_, letter = site
-        assert len(letter.attempts) == 5
+        assert len(letter.attempts) == 9
         assert letter.envelope.headers["periodic_task_name"] == "every second"
 
     def test_a_result_of_django_celery_results_follows_the_letter(self, site: Any) -> None:

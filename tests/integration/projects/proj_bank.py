@@ -10,7 +10,7 @@ from celery_dlq.upkeep import leased, step
 leased.TRY_S = step.TRY_S = 0.2
 step.LOOK_S = 0.1
 
-#: The defaults of the settings; ``proj`` has shorter ones.
+#: Shorter than the defaults, which take minutes; ``proj`` has even shorter ones.
 SCHEDULE = {"max_retries": 4, "retry_backoff": 0.2, "retry_backoff_max": 60.0}
 
 

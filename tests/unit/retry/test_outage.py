@@ -8,10 +8,16 @@ import pytest
 
 from celery_dlq.retry import Exhausted, RetryPolicy
 from celery_dlq.retry.outage import MOST, exhausted_share, exhausts_all, exhausts_share
+from celery_dlq.settings import Settings
 
-DEFAULT = RetryPolicy(
+SHORT = RetryPolicy(
     max_attempts=5, base=0.2, cap=60.0, jitter=True, window=3_600.0, retry_after_max=600.0
 )
+SETTINGS = Settings()
+DEFAULT = RetryPolicy(
+    max_attempts=SETTINGS.max_attempts, base=SETTINGS.retry_base, cap=SETTINGS.retry_cap, jitter=True,
+    window=SETTINGS.retry_window, retry_after_max=SETTINGS.retry_after_max,
+)  # fmt: skip
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
@@ -31,11 +37,43 @@ def drawn_share(policy, outage_s, tasks=20_000):
     return exhausted / tasks
 
 
+def test_the_defaults_outlast_a_restart_and_most_of_two_minutes():
+    """The defaults were those of ``SHORT`` once: every restart of a database made letters."""
+    assert [exhausted_share(SHORT, outage_s) for outage_s in (1.5, 30, 120)] == [0.5, 1.0, 1.0]
+    assert exhausted_share(DEFAULT, 30) < 0.0001
+    assert exhausted_share(DEFAULT, 120) == pytest.approx(0.057, abs=0.001)  # less than a third
+    assert drawn_share(DEFAULT, 120) == pytest.approx(0.057, abs=0.005)
+
+
+def test_with_fewer_attempts_two_minutes_would_exhaust_too_many():
+    fewer = replace(DEFAULT, max_attempts=DEFAULT.max_attempts - 1)
+    assert exhausted_share(fewer, 120) == pytest.approx(0.445, abs=0.001)
+
+
+def test_the_defaults_give_up_after_minutes():
+    """A failure that never passes: how long until it is a letter, for half, and for 99 of 100."""
+    before = [exhausts_share(SHORT, share) for share in (0.5, 0.99)]
+    now = [exhausts_share(DEFAULT, share) for share in (0.5, 0.99)]
+    assert before == pytest.approx([1.5, 2.598], abs=0.001)
+    assert now == pytest.approx([255.0, 431.156], abs=0.001)
+    assert exhausts_all(DEFAULT) == 510.0 < DEFAULT.window
+
+
+def test_the_defaults_wait_in_the_store_rather_than_in_a_worker():
+    """A worker keeps a message for at most ``dlq_park_after``, and for 80 s of its 255 s in all."""
+    draw, held, parked = random.Random(7).uniform, 0.0, 0
+    for attempt in range(1, DEFAULT.max_attempts):
+        for _ in range(10_000):
+            wait = replace(DEFAULT, draw=draw).backoff(attempt)
+            held += wait if wait <= SETTINGS.park_after else 0.0
+            parked += wait > SETTINGS.park_after
+    assert held / 10_000 == pytest.approx(80, abs=1)
+    assert parked / 10_000 == pytest.approx(1.36, abs=0.02)
+
+
 @pytest.mark.parametrize("outage_s", [0.3, 0.5, 1.0, 1.5, 2.4])
-def test_the_defaults_are_as_when_they_are_drawn(outage_s):
-    assert exhausted_share(DEFAULT, outage_s) == pytest.approx(
-        drawn_share(DEFAULT, outage_s), abs=0.01
-    )
+def test_a_schedule_is_as_when_it_is_drawn(outage_s):
+    assert exhausted_share(SHORT, outage_s) == pytest.approx(drawn_share(SHORT, outage_s), abs=0.01)
 
 
 @pytest.mark.parametrize("outage_s", [0.0, 3.0, 8.0, 9.9, 10.0])
@@ -44,35 +82,35 @@ def test_the_defaults_are_as_when_they_are_drawn(outage_s):
     {"window": 10.0, "base": 1.0, "cap": 5.0, "max_attempts": 8},
 ])  # fmt: skip
 def test_so_are_schedules_that_the_window_cuts_off(changes, outage_s):
-    policy = replace(DEFAULT, **changes)
+    policy = replace(SHORT, **changes)
     assert exhausted_share(policy, outage_s) == pytest.approx(
         drawn_share(policy, outage_s), abs=0.012
     )
 
 
-def test_half_of_the_defaults_is_gone_halfway_by_symmetry():
-    assert exhausts_share(DEFAULT, 0.5) == pytest.approx(1.5, abs=0.001)
-    assert exhausted_share(DEFAULT, 1.5) == pytest.approx(0.5, abs=1e-12)
-    assert exhausts_all(DEFAULT) == pytest.approx(3.0)
-    assert exhausted_share(DEFAULT, 3.0) == 1.0
+def test_half_is_gone_halfway_by_symmetry():
+    assert exhausts_share(SHORT, 0.5) == pytest.approx(1.5, abs=0.001)
+    assert exhausted_share(SHORT, 1.5) == pytest.approx(0.5, abs=1e-12)
+    assert exhausts_all(SHORT) == pytest.approx(3.0)
+    assert exhausted_share(SHORT, 3.0) == 1.0
 
 
 def test_one_of_a_hundred_is_gone_in_less_than_half_a_second():
-    few_s = exhausts_share(DEFAULT, 0.01)
+    few_s = exhausts_share(SHORT, 0.01)
     assert 0.3 < few_s < 0.5
-    assert exhausted_share(DEFAULT, few_s) == pytest.approx(0.01, abs=1e-4)
+    assert exhausted_share(SHORT, few_s) == pytest.approx(0.01, abs=1e-4)
 
 
 def test_without_chance_all_are_gone_at_once():
-    stubborn = replace(DEFAULT, jitter=False)
+    stubborn = replace(SHORT, jitter=False)
     assert exhausts_share(stubborn, 0.01) == exhausts_all(stubborn) == pytest.approx(3.0)
     assert (exhausted_share(stubborn, 2.9), exhausted_share(stubborn, 3.1)) == (0.0, 1.0)
-    fixed = replace(DEFAULT, fixed_delay=30.0, window=100.0)
+    fixed = replace(SHORT, fixed_delay=30.0, window=100.0)
     assert exhausts_all(fixed) == 90.0
 
 
 def test_the_window_ends_what_has_no_last_attempt():
-    endless = replace(DEFAULT, max_attempts=None)
+    endless = replace(SHORT, max_attempts=None)
     assert exhausts_all(endless) == 3_600.0
     assert exhausts_share(endless, 0.5) is None
     with pytest.raises(ValueError, match="no last attempt"):
@@ -80,14 +118,14 @@ def test_the_window_ends_what_has_no_last_attempt():
 
 
 def test_many_attempts_are_told_exactly_or_not_at_all():
-    most = replace(DEFAULT, max_attempts=MOST)
+    most = replace(SHORT, max_attempts=MOST)
     half_s = exhausts_share(most, 0.5)
     assert half_s == pytest.approx(exhausts_all(most) / 2, abs=0.001)
     assert exhausts_share(replace(most, max_attempts=MOST + 1), 0.5) is None
 
 
 def test_without_waits_or_retries_the_first_failure_decides():
-    assert exhausts_all(replace(DEFAULT, base=0.0)) == 0.0
-    assert exhausted_share(replace(DEFAULT, base=0.0), 0.0) == 1.0
-    once = replace(DEFAULT, max_attempts=1)
+    assert exhausts_all(replace(SHORT, base=0.0)) == 0.0
+    assert exhausted_share(replace(SHORT, base=0.0), 0.0) == 1.0
+    once = replace(SHORT, max_attempts=1)
     assert (exhausts_all(once), exhausts_share(once, 0.5)) == (0.0, 0.0)

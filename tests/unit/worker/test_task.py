@@ -233,7 +233,7 @@ def test_with_wrong_settings_a_task_has_the_defaults_of_these_and_the_others_as_
     @app.task(base=DLQTask)
     def call(): ...
 
-    assert (call.max_retries, call.retry_backoff, call.retry_backoff_max) == (4, 7.0, 8.0)
+    assert (call.max_retries, call.retry_backoff, call.retry_backoff_max) == (8, 7.0, 8.0)
 
 
 def test_a_producer_with_right_settings_says_nothing(app, caplog):

@@ -292,6 +292,7 @@ def test_a_custom_strategy_is_a_warning(run, app):
     ("conf", "options", "parked"),
     [
         ({}, {}, "5m"),
+        ({"dlq_retry_cap": 300.0}, {}, "10m"),  # the default
         ({"dlq_retry_after_max": 10.0}, {}, None),
         ({"dlq_retry_after_max": 10.0, "dlq_retry_cap": 7200.0}, {}, "2h"),
         (
@@ -313,7 +314,7 @@ def test_which_retries_may_be_parked(app, conf, options, parked):
     from celery_dlq.cli.session import Session
 
     app.conf.broker_url = "redis://127.0.0.1:1/0"
-    app.conf.update(conf)
+    app.conf.update({"dlq_retry_cap": 30.0, **conf})
     app.task(name="shop.slow", base=DLQTask, shared=False, **options)(do_nothing)
     [found] = checks._waits(Session(CLIContext(app=app, no_color=True, workdir=None)))
     assert found.level.value == "ok"

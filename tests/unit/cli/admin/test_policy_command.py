@@ -18,27 +18,44 @@ def mail(app):
 
 def test_the_schedule_of_the_defaults(read, run, app):
     found = read("policy", "shop.charge")
-    assert (found["task"], found["max_attempts"], found["rules"]) == ("shop.charge", 5, [])
-    assert [item["wait_high_s"] for item in found["attempts"]] == [0, 0.2, 0.4, 0.8, 1.6]
-    assert found["attempts"][-1]["start_high_s"] == pytest.approx(3.0)
+    assert (found["task"], found["max_attempts"], found["rules"]) == ("shop.charge", 9, [])
+    assert [item["wait_high_s"] for item in found["attempts"]] == [
+        0, 2, 4, 8, 16, 32, 64, 128, 256,
+    ]  # fmt: skip
+    assert found["attempts"][-1]["start_high_s"] == 510
+    parked = ["(parked)" in " ".join(item["notes"]) for item in found["attempts"]]
+    assert parked == [False] * 6 + [True] * 3
     out = run("policy", "charge").stdout
-    assert "0s to 1.6s" in out
-    assert "If attempt 5 has a transient failure, too, the task becomes a letter" in out
+    assert "0s to 16s" in out
+    assert "If attempt 9 has a transient failure, too, the task becomes a letter" in out
 
 
 def test_the_default_schedule_in_an_outage(read, run, app):
     outage = read("policy", "shop.charge")["outage"]
-    assert outage["exhausts_half_s"] == pytest.approx(1.5, abs=0.001)
-    assert outage["exhausts_all_s"] == pytest.approx(3.0)
+    assert (outage["exhausts_half_s"], outage["exhausts_all_s"]) == (255.0, 510.0)
     out = " ".join(run("policy", "charge").stdout.split())
-    assert "one of 1.5s half of them; one of 3s all." in out
+    assert "An outage of 79s exhausts 1 % of the tasks" in out
+    assert "one of 4m half of them; one of 8m all." in out
     assert "set dlq_breaker_failures" in out
+
+
+@pytest.mark.parametrize(("base", "said"), [
+    (0.0004, "An outage of 0.016s exhausts 1 %"),
+    (7 / 3, "0s to 2.33s"),
+    (7 / 3, "0s to 16.3s"),
+    (12.5, "0s to 12.5s"),
+])  # fmt: skip
+def test_times_have_no_more_digits_than_they_are_exact(read, run, app, base, said):
+    app.task(name="shop.other", base=DLQTask, shared=False, retry_backoff=base)(nothing)
+    assert said in " ".join(run("policy", "other").stdout.split())
+    outage = read("policy", "other")["outage"]
+    assert all(seconds == round(seconds, 3) for seconds in outage.values())
 
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"dlq_breaker_failures": 20}, "After 20 transient failures within 1m the circuit opens"),
     ({"max_retries": 0}, "The first transient failure exhausts a task"),
-    ({"retry_jitter": False}, "An outage of 3s exhausts all tasks that fail when it begins."),
+    ({"retry_jitter": False}, "An outage of 8m exhausts all tasks that fail when it begins."),
     ({"max_retries": None}, "An outage of 1d exhausts all"),
     ({"max_retries": 30}, "exhausts all tasks that fail when it begins."),
 ])  # fmt: skip
@@ -58,7 +75,7 @@ def test_a_tasks_own_options_and_rules(read, run, mail):
     ]  # fmt: skip
     out = run("policy", "mail").stdout
     assert "Rules with a schedule of their own" in out
-    assert "from 2s, doubling up to 30s" in out
+    assert "from 2s, doubling up to 5m" in out
 
 
 def test_the_window_and_the_broker_limit_the_schedule(read, run, app):
@@ -95,7 +112,7 @@ def test_jitter_that_may_pass_the_window_is_noted(read, app):
 
 
 def test_csv_has_a_row_for_each_attempt(run, app):
-    assert len(run("policy", "charge", "--format", "csv").stdout.splitlines()) == 6
+    assert len(run("policy", "charge", "--format", "csv").stdout.splitlines()) == 10
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_a_transient_failure_is_retried_with_its_history(app):
     assert "x-death" not in headers
     [tried] = read_attempts(headers)
     assert (tried.number, tried.redrive, tried.exception_type) == (1, 2, "ConnectionError")
-    assert 0 <= tried.delay_s <= 0.2
+    assert 0 <= tried.delay_s <= 2.0
     assert (tried.rule, tried.evidence, tried.path) == (
         "os.network", "type=ConnectionError", "ConnectionError",
     )  # fmt: skip

@@ -61,7 +61,7 @@ def test_an_explicit_retry_without_countdown_takes_the_backoff(app):
     def poll(self):
         raise self.retry()
 
-    assert read_attempts(Run(poll).message.headers)[0].delay_s <= 0.2
+    assert read_attempts(Run(poll).message.headers)[0].delay_s <= 2.0
 
 
 def test_a_declared_default_retry_delay_keeps_its_meaning(app):
@@ -76,7 +76,7 @@ def test_a_declared_default_retry_delay_keeps_its_meaning(app):
 @pytest.mark.parametrize(
     ("options", "low", "high"),
     [
-        ({}, 0.0, 0.2),
+        ({}, 0.0, 2.0),
         ({"retry_backoff": 2.5, "retry_backoff_max": 100}, 0.0, 2.5),
         ({"retry_backoff": 2.5, "retry_jitter": False}, 2.5, 2.5),
         ({"retry_backoff": True}, 0.0, 1.0),
