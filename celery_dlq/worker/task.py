@@ -303,6 +303,10 @@ class DLQTask(Task):  # type: ignore[misc]
         return not is_of_user(str(self.name))
 
     @property
+    def _makes_letters(self) -> bool:
+        return not self._built_in
+
+    @property
     def _wiring(self) -> Wiring:
         wiring = self.dlq
         assert wiring is not None, "bound tasks are wired"  # noqa: S101 - an invariant of bind()
