@@ -44,9 +44,12 @@ def fate_of(request: Any, exc: BaseException) -> Reason | None:
 
 
 def goes_back_after(request: Any, exc: BaseException) -> bool:
-    """Whether the run of ``request`` died of ``exc`` and its message still goes back to its queue."""
+    """Whether the run of ``request`` died of ``exc`` and its message still goes back to its queue, or
+    ``exc`` gives it back."""
     if request.acknowledged or _was_ended(request):
         return False
+    if is_a(exc, Reject):
+        return bool(exc.requeue)
     if is_a(exc, TimeLimitExceeded):
         return _requeued_on_timeout(request)
     return (
