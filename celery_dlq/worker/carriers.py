@@ -31,10 +31,8 @@ class Carrier(DLQTask):
     #: The task as Celery made it, for the other messages.
     _celerys: Any
 
-    @property
-    def _built_in(self) -> bool:
-        # It polls by retries of its own.
-        return bool(self.name == "celery.chord_unlock")
+    # It polls by retries of its own.
+    _built_in = property(lambda self: self.name == "celery.chord_unlock")
 
     def start_strategy(self, app: Any, consumer: Any, **kwargs: Any) -> Callable[..., Any]:
         """Called by each consumer of a worker, once per connection to the broker."""
@@ -58,10 +56,9 @@ class Carrier(DLQTask):
             return None
         own = decide(task, exc)
         carries = f"it carries {task.name}; a redrive runs its whole message again"
+        evidence = "; ".join(filter(None, (own.evidence, carries)))
         # The attempts of a rule are for a message that runs the task once.
-        return replace(
-            own, evidence="; ".join(filter(None, (own.evidence, carries))), schedule=None
-        )
+        return replace(own, evidence=evidence, schedule=None)
 
 
 def capture_carriers(app: Any) -> None:

@@ -315,9 +315,7 @@ class DLQTask(Task):  # type: ignore[misc]
         # one that calls repair handlers, if the app's tasks are based on this class.
         return not is_of_user(str(self.name))
 
-    @property
-    def _makes_letters(self) -> bool:
-        return not self._built_in
+    _makes_letters = property(lambda self: not self._built_in)
 
     @property
     def _wiring(self) -> Wiring:
