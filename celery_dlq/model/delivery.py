@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+#: Begins the "cause of death" of a run whose own code gave the message back.
+GIVEN_BACK = "given back by its task"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
     """A delivery of a message whose run has started. It is forgotten when the run ends, unless the run ended
-    with the death of its process."""
+    with the death of its process, or gave the message back."""
 
     task_id: str
     #: Name of the task, because ids are not unique if two apps share a store.
@@ -33,3 +36,8 @@ class Delivery:
     def is_to_blame(self) -> bool:
         """Whether only this message can have killed its process, if its run has no end."""
         return self.alone or bool(self.death)
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether it ended, and its own code gave the message back. Such runs are counted by themselves."""
+        return self.death.startswith(GIVEN_BACK)

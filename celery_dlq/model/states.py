@@ -28,7 +28,8 @@ class Reason(str, Enum):
     #: Its worker process died while it ran the task: ``dlq_max_deliveries`` times, or once if the message was
     #: already acknowledged.
     POISON = "poison"
-    #: The task raised ``Reject(requeue=False)``, or its retry could not be published.
+    #: The task raised ``Reject(requeue=False)``, or gave its message back too often; or its retry could not
+    #: be published.
     REJECTED = "rejected"
     #: The body ran to its end, but its outcome could not be stored or passed on. A redrive runs it a
     #: second time, so a redrive takes it only if it names the letter or this reason.

@@ -12,6 +12,7 @@ from celery.utils.log import get_logger
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.unpack import bound_decoders
 from celery_dlq.worker.capture import Capture
+from celery_dlq.worker.carriers import capture_carriers
 from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
 from celery_dlq.worker.celery_quirks.last_results import read_last_results
 from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable, is_on_redis
@@ -67,6 +68,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._capture: Capture = consumer.app.dead_letter_queue.new_capture()
         consumer.dlq = self._capture
         # Before the pool's processes are made.
+        capture_carriers(consumer.app)
         keep_chord_headers(consumer.app)
         # Celery's steps and strategies read the consumer's handlers when they start, before this step does.
         foreign = Foreign(consumer, self._capture)

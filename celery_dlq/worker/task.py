@@ -33,7 +33,9 @@ from celery_dlq.worker.body.retrying import (
     cause_of,
     headers_of_retry,
     judged_for,
+    note_successor,
     policy_of,
+    successor_of,
 )
 from celery_dlq.worker.body.tracing import Tracer, reporting
 from celery_dlq.worker.celery_quirks.short_countdowns import sendable
@@ -227,8 +229,14 @@ class DLQTask(Task):  # type: ignore[misc]
         **options: Any,
     ) -> Any:
         """Celery's ``retry``; without ``eta`` or ``countdown`` the wait comes from the backoff,
-        unless the task sets ``default_retry_delay``."""
+        unless the task sets ``default_retry_delay``. A run sends one retry: further calls return it, or raise
+        it."""
         request, waiting = self.request, None
+        again = successor_of(request)
+        if again is not None:
+            if throw:
+                raise again
+            return again
         if not request.called_directly and not request.is_eager and not self._built_in:
             judged = judged_for(request)
             # Only a retry that ends the run can travel to the worker's parent with its end.
@@ -242,22 +250,25 @@ class DLQTask(Task):  # type: ignore[misc]
             countdown = sendable(self.app, countdown)
             options["headers"] = headers_of_retry(request, exc, countdown, options, judged)
             waiting = long_wait(self, eta, countdown) if ends_the_run else None
-        if waiting is None:
-            again = self._celerys_retry(
-                exc, args, kwargs, exc, throw, eta, countdown, max_retries, **options
-            )
-            request._dlq_retried = True
-            return again
-        options |= waiting.options
-        again = self._celerys_retry(exc, args, kwargs, exc, False, None, 0, max_retries, **options)
-        waiting.park(request, again, cause_of(exc))
-        request._dlq_retried = True
+        if waiting is not None:
+            eta, countdown = None, 0
+            options |= waiting.options
+        again = self._celerys_retry(
+            exc, args, kwargs, exc, False, eta, countdown, max_retries, **options
+        )
+        if waiting is not None:
+            waiting.park(again, cause_of(exc))
+        if not request.is_eager:
+            note_successor(request, again)
         if throw:
             raise again
         return again
 
     def on_replace(self, sig: Any) -> Any:
         """Called by Celery when the body replaces its message by ``sig``."""
+        sent = successor_of(self.request)
+        if sent is not None:
+            raise sent
         redrive = redrive_headers(self.request.headers)
         # In a chain, the rest of the chain follows.
         members = sig.tasks if sig.task == "celery.chain" else (sig,)
@@ -271,7 +282,9 @@ class DLQTask(Task):  # type: ignore[misc]
         try:
             return super().on_replace(sig)
         except Ignore:
-            raise Replaced(continues=bool(redrive and own)) from None
+            replaced = Replaced(continues=bool(redrive and own))
+            note_successor(self.request, replaced)
+            raise replaced from None
 
     def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
         request = self.request
@@ -301,6 +314,8 @@ class DLQTask(Task):  # type: ignore[misc]
         # Celery's own tasks steer by exceptions and retries of their own; they are never judged. Nor is the
         # one that calls repair handlers, if the app's tasks are based on this class.
         return not is_of_user(str(self.name))
+
+    _makes_letters = property(lambda self: not self._built_in)
 
     @property
     def _wiring(self) -> Wiring:

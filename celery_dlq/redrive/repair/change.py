@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from billiard.exceptions import SoftTimeLimitExceeded
+
 from celery_dlq.redact import REDACTED, Redactor, clip
 
 #: The most lines of a diff, and the most characters of a line.
@@ -86,5 +88,7 @@ def is_same(before: Any, after: Any) -> bool:
     try:
         # NaN, and objects without equality, are the same if they are pickled the same.
         return bool(before == after) or pickle.dumps(before) == pickle.dumps(after)
+    except SoftTimeLimitExceeded:
+        raise
     except Exception:  # noqa: BLE001 - unpickled objects may compare in any way
         return False

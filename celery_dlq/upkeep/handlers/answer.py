@@ -9,6 +9,8 @@ from typing import Any
 
 from billiard.exceptions import SoftTimeLimitExceeded
 
+from celery_dlq.classify import is_a
+from celery_dlq.classify.chain import Budget, Link, reachable, walk
 from celery_dlq.errors import HandlerError, NothingChanged, RepairError
 from celery_dlq.hiding import hide_letter
 from celery_dlq.model.handler_letter import HandlerLetter
@@ -68,18 +70,18 @@ class Caller:
         letter = HandlerLetter(stored, self._read, self._hide, tickets)
         try:
             verdict = handler.function(letter)
-        except SoftTimeLimitExceeded:
-            late = f"it did not end within its timeout of {handler.timeout:g} seconds"
-            return Answer(error=late, may_pass=True)
-        except (HandlerError, RepairError) as error:
-            return self._failed(str(error))
+            why_not = _why_not(handler, verdict)
+            return self._failed(why_not) if why_not else self._answered(handler, stored, verdict)
         except (Exception, SystemExit) as error:
             if is_shutdown(error):
                 raise
+            if _is_late(error):
+                late = f"it did not end within its timeout of {handler.timeout:g} seconds"
+                return self._failed(late, may_pass=True)
+            if isinstance(error, (HandlerError, RepairError)):
+                return self._failed(str(error))
             text = f"it raised {type_name(type(error))}: {safe_message(error)}"
             return self._failed(text, may_pass=True)
-        why_not = _why_not(handler, verdict)
-        return self._failed(why_not) if why_not else self._answered(handler, stored, verdict)
 
     def _answered(self, handler: Handler, stored: DeadLetter, verdict: HandlerVerdict) -> Answer:
         if isinstance(verdict, Redrive):
@@ -100,11 +102,18 @@ class Caller:
         except NothingChanged:
             return Answer(verdict=verdict)
         except RepairError as error:
-            return self._failed(f"its Redrive cannot be done: {error}")
+            raise HandlerError(f"its Redrive cannot be done: {error}") from error
         return Answer(verdict=verdict, edit=edit, detail={"change": edit.diff})
 
     def _failed(self, error: str, *, may_pass: bool = False) -> Answer:
         return Answer(error=self._redactor.text(error), may_pass=may_pass)
+
+
+def _is_late(error: BaseException) -> bool:
+    """Whether ``error`` came of the time limit. The limit may cut off a step, which then says that it failed
+    itself."""
+    behind = walk(Link(error), reachable, Budget())
+    return any(is_a(link.exc, SoftTimeLimitExceeded) for link in behind)
 
 
 def _why_not(handler: Handler, verdict: object) -> str:

@@ -46,6 +46,8 @@ _Key = tuple[str, str, int, int]
 
 #: A message is condemned at this multiple of the limit, whatever else ran.
 HOPELESS = 3
+#: A message that its own code gives back is condemned at this multiple of the limit.
+GIVEN_BACK = 30
 #: How long a delivery without an end counts. If a message waits longer than this in its queue, its count
 #: starts again.
 MEMORY = timedelta(days=7)
@@ -64,10 +66,10 @@ class Fate(Enum):
     POISON = "poison"
 
 
-def next_number(earlier: Sequence[Delivery]) -> int:
+def next_number(earlier: Sequence[Delivery], missing: int = 1) -> int:
     """The number of the delivery that follows ``earlier``. The first delivery is missing there, unless its
     worker saw its process die."""
-    return max((item.number for item in earlier), default=1) + 1
+    return max((item.number for item in earlier), default=missing) + 1
 
 
 def fate_after(earlier: Sequence[Delivery], limit: int) -> Fate:
@@ -106,12 +108,15 @@ def begin(store: Store, wanted: Delivery, limit: int, *, patient: bool) -> Begun
 
 def note_deaths(store: Store, deaths: Sequence[Delivery]) -> tuple[Delivery, ...]:
     """Store ``deaths`` of one message, oldest first; returns all its deliveries that did not end, the last
-    of ``deaths`` last."""
+    of ``deaths`` last. Of runs that gave the message back, only the last one is kept, with their number."""
     known: tuple[Delivery, ...] = ()
     for died in deaths:
         others = [item for item in _unended(store, died) if item.started_at != died.started_at]
         known = (*others, _numbered(died, others))
         store.deliveries.put(known[-1])
+        if died.is_given_back:
+            store.deliveries.forget(others)
+            known = known[-1:]
     return known
 
 
@@ -120,16 +125,22 @@ def _key(item: Delivery) -> _Key:
 
 
 def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
+    if died.is_given_back:
+        others = [item for item in others if item.is_given_back]
+        return replace(died, number=next_number(others, missing=0))
     return replace(died, number=died.number or next_number(others))
 
 
 def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:
-    """The deliveries of the same message that did not end. Those that are still running do not count: if a
-    message takes longer than the visibility timeout, Redis delivers it again."""
+    """The deliveries of the same message that did not end, or those that gave it back if ``one`` did. Those
+    that are still running do not count: if a message takes longer than the visibility timeout, Redis delivers
+    it again."""
     return tuple(
         item
         for item in store.deliveries.find(one.task_id, one.task)
-        if _key(item) == _key(one) and (item.death or not process.lives(item.process))
+        if _key(item) == _key(one)
+        and item.is_given_back == one.is_given_back
+        and (item.death or not process.lives(item.process))
     )
 
 
@@ -207,10 +218,13 @@ class Deliveries:
         self._isolation.give_slot_back()
 
     def is_spent(self, known: Sequence[Delivery], message: Any) -> bool:
-        """Whether a message whose process was just seen to die must not be delivered again.
+        """Whether a message whose process was just seen to die, or whose own code gives it back, must not be
+        delivered again.
 
         :param known: its deliveries, the last one last.
         """
+        if known[-1].is_given_back:
+            return known[-1].number >= GIVEN_BACK * self._limit
         return known[-1].number >= self._limit or self._is_hopeless(message)
 
     def _is_hopeless(self, message: Any) -> bool:

@@ -9,12 +9,13 @@ from celery.utils.log import get_logger
 
 from celery_dlq.classify import Decision, is_a
 from celery_dlq.model.states import Reason, Verdict
+from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.aborting import aborted, is_shutdown
 from celery_dlq.worker.body.ending import Died, Retried, ending_of, here
 from celery_dlq.worker.body.judge import decide
 from celery_dlq.worker.body.next_step import Again, next_step
 from celery_dlq.worker.body.refusal import refused_rejected, refused_with, unpublished
-from celery_dlq.worker.body.retrying import ASKED_FOR, policy_of
+from celery_dlq.worker.body.retrying import ASKED_FOR, policy_of, successor_of
 from celery_dlq.worker.celery_quirks.short_countdowns import sendable
 from celery_dlq.worker.failure import type_name
 from celery_dlq.worker.wiring import CapturedTask
@@ -47,10 +48,13 @@ def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exceptio
 
 def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died | Retried | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
+    sent = successor_of(request)
     if is_a(exc, Retry):
-        is_sent = exc.sig is not None or getattr(request, "_dlq_retried", False)
+        is_sent = exc.sig is not None or sent is not None
         return _asked_for(exc) if is_sent else _aborted(exc, _UNSENT)
     if is_a(exc, (Ignore, Reject)):
+        if sent is not None and exc is not sent and getattr(exc, "requeue", True):
+            return Retried(ASKED_FOR.rule, for_error=False, instead=sent)
         return refused_rejected(request) if is_a(exc, Reject) else None
     if is_a(exc, MemoryError):
         # The worker's parent re-raises a MemoryError that reaches it, and exits.
@@ -61,7 +65,10 @@ def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died |
 
 
 def _judged(task: CapturedTask, exc: Exception, request: Context) -> Died | Retried:
-    decision = decide(task, exc)
+    decision, sent = decide(task, exc), successor_of(request)
+    if sent is not None and decision.verdict is Verdict.TRANSIENT:
+        logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
+        return Retried(decision.rule, instead=sent)
     refused = refused_with(request, exc, decision)
     step = refused or next_step(task, exc, request, decision)
     return step if isinstance(step, Died) else _send_retry(task, exc, request, step)

@@ -45,7 +45,7 @@ class Retried:
     #: Whether it is for an error. A body may also ask to run again later without one.
     for_error: bool = True
     #: Goes to Celery in place of the exception that the body raised.
-    instead: Retry | None = None
+    instead: Ignore | Retry | None = None
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,6 @@ class _Here(threading.local):
     ending: Ending | None = None
     #: The retry that waits for the parent.
     waiting: Waiting | None = None
-
-    def park(self, waiting: Waiting) -> None:
-        """Hand ``waiting`` to the parent with the end of this run. If a run asks for several retries, only
-        the last one can travel; an earlier one is sent through the broker."""
-        self.send_waiting()
-        self.waiting = waiting
-
-    def send_waiting(self) -> None:
-        """Send the retry that waits through the broker after all."""
-        waiting, self.waiting = self.waiting, None
-        if waiting is not None:
-            waiting.send()
 
 
 #: The end of this thread's run, until it is reported.

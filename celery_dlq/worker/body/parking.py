@@ -14,7 +14,6 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-from celery.app.task import Context
 from celery.exceptions import Retry
 from celery.utils.log import get_logger
 from celery.utils.time import maybe_make_aware
@@ -58,27 +57,22 @@ class LongWait:
     def __init__(self, task: CapturedTask, hold: Hold, when: Any, delay_s: float) -> None:
         self._task, self._hold, self._when, self._delay_s = task, hold, when, delay_s
         self._catcher = _Catcher(task.app)
+        #: The options of ``retry()`` with which Celery hands over the message instead of sending it.
+        self.options: dict[str, Any] = {"producer": self._catcher}
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of ``retry()`` with which Celery hands over the message instead of sending it."""
-        return {"producer": self._catcher}
-
-    def park(self, request: Context, again: Retry, cause: BaseException) -> Retry:
-        """Hand the caught message of ``again`` to the worker's parent. Returns ``again``, with the time of
-        the retry."""
+    def park(self, again: Retry, cause: BaseException) -> None:
+        """Hand the caught message of ``again`` to the worker's parent with the end of this run."""
         again.when = self._when
         caught = self._catcher.envelope
         if caught is None:
             logger.error("%s sends its retries in its own way: not parked", self._task.name)
-            return again
+            return
         send = partial(_send, again.sig, self._delay_s)
         try:
-            here.park(Waiting(self._parking(caught, cause), send))
+            here.waiting = Waiting(self._parking(caught, cause), send)
         except Exception:
             logger.exception("celery_dlq could not park a retry of %s", self._task.name)
             send()
-        return again
 
     def _parking(self, caught: Envelope, cause: BaseException) -> Parking:
         attempts = read_attempts(caught.headers)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from celery import signals
-from celery.exceptions import Reject, Retry
+from celery.exceptions import Reject
 
 
 class _Here(threading.local):
@@ -34,10 +34,8 @@ def must_be_sent(task: str) -> Iterator[None]:
     _here.sent = set()
     try:
         yield
-        _check(task, _here.sent)
-    except Retry:
-        _check(task, _here.sent)
-        raise
+        if task not in _here.sent:
+            raise Reject("the task's own apply_async() did not send it", requeue=False)
     finally:
         _here.sent = None
 
@@ -50,8 +48,3 @@ def note_sent(task: str) -> None:
 
 def _hear(sender: str, **_: Any) -> None:
     note_sent(sender)
-
-
-def _check(task: str, sent: set[str]) -> None:
-    if task not in sent:
-        raise Reject("the task's own apply_async() did not send it", requeue=False)

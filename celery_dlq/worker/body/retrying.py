@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery.app.task import Context
-from celery.exceptions import Retry
+from celery.exceptions import Ignore, Retry
 
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.model.headers import (
@@ -36,6 +36,20 @@ class Judged:
     decision: Decision
     #: How many runs so far used up no attempt.
     free: int = 0
+
+
+def note_successor(request: Context, sent: Ignore | Retry) -> None:
+    """Remember that the run of ``request`` has sent a message in the place of its own, for which ``sent`` is
+    raised."""
+    request._dlq_successor = sent
+
+
+def successor_of(request: Context) -> Ignore | Retry | None:
+    """The exception that is raised for the message that the run of ``request`` has sent in the place of its
+    own; None if it has not sent one."""
+    # The headers of a message are attributes of its Context, whatever their names are.
+    sent: object = vars(request).get("_dlq_successor")
+    return sent if isinstance(sent, (Ignore, Retry)) else None
 
 
 def policy_of(task: CapturedTask) -> RetryPolicy:

@@ -111,8 +111,10 @@ def _with_traceback(
 
 def send_left() -> None:
     """Send a retry that was not reported, because the body went on after it and ended in another way."""
+    waiting, here.waiting = here.waiting, None
     try:
-        here.send_waiting()
+        if waiting is not None:
+            waiting.send()
     except Exception:
         logger.exception("celery_dlq could not send a retry that its task went on after")
 

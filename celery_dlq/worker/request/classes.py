@@ -10,7 +10,6 @@ from typing import Any
 from celery.worker.request import Request
 from kombu.utils.imports import symbol_by_name
 
-from celery_dlq.model.handling import is_of_user
 from celery_dlq.worker.request.recorded import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.wiring import ConsumerWiring
@@ -41,7 +40,7 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
 
 def _class_for(task: Any, base: type[DLQRequest], capture: ConsumerWiring) -> type[DLQRequest]:
     own: dict[str, Any] = {"_dlq_capture": capture}
-    if task.acks_late or not task.dlq_recorder or not is_of_user(str(task.name)):
+    if task.acks_late or not task.dlq_recorder or not task._makes_letters:
         return type(base.__name__, (base,), own)
     own["_dlq_recorder"] = capture.flight_recorder
     return type(base.__name__, (base, RecordedRequest), own)

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from celery.exceptions import TimeLimitExceeded
+from celery.exceptions import Reject
 from celery.utils.log import get_logger
 
 from celery_dlq.classify import is_a
-from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.delivery import GIVEN_BACK, Delivery
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.model.states import Reason, State
+from celery_dlq.model.states import State
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.request.events import tell_dead
-from celery_dlq.worker.request.letters import letter_of_poison
 
 logger = get_logger(__name__)
 
@@ -50,17 +49,28 @@ def close(request: Any, make: Callable[[], DeadLetter | None], finish: Finish) -
         _write_letter(request, request._dlq_closing, letter)
 
 
-def close_returned(request: Any, exc: BaseException, give_back: Finish, end: Finish) -> None:
+def close_returned(
+    request: Any,
+    exc: BaseException,
+    give_back: Finish,
+    end: Finish,
+    make: Callable[..., DeadLetter],
+) -> None:
     """Count the delivery of ``request``, whose run died of ``exc``, then call ``give_back``, which returns
-    its message to the queue. After too many deliveries, write a letter and call ``end`` instead."""
+    its message to the queue. After too many deliveries, write a letter and call ``end`` instead.
+
+    :param make: makes the letter of the deliveries that it is called with.
+    """
     if request._dlq_closing is not None:
         _finish_after_letter(request, request._dlq_closing, give_back)
         return
     request._dlq_closing = Closing([])
     death = f"{type(exc).__name__}: {safe_message(exc)}"
+    if is_a(exc, Reject):
+        death = f"{GIVEN_BACK}: {death}"
     known = request.known_deliveries
     died = replace(known[-1], death=death) if known else request.as_delivery("", death=death)
-    counted = partial(_counted, request, request._dlq_closing, exc, give_back, end)
+    counted = partial(_counted, request, request._dlq_closing, make, give_back, end)
     request.dlq.deliveries.count_death(request, died, counted)
 
 
@@ -88,16 +98,14 @@ def made(request: Any, make: Callable[[], DeadLetter | None]) -> DeadLetter | No
 def _counted(
     request: Any,
     closing: Closing,
-    exc: BaseException,
+    make: Callable[..., DeadLetter],
     give_back: Finish,
     end: Finish,
     known: tuple[Delivery, ...],
 ) -> None:
     letter, later = None, closing.waiting or []
     if request.dlq.deliveries.is_spent(known, request.message):
-        reason = Reason.TIMEOUT if is_a(exc, TimeLimitExceeded) else Reason.POISON
-        make = partial(letter_of_poison, request, exc, reason, known, seen=True)
-        letter = made(request, make)
+        letter = made(request, partial(make, known))
     closing.waiting = [give_back if letter is None else end, *later]
     if letter is None:
         _go_on(request, closing)

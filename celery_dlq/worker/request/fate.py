@@ -14,7 +14,6 @@ from celery.worker.request import Request
 from celery.worker.state import revoked as revoked_tasks
 
 from celery_dlq.classify import is_a
-from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.states import Reason
 
 logger = get_logger(__name__)
@@ -45,9 +44,12 @@ def fate_of(request: Any, exc: BaseException) -> Reason | None:
 
 
 def goes_back_after(request: Any, exc: BaseException) -> bool:
-    """Whether the run of ``request`` died of ``exc`` and its message still goes back to its queue."""
+    """Whether the run of ``request`` died of ``exc`` and its message still goes back to its queue, or
+    ``exc`` gives it back."""
     if request.acknowledged or _was_ended(request):
         return False
+    if is_a(exc, Reject):
+        return bool(exc.requeue)
     if is_a(exc, TimeLimitExceeded):
         return _requeued_on_timeout(request)
     return (
@@ -66,9 +68,9 @@ def is_bystander(request: Any) -> bool:
 
 
 def is_internal(request: Any) -> bool:
-    """Whether its task is one of Celery's own, which are controlled by exceptions and never judged; or the
-    one that calls repair handlers, whose failures the store records."""
-    return not is_of_user(str(request.type))
+    """Whether its task is one of Celery's own, and carries none of the user's; or the one that calls repair
+    handlers, whose failures the store records."""
+    return not request.task._makes_letters
 
 
 def success_is_stored(request: Any) -> bool:

@@ -54,14 +54,16 @@ def letter_of_unsent_retry(request: Any, exc: BaseException) -> DeadLetter | Non
 
 
 def letter_of_poison(
-    request: Any, exc: BaseException, reason: Reason, known: Sequence[Delivery], *, seen: bool
-) -> DeadLetter:
+    request: Any, exc: BaseException, reason: Reason, known: Sequence[Delivery],
+    *, seen: bool, reported: Failure | None = None,
+) -> DeadLetter:  # fmt: skip
     """The letter of a message that was delivered too often without an end.
 
     :param known: its deliveries that did not end.
     :param seen: whether the last of these ended just now, with ``exc``. If not, the message was not run.
+    :param reported: the failure as the process that ran the task reported it.
     """
-    failure = failure_of(request, exc, "", reason, request.dlq.app)
+    failure = reported or failure_of(request, exc, "", reason, request.dlq.app)
     return snapshot(request, poisoned(failure, known, seen=seen), request.dlq.app)
 
 

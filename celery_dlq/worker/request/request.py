@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from billiard.einfo import ExceptionInfo
-from celery.exceptions import Ignore, InvalidTaskError, Terminated, TimeLimitExceeded
+from celery.exceptions import Ignore, InvalidTaskError, Reject, Terminated, TimeLimitExceeded
 from celery.utils.functional import noop
 from celery.utils.log import get_logger
 from celery.worker.request import Request
@@ -141,14 +141,12 @@ class DLQRequest(Request):  # type: ignore[misc]
             return
         if is_a(exc, Ignore):
             self._report_dropped("its task raised Ignore")
+        if is_a(exc, Reject) and end.retried:
+            exc.requeue = False  # raised by on_retry; another message takes the place of this one
         if is_a(exc, Terminated) and is_bystander(self):
             self._end_bystander(finish)
         elif goes_back_after(self, exc):
-            is_late = is_a(exc, TimeLimitExceeded)
-            poisoned = partial(super().on_failure, einfo_of(PoisonMessage()))
-            close_returned(
-                self, exc, finish, partial(self._end_late, finish) if is_late else poisoned
-            )
+            self._close_returned(exc, finish, end)
         else:
             close(self, partial(self._letter_of_run, exc_info, end), finish)
 
@@ -160,9 +158,21 @@ class DLQRequest(Request):  # type: ignore[misc]
             return
         report_to_breaker(self, UNREPORTED, exc)
         if goes_back_after(self, exc):
-            close_returned(self, exc, finish, partial(self._end_late, finish))
+            self._close_returned(exc, finish, UNREPORTED)
         else:
             close(self, partial(letter_of, self, exc), finish)
+
+    def _close_returned(
+        self, exc: BaseException, give_back: Callable[[], object], end: RunEnd
+    ) -> None:
+        reason, last = Reason.POISON, partial(super().on_failure, einfo_of(PoisonMessage()))
+        if is_a(exc, TimeLimitExceeded):
+            reason, last = Reason.TIMEOUT, partial(self._end_late, give_back)
+        elif is_a(exc, Reject):
+            rejected = einfo_of(Reject(exc.reason, requeue=False))
+            reason, last = Reason.REJECTED, partial(super().on_failure, rejected)
+        make = partial(letter_of_poison, self, exc, reason, seen=True, reported=end.failure)
+        close_returned(self, exc, give_back, last, make)
 
     def _letter_of_run(self, einfo: ExceptionInfo, end: RunEnd) -> DeadLetter | None:
         if end.retried and self.dlq.app.meter is not None:

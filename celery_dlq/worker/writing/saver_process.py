@@ -80,7 +80,7 @@ class SaverProcess:
             if self._process is None:
                 self._process = self._start()
             self._ready = self._ready or _says_ready(self._process)
-        except (OSError, SaverGone) as error:
+        except (OSError, RuntimeError, SaverGone) as error:  # there may be no thread to spare
             logger.warning("letters are saved in the worker itself, in storms, too: %s", error)
             self._rest()
         return self._ready
@@ -123,6 +123,8 @@ class SaverProcess:
             # Signals for the worker's group are for the worker, which then stops this one.
             start_new_session=True,
         )
+        # It ends by itself when it is idle, and the next storm may be far away.
+        threading.Thread(target=process.wait, name="dlq-saver-reaper", daemon=True).start()
         # Not as an argument, which every user of the machine can read: the store's URL holds a password.
         _send(_requests(process), pickle.dumps(self._open_saver))
         return process

@@ -189,6 +189,28 @@ def late(x=0):
     return x
 
 
+class GivesBack(DLQTask):
+    def on_failure(self, exc, *_):
+        raise Reject(exc, requeue=True)
+
+
+@app.task(base=GivesBack, acks_late=True)
+def gives_back(name, in_body):
+    """Gives its message back, each time it runs."""
+    count(f"gives_back-{name}")
+    if in_body:
+        raise Reject("not mine", requeue=True)
+    raise ValueError("not mine")
+
+
+@app.task(base=DLQTask, bind=True, max_retries=8, retry_backoff=0.01, retry_backoff_max=0.01)
+def retries_twice(self):
+    """Asks for a retry, goes on, and fails in a way that is retried, too."""
+    count("retries_twice")
+    self.retry(throw=False, countdown=0)
+    raise ConnectionError("the bank is down")
+
+
 @worker_init.connect
 def remember_worker(**_):
     os.environ["PROJ_WORKER_PID"] = str(os.getpid())

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from celery import signature
+from celery.canvas import xstarmap
 from celery.states import SUCCESS
 from killed import POOLS, directories, kill, letters_of, read_notes, worker
 from matrix.mode import CELERY, minor
@@ -249,3 +251,16 @@ def test_workers_of_one_name_leave_each_others_files_alone(project):
                 living.wait(60)
     check_that_nothing_is_left(project)
     assert reasons(project) == {lost: Reason.LOST}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_items_that_ran_in_a_killed_worker_are_one_letter(project, pool):
+    carried = signature("proj.waits_for", app=project.app)
+    items = xstarmap(carried, [(0, "first"), (1, "second")], app=project.app)
+    with worker(project, *POOLS[pool]) as process:
+        sent = items.apply_async().id
+        wait_for("its acknowledgement to be noted", lambda: forgotten(project) == 1)
+        kill(process)
+    assert list(project.dlq.recover()) == [Recovered(processes=1, letters=1)]
+    assert reasons(project) == {sent: Reason.LOST}
+    assert project.letter(sent).task == "celery.starmap"

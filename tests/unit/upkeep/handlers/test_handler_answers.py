@@ -8,6 +8,8 @@ from celery_dlq import Discard, Escalate, Filter, Leave, Redrive, Ticket
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.redact import Redactor
+from celery_dlq.redrive import payload
+from celery_dlq.redrive.repair import change, edit
 from celery_dlq.upkeep.handlers.answer import Caller
 from celery_dlq.upkeep.handlers.definition import Handler
 
@@ -125,6 +127,54 @@ def test_a_call_that_takes_too_long_may_pass_the_next_time(call):
     assert (answer.error, answer.may_pass) == (
         "it did not end within its timeout of 30 seconds", True,
     )  # fmt: skip
+
+
+def _late(*_, **__):
+    raise SoftTimeLimitExceeded
+
+
+class Late:
+    """An argument whose comparison is cut off."""
+
+    __eq__ = __reduce__ = _late
+    __hash__ = None
+
+
+def _raise_another(one):
+    try:
+        _late()
+    except SoftTimeLimitExceeded:
+        raise HandlerError("the bank did not answer") from None
+
+
+@pytest.mark.parametrize(
+    "handle", [lambda one: Redrive(args=one.args), lambda one: Redrive(args=[18]), _raise_another]
+)
+@pytest.mark.parametrize("step", ["_decoded", "check_size"])
+def test_a_time_limit_that_cuts_off_a_step_is_not_the_error_of_that_step(
+    call, monkeypatch, step, handle
+):
+    monkeypatch.setattr(payload, step, _late)
+    assert call(handle).error == "it did not end within its timeout of 30 seconds"
+    assert call(handle).may_pass
+
+
+def test_a_time_limit_that_cuts_off_a_change_is_reported_as_one(call, monkeypatch):
+    for module, step in (
+        (edit, "describe"),
+        (edit, "with_contents"),
+        (payload.serialization, "dumps"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, step, _late)
+            answer = call(lambda one: Redrive(args=[18]))
+        assert answer.error == "it did not end within its timeout of 30 seconds"
+        assert answer.may_pass
+
+
+def test_a_comparison_that_is_cut_off_does_not_say_that_a_value_was_changed():
+    with pytest.raises(SoftTimeLimitExceeded):
+        change.is_same(Late(), Late())
 
 
 @pytest.mark.parametrize("returned", [None, "redrive", Redrive, 1])

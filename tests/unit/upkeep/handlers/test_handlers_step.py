@@ -98,8 +98,7 @@ def test_nor_if_the_base_class_of_tasks_is_set_later(shop_app, dlq):
     task = shop_app.tasks[HANDLE_TASK]
     assert isinstance(task, DLQTask)
     assert task._built_in
-    assert is_internal(SimpleNamespace(type=HANDLE_TASK))
-    assert not is_internal(SimpleNamespace(type="shop.charge"))
+    assert is_internal(SimpleNamespace(task=task))
 
 
 def test_two_functions_cannot_have_one_name(dlq):

@@ -9,6 +9,7 @@ from celery_dlq.worker.run_end import UNREPORTED
 def test_a_breaker_that_fails_keeps_no_end_from_being_recorded(caplog):
     request = SimpleNamespace(
         _dlq_reported=False, type="shop.charge", name="shop.charge", id="0d3f",
+        task=SimpleNamespace(_makes_letters=True),
     )  # fmt: skip
 
     report_to_breaker(request, UNREPORTED, ValueError("no currency"))

@@ -10,12 +10,15 @@ from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
 from celery.worker.request import Request
 from celery.worker.state import revoked
 from kombu.asynchronous.semaphore import LaxBoundedSemaphore
-from support.factories import delivery
+from support.factories import attempt, delivery
 from support.workers.parent_requests import einfo
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import PoisonMessage
+from celery_dlq.worker.admission.deliveries import GIVEN_BACK
+from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.request import fate
+from celery_dlq.worker.run_end import RunEnd, report
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +122,6 @@ def test_a_time_limit_that_requeues_is_bounded_too(make, desk, app, pool, announ
     ("exc", "done"),
     [
         (Retry("later", exc=KeyError()), ["ack"]),
-        (Reject(requeue=True), ["reject True"]),
         (Ignore(), ["ack"]),
         (Terminated(15), ["reject True"]),
     ],
@@ -131,6 +133,56 @@ def test_a_run_that_ended_is_forgotten_before_its_message_moves(make, desk, pool
     desk.release()
     assert request.done == done
     assert desk.store.deliveries.find("4711", "shop.charge") == ()
+
+
+@pytest.mark.parametrize("comes_back", [True, False], ids=["marked", "unmarked"])
+def test_a_message_that_its_own_code_gives_back_is_stopped(make, desk, pool, comes_back):
+    """Some brokers do not mark such a message as delivered before."""
+    most, fates = GIVEN_BACK * 3, []
+    for turn in range(most):
+        request = deliver(make, desk, pool) if turn and comes_back else make(pool=pool)
+        request.on_failure(einfo(Reject("not mine", requeue=True)))
+        desk.release()
+        fates += request.done
+        assert len(desk.store.deliveries.find("4711", "shop.charge")) == 1
+    assert fates == [*["reject True"] * (most - 1), "reject False"]
+    [letter] = desk.records
+    assert (letter.reason, len(letter.attempts)) == (Reason.REJECTED, 1)
+    evidence = letter.explanation.evidence
+    assert f"delivery {most} started" in evidence
+    assert evidence.endswith("given back by its task: Reject: ('not mine', True)")
+
+
+def test_its_letter_has_the_error_for_which_on_failure_gives_it_back(make, desk, pool):
+    desk.store.deliveries.put(
+        delivery("4711", number=GIVEN_BACK * 3 - 1, death="given back by its task: Reject")
+    )
+    request = make(pool=pool)
+    given_back = einfo(Reject("not mine", requeue=True))
+    last = attempt(message="bad currency", rule="default")
+    failed = failure_after((last,), Reason.TERMINAL, traceback="", frames=())
+    report(given_back, RunEnd(failure=failed))
+    request.on_failure(given_back)
+    desk.release()
+    [letter] = desk.records
+    assert (letter.reason, letter.message) == (Reason.TERMINAL, "bad currency")
+
+
+def test_deaths_and_runs_that_gave_it_back_are_counted_by_themselves(make, desk, pool):
+    for _ in range(5):
+        request = make(pool=pool)
+        request.on_failure(einfo(Reject(requeue=True)))
+        desk.release()
+    for exc in (WorkerLostError("signal 9"), Reject(requeue=True)):
+        request = deliver(make, desk, pool)
+        request.on_failure(einfo(exc))
+        desk.release()
+        assert request.done == ["reject True"]
+    assert desk.records == []
+    last = deliver(make, desk, pool)
+    last.on_failure(einfo(WorkerLostError("signal 9")))
+    desk.release()
+    assert [letter.reason for letter in desk.records] == [Reason.POISON]
 
 
 def test_revoked_while_it_waited(make, desk, pool):

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 from billiard.exceptions import Terminated, WorkerLostError
+from celery import Celery
 from celery.exceptions import Ignore, Reject, Retry
 from celery.worker import state as worker_state
 from celery.worker.request import Request, create_request_cls
 from support.workers.parent_requests import Message, charging_app, einfo
 
+from celery_dlq import DLQTask
 from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
 from celery_dlq.recorder import FlightRecorder, directories, look, taken
@@ -288,9 +290,10 @@ def test_a_setting_turns_it_on_or_off_for_all_tasks(setting):
         assert issubclass(task.Request, RecordedRequest) == setting
 
 
-def test_celerys_own_tasks_are_not_recorded(app, capture):
+def test_celerys_own_tasks_are_not_recorded(capture):
+    app = Celery("unit", broker="memory://", task_cls=DLQTask, set_as_current=False)
+    app.finalize()
     task = app.tasks["celery.backend_cleanup"]
-    task.dlq_recorder, task.dlq = True, app.tasks["shop.charge"].dlq
     with bound(task, SimpleNamespace(dlq=capture)):
         assert not issubclass(task.Request, RecordedRequest)
 

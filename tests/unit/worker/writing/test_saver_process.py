@@ -205,6 +205,14 @@ def test_an_idle_one_ends_and_the_next_storm_starts_another(answers, tmp_path):
     saver.stop()
 
 
+def test_an_idle_one_leaves_no_zombie_until_the_next_storm(answers, tmp_path):
+    idle_at_once = partial(open_saver_that_is_idle_at_once, tmp_path)
+    saver = SaverProcess(idle_at_once, answers.append, wants=bool, timeout=60.0)
+    pid = ready(saver)._process.pid
+    wait_until(lambda: not is_alive(pid))  # a zombie still takes signals
+    saver.stop()
+
+
 def open_saver_that_is_idle_at_once(directory):
     module.IDLE_S = 0.0
     return open_saver(directory)
