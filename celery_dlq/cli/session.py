@@ -63,7 +63,7 @@ class Session:
 
         queue = DeadLetterQueue.of(self.cli.app)
         queue.check_settings()
-        queue.client = Client(self._role)
+        queue.client = Client(self._role, makes_file=False)
         return queue
 
     @property

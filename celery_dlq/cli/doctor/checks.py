@@ -86,7 +86,6 @@ def _settings(session: Session) -> Findings:
 
 def _store(session: Session) -> Findings:
     from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
-    from celery_dlq.store.database.faults import address
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
@@ -95,7 +94,7 @@ def _store(session: Session) -> Findings:
     depth = counted(session.store.counts.letters(Filter()), "open letter")
     # This operation does not exist, so the write changes nothing, but it fails on a read-only database.
     session.store.claims.release("doctor", "doctor", [""])
-    yield Finding(Level.OK, f"{address(url)} answers, schema {HEAD}, {depth}")
+    yield Finding(Level.OK, f"{session.queue.check_store_url()} answers, schema {HEAD}, {depth}")
     if dialect_for(url).is_file:
         yield from _store_file(url.database or "")
 

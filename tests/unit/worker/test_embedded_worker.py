@@ -200,3 +200,13 @@ def test_a_worker_groups_by_the_recipe_and_a_regrouping_finds_the_frames_again(m
     done = dlq.regrouper().run(dlq.regrouper().begin(who="ann", why=""))
     assert (done.moved, done.kept) == (1, {})
     assert dlq.store.letters.get(own.task_id).fingerprint == app.told[2].fingerprint
+
+
+def test_a_worker_makes_its_store_and_says_which_one_it_is(make_app, tmp_path, caplog):
+    app, file = make_app(), tmp_path / "store0.sqlite3"
+    file.unlink()
+    with caplog.at_level("INFO"), working(app):
+        app.tasks["charge"].delay(1)
+        wait_until("the letter is stored", lambda: app.told)
+    assert f"dead letters go to sqlite:///{file}\n" in caplog.text
+    assert file.exists()

@@ -86,7 +86,7 @@ class Dialect(ABC):
                 f"The driver {url.get_driver_name()} of dlq_store_url cannot be imported ({error}); "
                 f"run: pip install 'celery-dlq[{self.extra}]'"
             ) from error
-        self._listen(engine, timeout)
+        self._listen(engine, timeout, client)
         return engine
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Dialect(ABC):
         """Arguments for ``create_engine()``."""
 
     @abstractmethod
-    def _listen(self, engine: Engine, timeout: float | None) -> None:
+    def _listen(self, engine: Engine, timeout: float | None, client: Client) -> None:
         """Set up each new connection, and begin each transaction if the driver does not do it."""
 
     # -- Errors -----------------------------------------------------------------------------------

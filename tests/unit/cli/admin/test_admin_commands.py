@@ -17,7 +17,7 @@ def path(tmp_path):
 
 
 def test_upgrade_from_nothing_and_again(run, path):
-    path.unlink()
+    path.write_bytes(b"")
     result = run("db", "current")
     assert (result.exit_code, result.stdout) == (3, f"none; this release needs {HEAD}\n")
     assert result.stderr == "Run: celery dlq db upgrade\n"
