@@ -119,17 +119,13 @@ class AppParts:
 
         :raises SettingsError: the database is not supported, or cannot be a replica.
         """
-        from celery_dlq.store.database.dialects.supported import (
-            dialect_for,
-            parse_read_url,
-            parse_url,
-        )
+        from celery_dlq.store.database.dialects import supported
         from celery_dlq.store.database.faults import address
 
-        url = parse_url(self.settings.store_url)
+        url = supported.parse_url(self.settings.store_url)
         if self.settings.store_read_url:
-            parse_read_url(self.settings.store_read_url, url)
-        if dialect_for(url).is_file and not str(url.database).startswith("file:"):
+            supported.parse_read_url(self.settings.store_read_url, url)
+        if supported.dialect_for(url).is_file and not str(url.database).startswith("file:"):
             url = url.set(database=os.path.abspath(str(url.database)))
         is_default = self.settings.store_url == Settings.store_url
         return address(url) + (" (the default)" if is_default else "")

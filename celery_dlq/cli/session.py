@@ -101,6 +101,19 @@ class Session:
         named = ["-A", app] if isinstance(app, str) else []
         return shlex.join(["celery", *named, "dlq", *words])
 
+    def why_no_worker(self) -> str:
+        """What is missing if no worker on the app's broker uses the store; empty if one does. A worker that
+        was killed counts for half a minute."""
+        from celery_dlq.worker.broker_limits import upkeep_lease
+
+        lease = upkeep_lease(self.queue.hold.place)
+        if self.queue.store.leases.to_do(lease).lease_free_in_s > 0:
+            return ""
+        return (
+            "no worker answers, so operations, parked retries and outcomes wait; start a worker of this app "
+            f"on its broker, with a task that has base=DLQTask, and the store {self.queue.check_store_url()}"
+        )
+
     def load_tasks(self) -> None:
         """Import the modules that define the app's tasks.
 

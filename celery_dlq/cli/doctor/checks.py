@@ -351,6 +351,7 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "clock": _clock,
     "spool": _spool,
     "broker": _broker,
+    "workers": unattended.check_workers,
     "stalled": stalled.check_stalled,
     "ingest": _ingest,
     "tasks": _tasks,

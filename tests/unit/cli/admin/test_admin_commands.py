@@ -8,6 +8,7 @@ from celery_dlq.cli.doctor.finding import named
 from celery_dlq.errors import IngestError
 from celery_dlq.store.database.schema import HEAD
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.broker_limits import upkeep_lease
 from celery_dlq.worker.task import DLQTask
 
 
@@ -112,7 +113,8 @@ def findings(result):
     return found
 
 
-def test_a_healthy_set_up(run, store, app):
+def test_a_healthy_set_up(run, store, app, queue):
+    store.leases.take(upkeep_lease(queue.hold.place), holder="a worker", seconds=1_000_000)
     app.tasks["shop.charge"].acks_late = True
     result = run("doctor")
     found = findings(result)
