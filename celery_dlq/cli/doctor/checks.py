@@ -58,12 +58,17 @@ def examine(session: Session) -> Iterator[tuple[str, Finding]]:
     """Run all checks; each finding comes with the name of its check. A check that raises is reported as an
     error and does not stop the others. A cause that breaks several checks is reported once, by the first of
     them."""
-    told: dict[str, str] = {}
+    told: dict[Finding, list[str]] = {}
     for name, check in _CHECKS.items():
         for found in _findings(check, session):
-            first = told.setdefault(found.text, name)
-            text = found.text if first == name else f"not checked, for the same reason as {first}"
-            yield name, replace(found, text=for_app(text))
+            told.setdefault(found, []).append(name)
+    for found, (name, *others) in told.items():
+        yield name, replace(found, text=for_app(found.text))
+        if others:
+            yield (
+                name,
+                replace(found, text=f"not checked, for the same reason: {', '.join(others)}"),
+            )
 
 
 def _findings(check: Callable[[Session], Findings], session: Session) -> Findings:

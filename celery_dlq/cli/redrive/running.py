@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Runs the operation; called with ``on_progress`` and ``should_stop``.
 Act = Callable[..., Operation]
 
+#: Waits this many seconds.
+Sleep = Callable[[float], object]
+
 #: Letters that the summary lists one by one.
 _NAMED = 5
 
@@ -143,7 +146,7 @@ def await_outcomes(
     operation: Operation,
     seconds: float,
     *,
-    sleep: Callable[[float], object] = time.sleep,
+    sleep: Sleep = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Operation:
     """Wait until every sent message has an outcome, for at most ``seconds``; Ctrl-C ends the command."""
@@ -177,24 +180,18 @@ class _Watch:
                     self._session.error(f"Still waiting: {why}.")
 
 
-def tell_left(
-    session: Session,
-    operation: Operation,
-    text: str,
-    *,
-    sleep: Callable[[float], object] = time.sleep,
-) -> None:
-    """Say that ``operation`` was left to a worker; and if none begins it soon, what that needs."""
-    session.done(f"{text}. See: {session.command('operations', 'show', operation.id)}")
+def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = time.sleep) -> None:
+    """Say that the operation ``left`` was left to a worker; and if none begins it soon, what that needs."""
+    session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")
     for _ in range(int(_ANSWER_S / _LOOK_S)):
-        if operation.carriers or operation.state not in _WAITING:
+        if left.carriers or left.state not in _WAITING:
             return
         sleep(_LOOK_S)
-        operation = session.store.operations.get(operation.id) or operation
+        left = session.store.operations.get(left.id) or left
     why = session.why_no_worker() or (
         "the workers on this broker are busy with another one, do not have its tasks, or run another app"
     )
-    session.error(f"Operation {operation.id} has not begun: {why}.")
+    session.error(f"Operation {left.id} has not begun: {why}.")
 
 
 def _waiting_step(counts: Counts) -> Step:

@@ -139,8 +139,8 @@ def test_a_store_that_was_set_is_named_as_one(run, app, tmp_path):
     app.conf.dlq_store_url = "sqlite:///dead_letters.sqlite3"
     result = run("stats")
     assert result.exit_code == STORE
-    missing = f"The dead-letter store {tmp_path}/here/dead_letters.sqlite3 does not exist"
-    assert f"{missing}; check dlq_store_url, and the working directory" in result.stderr
+    missing = f"The store {tmp_path}/here/dead_letters.sqlite3 does not exist"
+    assert f"{missing}; set CELERY_DLQ_STORE_URL, or dlq_store_url" in result.stderr
     assert not [*tmp_path.glob("**/*.sqlite3*")]
 
 

@@ -153,15 +153,11 @@ def _make_private_file(
 
 
 def _why_missing(path: str) -> str:
-    to_make = f"to make it, start a worker, or {faults.UPGRADE}"
-    if f"sqlite:///{os.path.relpath(path)}" == Settings.store_url:
-        return (
-            f"No store is set: looked for {path}, which does not exist; set CELERY_DLQ_STORE_URL, or "
-            f"dlq_store_url in the app, to the store of the workers; {to_make}"
-        )
+    is_default = f"sqlite:///{os.path.relpath(path)}" == Settings.store_url
+    what = f"No store is set: looked for {path}, which" if is_default else f"The store {path}"
     return (
-        f"The dead-letter store {path} does not exist; check dlq_store_url, and the working directory if its "
-        f"path is relative; {to_make}"
+        f"{what} does not exist; set CELERY_DLQ_STORE_URL, or dlq_store_url in the app, to the store of the "
+        f"workers. To make this one, start a worker, or {faults.UPGRADE}"
     )
 
 

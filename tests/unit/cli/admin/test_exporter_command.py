@@ -60,7 +60,7 @@ def test_a_store_that_does_not_exist_is_reported_and_not_made(run, app, scraped,
     app.conf.dlq_store_url = f"sqlite:///{tmp_path}/absent.sqlite3"
     result = run("exporter", "--port", 0)
     assert result.exit_code == 0
-    assert f"{tmp_path}/absent.sqlite3 does not exist; check dlq_store_url" in result.stderr
+    assert f"{tmp_path}/absent.sqlite3 does not exist; set CELERY" in result.stderr
     assert "celery_dlq_up 0.0" in scraped[0]
     assert not (tmp_path / "absent.sqlite3").exists()
 
