@@ -12,6 +12,9 @@ from celery_dlq.archive.finding import UNREADABLE, Finding, Problem, finding_of
 from celery_dlq.archive.keys import SEGMENTS, segment_of
 from celery_dlq.archive.manifest import Manifest
 
+_COMMITTED = "The store has committed it, so keep it: it may hold the only copy of its letters."
+_UNCOMMITTED = "This store has not committed it, so it deleted no letter for it; others may have."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
@@ -83,12 +86,6 @@ def _other_files(keys: list[str], chains: Chains, known: Container[object]) -> I
         elif segment is None or (segment not in chains.by_id and segment not in unread):
             reason = (
                 f"No manifest names {key}: it is being written now, its writer was killed, or its manifest "
-                "is gone. This store has not committed it, and has deleted no letter for it; another store "
-                "that uses the place may have."
+                f"is gone. {_COMMITTED if segment in known else _UNCOMMITTED}"
             )
-            if segment in known:
-                reason = (
-                    f"No manifest names {key}, and the store has committed it: it may hold the only copy of "
-                    "its letters. Keep it, and restore its manifest from a backup."
-                )
             yield Finding(key=key, problem=Problem.UNNAMED, reason=reason)

@@ -106,8 +106,8 @@ class Session:
         was killed counts for half a minute."""
         from celery_dlq.worker.broker_limits import upkeep_lease
 
-        lease = upkeep_lease(self.queue.hold.place)
-        if self.queue.store.leases.to_do(lease).lease_free_in_s > 0:
+        leases = self.queue.store.leases
+        if leases.to_do(upkeep_lease(self.queue.hold.place)).lease_free_in_s:
             return ""
         return (
             "no worker answers, so operations, parked retries and outcomes wait; start a worker of this app "

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
 #: Runs the operation; called with ``on_progress`` and ``should_stop``.
 Act = Callable[..., Operation]
 
-#: Waits this many seconds.
+#: Wait for seconds, and count them.
 Sleep = Callable[[float], object]
+Clock = Callable[[], float]
 
 #: Letters that the summary lists one by one.
 _NAMED = 5
-
-#: States of an operation that a worker may take.
-_WAITING = (OperationState.PLANNED, OperationState.RUNNING)
 
 #: Seconds between two reads of the outcomes.
 _LOOK_S = 0.5
@@ -55,9 +53,7 @@ OBJECTS = 100_000
 _TROUBLE = {SendingState.SKIPPED: "Not sent", SendingState.FAILED: "Failed again"}
 
 
-def run_shown(
-    session: Session, act: Act, *, monotonic: Callable[[], float] = time.monotonic
-) -> Operation:
+def run_shown(session: Session, act: Act, *, monotonic: Clock = time.monotonic) -> Operation:
     """Run an operation and show its progress. The first Ctrl-C pauses it after the current batch, the second
     one at once."""
     reached: list[Progress] = []
@@ -147,7 +143,7 @@ def await_outcomes(
     seconds: float,
     *,
     sleep: Sleep = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
+    monotonic: Clock = time.monotonic,
 ) -> Operation:
     """Wait until every sent message has an outcome, for at most ``seconds``; Ctrl-C ends the command."""
     deadline, watch = monotonic() + seconds, _Watch(session, monotonic)
@@ -166,7 +162,7 @@ def await_outcomes(
 class _Watch:
     """Says once that no worker is there, while messages that were sent have no outcomes."""
 
-    def __init__(self, session: Session, monotonic: Callable[[], float]) -> None:
+    def __init__(self, session: Session, monotonic: Clock) -> None:
         self._session, self._monotonic = session, monotonic
         self._look_at = monotonic() + _ANSWER_S
 
@@ -184,7 +180,7 @@ def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = ti
     """Say that the operation ``left`` was left to a worker; and if none begins it soon, what that needs."""
     session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")
     for _ in range(int(_ANSWER_S / _LOOK_S)):
-        if left.carriers or left.state not in _WAITING:
+        if left.carriers or left.state not in (OperationState.PLANNED, OperationState.RUNNING):
             return
         sleep(_LOOK_S)
         left = session.store.operations.get(left.id) or left

@@ -56,10 +56,11 @@ def check(database: Database) -> None:
         raise SchemaError(
             f"The schema of the dead-letter store is at {found} and this release needs {HEAD}; {UPGRADE}"
         )
-    _refuse_newer(found)
+    refuse_newer(found)
 
 
-def _refuse_newer(found: str | None) -> None:
+def refuse_newer(found: str | None) -> None:
+    """:raises SchemaError: the version ``found`` is newer than this release."""
     if found is not None and found > HEAD:
         raise SchemaError(
             f"The schema of the dead-letter store is at {found}, newer than the {HEAD} of this "
@@ -123,7 +124,7 @@ def _upgrade_guarded(database: Database, guard: Connection) -> str | None:
 def _upgrade(connection: Connection) -> str | None:
     dialect_of(connection).check_encoding(connection)
     found = current(connection)
-    _refuse_newer(found)
+    refuse_newer(found)
     if found != HEAD:
         _migrate(connection, found)
     return found

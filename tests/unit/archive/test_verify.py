@@ -96,8 +96,7 @@ def test_a_segment_without_a_manifest_is_named_and_harmless(bucket):
     [finding] = result.findings
     assert finding.reason == (
         f"No manifest names {key}: it is being written now, its writer was killed, or its manifest is gone. "
-        "This store has not committed it, and has deleted no letter for it; another store that uses the "
-        "place may have."
+        "This store has not committed it, so it deleted no letter for it; others may have."
     )
 
 
@@ -108,8 +107,8 @@ def test_a_committed_segment_without_its_manifest_is_not_called_harmless(bucket)
     missing, unnamed = sorted(result.findings, key=lambda finding: finding.problem.value)
     assert (missing.problem, unnamed.problem) == (Problem.MISSING, Problem.UNNAMED)
     assert unnamed.reason == (
-        f"No manifest names {segment_key(THIRD)}, and the store has committed it: it may hold the only copy "
-        "of its letters. Keep it, and restore its manifest from a backup."
+        f"No manifest names {segment_key(THIRD)}: it is being written now, its writer was killed, or its "
+        "manifest is gone. The store has committed it, so keep it: it may hold the only copy of its letters."
     )
 
 
