@@ -210,8 +210,7 @@ def _passing(command: Callable[..., Any], *, only_shows: bool) -> Callable[..., 
 
 
 def _check_named(app: Any) -> None:
-    """Refuse the default app that Celery makes when no app is given: its store would be a new, empty file in
-    the working directory."""
+    """Refuse the default app that Celery makes when no app is given: its store would be the default one."""
     # Celery's Django fixup also sets the default app, but to the project's own; only Celery's has this name.
     stands_in = app is celery_state.default_app and app.main == "default"
     if stands_in and not is_configured(app):
