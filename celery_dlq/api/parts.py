@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,17 +112,23 @@ class AppParts:
         if problems:
             raise SettingsError(f"Rules that can never match: {' '.join(problems)}")
 
-    def check_store_url(self) -> None:
+    def check_store_url(self) -> str:
         """Check that the store's URL names a supported database, and that of its read replica the same kind.
-        Does not connect.
+        Returns that URL as it may be shown: without its password, and with the whole path of a file. Does not
+        connect.
 
         :raises SettingsError: the database is not supported, or cannot be a replica.
         """
-        from celery_dlq.store.database.dialects.supported import parse_read_url, parse_url
+        from celery_dlq.store.database.dialects import supported
+        from celery_dlq.store.database.faults import address
 
-        url = parse_url(self.settings.store_url)
+        url = supported.parse_url(self.settings.store_url)
         if self.settings.store_read_url:
-            parse_read_url(self.settings.store_read_url, url)
+            supported.parse_read_url(self.settings.store_read_url, url)
+        if supported.dialect_for(url).is_file and not str(url.database).startswith("file:"):
+            url = url.set(database=os.path.abspath(str(url.database)))
+        is_default = self.settings.store_url == Settings.store_url
+        return address(url) + (" (the default)" if is_default else "")
 
     def check_archive_url(self) -> None:
         """Check that the packages for ``dlq_archive_url`` are installed, if it is set. Does not connect.

@@ -118,7 +118,7 @@ class Archiver:
         :raises StoreError: the store failed, or the lease was lost.
         """
         segment = self._store.begin(self._lease, now=self._now())
-        self._check_place(segment)
+        check_place(self._bucket, segment.previous_id)
         put_segment(self._bucket, segment_key(segment.id), data, facts)
         manifest = make_manifest(segment, facts, now=self._now(), replaces=replaces)
         stored = put_manifest(self._bucket, manifest)
@@ -135,19 +135,6 @@ class Archiver:
         if manifest.replaces:
             self._bucket.delete(segment_key(manifest.replaces))
         self._store.close(manifest.segment, self._lease, deleted=0)
-
-    def _check_place(self, segment: Segment) -> None:
-        """Check that the segment before this one is in the same place. The mount point of a disk that is away
-        is a directory, too, and would take letters that no one finds again."""
-        if segment.previous_id:
-            try:
-                self._bucket.read(manifest_key(segment.previous_id))
-            except ArchiveFileMissing as error:
-                raise ArchiveFileMissing(
-                    f"The place of the archive does not have {manifest_key(segment.previous_id)}, which was "
-                    "archived last. Mount its disk, copy the earlier files of the archive there, or set "
-                    "dlq_archive_url back. Letters that are not in the archive stay in the store."
-                ) from error
 
     def _finish_one(self, segment: Segment) -> Archived | None:
         if segment.abandoned:
@@ -177,7 +164,7 @@ class Archiver:
         return None
 
     def _abandon(self, segment: Segment) -> None:
-        self._check_place(segment)
+        check_place(self._bucket, segment.previous_id)
         # First in the store: from then on no process can commit it, however late it is, and its files can
         # be deleted.
         self._store.abandon(segment.id, self._lease)
@@ -212,6 +199,24 @@ class Archiver:
     def _lines(self, task_ids: Iterable[str]) -> Iterator[Line]:
         for some in chunks(dict.fromkeys(task_ids), _READ_TOGETHER):
             yield from self._store.read(some)
+
+
+def check_place(bucket: Bucket, newest: str) -> None:
+    """Check that the place has the manifest of the newest segment. The mount point of a disk that is away is
+    a directory, too, and would take letters that no one finds again.
+
+    :param newest: the id of that segment; empty if there is none.
+    :raises ArchiveError: the archive failed, or does not have it.
+    """
+    if newest:
+        try:
+            bucket.read(manifest_key(newest))
+        except ArchiveFileMissing as error:
+            raise ArchiveFileMissing(
+                f"The place of the archive does not have {manifest_key(newest)}, which was archived last. "
+                "Mount its disk, copy the earlier files of the archive there, or set dlq_archive_url back. "
+                "Letters that are not in the archive stay in the store."
+            ) from error
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from celery_dlq.archive.bucket import Bucket
@@ -11,6 +11,9 @@ from celery_dlq.archive.files import check_segment
 from celery_dlq.archive.finding import UNREADABLE, Finding, Problem, finding_of
 from celery_dlq.archive.keys import SEGMENTS, segment_of
 from celery_dlq.archive.manifest import Manifest
+
+_COMMITTED = "The store has committed it, so keep it: it may hold the only copy of its letters."
+_UNCOMMITTED = "This store has not committed it, so it deleted no letter for it; others may have."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:
             whole.append(manifest.facts)
         else:
             findings.append(finding)
-    findings += _other_files(segments, chains)
+    findings += _other_files(segments, chains, committed)
     return Verified(
         segments=len(whole), letters=sum(facts.letters for facts in whole),
         size=sum(facts.size for facts in whole), findings=tuple(findings),
@@ -70,7 +73,7 @@ def _check(bucket: Bucket, manifest: Manifest) -> Finding | None:
     return None
 
 
-def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:
+def _other_files(keys: list[str], chains: Chains, known: Container[object]) -> Iterator[Finding]:
     unread = {segment_of(finding.key) for finding in chains.unreadable}
     for key in keys:
         segment = segment_of(key)
@@ -82,7 +85,7 @@ def _other_files(keys: list[str], chains: Chains) -> Iterator[Finding]:
             yield Finding(key=key, problem=Problem.REPLACED, reason=reason)
         elif segment is None or (segment not in chains.by_id and segment not in unread):
             reason = (
-                f"No manifest names {key}: it is being written now, or its writer was killed. No letter was "
-                "deleted for it."
+                f"No manifest names {key}: it is being written now, its writer was killed, or its manifest "
+                f"is gone. {_COMMITTED if segment in known else _UNCOMMITTED}"
             )
             yield Finding(key=key, problem=Problem.UNNAMED, reason=reason)

@@ -59,7 +59,7 @@ Exit status:
   0    success; a list may be empty
   1    failure, or an unknown letter, group, operation, automatic redrive, handler or task
   2    invalid command line, or --yes is missing
-  3    the store does not answer, or its schema does not fit this release
+  3    the store does not answer or does not exist, or its schema does not fit this release
   4    partial success: letters were skipped, failed again, or left alone
   130  interrupted by Ctrl-C
 """

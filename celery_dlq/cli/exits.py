@@ -20,7 +20,7 @@ DONE = 0
 FAILED = 1
 #: Invalid command line, or a confirmation is missing.
 USAGE = 2
-#: The store does not answer, or its schema does not fit this release.
+#: The store does not answer or does not exist, or its schema does not fit this release.
 STORE = 3
 #: Partial success: letters were skipped, failed again, or left alone.
 PARTLY = 4

@@ -63,7 +63,7 @@ class Session:
 
         queue = DeadLetterQueue.of(self.cli.app)
         queue.check_settings()
-        queue.client = Client(self._role)
+        queue.client = Client(self._role, makes_file=False)
         return queue
 
     @property
@@ -100,6 +100,19 @@ class Session:
         app = click.get_current_context().find_root().params.get("app")
         named = ["-A", app] if isinstance(app, str) else []
         return shlex.join(["celery", *named, "dlq", *words])
+
+    def why_no_worker(self) -> str:
+        """What is missing if no worker on the app's broker uses the store; empty if one does. A worker that
+        was killed counts for half a minute."""
+        from celery_dlq.worker.broker_limits import upkeep_lease
+
+        leases = self.queue.store.leases
+        if leases.to_do(upkeep_lease(self.queue.hold.place)).lease_free_in_s:
+            return ""
+        return (
+            "no worker answers, so operations, parked retries and outcomes wait; start a worker of this app "
+            f"on its broker, with a task that has base=DLQTask, and the store {self.queue.check_store_url()}"
+        )
 
     def load_tasks(self) -> None:
         """Import the modules that define the app's tasks.
@@ -197,8 +210,7 @@ def _passing(command: Callable[..., Any], *, only_shows: bool) -> Callable[..., 
 
 
 def _check_named(app: Any) -> None:
-    """Refuse the default app that Celery makes when no app is given: its store would be a new, empty file in
-    the working directory."""
+    """Refuse the default app that Celery makes when no app is given: its store would be the default one."""
     # Celery's Django fixup also sets the default app, but to the project's own; only Celery's has this name.
     stands_in = app is celery_state.default_app and app.main == "default"
     if stands_in and not is_configured(app):

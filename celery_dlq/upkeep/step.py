@@ -25,6 +25,7 @@ from celery_dlq.upkeep.regrouping import BackgroundRegrouping
 from celery_dlq.upkeep.resending import Resender
 from celery_dlq.upkeep.retention.thread import RetentionThread
 from celery_dlq.upkeep.stall.thread import StallThread
+from celery_dlq.worker.broker_limits import upkeep_lease
 
 logger = get_logger(__name__)
 
@@ -109,7 +110,7 @@ class UpkeepThread(LeasedThread):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         place = dlq.hold.place
-        super().__init__(dlq, f"parked.{place}", holder, draw=draw)
+        super().__init__(dlq, upkeep_lease(place), holder, draw=draw)
         self._wake, self._monotonic, self._clock_checked = wake, monotonic, False
         self._prune_in_s = self._expire_in_s = self._values_in_s = 0.0
         self._releaser = Releaser(

@@ -39,6 +39,12 @@ class Hold:
     vanished_after_s: float
 
 
+def upkeep_lease(place: str) -> str:
+    """The name of the lease of the worker that does the upkeep for a broker: it releases parked retries, and
+    looks for operations. One of the workers on that broker, if there are any, holds it."""
+    return f"parked.{place}"
+
+
 def hold_of(app: Any, park_after_s: float) -> Hold:
     """Where the retries of ``app`` wait. This needs no connection."""
     with app.connection_for_read() as connection:

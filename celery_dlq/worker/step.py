@@ -146,7 +146,7 @@ def _check(app: Any) -> None:
     :raises MissingExtra: a setting needs a library that is not installed.
     """
     queue = app.dead_letter_queue
-    queue.check_store_url()
+    logger.info("dead letters go to %s", queue.check_store_url())
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import SchemaError, StoreUnavailable
 from celery_dlq.metrics.extra import need_prometheus
@@ -53,7 +53,8 @@ def _report_store_errors(session: Session) -> None:
     try:
         session.store  # noqa: B018
     except (StoreUnavailable, SchemaError) as error:
-        session.say(f"{one_line(str(error))} Until this is fixed, celery_dlq_up is 0.")
+        why = one_line(for_app(str(error))).rstrip(".")
+        session.say(f"{why}. Until this is fixed, celery_dlq_up is 0.")
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ def check(session: Session) -> Findings:
     app = session.cli.app
     tasks = dlq_tasks(app)
     found = [
-        *_those(tasks, lambda task: not task.acks_late, _EARLY),
+        *_those(tasks, lambda task: not task.acks_late, *_early(session)),
         *_those(tasks, _fails_into_a_rejection, _rejected_to(app)),
         *_those(tasks, _comes_back_after_its_limit, _repeated_up_to(session)),
         *_those(tasks, _is_retried_by_celery, _RETRIED),
@@ -35,10 +35,14 @@ def check(session: Session) -> Findings:
         yield Finding(Level.OK, text)
 
 
-_EARLY = (
-    "acknowledged before it runs, so a killed worker loses it without a letter; if it may safely run "
-    "twice, set acks_late=True on it, or task_acks_late for all tasks"
-)
+def _early(session: Session) -> tuple[str, Level]:
+    step = "if it may safely run twice, set acks_late=True on it, or task_acks_late for all tasks"
+    if not session.queue.settings.recorder:
+        then = "so a killed worker loses it without a letter"
+        return f"acknowledged before it runs, {then}; {step}", Level.WARNING
+    then = "so if its worker is killed, the flight recorder makes it a letter, and it does not run again"
+    return f"acknowledged before it runs, {then}; {step}", Level.OK
+
 
 _RETRIED = (
     "retry_on_worker_lost takes precedence over reject_on_worker_lost: when its worker process dies, the "
@@ -107,8 +111,10 @@ def _may_exceed(task: Any, default_s: float | None, seconds: float) -> bool:
     return limit_s is None or limit_s >= seconds
 
 
-def _those(tasks: list[Any], apply: Callable[[Any], Any], text: str) -> Findings:
-    """A warning that lists the tasks to which ``text`` applies."""
+def _those(
+    tasks: list[Any], apply: Callable[[Any], Any], text: str, level: Level = Level.WARNING
+) -> Findings:
+    """A finding that lists the tasks to which ``text`` applies."""
     names = [task.name for task in tasks if apply(task)]
     if names:
-        yield Finding(Level.WARNING, f"{named(names)}: {text}")
+        yield Finding(level, f"{named(names)}: {text}")

@@ -58,12 +58,17 @@ def examine(session: Session) -> Iterator[tuple[str, Finding]]:
     """Run all checks; each finding comes with the name of its check. A check that raises is reported as an
     error and does not stop the others. A cause that breaks several checks is reported once, by the first of
     them."""
-    told: dict[str, str] = {}
+    told: dict[Finding, list[str]] = {}
     for name, check in _CHECKS.items():
         for found in _findings(check, session):
-            first = told.setdefault(found.text, name)
-            text = found.text if first == name else f"not checked, for the same reason as {first}"
-            yield name, replace(found, text=for_app(text))
+            told.setdefault(found, []).append(name)
+    for found, (name, *others) in told.items():
+        yield name, replace(found, text=for_app(found.text))
+        if others:
+            yield (
+                name,
+                replace(found, text=f"not checked, for the same reason: {', '.join(others)}"),
+            )
 
 
 def _findings(check: Callable[[Session], Findings], session: Session) -> Findings:
@@ -86,7 +91,6 @@ def _settings(session: Session) -> Findings:
 
 def _store(session: Session) -> Findings:
     from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
-    from celery_dlq.store.database.faults import address
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
@@ -95,7 +99,7 @@ def _store(session: Session) -> Findings:
     depth = counted(session.store.counts.letters(Filter()), "open letter")
     # This operation does not exist, so the write changes nothing, but it fails on a read-only database.
     session.store.claims.release("doctor", "doctor", [""])
-    yield Finding(Level.OK, f"{address(url)} answers, schema {HEAD}, {depth}")
+    yield Finding(Level.OK, f"{session.queue.check_store_url()} answers, schema {HEAD}, {depth}")
     if dialect_for(url).is_file:
         yield from _store_file(url.database or "")
 
@@ -367,6 +371,7 @@ _CHECKS: dict[str, Callable[[Session], Findings]] = {
     "clock": _clock,
     "spool": _spool,
     "broker": _broker,
+    "workers": unattended.check_workers,
     "stalled": stalled.check_stalled,
     "ingest": _ingest,
     "tasks": _tasks,

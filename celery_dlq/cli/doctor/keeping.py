@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from celery_dlq.archive.archiving import check_place
 from celery_dlq.cli.doctor.finding import Finding, Findings, Level
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import ArchiveDamaged
@@ -67,6 +68,7 @@ def check_archive(session: Session) -> Findings:
             raise ArchiveDamaged(f"The archive {url} returns other bytes than were written to it.")
     finally:
         bucket.delete(key)
+    check_place(bucket, max(session.store.archiving.committed(), default=""))
     totals = session.store.archiving.totals()
     yield Finding(
         Level.OK,

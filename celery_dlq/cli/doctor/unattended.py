@@ -1,4 +1,4 @@
-"""The checks of the doctor on what works without a person: automatic redrives and handlers."""
+"""The checks of the doctor on what works without a person: workers, automatic redrives and handlers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for the answers of workers.
 _ANSWERS_S = 2.0
+
+
+def check_workers(session: Session) -> Findings:
+    """Whether any worker does what is left to workers."""
+    why = session.why_no_worker()
+    text = why or "a worker on this broker does what is left to workers, in this store"
+    yield Finding(Level.WARNING if why else Level.OK, text)
 
 
 def check_auto_redrives(session: Session) -> Findings:

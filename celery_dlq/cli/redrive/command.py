@@ -18,7 +18,7 @@ from celery_dlq.cli.options import (
 )
 from celery_dlq.cli.redrive.dry_run import run_dry
 from celery_dlq.cli.redrive.options import orders_options
-from celery_dlq.cli.redrive.running import await_outcomes, end, run_shown
+from celery_dlq.cli.redrive.running import await_outcomes, end, run_shown, tell_left
 from celery_dlq.cli.screens.plan import plan_parts, to_send
 from celery_dlq.cli.selection import confirm, left_alone, of_operation, select
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -175,10 +175,9 @@ def _leave(
     session: Session, wanted: Filter, orders: Orders, plan: Plan, *, left_alone: bool
 ) -> NoReturn:
     operation = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
-    see = session.command("operations", "show", operation.id)
     letters = counted(operation.counts.planned, "dead letter")
-    session.done(
-        f"{_senders(orders)} will send operation {operation.id} with {letters}. See: {see}"
+    tell_left(
+        session, operation, f"{_senders(orders)} will send operation {operation.id} with {letters}"
     )
     click.get_current_context().exit(PARTLY if left_alone else DONE)
 

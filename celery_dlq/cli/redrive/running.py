@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app
 from celery_dlq.cli.screens.operation import eta_text, next_step
 from celery_dlq.cli.screens.progress import Speed, Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.session import Session
-from celery_dlq.errors import CeleryDLQError
+from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.model.operation import ENDED, Counts, OperationState, SendingState
 from celery_dlq.store.base import Operation
 from celery_dlq.view.operations import outcome_text, summary
@@ -28,11 +29,18 @@ if TYPE_CHECKING:
 #: Runs the operation; called with ``on_progress`` and ``should_stop``.
 Act = Callable[..., Operation]
 
+#: Wait for seconds, and count them.
+Sleep = Callable[[float], object]
+Clock = Callable[[], float]
+
 #: Letters that the summary lists one by one.
 _NAMED = 5
 
 #: Seconds between two reads of the outcomes.
 _LOOK_S = 0.5
+
+#: Seconds after which a worker should have answered. An idle one begins an operation within five.
+_ANSWER_S = 10.0
 
 #: Seconds for which a thread may continue while another one waits. Python's default is ten times as long.
 #: While one thread encodes a batch, the one that claims needs a turn after every answer of the database.
@@ -45,11 +53,11 @@ OBJECTS = 100_000
 _TROUBLE = {SendingState.SKIPPED: "Not sent", SendingState.FAILED: "Failed again"}
 
 
-def run_shown(session: Session, act: Act) -> Operation:
+def run_shown(session: Session, act: Act, *, monotonic: Clock = time.monotonic) -> Operation:
     """Run an operation and show its progress. The first Ctrl-C pauses it after the current batch, the second
     one at once."""
     reached: list[Progress] = []
-    speed = Speed(time.monotonic)
+    speed, watch = Speed(monotonic), _Watch(session, monotonic)
     with (
         redrive_tuning(),
         shown_progress(session.cli, "Redriving") as show,
@@ -60,6 +68,7 @@ def run_shown(session: Session, act: Act) -> Operation:
             reached[:] = [progress]
             speed.note(progress.counts.out)
             show(_step(progress, speed))
+            watch.note(progress.counts)
 
         try:
             operation = act(on_progress=on_progress, should_stop=should_stop)
@@ -133,20 +142,52 @@ def await_outcomes(
     operation: Operation,
     seconds: float,
     *,
-    sleep: Callable[[float], object] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Sleep = time.sleep,
+    monotonic: Clock = time.monotonic,
 ) -> Operation:
     """Wait until every sent message has an outcome, for at most ``seconds``; Ctrl-C ends the command."""
-    deadline = monotonic() + seconds
+    deadline, watch = monotonic() + seconds, _Watch(session, monotonic)
     with shown_progress(session.cli, "Waiting") as show, stopping_on_interrupt() as should_stop:
         while operation.counts.sent and monotonic() < deadline and not should_stop():
             sleep(_LOOK_S)
             operation = session.store.operations.get(operation.id) or operation
             show(_waiting_step(operation.counts))
+            watch.note(operation.counts)
         stopped = should_stop()
     if stopped:
         _end_interrupted(session, operation)
     return operation
+
+
+class _Watch:
+    """Says once that no worker is there, while messages that were sent have no outcomes."""
+
+    def __init__(self, session: Session, monotonic: Clock) -> None:
+        self._session, self._monotonic = session, monotonic
+        self._look_at = monotonic() + _ANSWER_S
+
+    def note(self, counts: Counts) -> None:
+        """Note the counts as they are now."""
+        if counts.sent and self._monotonic() >= self._look_at:
+            with contextlib.suppress(StoreError):  # the redrive itself reports it
+                why = self._session.why_no_worker()
+                self._look_at = math.inf if why else self._monotonic() + _ANSWER_S
+                if why:
+                    self._session.error(f"Still waiting: {why}.")
+
+
+def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = time.sleep) -> None:
+    """Say that the operation ``left`` was left to a worker; and if none begins it soon, what that needs."""
+    session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")
+    for _ in range(int(_ANSWER_S / _LOOK_S)):
+        if left.carriers or left.state not in (OperationState.PLANNED, OperationState.RUNNING):
+            return
+        sleep(_LOOK_S)
+        left = session.store.operations.get(left.id) or left
+    why = session.why_no_worker() or (
+        "the workers on this broker are busy with another one, do not have its tasks, or run another app"
+    )
+    session.error(f"Operation {left.id} has not begun: {why}.")
 
 
 def _waiting_step(counts: Counts) -> Step:

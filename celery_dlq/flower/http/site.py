@@ -194,7 +194,7 @@ class Site:
         """
         with self._making:
             queue = DeadLetterQueue.of(self.app)
-            queue.client = Client(Role.FLOWER)
+            queue.client = Client(Role.FLOWER, makes_file=False)
             # One thread opens the store. The pages use its clock.
             times.CLOCK.set_ahead(queue.read_store.clock_ahead())
             return queue

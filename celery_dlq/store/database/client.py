@@ -46,6 +46,9 @@ class Client:
     role: Role = Role.APP
     #: The worker, or the machine.
     node: str = field(default_factory=socket.gethostname)
+    #: Whether it makes the SQLite file of a store that does not exist. A process that shows a store must not:
+    #: the new one is empty, and the letters are in the store of the workers.
+    makes_file: bool = True
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,13 @@ def current(connection: Connection) -> str | None:
 
 
 def check(database: Database) -> None:
-    """Check that the schema is the one this release needs. A new file gets it at once: no administrator
-    runs the command for a file that does not exist yet.
+    """Check that the schema is the one this release needs. A new file gets it at once, unless this process
+    only shows the store: no administrator runs the command for a file that does not exist yet.
 
     :raises SchemaError: it is missing, older or newer.
     """
     found = database.read(current)
-    if found is None and database.dialect.is_file:
+    if found is None and database.dialect.is_file and database.client.makes_file:
         upgrade(database)
         logger.info(
             "created the schema %s of the dead-letter store %s", HEAD, database.url.database
@@ -55,10 +56,11 @@ def check(database: Database) -> None:
         raise SchemaError(
             f"The schema of the dead-letter store is at {found} and this release needs {HEAD}; {UPGRADE}"
         )
-    _refuse_newer(found)
+    refuse_newer(found)
 
 
-def _refuse_newer(found: str | None) -> None:
+def refuse_newer(found: str | None) -> None:
+    """:raises SchemaError: the version ``found`` is newer than this release."""
     if found is not None and found > HEAD:
         raise SchemaError(
             f"The schema of the dead-letter store is at {found}, newer than the {HEAD} of this "
@@ -77,7 +79,7 @@ def upgrade(database: Database) -> str | None:
     """
     # Building an index may take longer than a worker would wait.
     url = database.url.render_as_string(hide_password=False)
-    patient = Database(url, timeout=None, client=database.client)
+    patient = Database(url, timeout=None, client=replace(database.client, makes_file=True))
     try:
         if patient.dialect.undoes_ddl:
             return patient.write(_upgrade_locked)
@@ -122,7 +124,7 @@ def _upgrade_guarded(database: Database, guard: Connection) -> str | None:
 def _upgrade(connection: Connection) -> str | None:
     dialect_of(connection).check_encoding(connection)
     found = current(connection)
-    _refuse_newer(found)
+    refuse_newer(found)
     if found != HEAD:
         _migrate(connection, found)
     return found

@@ -7,17 +7,22 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection
 
+from celery_dlq.errors import StoreUnavailable
 from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
 
+#: Seconds between two looks whether the schema has become newer than this process.
+LOOK_S = 60.0
+
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound="StoreRole")
+Work: TypeAlias = Callable[[Connection], T]
 
 
 class Searched(NamedTuple):
@@ -30,7 +35,8 @@ class Searched(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one database. Before the first one, each process checks the schema.
+    """The transactions of one database. Each process checks the schema before the first one. If the schema
+    becomes newer than this release, it refuses all transactions, as it would at its start.
 
     :param database: the database in which they run.
     :param value_limit: the most values of a letter's arguments that they keep for searches.
@@ -49,6 +55,7 @@ class Transactions:
         self.database, self.searched = database, Searched(value_limit, redactor)
         self._monotonic = monotonic
         self._checked_in: int | None = None
+        self._look_at = math.inf
         self._wrote_at: float | None = None
 
     @property
@@ -59,18 +66,16 @@ class Transactions:
     def check_schema(self) -> None:
         """Check (on SQLite: create) the schema; raises ``SchemaError``."""
         schema.check(self.database)
-        self._checked_in = os.getpid()
+        self._checked_in, self._look_at = os.getpid(), self._monotonic() + LOOK_S
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.read`."""
-        self._ready()
-        return self.database.read(work)
+        return self._run(self.database.read, work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work``; see :meth:`~celery_dlq.store.database.engine.Database.write`."""
-        self._ready()
         try:
-            return self.database.write(work)
+            return self._run(self.database.write, work)
         finally:  # a commit may succeed although its confirmation is lost
             self._wrote_at = self._monotonic()
 
@@ -78,9 +83,23 @@ class Transactions:
         """Close the connections; the next use opens new ones."""
         self.database.close()
 
-    def _ready(self) -> None:
+    def _run(self, run: Callable[[Work[T]], T], work: Work[T]) -> T:
         if self._checked_in != os.getpid():
             self.check_schema()
+        elif self._monotonic() >= self._look_at:
+            self._look()
+        try:
+            return run(work)
+        except Exception as error:
+            if not isinstance(error, StoreUnavailable):
+                self._look()  # a newer release may have written what this one does not know
+            raise
+
+    def _look(self) -> None:
+        """Refuse a schema that is newer than this release. Unlike the check, this makes none."""
+        self._look_at = -math.inf  # of the next transaction, if this one is refused
+        schema.refuse_newer(self.database.read(schema.current))
+        self._look_at = self._monotonic() + LOOK_S
 
 
 class StoreRole:

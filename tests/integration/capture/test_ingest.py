@@ -31,6 +31,7 @@ def make(tmp_path):
     def make(broker, **options):
         store = f"sqlite:///{tmp_path}/store.sqlite3"
         made.append(DeadLetteringProject(tmp_path, broker, store, **options))
+        made[-1].dlq.store.close()  # the command line does not make it
         return made[-1]
 
     yield make

@@ -4,6 +4,7 @@ each of its letters is in the store once when that is over."""
 from __future__ import annotations
 
 import subprocess
+import time
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from urllib.parse import urlsplit
@@ -181,6 +182,28 @@ def test_a_schema_that_is_older_or_newer(on_postgres, postgres, version):
     assert on_postgres.count() == 0
     with on_postgres.worker("-c", "1"):
         check_that_all_are_drained(on_postgres, sent)
+
+
+def test_a_schema_that_becomes_newer_while_a_worker_runs(on_postgres, postgres):
+    with on_postgres.worker("-c", "2"):
+        sent = {on_postgres.send("terminal", 0)}
+        wait_for("a letter in the store", lambda: on_postgres.count() == 1)
+        postgres("UPDATE celery_dlq_version SET version_num = '9999'")
+        try:
+            wait_for(
+                "a letter in the spool",
+                lambda: spooled(on_postgres) or _send_one(on_postgres, sent),
+            )
+            later = {on_postgres.send("terminal", n) for n in range(LETTERS)}
+            wait_for("the spool", lambda: later <= spooled(on_postgres))
+        finally:
+            postgres(f"UPDATE celery_dlq_version SET version_num = '{schema.HEAD}'")
+        check_that_all_are_drained(on_postgres, sent | later)
+
+
+def _send_one(project, sent):
+    sent.add(project.send("terminal", 0))
+    time.sleep(1)
 
 
 def test_the_command_line_drains_files_that_no_worker_drains(project, tmp_path):

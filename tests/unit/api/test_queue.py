@@ -15,6 +15,7 @@ from celery_dlq.api.queue import _open_saver
 from celery_dlq.errors import MissingExtra, SettingsError, StoreError
 from celery_dlq.metrics import extra
 from celery_dlq.model.operation import OperationState
+from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.worker.step import CaptureStep, LastStep
@@ -239,6 +240,21 @@ def test_an_unsupported_store_is_reported_when_a_worker_starts(app, url):
     DeadLetterQueue.of(app)
     with pytest.raises(SettingsError, match="dlq_store_url"):
         CaptureStep(types.SimpleNamespace(app=app, steps=[]))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:secret@db/shop", "postgresql+psycopg://u:***@db/shop"),
+        ("sqlite:///own.sqlite3", "sqlite:///{here}/own.sqlite3"),
+        ("sqlite:///file:own.sqlite3?uri=true", "sqlite:///file%3Aown.sqlite3?uri=true"),
+        (Settings.store_url, "sqlite:///{here}/celery_dlq.sqlite3 (the default)"),
+    ],
+)
+def test_the_store_is_named_without_its_password(app, tmp_path, monkeypatch, url, shown):
+    monkeypatch.chdir(tmp_path)
+    app.conf.dlq_store_url = url
+    assert DeadLetterQueue.of(app).check_store_url() == shown.format(here=tmp_path)
 
 
 def test_wrong_settings_are_read_once(app, monkeypatch):

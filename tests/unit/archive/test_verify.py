@@ -93,6 +93,23 @@ def test_a_segment_without_a_manifest_is_named_and_harmless(bucket):
     result = verify(bucket, {})
     assert problems(bucket) == {(key, Problem.UNNAMED)}
     assert result.is_whole
+    [finding] = result.findings
+    assert finding.reason == (
+        f"No manifest names {key}: it is being written now, its writer was killed, or its manifest is gone. "
+        "This store has not committed it, so it deleted no letter for it; others may have."
+    )
+
+
+def test_a_committed_segment_without_its_manifest_is_not_called_harmless(bucket):
+    bucket.delete(manifest_key(THIRD))
+    result = verify(bucket, {THIRD: "0" * 64})
+    assert not result.is_whole
+    missing, unnamed = sorted(result.findings, key=lambda finding: finding.problem.value)
+    assert (missing.problem, unnamed.problem) == (Problem.MISSING, Problem.UNNAMED)
+    assert unnamed.reason == (
+        f"No manifest names {segment_key(THIRD)}: it is being written now, its writer was killed, or its "
+        "manifest is gone. The store has committed it, so keep it: it may hold the only copy of its letters."
+    )
 
 
 @pytest.mark.parametrize("key", ["segments/notes.txt", "manifests/notes.txt"])

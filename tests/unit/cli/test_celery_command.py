@@ -60,6 +60,7 @@ def test_a_command_without_an_app_is_refused(tmp_path, monkeypatch):
     assert "No app is given; write: celery -A <app> dlq" in found.stderr
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("CELERY_DLQ_STORE_URL", f"sqlite:///{tmp_path}/letters.sqlite3")
+    assert celery_dlq("db", "upgrade", cwd=tmp_path).returncode == 0
     assert celery_dlq("list", cwd=tmp_path).stdout == "No dead letters match.\n"
 
 
@@ -73,6 +74,7 @@ def test_a_projects_own_default_app_is_accepted(tmp_path):
         "app.config_from_object(Settings(), namespace='CELERY')\n"
         "app.set_default()\n"
     )
+    assert celery_dlq("db", "upgrade", cwd=tmp_path, app="mysite").returncode == 0
     found = celery_dlq("list", cwd=tmp_path, app="mysite")
     assert (found.returncode, found.stdout) == (0, "No dead letters match.\n"), found.stderr
 

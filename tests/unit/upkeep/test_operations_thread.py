@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from support.factories import T0
+from sqlalchemy import update
+from support.factories import T0, letter
+from support.stores.writing import spooled, submit
 
-from celery_dlq import Filter, Operation, Orders, Settings
+from celery_dlq import DeadLetterQueue, Filter, Operation, Orders, Settings
 from celery_dlq.errors import OperationError, StoreUnavailable
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.engine import RunResult
+from celery_dlq.store.database import tables
+from celery_dlq.store.database.schema import HEAD
 from celery_dlq.upkeep.operations import OperationsThread
 from celery_dlq.worker.writing.store_health import StoreHealth
 
@@ -121,3 +125,26 @@ def test_an_operation_that_this_worker_cannot_run_does_not_block_others(monkeypa
     monkeypatch.setattr(redrives, "left", lambda: next(rounds, None) or redrives.done.set() or [])
     wake_until_done(redrives)
     assert redrives.ran == ["op1", "op2"]
+
+
+def test_an_operation_of_a_newer_release_is_one_line_and_letters_go_to_the_spool(shop_app, caplog):
+    """The schema has become newer while this worker runs, and its orders have an unknown field."""
+    dlq = DeadLetterQueue.of(shop_app)
+    dlq.redrives.make(Filter(), Orders(), who="ann", detached=True)
+    dlq.store.database.write(_as_a_newer_release)
+    thread, writer = OperationsThread(dlq), dlq._new_writer()
+    for _ in range(3):
+        assert thread.guarded(thread._work) is None
+    assert submit(writer, letter("a")) == ["a"]
+    assert spooled(writer) == ["a"]
+    (line,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert line.exc_info is None
+    assert line.getMessage().startswith(f"dead letters go to the spool {dlq.spool.directory}")
+    assert line.getMessage().endswith(
+        f"at 9999, newer than the {HEAD} of this release; run: pip install --upgrade celery-dlq"
+    )
+
+
+def _as_a_newer_release(connection):
+    connection.execute(update(tables.operation).values(orders='{"pacing": {"orbit": 1}}'))
+    connection.execute(update(tables.version).values(version_num="9999"))

@@ -196,3 +196,13 @@ def test_a_worker_groups_by_the_recipe_and_a_regrouping_applies_another(make_app
         found = dlq.store.letters.get(letter.task_id)
         assert found.fingerprint == own.fingerprint, "the group is the same"
         assert found.grounds.recipe == ""
+
+
+def test_a_worker_makes_its_store_and_says_which_one_it_is(make_app, tmp_path, caplog):
+    app, file = make_app(), tmp_path / "store0.sqlite3"
+    file.unlink()
+    with caplog.at_level("INFO"), working(app):
+        app.tasks["charge"].delay(1)
+        wait_until("the letter is stored", lambda: app.told)
+    assert f"dead letters go to sqlite:///{file}\n" in caplog.text
+    assert file.exists()

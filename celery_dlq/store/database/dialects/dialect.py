@@ -90,7 +90,7 @@ class Dialect(ABC):
             ) from error
         # Before the listeners of the database, which may read the parameters.
         event.listen(engine, "before_cursor_execute", _with_safe_texts, retval=True)
-        self._listen(engine, timeout)
+        self._listen(engine, timeout, client)
         return engine
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Dialect(ABC):
         """Arguments for ``create_engine()``."""
 
     @abstractmethod
-    def _listen(self, engine: Engine, timeout: float | None) -> None:
+    def _listen(self, engine: Engine, timeout: float | None, client: Client) -> None:
         """Set up each new connection, and begin each transaction if the driver does not do it."""
 
     # -- Errors -----------------------------------------------------------------------------------

@@ -96,8 +96,8 @@ class MySQL(Server):
             "pool_pre_ping": True,
         }
 
-    def _listen(self, engine: Engine, timeout: float | None) -> None:
-        super()._listen(engine, timeout)
+    def _listen(self, engine: Engine, timeout: float | None, client: Client) -> None:
+        super()._listen(engine, timeout, client)
         if hosts := hosts_of(engine.url):
             try_in_turn(engine, hosts)
         if timeout is None:

@@ -112,8 +112,8 @@ class PostgreSQL(Server):
             "use_native_hstore": False,
         }
 
-    def _listen(self, engine: Engine, timeout: float | None) -> None:
-        super()._listen(engine, timeout)
+    def _listen(self, engine: Engine, timeout: float | None, client: Client) -> None:
+        super()._listen(engine, timeout, client)
         # Times are needed in UTC. In another zone, the driver would compute each time from the table of the
         # zone's changes.
         first = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL timezone = 'UTC'"

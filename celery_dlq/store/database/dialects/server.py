@@ -71,7 +71,7 @@ class Server(Dialect):
             return Fault.AWAY
         return known
 
-    def _listen(self, engine: Engine, timeout: float | None) -> None:
+    def _listen(self, engine: Engine, timeout: float | None, client: Client) -> None:
         @event.listens_for(engine, "handle_error")
         def leave(context: ExceptionContext) -> None:
             # A server that is a standby now, or a node that has left its cluster, keeps its connections.

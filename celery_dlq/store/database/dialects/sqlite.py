@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -17,7 +18,8 @@ from sqlalchemy import Column, ColumnElement, Integer, Table, event, exc, func, 
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, Connection, Engine
 
-from celery_dlq.errors import StoreError, StoreUnavailable
+from celery_dlq.errors import SchemaError, StoreError, StoreUnavailable
+from celery_dlq.settings import Settings
 from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.dialects.dialect import WRITES, Dialect, W
@@ -73,7 +75,7 @@ class SQLite(Dialect):
             )
         return {"connect_args": {"timeout": _patience(timeout)}}
 
-    def _listen(self, engine: Engine, timeout: float | None) -> None:
+    def _listen(self, engine: Engine, timeout: float | None, client: Client) -> None:
         @event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: object) -> None:
             # The driver would begin transactions late and never with a write lock: _begin_locked does it.
@@ -82,7 +84,7 @@ class SQLite(Dialect):
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
             set_wal(connection, _patience(timeout))
 
-        event.listen(engine, "do_connect", _make_private_file)
+        event.listen(engine, "do_connect", partial(_make_private_file, client))
         event.listen(engine, "begin", _begin_locked)
 
     def _error(self, error: exc.DBAPIError, url: URL) -> StoreError:
@@ -133,16 +135,30 @@ def _patience(timeout: float | None) -> float:
 
 
 def _make_private_file(
-    _dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]
+    client: Client, _dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]
 ) -> None:
     """Make the file of a new store for its owner only: it holds whole messages. SQLite would use the umask.
     It gives the files next to this one (``-wal``, ``-shm``) the same mode. The mode of an existing file is
-    not changed."""
+    not changed.
+
+    :raises SchemaError: the file does not exist, and ``client`` makes none.
+    """
     path = _new_file(str(arguments[0]), is_uri=bool(options.get("uri")))
-    # If the file cannot be made, SQLite reports it.
+    # If the file cannot be made, or its directory cannot be read, SQLite reports it.
     with contextlib.suppress(OSError):
-        if path is not None:
+        if path is not None and client.makes_file:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        elif path is not None and not Path(path).exists():
+            raise SchemaError(_why_missing(path))
+
+
+def _why_missing(path: str) -> str:
+    is_default = f"sqlite:///{os.path.relpath(path)}" == Settings.store_url
+    what = f"No store is set: looked for {path}, which" if is_default else f"The store {path}"
+    return (
+        f"{what} does not exist; set CELERY_DLQ_STORE_URL, or dlq_store_url in the app, to the store of the "
+        f"workers. To make this one, start a worker, or {faults.UPGRADE}"
+    )
 
 
 def _new_file(database: str, *, is_uri: bool) -> str | None:

@@ -8,6 +8,7 @@ from celery_dlq.cli.doctor.finding import named
 from celery_dlq.errors import IngestError
 from celery_dlq.store.database.schema import HEAD
 from celery_dlq.store.sql import SQLStore
+from celery_dlq.worker.broker_limits import upkeep_lease
 from celery_dlq.worker.task import DLQTask
 
 
@@ -17,7 +18,7 @@ def path(tmp_path):
 
 
 def test_upgrade_from_nothing_and_again(run, path):
-    path.unlink()
+    path.write_bytes(b"")
     result = run("db", "current")
     assert (result.exit_code, result.stdout) == (3, f"none; this release needs {HEAD}\n")
     assert result.stderr == "Run: celery dlq db upgrade\n"
@@ -112,7 +113,8 @@ def findings(result):
     return found
 
 
-def test_a_healthy_set_up(run, store, app):
+def test_a_healthy_set_up(run, store, app, queue):
+    store.leases.take(upkeep_lease(queue.hold.place), holder="a worker", seconds=1_000_000)
     app.tasks["shop.charge"].acks_late = True
     result = run("doctor")
     found = findings(result)
@@ -145,7 +147,13 @@ def test_a_wrong_setting_is_an_error_and_the_other_checks_go_on(run, app):
     found = findings(result)
     assert found["settings"][0][0] == "error"
     assert found["broker"][0][0] == "ok"
-    assert found["store"] == [("error", "not checked, for the same reason as settings")]
+    assert [text for _, text in found["settings"]].count(found["settings"][0][1]) == 1
+    assert result.stdout.count("dlq_batch_size") == 1
+    assert result.stdout.count("the same reason") == 1
+    [_, (level, text)] = found["settings"]
+    assert level == "error"
+    assert text.startswith("not checked, for the same reason: store, servers, replica, ")
+    assert "store" not in found
 
 
 def test_a_store_that_does_not_answer(run, app):

@@ -56,6 +56,15 @@ def test_an_unreachable_store_is_reported_and_awaited(run, app, scraped):
     assert "celery_dlq_up 0.0" in scraped[0]
 
 
+def test_a_store_that_does_not_exist_is_reported_and_not_made(run, app, scraped, tmp_path):
+    app.conf.dlq_store_url = f"sqlite:///{tmp_path}/absent.sqlite3"
+    result = run("exporter", "--port", 0)
+    assert result.exit_code == 0
+    assert f"{tmp_path}/absent.sqlite3 does not exist; set CELERY" in result.stderr
+    assert "celery_dlq_up 0.0" in scraped[0]
+    assert not (tmp_path / "absent.sqlite3").exists()
+
+
 def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
     result = run("exporter")

@@ -43,7 +43,7 @@ def test_without_tasks_there_is_nothing_to_say(app):
 @pytest.mark.parametrize(
     ("broker", "options", "said"),
     [
-        (MEMORY, {}, "shop.slow: acknowledged before it runs"),
+        (MEMORY, {"dlq_recorder": False}, "so a killed worker loses it without a letter"),
         (REDIS, {"acks_on_failure": False}, "then Redis drops it"),
         (RABBITMQ, {"acks_on_failure_or_timeout": False}, "dead-letter exchange"),
         (MEMORY, {"acks_on_failure": False}, "the broker decides"),
@@ -55,10 +55,20 @@ def test_without_tasks_there_is_nothing_to_say(app):
     ],
 )
 def test_options_that_lose_or_repeat_a_message_are_warnings(found, broker, options, said):
+    conf = {key: options.pop(key) for key in [*options] if key.startswith("dlq_")}
     late = {"acks_late": bool(options), "time_limit": 60, **options}
-    findings = found(broker, **late)
+    findings = found(broker, conf, **late)
     assert {level for level, _ in findings} == {Level.WARNING}
     assert any(said in text for _, text in findings), findings
+
+
+def test_with_the_flight_recorder_a_killed_worker_leaves_a_letter(found):
+    [(level, text)] = found()
+    assert (level, text.partition(";")[0]) == (
+        Level.OK, "shop.slow: acknowledged before it runs, so if its worker is killed, the flight recorder "
+        "makes it a letter, and it does not run again",
+    )  # fmt: skip
+    assert "loses it without a letter" not in text
 
 
 def test_options_for_late_acknowledgement_do_not_warn_on_early_tasks(found):

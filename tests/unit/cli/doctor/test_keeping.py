@@ -1,5 +1,6 @@
 """The doctor about retention and the archive."""
 
+import shutil
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from support.stores.archives import failing
 
 from celery_dlq import Filter, Keep, Retention
 from celery_dlq.archive.bucket import FsspecBucket
+from celery_dlq.model.states import CLOSED_STATES
 
 
 @pytest.fixture
@@ -64,6 +66,21 @@ def test_letters_that_should_be_gone_are_a_warning(kept, store, found):
 def test_an_archive_that_works_is_left_as_it_was(place, store, found):
     assert found("archive") == [("ok", f"file://{place} answers, 0 segments with 0 letters (0 B)")]
     assert list(place.iterdir()) == []
+
+
+def test_an_archive_whose_place_was_emptied_is_an_error(place, queue, store, found):
+    closed(store, 1)
+    lease = store.leases.take("retention", holder="me", seconds=600)
+    assert queue.archive.move(Filter(states=CLOSED_STATES), lease, who="ann") == 1
+    assert found("archive")[0][0] == "ok"
+    (segment,) = store.archiving.committed()
+    shutil.rmtree(place)
+    place.mkdir()
+    [(level, text)] = found("archive")
+    assert level == "error"
+    assert (
+        f"does not have manifests/{segment}.json, which was archived last. Mount its disk" in text
+    )
 
 
 def test_an_archive_that_is_away_is_an_error(place, store, found):

@@ -10,6 +10,7 @@ from support.factories import letter
 from celery_dlq import AutoRedrive, Filter, Leave, Requirements
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.upkeep.auto_redrive.thread import lease_of
+from celery_dlq.worker.broker_limits import upkeep_lease
 
 
 @pytest.fixture
@@ -53,6 +54,23 @@ def shop(app, request):
         return store
 
     return shop
+
+
+def test_a_worker_that_does_the_upkeep_is_noticed(found, queue, store):
+    store.leases.take(upkeep_lease(queue.hold.place), holder="a worker", seconds=LEASE_S)
+    assert found("workers") == [
+        ("ok", "a worker on this broker does what is left to workers, in this store")
+    ]
+
+
+def test_without_a_worker_there_is_a_warning_with_what_it_needs(found, app):
+    [(level, text)] = found("workers")
+    assert (level, text.partition(";")[0]) == (
+        "warning", "no worker answers, so operations, parked retries and outcomes wait",
+    )  # fmt: skip
+    assert text.endswith(
+        f"with a task that has base=DLQTask, and the store {app.conf.dlq_store_url}"
+    )
 
 
 def test_an_app_without_them_gets_no_line(found):

@@ -4,6 +4,7 @@ import pytest
 from support.factories import T0, attempt, letter
 
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.cli.redrive import running
 from celery_dlq.cli.screens.operation import next_step
 from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing
 
@@ -137,6 +138,13 @@ def test_resume_sends_what_is_left(run, store, two):
     assert states(store)["3fa91111aaaa"] == "done"
 
 
+@pytest.fixture
+def no_patience(monkeypatch):
+    """A command does not wait until a worker takes what was left to it."""
+    monkeypatch.setattr(running, "_ANSWER_S", 0)
+
+
+@pytest.mark.usefixtures("no_patience")
 def test_resume_by_a_worker(run, store, two):
     result = run("operations", "resume", "3fa9", "--detach")
     assert result.exit_code == 0
@@ -169,6 +177,7 @@ def test_skipped_letters_have_a_next_step(operation):
     assert said.endswith("redrive them: operations show 3fa91111aaaa --state skipped")
 
 
+@pytest.mark.usefixtures("no_patience")
 def test_a_reason_is_kept_with_the_act(run, read, store, operation):
     store.operations.create(operation("5555aaaa0000", OperationState.PLANNED))
     for act in ("pause", "resume", "cancel"):

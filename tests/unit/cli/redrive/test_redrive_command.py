@@ -265,7 +265,8 @@ def test_quiet_does_not_report_a_success(run, orders, fake):
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_detached_redrive_is_left_to_a_worker(run, orders, fake, operation):
+def test_a_detached_redrive_is_left_to_a_worker(run, orders, fake, operation, monkeypatch):
+    monkeypatch.setattr(running, "_ANSWER_S", 0)
     fake.answer = operation(state=OperationState.PLANNED, detached=True)
     result = run("redrive", "--all", "--yes", "--detach")
     assert result.exit_code == 0

@@ -1,14 +1,19 @@
 """The progress of a running operation, and the wait for its outcomes."""
 
+import math
+
+import click
 import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dlq.cli.redrive.running import await_outcomes, run_shown
+from celery_dlq.cli import dlq
+from celery_dlq.cli.redrive.running import await_outcomes, run_shown, tell_left
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import OperationState
 from celery_dlq.redrive.plan import Progress
 from celery_dlq.store.redrive.operations import Operations
+from celery_dlq.worker.broker_limits import upkeep_lease
 
 
 @pytest.fixture
@@ -59,6 +64,81 @@ def test_it_waits_until_all_outcomes_have_arrived(outcomes):
 def test_it_waits_no_longer_than_its_limit(outcomes):
     counts, took, _shown = outcomes(each=0, seconds=30)
     assert (counts.sent, took) == (10, 30.0)
+
+
+NO_WORKER = (
+    "no worker answers, so operations, parked retries and outcomes wait; start a worker of this app"
+)
+
+
+@pytest.fixture
+def worker(store, queue):
+    """A worker that does the upkeep of the app's broker."""
+    return store.leases.take(upkeep_lease(queue.hold.place), holder="w", seconds=1_000_000)
+
+
+def test_a_wait_without_a_worker_says_once_what_is_missing(outcomes):
+    _counts, _took, shown = outcomes(each=0, seconds=60)
+    assert shown.count(f"Still waiting: {NO_WORKER}") == 1
+    assert "base=DLQTask" in shown
+
+
+def test_a_wait_for_a_worker_that_is_slow_says_nothing(outcomes, worker):
+    _counts, _took, shown = outcomes(each=0, seconds=60)
+    assert "Still waiting" not in shown
+
+
+def test_a_canary_without_a_worker_says_once_what_is_missing(session, operation):
+    one, clock = operation(planned=9, sent=1), Clock()
+
+    def act(on_progress, should_stop):
+        for _ in range(60):
+            on_progress(Progress(operation=one.id, counts=one.counts, waits_for="the canary"))
+            clock.sleep(1)
+        return one
+
+    with CliRunner().isolation() as (_stdout, stderr, _both):
+        run_shown(session, act, monotonic=clock)
+        assert stderr.getvalue().decode().count(NO_WORKER) == 1
+
+
+@pytest.fixture
+def left(session, operation, monkeypatch):
+    """Leaves an operation to a worker, which begins it after this many seconds, if ever; returns what is
+    said, and the seconds that it took."""
+
+    def left(begins_after=math.inf, **changes):
+        clock = Clock()
+
+        def look(_store, _id):
+            has_begun = clock.now >= begins_after
+            return operation(state=OperationState.RUNNING, carriers=int(has_begun), **changes)
+
+        monkeypatch.setattr(Operations, "get", look)
+        planned = operation(state=OperationState.PLANNED, detached=True)
+        with CliRunner().isolation() as (stdout, stderr, _both), click.Context(dlq):
+            tell_left(session, planned, "A worker will send it", sleep=clock.sleep)
+            assert stdout.getvalue().decode().startswith("A worker will send it. See: celery")
+            return stderr.getvalue().decode(), clock.now
+
+    return left
+
+
+def test_an_operation_that_a_worker_begins_is_left_in_silence(left):
+    assert left(begins_after=3) == ("", 3.0)
+
+
+def test_an_operation_that_no_worker_takes(left, app):
+    said, took = left()
+    assert said.startswith(f"Operation 3fa91111aaaa has not begun: {NO_WORKER}")
+    assert (said.endswith(f"and the store {app.conf.dlq_store_url}.\n"), took) == (True, 10.0)
+
+
+def test_an_operation_that_the_workers_leave(left, worker):
+    said, _took = left()
+    assert (
+        "has not begun: the workers on this broker are busy with another one, do not have" in said
+    )
 
 
 def test_progress_shows_sent_letters_and_outcomes(session, operation):

@@ -1,6 +1,7 @@
 """A store that is slow, unreachable or wrong: pages report it, and Flower itself does not wait."""
 
 import asyncio
+import shutil
 import threading
 
 import pytest
@@ -41,12 +42,20 @@ def test_a_store_error_is_a_page_with_the_next_step(ann, store, monkeypatch, err
     assert ann.get("/tasks").status == 200
 
 
-def test_an_unreachable_store_is_tried_again(visit, app, tmp_path, empty_store):
+def test_an_unreachable_store_is_tried_again(visit, app, tmp_path, empty_store, monkeypatch):
     app.conf.dlq_store_url = f"sqlite:///{tmp_path}/missing/letters.sqlite3"
+    monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
     visitor = visit()
     page = visitor.get(LETTERS)
     assert (page.status, "does not exist" in page.text) == (503, True)
-    (tmp_path / "missing").mkdir()
+    directory, file = tmp_path / "missing", tmp_path / "missing" / "letters.sqlite3"
+    directory.mkdir()
+    for path in (LETTERS, "/api/dead-letters"):
+        page = visitor.get(path)
+        assert (page.status, f"{file} does not exist" in page.body) == (503, True)
+    # Flower makes no store: it would show an empty one.
+    assert not [*directory.iterdir()]
+    shutil.copy(empty_store, file)
     assert visitor.get(LETTERS).status == 200
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import exc, text
+from sqlalchemy import exc, text, update
+from support.servers.databases import drop_all
 
+from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.engine import Database
+from celery_dlq.store.database.tables import version as version_table
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 
 
@@ -57,3 +60,103 @@ def test_the_schema_is_checked_before_the_first_transaction_and_then_no_more(
     numbers.double(1)
     numbers.double_when_free(1)
     assert checked == [transactions.database]
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def seen(tmp_path, clock, monkeypatch):
+    """Transactions on a store, and the times at which they have read the version of its schema."""
+    database = Database(f"sqlite:///{tmp_path / 'dlq.sqlite3'}", sleep=lambda _seconds: None)
+    seen = Transactions(database, value_limit=24, monotonic=clock)
+    seen.check_schema()
+    seen.looks = []
+    current = schema.current
+    monkeypatch.setattr(
+        schema, "current", lambda connection: seen.looks.append(clock.now) or current(connection)
+    )
+    yield seen
+    database.close()
+
+
+def set_version(transactions, version):
+    transactions.database.write(
+        lambda connection: connection.execute(update(version_table).values(version_num=version))
+    )
+
+
+class Fails(StoreRole):
+    """A role whose methods fail as one does that meets what a newer release has written."""
+
+    @reads
+    def read_unknown(self, _connection, error):
+        raise error
+
+    @writes
+    def write_unknown(self, _connection, error):
+        raise error
+
+
+def test_the_version_is_read_once_a_minute(seen, clock):
+    numbers = Numbers(seen)
+    for second in range(181):
+        clock.now = float(second)
+        numbers.double(1)
+        numbers.double_when_free(1)
+    assert seen.looks == [60.0, 120.0, 180.0]
+
+
+def test_a_schema_that_becomes_newer_ends_all_transactions_within_a_minute(seen, clock):
+    numbers = Numbers(seen)
+    set_version(seen, "9999")
+    assert numbers.double(1) == 2
+    clock.now = 60.0
+    for call in (numbers.double, numbers.double_when_free, numbers.double):
+        with pytest.raises(
+            SchemaError, match=f"at 9999, newer than the {schema.HEAD} of this release"
+        ):
+            call(1)
+    set_version(seen, schema.HEAD)
+    assert numbers.double(1) == 2
+
+
+@pytest.mark.parametrize("method", [Fails.read_unknown, Fails.write_unknown])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("'split' is not a valid State"), RecordRefused("NOT NULL"), SchemaError("x")],
+)
+def test_an_error_because_of_a_newer_schema_names_the_versions(seen, method, error):
+    with pytest.raises(type(error), match=str(error)):
+        method(Fails(seen), error)
+    set_version(seen, "9999")
+    with pytest.raises(SchemaError, match="at 9999, newer than") as caught:
+        method(Fails(seen), error)
+    assert caught.value.__context__ is error
+    with pytest.raises(SchemaError, match="at 9999, newer than"):
+        Numbers(seen).double(1)
+
+
+def test_a_store_that_is_away_is_not_asked_for_its_version(seen):
+    with pytest.raises(StoreUnavailable):
+        Fails(seen).read_unknown(StoreUnavailable())
+    assert seen.looks == []
+
+
+def test_a_look_makes_no_schema(seen, clock):
+    drop_all(seen.database)
+    clock.now = 60.0
+    with pytest.raises(SchemaError, match="does not fit"):
+        seen.read(lambda connection: connection.execute(text("SELECT * FROM celery_dead_letter")))
+    assert seen.database.read(schema.current) is None
