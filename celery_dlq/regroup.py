@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from celery_dlq.worker.writing.grouping import Grouping
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Letters that are moved in one transaction.
-LETTERS_AT_ONCE = 300
+#: Letters that are moved in one transaction, and groups that are read together.
+LETTERS_AT_ONCE, GROUPS_AT_ONCE = 500, 200
 
 #: Called with the number of letters that were looked at, and that were moved, by one step.
 OnStep = Callable[[int, int], object]
@@ -86,18 +86,29 @@ class Regrouper:
         :param should_stop: asked before each step; another call, also of another process, continues.
         :raises StoreError: the store failed. The steps before that stay done.
         """
-        while not should_stop():
-            group = self._store.regroupings.next(self.recipe)
-            if group is None:
-                return True
-            looked, moved = self._portion.attempt(partial(self._step, group))
-            on_step(looked, moved)
-        return False
+        while groups := self._store.regroupings.next(self.recipe, limit=GROUPS_AT_ONCE):
+            for group in groups:
+                if not self._work_off(group, on_step, should_stop):
+                    return False
+        return True
 
-    def _step(self, group: Waiting, size: int) -> tuple[int, int]:
+    def _work_off(self, group: Waiting, on_step: OnStep, should_stop: Callable[[], bool]) -> bool:
+        """Look at all letters of a group; returns whether that was not stopped."""
+        is_last = False
+        while not is_last:
+            if should_stop():
+                return False
+            judged, moved, is_last = self._portion.attempt(partial(self._step, group))
+            on_step(len(judged), moved)
+            if judged:
+                group = replace(group, above=judged[-1].id)
+        return True
+
+    def _step(self, group: Waiting, size: int) -> tuple[Sequence[Judged], int, bool]:
         letters = self._store.regroupings.letters(group.fingerprint, above=group.above, limit=size)
         judged = self._judge(letters) if group.recipe else letters
-        return len(letters), self._store.regroupings.move(group, judged)
+        is_last = len(letters) < size
+        return judged, self._store.regroupings.move(group, judged, is_last=is_last), is_last
 
     def _pages(self, fingerprint: str) -> Iterator[Sequence[Judged]]:
         above = 0

@@ -18,7 +18,7 @@ class Waiting:
     exception_type: str
     #: The recipe that has to be applied; empty if only aliases have changed.
     recipe: str
-    #: The number of the last letter that was looked at.
+    #: The number of the last letter that was looked at; below zero before the first.
     above: int
     #: The letters that it has.
     letters: int

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Column, Table, and_, bindparam, case, func, select, update
+from sqlalchemy import Column, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
@@ -39,6 +40,10 @@ _WHOLE = select(letter, content.c.args, content.c.kwargs, content.c.grounds).joi
 )
 
 _LETTERS = group.c.open_count + group.c.resolved_count + group.c.discarded_count
+_WAITING = (
+    group.c.fingerprint, group.c.task, group.c.exception_type, group.c.regroup.label("recipe"),
+    group.c.regrouped_to.label("above"), _LETTERS.label("letters"),
+)  # fmt: skip
 
 # People have decided about it, so it stays if several groups become one.
 _IS_DECIDED = case(
@@ -67,18 +72,18 @@ class Regroupings(StoreRole):
         return number
 
     @reads
-    def next(self, connection: Connection, recipe: str) -> Waiting | None:
-        """The next group: one that people have decided about, then the largest.
+    def next(self, connection: Connection, recipe: str, *, limit: int) -> Sequence[Waiting]:
+        """The next groups: those that people have decided about, then the largest.
 
         :param recipe: the recipe of this process. Groups that wait for another one are left out.
         """
-        found = self._waiting(connection, [aliases.BY_ALIASES, recipe])
-        return found[0] if found else None
+        is_ours = group.c.regroup.in_([aliases.BY_ALIASES, recipe])
+        return _waiting(connection, select(*_WAITING).where(is_ours).limit(limit))
 
     @reads
     def all(self, connection: Connection) -> Sequence[Waiting]:
         """All groups that there are, as if they waited, in the order in which they would be worked off."""
-        return self._waiting(connection, None)
+        return _waiting(connection, select(*_WAITING))
 
     @reads
     def waiting(self, connection: Connection) -> Mapping[str, int]:
@@ -107,17 +112,23 @@ class Regroupings(StoreRole):
         return [_as_it_is(row) for row in rows]
 
     @writes
-    def move(self, connection: Connection, seen: Waiting, judged: Sequence[Judged]) -> int:
+    def move(
+        self, connection: Connection, seen: Waiting, judged: Sequence[Judged], *, is_last: bool
+    ) -> int:
         """Store the fingerprints of some letters of a group, and move those that belong to other groups.
-        Letters that have failed again are left alone. Without letters, the group is done. If another process
-        was faster, nothing changes. Returns how many were moved."""
-        marked = _locked(connection, seen)
-        if not marked:
+        Letters that have failed again are left alone. If another process was faster, nothing changes. Returns
+        how many were moved.
+
+        :param is_last: whether the group has no further letters.
+        """
+        if not _lock(connection, seen):
             return 0
+        done = {"regroup": "", "regrouped_to": 0} if is_last else {"regrouped_to": judged[-1].id}
+        # A group has several rows if its letters have several tasks or exception types.
+        rows = update(group).where(group.c.fingerprint == seen.fingerprint, group.c.regroup > "")
+        connection.execute(rows.values(done))
         if not judged:
-            _advance(connection, seen, regroup="", regrouped_to=0)
             return 0
-        _advance(connection, seen, regroup=marked, regrouped_to=judged[-1].id)
         homes = _homes_of(connection, seen, judged)
         to = {one.letter.task_id: home(homes, one.raw, one.after.place) for one in judged}
         stored = lock_stored(connection, [one.letter.task_id for one in judged])
@@ -130,21 +141,15 @@ class Regroupings(StoreRole):
         _move(connection, moved, to, stored)
         return len(moved)
 
-    def _waiting(self, connection: Connection, marks: Sequence[str] | None) -> list[Waiting]:
-        these = select(group, _LETTERS.label("letters"))
-        if marks is not None:
-            these = these.where(group.c.regroup.in_(marks)).limit(1)
-        ordered = these.order_by(
-            _IS_DECIDED.desc(), group.c.total_count.desc(), *group.primary_key.columns
-        )
-        return [
-            Waiting(
-                fingerprint=row["fingerprint"], task=row["task"], letters=int(row["letters"]),
-                exception_type=row["exception_type"], recipe=_recipe(row["regroup"]),
-                above=row["regrouped_to"],
-            )
-            for row in connection.execute(ordered).mappings()
-        ]  # fmt: skip
+
+def _waiting(connection: Connection, these: Select[Any]) -> list[Waiting]:
+    ordered = these.order_by(
+        _IS_DECIDED.desc(), group.c.total_count.desc(), *group.primary_key.columns
+    )
+    return [
+        Waiting(**{**row, "recipe": _recipe(row["recipe"])})
+        for row in connection.execute(ordered).mappings()
+    ]
 
 
 def _recipe(mark: str) -> str:
@@ -157,24 +162,16 @@ def _as_it_is(row: Row) -> Judged:
     return Judged(id=row["id"], letter=found, after=found.with_(fingerprint=raw))
 
 
-def _locked(connection: Connection, seen: Waiting) -> str:
-    """The mark of the group, whose rows are locked; empty if another process has looked at these letters."""
+def _lock(connection: Connection, seen: Waiting) -> bool:
+    """Lock the rows of a group; returns whether no other process has looked at its next letters."""
     these = select(group.c.regroup, group.c.regrouped_to).where(
         group.c.fingerprint == seen.fingerprint
     )
     ordered = these.order_by(*group.primary_key.columns).with_for_update()
-    marks = {
-        mark
+    return any(
+        mark and _recipe(mark) == seen.recipe and above == seen.above
         for mark, above in connection.execute(ordered)
-        if mark and _recipe(mark) == seen.recipe and above == seen.above
-    }
-    return max(marks, default="")
-
-
-def _advance(connection: Connection, seen: Waiting, **values: object) -> None:
-    # A group has several rows if its letters have several tasks or exception types.
-    these = update(group).where(group.c.fingerprint == seen.fingerprint, group.c.regroup > "")
-    connection.execute(these.values(**values))
+    )
 
 
 def _homes_of(connection: Connection, seen: Waiting, judged: Sequence[Judged]) -> Mapping[str, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, func, select, true, update
+from sqlalchemy import ColumnElement, case, delete, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
@@ -87,15 +88,23 @@ def fold_floods(
     :param new: the groups that have just been made, by ``letters``.
     """
     names = {one.fingerprint for one in new}
-    newest: dict[str, datetime] = {}
+    for place, made in sorted(_by_place(letters, names).items()):
+        known = homes(connection, [place_name(place)])
+        newest = max(letter.last_failed_at for letter in made)
+        if not known and (number := _groups_of(connection, place, newest)) > GROUPS_OF_PLACE:
+            _fold(connection, place, number)
+        elif into := known.get(place_name(place)):
+            # It was folded after this transaction had looked.
+            strays = {letter.fingerprint for letter in made} - {into}
+            mark(connection, one_of(connection, group.c.fingerprint, sorted(strays)))
+
+
+def _by_place(letters: Sequence[DeadLetter], names: Container[str]) -> dict[str, list[DeadLetter]]:
+    found: dict[str, list[DeadLetter]] = {}
     for letter in letters:
         if letter.fingerprint in names and letter.place:
-            at = newest.get(letter.place, letter.last_failed_at)
-            newest[letter.place] = max(at, letter.last_failed_at)
-    for place, at in sorted(newest.items()):
-        number = _groups_of(connection, place, at)
-        if number > GROUPS_OF_PLACE and not homes(connection, [place_name(place)]):
-            _fold(connection, place, number)
+            found.setdefault(letter.place, []).append(letter)
+    return found
 
 
 def _groups_of(connection: Connection, place: str, at: datetime) -> int:
@@ -134,9 +143,12 @@ def mark(connection: Connection, *which: ColumnElement[bool], recipe: str = BY_A
 
     :param recipe: the recipe that has to be applied to them first. A mark with a recipe stays.
     """
-    values = {"regroup": recipe, "regrouped_to": 0}
-    unmarked = group.c.regroup.in_(["", BY_ALIASES]) if recipe == BY_ALIASES else true()
-    connection.execute(update(group).where(*which, unmarked).values(values))
+    is_free = group.c.regroup.in_(["", BY_ALIASES])
+    kept = case((is_free, recipe), else_=group.c.regroup) if recipe == BY_ALIASES else recipe
+    # Below the number of any letter, and another one each time: a process that has looked at the letters
+    # before must not call the group done.
+    values = {"regroup": kept, "regrouped_to": -1 - secrets.randbelow(2**62)}
+    connection.execute(update(group).where(*which).values(values))
 
 
 def matching(connection: Connection, prefix: str, limit: int) -> list[str]:
@@ -163,7 +175,7 @@ def one_group(connection: Connection, prefix: str) -> str:
 
 
 def mark_merged(connection: Connection, fingerprints: Iterable[str]) -> None:
-    """Mark those of these groups that have an alias, because letters have come back to them."""
+    """Mark those of these groups that have an alias, because letters have come to them nevertheless."""
     merged = sorted(homes(connection, fingerprints))
     if merged:
         mark(connection, one_of(connection, group.c.fingerprint, merged))

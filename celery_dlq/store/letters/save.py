@@ -100,6 +100,8 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     end_deliveries(connection, (item.task_id for item in given))
     new, regressed = triage.review(connection, tally.arrivals)
     aliases.fold_floods(connection, new, given)
+    # A merge may have been committed since the aliases were read. The rows of the groups are locked now.
+    aliases.mark_merged(connection, {fingerprint for fingerprint, *_ in tally.arrivals})
     return Saved(
         arrived=len(arrived),
         known=len(letters) - len(arrived),

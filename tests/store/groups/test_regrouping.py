@@ -377,6 +377,7 @@ class TestRecipes:
         regrouper(store).begin(who="ann", why="")
         steps = iter([False, False, False, True])
         assert not regrouper(store).run(should_stop=lambda: next(steps))
+        assert sum(store.regroupings.waiting().values()) > 0
         assert_counts_hold(store)
         work_off(store)
         assert list(open_counts(store).values()) == [9]
@@ -392,8 +393,8 @@ class TestRecipes:
     def test_a_letter_that_fails_again_meanwhile_is_left_to_its_worker(self, store):
         store.letters.save([at("1", A, grounds=Grounds())])
         regrouper(store).begin(who="ann", why="")
-        seen = store.regroupings.next(regrouper(store).recipe)
+        (seen,) = store.regroupings.next(regrouper(store).recipe, limit=9)
         judged = store.regroupings.letters(A, above=0, limit=9)
         store.letters.save([at("1", B, 5)])
-        assert store.regroupings.move(seen, judged) == 0
+        assert store.regroupings.move(seen, judged, is_last=True) == 0
         assert open_counts(store) == {B: 1}
