@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,8 +53,12 @@ def unanswered(error: Exception) -> str:
 
 
 def text_of(error: urllib.error.HTTPError, size: int) -> str:
-    """The beginning of what the server says, on one line.
+    """The beginning of what the server says, on one line; empty if that cannot be read.
 
     :param size: the most bytes that are read, and the most characters that are returned.
     """
-    return clip(" ".join(error.read(size + 1).decode("utf-8", "replace").split()), size)
+    try:
+        said = error.read(size + 1)
+    except (OSError, HTTPException):
+        return ""
+    return clip(" ".join(said.decode("utf-8", "replace").split()), size)

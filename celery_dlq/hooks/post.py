@@ -57,15 +57,16 @@ class Poster:
         :raises HookError: the server refused it, or all tries failed.
         """
         for attempt in range(1, self._attempts + 1):
-            error = self._try(body, headers())
-            if error is None:
+            failure = self._try(body, headers())
+            if failure is None:
                 return
+            error, said = failure
             if attempt == self._attempts or not may_pass(error):
-                raise HookError(f"{self.origin} {_described(error)} (attempt {attempt})") from None
+                raise HookError(f"{self.origin} {said} (attempt {attempt})") from None
             self._sleep(self._pause_s(error, attempt))
 
-    def _try(self, body: bytes, headers: Mapping[str, str]) -> Exception | None:
-        """Post once; returns why that failed, or None."""
+    def _try(self, body: bytes, headers: Mapping[str, str]) -> tuple[Exception, str] | None:
+        """Post once; returns why that failed, also in words, or None."""
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked
             self._url, body, {"Content-Type": "application/json", **headers}, method="POST"
         )
@@ -73,7 +74,7 @@ class Poster:
             with self._opener.open(request, timeout=self._timeout_s):
                 return None
         except (OSError, HTTPException) as error:
-            return error
+            return error, _described(error)
 
     def _pause_s(self, error: Exception, attempt: int) -> float:
         asked = retry_after(error) if isinstance(error, urllib.error.HTTPError) else None
@@ -84,6 +85,7 @@ class Poster:
 
 
 def _described(error: Exception) -> str:
+    """In words, why there is no good answer. An answer is closed afterwards."""
     if not isinstance(error, urllib.error.HTTPError):
         return unanswered(error)
     with error:

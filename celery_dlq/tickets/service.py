@@ -106,10 +106,7 @@ class Service:
         return self.meanings.get(status, "It does not accept the request. Check the definition.")
 
     def _text_of(self, error: urllib.error.HTTPError) -> str:
-        try:
-            text = text_of(error, REFUSAL_SIZE)
-        except (OSError, HTTPException):
-            return ""
+        text = text_of(error, REFUSAL_SIZE)
         return f": {self._without_secrets(text)}" if text else ""
 
     def _without_secrets(self, text: str) -> str:

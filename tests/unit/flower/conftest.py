@@ -300,6 +300,10 @@ def visit(app, loop, flower_options):
     yield visit
     for visitor in visitors:
         visitor.close()
+        # An app of the test's own has a store of its own.
+        queue = vars(visitor.flower.capp).get("dead_letter_queue")
+        if queue is not None and "store" in vars(queue):
+            queue.store.close()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import http.server
 import json
 import socket
 import threading
+import urllib.error
+import urllib.request
 from functools import partial
 
 import pytest
@@ -151,6 +153,24 @@ def test_a_server_that_says_nothing_is_given_up(webhook, event):
 def test_an_invalid_url_is_refused(url):
     with pytest.raises(SettingsError, match="https://"):
         Webhook(url, SECRET)
+
+
+def test_every_answer_is_closed_also_before_another_try(receiver, poster, monkeypatch):
+    """Python 3.14 warns of others when they are collected as garbage."""
+    answers = []
+
+    class Kept(urllib.error.HTTPError):
+        def __init__(self, *args):
+            super().__init__(*args)
+            answers.append(self)
+
+    monkeypatch.setattr(urllib.request, "HTTPError", Kept)
+    server = receiver((503, {}), (503, {}), (400, {}))
+    with pytest.raises(HookError, match=r"answered 400: said the server \(attempt 3\)"):
+        poster(server.url, timeout_s=5, attempts=4).post(b"{}", dict)
+    assert [(answer.code, answer.closed) for answer in answers] == [
+        (503, True), (503, True), (400, True),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "not base64!", None, "A" * 200])
