@@ -64,7 +64,7 @@ def fill(store_url: str, letters: int) -> None:
         _drop_indexes(connection)
         _make_copies(connection, copies, step_s=DAYS * 86_400 // copies)
         _create_indexes(connection)
-        _count_again(connection)
+        count_again(connection)
     analyze(engine)
     engine.dispose()
 
@@ -174,7 +174,7 @@ def _copied(connection: Connection, column: Column[Any], step_s: int) -> ColumnE
     return column
 
 
-def _count_again(connection: Connection) -> None:
+def count_again(connection: Connection) -> None:
     """Make the counts by group and by cause those of all letters."""
     connection.execute(delete(tables.group))
     connection.execute(delete(tables.count))
