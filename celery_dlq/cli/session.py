@@ -16,7 +16,7 @@ from celery import _state as celery_state
 
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.model.handling import is_of_user
+from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.settings import is_configured
 from celery_dlq.store.base import Filter
@@ -115,8 +115,8 @@ class Session:
             ) from error
 
     def task_names(self) -> list[str]:
-        """The names of the loaded tasks of the app, without Celery's own and ours."""
-        return [name for name in self.cli.app.tasks if is_of_user(name)]
+        """The names of the loaded tasks of the app of which there may be letters."""
+        return [name for name in self.cli.app.tasks if may_have_letters(name)]
 
     def full_id(self, prefix: str) -> str:
         """The task id that starts with ``prefix``.
