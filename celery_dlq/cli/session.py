@@ -16,7 +16,7 @@ from celery import _state as celery_state
 
 from celery_dlq.cli.screens.render import Screen
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.model.handling import may_have_letters
+from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.settings import is_configured
 from celery_dlq.store.base import Filter
@@ -114,9 +114,9 @@ class Session:
                 "run this where the worker's code and packages are installed."
             ) from error
 
-    def task_names(self) -> list[str]:
-        """The names of the loaded tasks of the app of which there may be letters."""
-        return [name for name in self.cli.app.tasks if may_have_letters(name)]
+    def task_names(self, wanted: Callable[[str], bool] = is_of_user) -> list[str]:
+        """The names of the app's loaded tasks that are ``wanted``; by default, all but Celery's and ours."""
+        return [name for name in self.cli.app.tasks if wanted(name)]
 
     def full_id(self, prefix: str) -> str:
         """The task id that starts with ``prefix``.
