@@ -127,9 +127,9 @@ class Session:
                 "run this where the worker's code and packages are installed."
             ) from error
 
-    def task_names(self) -> list[str]:
-        """The names of the loaded tasks of the app, without Celery's own and ours."""
-        return [name for name in self.cli.app.tasks if is_of_user(name)]
+    def task_names(self, wanted: Callable[[str], bool] = is_of_user) -> list[str]:
+        """The names of the app's loaded tasks that are ``wanted``; by default, all but Celery's and ours."""
+        return [name for name in self.cli.app.tasks if wanted(name)]
 
     def full_id(self, prefix: str) -> str:
         """The task id that starts with ``prefix``.

@@ -132,6 +132,17 @@ VERDICTS: Mapping[str, type[HandlerVerdict]] = {
 }  # fmt: skip
 
 
+#: Celery's own tasks that carry tasks of the user. Its others carry none.
+CARRIERS = tuple(
+    f"celery.{name}" for name in ("map", "starmap", "chunks", "group", "chord", "chord_unlock")
+)
+
+
+def may_have_letters(task: str) -> bool:
+    """Whether there may be letters of the task of this name."""
+    return is_of_user(task) or task in CARRIERS
+
+
 def is_of_user(task: str) -> bool:
     """Whether the task of this name is the user's, and not Celery's or ours."""
     return not task.startswith("celery.") and task != HANDLE_TASK

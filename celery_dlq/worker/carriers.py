@@ -9,12 +9,10 @@ from itertools import islice
 from typing import Any
 
 from celery_dlq.classify import Decision
-from celery_dlq.model.handling import is_of_user
+from celery_dlq.model.handling import CARRIERS, is_of_user
 from celery_dlq.worker.body.judge import decide
 from celery_dlq.worker.task import DLQTask
 
-#: Not ``accumulate``, ``backend_cleanup`` and ``chain``: their messages carry no task.
-_NAMES = ("map", "starmap", "chunks", "group", "chord", "chord_unlock")
 #: The most values of a message among which a task is looked for: it comes before the items.
 _LOOKED_AT = 10_000
 
@@ -63,7 +61,7 @@ class Carrier(DLQTask):
 
 def capture_carriers(app: Any) -> None:
     """Let the workers of this process capture the messages that carry tasks on DLQTask."""
-    for name in (f"celery.{name}" for name in _NAMES):
+    for name in CARRIERS:
         task = app.tasks.get(name)
         # A user may have put a task of their own in its place.
         if task is not None and task.__module__ == "celery.app.builtins":

@@ -33,7 +33,6 @@ from celery_dlq.worker.body.retrying import (
     cause_of,
     headers_of_retry,
     judged_for,
-    note_successor,
     policy_of,
     successor_of,
 )
@@ -259,7 +258,7 @@ class DLQTask(Task):  # type: ignore[misc]
         if waiting is not None:
             waiting.park(again, cause_of(exc))
         if not request.is_eager:
-            note_successor(request, again)
+            request._dlq_successor = again
         if throw:
             raise again
         return again
@@ -282,9 +281,8 @@ class DLQTask(Task):  # type: ignore[misc]
         try:
             return super().on_replace(sig)
         except Ignore:
-            replaced = Replaced(continues=bool(redrive and own))
-            note_successor(self.request, replaced)
-            raise replaced from None
+            self.request._dlq_successor = Replaced(continues=bool(redrive and own))
+            raise self.request._dlq_successor from None
 
     def _celerys_retry(self, exc: Any, *args: Any, **options: Any) -> Any:
         request = self.request

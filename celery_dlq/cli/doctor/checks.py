@@ -33,6 +33,7 @@ from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.known import near_names
+from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
 from celery_dlq.settings import STORE_URL_VARIABLE
@@ -238,7 +239,7 @@ def _rules(session: Session) -> Findings:
 
 def _routes(session: Session) -> Findings:
     session.load_tasks()
-    settings, tasks = session.queue.settings, session.task_names()
+    settings, tasks = session.queue.settings, session.task_names(may_have_letters)
     known = {route.name for route in settings.routes}
     wheres = {
         **{f"automatic redrive {auto.name}": auto.where for auto in settings.auto_redrive},

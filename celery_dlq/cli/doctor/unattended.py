@@ -11,6 +11,7 @@ from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named
 from celery_dlq.cli.session import Session
 from celery_dlq.known import unknown_task
 from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.view.auto_redrives.listing import SeenAuto, seen_autos
@@ -59,7 +60,7 @@ def check_handlers(session: Session) -> Findings:
 
 def _auto(session: Session, seen: SeenAuto) -> Findings:
     name = seen.auto.name
-    unknown = unknown_task(seen.auto.where.task, session.task_names())
+    unknown = unknown_task(seen.auto.where.task, session.task_names(may_have_letters))
     if seen.stopped:
         # Only a suspension needs attention: a pause was a person's decision.
         level = Level.WARNING if seen.state is AutoState.SUSPENDED else Level.OK
@@ -97,7 +98,7 @@ def _ever_matched(session: Session, where: Filter) -> bool:
 def _of_unknown_tasks(session: Session, handlers: Mapping[str, Handler]) -> Iterator[str]:
     """The handlers whose filter names a task that the app does not have."""
     for handler in handlers.values():
-        unknown = unknown_task(handler.where.task, session.task_names())
+        unknown = unknown_task(handler.where.task, session.task_names(may_have_letters))
         if unknown:
             yield f"{handler.name}: where: {unknown}"
 

@@ -10,7 +10,7 @@ from celery import bootsteps
 from celery.utils.log import get_logger
 
 from celery_dlq.known import unknown_task
-from celery_dlq.model.handling import is_of_user
+from celery_dlq.model.handling import may_have_letters
 from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.store.base import Lease
 from celery_dlq.upkeep.handlers.dispatcher import Dispatcher
@@ -67,7 +67,7 @@ def _warn_of_unknown_tasks(app: Any) -> None:
     """Log the handlers whose filter names a task that the app does not have. Letters of such a task may still
     be in the store, so this is not an error."""
     for handler in app.dead_letter_queue.handlers.values():
-        unknown = unknown_task(handler.where.task, filter(is_of_user, app.tasks))
+        unknown = unknown_task(handler.where.task, filter(may_have_letters, app.tasks))
         if unknown:
             logger.warning("handler %s: %s", handler.name, unknown)
 

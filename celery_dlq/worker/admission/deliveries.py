@@ -125,10 +125,10 @@ def _key(item: Delivery) -> _Key:
 
 
 def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
+    alike = [item for item in others if item.is_given_back == died.is_given_back]
     if died.is_given_back:
-        others = [item for item in others if item.is_given_back]
-        return replace(died, number=next_number(others, missing=0))
-    return replace(died, number=died.number or next_number(others))
+        return replace(died, number=next_number(alike, missing=0))
+    return replace(died, number=died.number or next_number(alike))
 
 
 def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:

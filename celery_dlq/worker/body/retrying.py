@@ -38,12 +38,6 @@ class Judged:
     free: int = 0
 
 
-def note_successor(request: Context, sent: Ignore | Retry) -> None:
-    """Remember that the run of ``request`` has sent a message in the place of its own, for which ``sent`` is
-    raised."""
-    request._dlq_successor = sent
-
-
 def successor_of(request: Context) -> Ignore | Retry | None:
     """The exception that is raised for the message that the run of ``request`` has sent in the place of its
     own; None if it has not sent one."""

@@ -28,7 +28,7 @@ from celery_dlq.worker.failure import unwrap
 from celery_dlq.worker.identity import letter_id
 from celery_dlq.worker.redelivery import came_back
 from celery_dlq.worker.request.breaker_watch import Probe, report_to_breaker
-from celery_dlq.worker.request.closing import Closing, close, close_returned, made, write
+from celery_dlq.worker.request.closing import Closing, Finish, close, close_returned, made, write
 from celery_dlq.worker.request.delivery_count import DeliveryCount
 from celery_dlq.worker.request.events import tell_redriven
 from celery_dlq.worker.request.fate import (
@@ -162,9 +162,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         else:
             close(self, partial(letter_of, self, exc), finish)
 
-    def _close_returned(
-        self, exc: BaseException, give_back: Callable[[], object], end: RunEnd
-    ) -> None:
+    def _close_returned(self, exc: BaseException, give_back: Finish, end: RunEnd) -> None:
         reason, last = Reason.POISON, partial(super().on_failure, einfo_of(PoisonMessage()))
         if is_a(exc, TimeLimitExceeded):
             reason, last = Reason.TIMEOUT, partial(self._end_late, give_back)

@@ -114,6 +114,7 @@ def findings(run) -> list[tuple[str, str]]:
     [
         (Route("a", task="shop.charge"), ("ok", "1 route")),
         (Route("a", task="charge*"), ("ok", "1 route")),
+        (Route("a", task="celery.starmap"), ("ok", "1 route")),
         (Route("a", reason="timeout"), ("ok", "1 route")),
         (Route("a", task="gone.task", reason="unknown_task"), ("ok", "1 route")),
         (
