@@ -256,16 +256,16 @@ def merge(session: Session, fingerprint: str, other: str) -> None:
 
 @groups.command("split")
 @_named
-@click.argument("member", metavar="[MEMBER]", type=MAYBE_EMPTY, default="")
+@click.argument("member", metavar="[MEMBER]", required=False)
 @pass_session
-def split(session: Session, fingerprint: str, member: str) -> None:
+def split(session: Session, fingerprint: str, member: str | None) -> None:
     """Undo merges into a group: that of MEMBER, or all.
 
     A group into which the groups of one place in the code were folded is dissolved, and the place is not
     folded again.
     """
     _act(
-        session, fingerprint, Split(member=member),
+        session, fingerprint, Split(member=member or ""),
         lambda group: f"Split group {group.fingerprint}; {_waiting(group)}.",
     )  # fmt: skip
 

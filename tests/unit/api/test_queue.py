@@ -46,9 +46,9 @@ def test_an_app_has_one_queue(app):
 
 def test_apps_do_not_share(app):
     other = Celery("other", broker="memory://", set_as_current=False)
-    other.conf.dlq_max_attempts = 9
-    assert DeadLetterQueue.of(other).settings.max_attempts == 9
-    assert DeadLetterQueue.of(app).settings.max_attempts == 5
+    other.conf.dlq_max_attempts = 7
+    assert DeadLetterQueue.of(other).settings.max_attempts == 7
+    assert DeadLetterQueue.of(app).settings.max_attempts == 9
 
 
 def test_the_store_is_opened_once_and_checked(app):
@@ -263,7 +263,7 @@ def test_wrong_settings_are_read_once(app, monkeypatch):
     read = parts.read_settings
     monkeypatch.setattr(parts, "read_settings", lambda given: reads.append(1) or read(given))
     queue = DeadLetterQueue.of(app)
-    assert [queue.task_settings.max_attempts for _ in range(3)] == [5, 5, 5]
+    assert [queue.task_settings.max_attempts for _ in range(3)] == [9, 9, 9]
     with pytest.raises(SettingsError, match="dlq_max_attempts"):
         queue.settings  # noqa: B018 - its error is the subject
     assert reads == [1]

@@ -14,6 +14,8 @@ from celery_dlq.flower import attach as public_attach
 from celery_dlq.flower.attach import SITE, install
 from celery_dlq.flower.html import loader
 from celery_dlq.flower.routes import API, PAGES
+from celery_dlq.settings import Settings
+from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.task import DLQTask
 
 NAVBAR = Path(urls.settings["template_path"]) / "navbar.html"
@@ -71,6 +73,9 @@ def test_an_app_with_a_dead_letter_queue_has_the_tab(visit, monkeypatch, tmp_pat
     else:
         monkeypatch.chdir(tmp_path)
         app.task(name="some.task", base=DLQTask, shared=False)(nothing)
+        made = SQLStore(Settings().store_url)
+        made.check_schema()
+        made.close()
     visitor = visit(app)
     assert visitor.get("/dead-letters/letters").status == 200
     vars(app)["dead_letter_queue"].store.close()

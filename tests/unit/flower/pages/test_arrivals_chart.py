@@ -42,7 +42,7 @@ def failed(name, minutes, **changes):
 def test_each_range_counts_the_letters(ann, path, place, letters, name, label, unit, span):
     page = ann.get(f"{path}?range={name}")
     text = said(page, place)
-    assert f"Arrivals, last {label} {letters} letters, at most" in text
+    assert f"Arrivals, last {label} {letters} failures, at most" in text
     assert f"per {unit}" in text
     assert span in text
     [(shown, _)] = page.find("a", **{"aria-current": "true"})

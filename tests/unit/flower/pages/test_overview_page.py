@@ -28,7 +28,7 @@ def test_the_overview_shows_the_numbers(ann):
     assert depth.split()[:3] == ["Open", "letters", "3"]
     assert "The oldest failed 50m ago" in " ".join(depth.split())
     [(_, arrivals)] = page.find("section", id="dlq-arrivals")
-    assert "3 letters, at most 3 per hour" in arrivals
+    assert "3 failures, at most 3 per hour" in arrivals
     assert ("Overview", OVERVIEW) in [
         (name, found["href"]) for found, name in page.find("a", **{"aria-current": "page"})
     ]

@@ -15,6 +15,7 @@ from support.workers.parent_requests import einfo
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.errors import PoisonMessage
+from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.worker.admission.deliveries import GIVEN_BACK
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.request import fate
@@ -160,7 +161,7 @@ def test_its_letter_has_the_error_for_which_on_failure_gives_it_back(make, desk,
     request = make(pool=pool)
     given_back = einfo(Reject("not mine", requeue=True))
     last = attempt(message="bad currency", rule="default")
-    failed = failure_after((last,), Reason.TERMINAL, traceback="", frames=())
+    failed = failure_after((last,), Reason.TERMINAL, traceback="", grounds=Grounds())
     report(given_back, RunEnd(failure=failed))
     request.on_failure(given_back)
     desk.release()

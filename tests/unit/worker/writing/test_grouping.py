@@ -148,3 +148,11 @@ def test_a_recipe_gets_the_new_parts():
     assert (failure.evidence, failure.causes, failure.lines, failure.words) == (
         ("status=404",), ("KeyError",), ("a", "b"), ""
     )  # fmt: skip
+
+
+def test_a_fingerprint_says_nothing_about_secrets():
+    said = []
+    recipe = grouping_with(lambda failure: said.append(failure.message))
+    for message in ("no login of 17 with password=hunter2", "no login of 18 with password=other"):
+        recipe.grouped(letter(message=message, grounds=Grounds(needs_message=True)))
+    assert said == [f"no login of {number} with password=[redacted]" for number in (17, 18)]

@@ -1,16 +1,10 @@
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from celery import Celery
 from kombu import Exchange, Queue
-from support.factories import attempt
 
-from celery_dlq.model.fingerprint import fingerprint
-from celery_dlq.model.states import Reason
-from celery_dlq.redact import Redactor
-from celery_dlq.worker.failure import failure_after
-from celery_dlq.worker.writing.snapshot import envelope, grouped_by
+from celery_dlq.worker.writing.snapshot import envelope
 
 
 @pytest.fixture
@@ -68,12 +62,3 @@ def test_missing_parts_are_empty(app):
         {},
         "",
     )
-
-
-def test_a_fingerprint_says_nothing_about_secrets():
-    last = attempt(message="no login of 17 with password=hunter2")
-    failure = failure_after((last,), Reason.TERMINAL, traceback="", frames=("shop:charge",))
-    grouped = grouped_by("shop.charge", failure, Redactor())
-    assert grouped.message == "no login of 17 with password=[redacted]"
-    other = replace(failure, message="no login of 18 with password=other")
-    assert fingerprint(grouped_by("shop.charge", other, Redactor())) == fingerprint(grouped)
