@@ -124,7 +124,7 @@ def test_the_wheel_is_the_package_and_nothing_else(installed):
     assert package == on_disk
     assert "celery_dlq/py.typed" in package
     assert "celery_dlq/store/migrations/env.py" in package
-    assert "celery_dlq/store/migrations/versions/0001_initial.py" in package
+    assert "celery_dlq/store/migrations/versions/0025_initial.py" in package
     pages = {f"celery_dlq/{path.relative_to(ROOT).as_posix()}" for path in find_pages().values()}
     assert files - package == pages
 

@@ -176,8 +176,7 @@ class Orders:
                 **{**repair, "assignments": tuple(repair["assignments"])},
                 eta=None if eta is None else datetime.fromisoformat(eta),
             ),
-            # Operations of earlier releases do not have it.
-            why=data.get("why", ""),
+            why=data["why"],
         )
 
 

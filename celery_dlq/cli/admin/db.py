@@ -47,6 +47,7 @@ def current(session: Session) -> None:
 
     found = _database(session).read(schema.current)
     session.cli.echo(f"{found or 'none'}; this release needs {schema.HEAD}")
+    schema.refuse_unreleased(found)
     if found != schema.HEAD:
         upgraded = session.command("db", "upgrade")
         is_newer = found is not None and found > schema.HEAD
@@ -67,6 +68,7 @@ def sql(session: Session, since: str | None) -> None:
     from celery_dlq.store.database import schema
 
     database = _database(session)
+    schema.refuse_unreleased(since)
     if since is not None and since not in (known := schema.versions()):
         raise click.BadParameter(
             unknown_name("a schema version of this release", since, known),

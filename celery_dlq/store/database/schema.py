@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import inspect, select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.errors import SchemaError
+from celery_dlq.errors import SchemaError, page
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.engine import Database
@@ -26,7 +26,10 @@ from celery_dlq.store.database.faults import UPGRADE
 logger = logging.getLogger(__name__)
 
 #: The newest migration: the schema that this release reads and writes.
-HEAD = "0024"
+HEAD = "0025"
+
+#: The versions that no release had. No migration leads from them to a later one.
+UNRELEASED = frozenset(f"{number:04}" for number in range(1, 25))
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
@@ -45,6 +48,7 @@ def check(database: Database) -> None:
     :raises SchemaError: it is missing, older or newer.
     """
     found = database.read(current)
+    refuse_unreleased(found)
     if found is None and database.dialect.is_file and database.client.makes_file:
         upgrade(database)
         logger.info(
@@ -57,6 +61,16 @@ def check(database: Database) -> None:
             f"The schema of the dead-letter store is at {found} and this release needs {HEAD}; {UPGRADE}"
         )
     refuse_newer(found)
+
+
+def refuse_unreleased(found: str | None) -> None:
+    """:raises SchemaError: no release made the version ``found``, so none can upgrade it."""
+    if found in UNRELEASED:
+        raise SchemaError(
+            f"The schema of the dead-letter store is at {found}, which an unreleased state of celery-dlq "
+            "made and this release cannot upgrade. Redrive or discard the open letters with that state, and "
+            f"then set dlq_store_url to a new database; see {page('install-on-postgresql-or-mysql')}."
+        )
 
 
 def refuse_newer(found: str | None) -> None:
@@ -72,7 +86,7 @@ def upgrade(database: Database) -> str | None:
     """Bring the schema to :data:`HEAD`; returns the version it was at. If several processes do this at the
     same time, each waits for the one before it.
 
-    :raises SchemaError: the schema is newer than this release, or at a version that it does not know;
+    :raises SchemaError: the schema is newer than this release, or at a version that it cannot upgrade;
         nothing was changed.
     :raises StoreError: the database failed. On MySQL, which commits each change of a table at once,
         the changes that were made so far stay.
@@ -124,6 +138,7 @@ def _upgrade_guarded(database: Database, guard: Connection) -> str | None:
 def _upgrade(connection: Connection) -> str | None:
     dialect_of(connection).check_encoding(connection)
     found = current(connection)
+    refuse_unreleased(found)
     refuse_newer(found)
     if found != HEAD:
         _migrate(connection, found)

@@ -229,8 +229,7 @@ arrival = _table(
     PrimaryKeyConstraint("minute", "task", "exception_type"),
 )
 
-# A count is the sum over all rows: those that were made from letters older than the table, and those that
-# changes are added to. The names are too long for a key in MySQL, so the key is a hash of them.
+# The names are too long for a key in MySQL, so the key is a hash of them.
 count = _table(
     "celery_dead_letter_count",
     Column("id", name(64), primary_key=True),
@@ -304,7 +303,8 @@ sending = _table(
     Column("state", name(16), nullable=False),
     # The letter's state before it was claimed.
     Column("was", name(16), nullable=False),
-    # The failure that it was redriven after; None and empty in rows of earlier releases.
+    # The failure that it was redriven after; None and empty in rows that an archive of an unreleased state
+    # may bring back.
     Column("failed_at", Moment),
     Column("cause", name(64), nullable=False, server_default=""),
     # The token of the last claim, how often it was claimed, and the copy that a worker has run.
@@ -415,8 +415,7 @@ parked = _table(
     Column("record", BYTES, nullable=False),
     Column("body", BYTES, nullable=False),
     Column("route", name(ROUTE_WIDTH), nullable=False, server_default=""),
-    # Copied from the record, so that filters can ask for them. A retry that was parked under an earlier
-    # schema may have none.
+    # Copied from the record, so that filters can ask for them.
     Column("release", name()),
     Column("root_id", name()),
     Column("tags", LONG_TEXT),

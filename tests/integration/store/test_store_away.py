@@ -170,7 +170,7 @@ def test_a_store_that_is_full(make_project, redis_url, tmp_path):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("version", ["0000", "9999"])
+@pytest.mark.parametrize("version", ["0000", "0024", "9999"])
 def test_a_schema_that_is_older_or_newer(on_postgres, postgres, version):
     postgres(f"UPDATE celery_dlq_version SET version_num = '{version}'")
     try:

@@ -4,11 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from alembic import command
-from sqlalchemy import inspect, text
 from support.factories import T0, attempt, delivery, envelope, letter, operation, parking
 from support.stores import redriving
-from support.stores.earlier_schema import insert_letters
 from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.errors import FilterError
@@ -17,9 +14,7 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Cell, Edit, Filter
-from celery_dlq.store.database import schema, tables
-from celery_dlq.store.rows.rows import letter_row
-from celery_dlq.store.sql import SQLStore
+from celery_dlq.store.database import tables
 
 
 def minutes(number: float):
@@ -218,38 +213,3 @@ class TestArrivals:
             store.counts.arrivals(
                 Filter(queue="mail", reason=Reason.TIMEOUT), since=T0, until=minutes(1)
             )
-
-
-def test_letters_that_are_there_already_are_counted_by_the_upgrade(database_url, session_store):
-    session_store.close()
-    store = SQLStore(database_url)
-    _drop_all(store)
-    try:
-        store.database.write(_letters_of_an_earlier_release)
-        assert schema.upgrade(store.database) == "0006"
-        found = cell(store)
-        assert (found.open, found.arrived, found.first_seen_at) == (1, 2, T0)
-        # Later letters are added to the earlier count.
-        store.letters.save([at("new", 9)])
-        store.closing.discard(Filter(ids=("old",)), who="ann", why="", now=minutes(9))
-        assert (cell(store).open, cell(store).arrived) == (1, 3)
-    finally:
-        _drop_all(store)
-        schema.upgrade(store.database)
-        store.close()
-
-
-def _letters_of_an_earlier_release(connection):
-    command.upgrade(schema._config(connection=connection), "0006")
-    rows = [letter_row(at("old")), letter_row(at("closed", 5))]
-    rows[1]["state"] = State.RESOLVED.value
-    counts = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 1}
-    insert_letters(connection, [{**row, **counts} for row in rows])
-
-
-def _drop_all(store):
-    def drop(connection):
-        for name in inspect(connection).get_table_names():
-            connection.execute(text(f"DROP TABLE {name}"))
-
-    store.database.write(drop)

@@ -1,32 +1,38 @@
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import bindparam, create_engine, insert, inspect, select, text, update
-from support.factories import T0, attempt, letter
+from pymysql.err import OperationalError as MySQLError
+from sqlalchemy import create_engine, event, inspect, text, update
+from sqlalchemy.exc import OperationalError
+from support.factories import T0, letter
 from support.servers.databases import drop_all
-from support.stores.earlier_schema import insert_letters, run_script
 
-from celery_dlq.errors import SchemaError
+from celery_dlq.errors import SchemaError, StoreUnavailable
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.database.dialects.supported import SUPPORTED
 from celery_dlq.store.database.engine import Database
-from celery_dlq.store.rows.rows import attempt_row, letter_row
 from celery_dlq.store.sql import SQLStore
 
 UPGRADE = r"run: celery -A <app> dlq db upgrade"
+
+LARGE = (
+    tables.letter, tables.content, tables.attempt, tables.term, tables.sending, tables.delivery,
+)  # fmt: skip
+AUTOVACUUM = {
+    "autovacuum_vacuum_scale_factor=0.01",
+    "autovacuum_vacuum_insert_scale_factor=0.01",
+    "autovacuum_analyze_scale_factor=0.01",
+}
 
 
 def set_version(store: SQLStore, version: str) -> None:
@@ -38,13 +44,59 @@ def names(store: SQLStore) -> set[str]:
     return store.database.read(lambda connection: set(inspect(connection).get_table_names()))
 
 
-def test_the_migrations_make_what_the_code_expects(store):
-    def differences(connection):
-        options = {"compare_type": True, "version_table": tables.VERSION_TABLE}
-        context = MigrationContext.configure(connection, opts=options)
-        return compare_metadata(context, tables.metadata)
+def differences(connection):
+    """What a migration would still have to change."""
+    options = {"compare_type": True, "version_table": tables.VERSION_TABLE}
+    context = MigrationContext.configure(connection, opts=options)
+    return compare_metadata(context, tables.metadata)
 
+
+def run_script(database: Database, script: str) -> None:
+    """Run the SQL that ``db sql`` prints in one transaction."""
+
+    def run(connection):
+        for statement in re.sub(r"(?m)^--.*$", "", script).split(";"):
+            if statement.strip() not in ("", "BEGIN", "COMMIT"):
+                connection.exec_driver_sql(statement)
+
+    database.write(run)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Lets a function be called at an event of the upgrade's database engine."""
+
+    def watch(moment, called):
+        def opened(*args, **options):
+            database = Database(*args, **options)
+            event.listen(database.engine, moment, called)
+            return database
+
+        monkeypatch.setattr(schema, "Database", opened)
+
+    return watch
+
+
+@pytest.fixture
+def on_mysql(own_mysql_url):
+    """An empty MySQL database, where an upgrade that is interrupted leaves traces."""
+    store = SQLStore(own_mysql_url)
+    yield store
+    drop_all(store.database)
+    store.close()
+
+
+def test_the_migrations_make_what_the_code_expects(store):
     assert store.database.read(differences) == []
+
+
+def test_postgresql_cleans_up_the_large_tables_more_often(store):
+    if store.database.dialect.name != "postgresql":
+        pytest.skip("only PostgreSQL has these settings")
+    asked = text("SELECT relname, reloptions FROM pg_class WHERE reloptions IS NOT NULL")
+    found = store.database.read(lambda connection: connection.execute(asked).all())
+    ours = {name: set(options) for name, options in found if name.startswith("celery_")}
+    assert ours == {table.name: AUTOVACUUM for table in LARGE}
 
 
 def test_indexes_have_the_same_names_as_in_the_code(store):
@@ -104,6 +156,29 @@ def test_an_older_schema_names_the_upgrade(bare):
         bare.letters.save([letter()])
     set_version(bare, schema.HEAD)
     assert bare.letters.save([letter()]).arrived == 1
+
+
+@pytest.mark.parametrize("version", ["0001", "0012", "0024"])
+def test_a_schema_that_was_never_released_is_left_as_it_is(bare, version):
+    def begin(connection):
+        tables.version.create(connection)
+        connection.execute(tables.version.insert().values(version_num=version))
+        connection.execute(text("CREATE TABLE celery_dead_letter (id INTEGER)"))
+
+    bare.database.write(begin)
+    found = names(bare)
+    for use in (
+        bare.check_schema,
+        lambda: bare.letters.save([letter()]),
+        lambda: schema.upgrade(bare.database),
+    ):
+        with pytest.raises(
+            SchemaError, match=rf"at {version}, which an unreleased state.*to a new database; see"
+        ) as caught:
+            use()
+        assert UPGRADE not in str(caught.value)
+    assert names(bare) == found
+    assert bare.database.read(schema.current) == version
 
 
 def test_a_newer_schema_asks_for_a_newer_release(bare):
@@ -167,6 +242,7 @@ def test_the_printed_sql_makes_the_same_schema(bare):
     script = schema.upgrade_sql(bare.database)
     run_script(bare.database, script)
     bare.check_schema()
+    assert bare.database.read(differences) == []
     assert bare.letters.save([letter()]).arrived == 1
 
 
@@ -221,131 +297,53 @@ def test_stats_of_a_new_store_need_no_rows(sqlite_store):
     assert sqlite_store.monitoring.stats(T0).depth == 0
 
 
-def test_attempts_that_are_there_already_get_no_evidence(bare):
-    def begin(connection):
-        command.upgrade(schema._config(connection=connection), "0002")
-        # As an earlier release wrote it: without the columns that come later.
-        old = [column for column in tables.attempt.columns if not column.server_default]
-        row = {**attempt_row("0d3f", attempt()), "message": "old"}
-        values = {column.name: row[column.name] for column in old}
-        names = ", ".join(values)
-        places = ", ".join(f":{name}" for name in values)
-        types = [bindparam(column.name, type_=column.type) for column in old]
-        table = tables.attempt.name
-        insertion = text(f"INSERT INTO {table} ({names}) VALUES ({places})")
-        connection.execute(insertion.bindparams(*types), values)
+def test_an_upgrade_that_is_interrupted_after_every_step_is_finished_by_the_next(on_mysql, watched):
+    """Each upgrade makes one table or index more, and then loses its connection."""
 
-    bare.database.write(begin)
-    assert schema.upgrade(bare.database) == "0002"
-    [row] = bare.database.read(lambda connection: connection.execute(select(tables.attempt)).all())
-    assert (row.message, row.evidence, row.path) == ("old", "", "")
+    def cut_off(connection, cursor, statement, *rest):
+        if statement.strip().startswith("CREATE "):
+            made.append(statement)
+            killed = connection.connection.driver_connection.thread_id()
+            on_mysql.database.write(lambda other: other.execute(text(f"KILL {killed}")))
 
-
-def test_letters_that_are_there_already_are_in_the_trends(bare):
-    def begin(connection):
-        command.upgrade(schema._config(connection=connection), "0006")
-        at = {"a": 0, "b": 59, "c": 60, "d": 61}
-        rows = [letter_row(letter(name, attempt(minutes=number))) for name, number in at.items()]
-        values = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 1}
-        rows = [{**row, **values, "state": "dead"} for row in rows]
-        insert_letters(connection, [*rows[:3], {**rows[3], "state": "resolved"}])
-
-    bare.database.write(begin)
-    assert schema.upgrade(bare.database) == "0006"
-    fingerprint = letter().fingerprint
-    now = T0 + timedelta(minutes=90)
-    assert bare.groups.trends([fingerprint], now=now, hours=2) == {fingerprint: (2, 2)}
-    assert bare.monitoring.stats(now).ages == {60: 0, 3_600: 2, 86_400: 1, 604_800: 0, math.inf: 0}
+    every = tables.metadata.tables.values()
+    # And Alembic's own table.
+    steps = 1 + sum(1 + len(table.indexes) for table in every)
+    made: list[str] = []
+    watched("after_cursor_execute", cut_off)
+    for _ in range(steps):
+        with pytest.raises(StoreUnavailable):
+            schema.upgrade(on_mysql.database)
+    assert schema.upgrade(on_mysql.database) is None
+    assert len(made) == len(set(made)) == steps
+    on_mysql.check_schema()
+    assert on_mysql.database.read(differences) == []
 
 
-def test_acts_that_are_there_already_are_from_no_known_machine(bare):
-    def begin(connection):
-        command.upgrade(schema._config(connection=connection), "0004")
-        act = {"at": T0, "who": "ann", "act": "discard", "count": 3, "why": "old", "detail": "{}"}
-        names, places = ", ".join(act), ", ".join(f":{name}" for name in act)
-        insertion = text(f"INSERT INTO {tables.audit.name} ({names}) VALUES ({places})")
-        at = bindparam("at", type_=tables.audit.c.at.type)
-        connection.execute(insertion.bindparams(at), act)
+def test_an_upgrade_that_fails_leaves_nothing_where_tables_can_be_undone(bare, watched):
+    if not bare.database.dialect.undoes_ddl:
+        pytest.skip("it commits each change of a table at once")
 
-    bare.database.write(begin)
-    assert schema.upgrade(bare.database) == "0004"
-    [row] = bare.audit.find().rows
-    assert (row.who, row.host, row.count) == ("ann", "", 3)
-    assert bare.operations.find() == []
+    def fail(connection, cursor, statement, *rest):
+        if statement.strip().startswith(f"CREATE TABLE {tables.saved_filter.name}"):
+            raise ZeroDivisionError
 
-
-def test_letters_that_are_there_already_keep_their_contents(bare):
-    whole = letter("0d3f", args=["x"], kwargs={"y": 1}, traceback="line 1")
-    counts = {"redrive_count": 0, "last_redrive": 0, "attempt_count": 0}
-
-    def begin(connection):
-        command.upgrade(schema._config(connection=connection), "0009")
-        other = letter("17aa", task="shop.ship")
-        insert_letters(connection, [{**letter_row(one), **counts} for one in (whole, other)])
-
-    bare.database.write(begin)
-    assert schema.upgrade(bare.database) == "0009"
-    assert bare.letters.get("0d3f") == whole.with_(attempts=(), attempt_count=0)
-    assert bare.letters.get("17aa").task == "shop.ship"
-    assert bare.letters.save([letter("0d3f", attempt(minutes=5)), letter("new")]).arrived == 1
-    assert len(bare.letters.find(Filter()).letters) == 3
+    watched("before_cursor_execute", fail)
+    with pytest.raises(ZeroDivisionError):
+        schema.upgrade(bare.database)
+    assert names(bare) == set()
+    watched("before_cursor_execute", lambda *rest: None)
+    assert schema.upgrade(bare.database) is None
 
 
-def test_letters_claimed_when_claims_become_rows_are_given_back(bare):
-    bare.database.write(
-        lambda connection: command.upgrade(schema._config(connection=connection), "0006")
-    )
+def test_an_upgrade_that_meets_a_deadlock_begins_again(on_mysql, watched):
+    seen = []
 
-    def claim_as_before(connection):
-        for task_id, was in (("a", "dead"), ("b", "redriven"), ("c", None)):
-            row = letter_row(letter(task_id))
-            row.update(state="claimed", claim_token="t", redrive_count=1, last_redrive=0)
-            insert_letters(connection, [row])
-            if was:
-                connection.execute(insert(tables.sending).values(**sending_row(task_id, was)))
+    def deadlock(connection, cursor, statement, *rest):
+        if statement.startswith("CREATE INDEX") and not seen:
+            seen.append(statement)
+            raise OperationalError(statement, {}, MySQLError(1213, "as the test wants"))
 
-    bare.database.write(claim_as_before)
-    assert schema.upgrade(bare.database) == "0006"
-    found = {name: bare.letters.get(name) for name in "abc"}
-    assert {name: one.state.value for name, one in found.items()} == {
-        "a": "dead", "b": "redriven", "c": "dead",
-    }  # fmt: skip
-    assert {one.redrive_count for one in found.values()} == {1}
-    assert bare.sendings.of_letter("a")[0].state.value == "sending"
-
-
-def test_acts_that_are_there_already_are_found_by_what_they_were_about(bare):
-    details = {
-        "redrive": '{"operation":"0a1b2c3d4e5f","filter":{}}',
-        "edit": '{"letter":"0d3f"}',
-        "discard": '{"filter":{"ids":["0d3f"]}}',
-    }
-
-    def begin(connection):
-        command.upgrade(schema._config(connection=connection), "0008")
-        columns = [
-            column for column in tables.audit.columns if column.name not in ("id", "subject")
-        ]
-        names = ", ".join(column.name for column in columns)
-        places = ", ".join(f":{column.name}" for column in columns)
-        types = [bindparam(column.name, type_=column.type) for column in columns]
-        insertion = text(f"INSERT INTO {tables.audit.name} ({names}) VALUES ({places})")
-        for act, detail in details.items():
-            values = {"at": T0, "who": "ann", "host": "", "act": act, "count": 1, "why": ""}
-            connection.execute(insertion.bindparams(*types), {**values, "detail": detail})
-
-    bare.database.write(begin)
-    schema.upgrade(bare.database)
-    subjects = bare.database.read(
-        lambda connection: connection.execute(select(tables.audit.c.subject)).scalars().all()
-    )
-    assert sorted(subjects) == ["", "0a1b2c3d4e5f", "0d3f"]
-    assert [row.act for row in bare.audit.find(letter="0d3f").rows] == ["edit"]
-
-
-def sending_row(task_id: str, was: str) -> dict[str, object]:
-    return {
-        "operation": "one", "task_id": task_id, "task": "shop.charge", "redrive": 2,
-        "state": "sending", "was": was, "copy": "t", "copies": 1, "why": "", "fingerprint": "",
-        "change": "", "claimed_at": T0,
-    }  # fmt: skip
+    watched("before_cursor_execute", deadlock)
+    assert schema.upgrade(on_mysql.database) is None
+    assert on_mysql.database.read(differences) == []

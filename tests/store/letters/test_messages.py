@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select, update
 from support.factories import T0, envelope, letter
 from support.stores import redriving
 from support.stores.statements import statements_of
 
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
+from celery_dlq.store.database import tables
 from celery_dlq.store.letters import records
 from celery_dlq.store.rows.bodies import read_bodies, within
 
@@ -85,3 +88,28 @@ def test_tracebacks_are_read_in_one_statement(store):
     assert asked == [{"a": "a failed\n漢字", "c": "c failed\n漢字"}]
     assert len([statement for statement, _ in found if "traceback" in statement]) == 1
     assert store.letters.read_tracebacks([]) == {}
+
+
+def test_no_white_space_changes_what_stored_text_says(store):
+    headers = {"id": "0d3f", "raw": b"\xff"}
+    store.letters.save([letter("0d3f", envelope=envelope("0d3f", headers=headers))])
+    spaced = '{ "id" : "0d3f", "raw" : { "$bytes" : "/w==" } }'
+    store.database.write(
+        lambda connection: connection.execute(update(tables.content).values(headers=spaced))
+    )
+    assert store.letters.get("0d3f").envelope.headers == headers
+
+
+def test_headers_are_written_in_the_order_of_the_message(store):
+    headers = {
+        "lang": "py",
+        "task": "shop.charge",
+        "id": "0d3f",
+        "shadow": None,
+        "argsrepr": "('é $5',)",
+    }
+    store.letters.save([letter("0d3f", envelope=envelope("0d3f", headers=headers))])
+    with store.database.engine.connect() as connection:
+        text = connection.execute(select(tables.content.c.headers)).scalar_one()
+    assert text.startswith('{"lang":"py","task":"shop.charge"')
+    assert list(json.loads(text)) == list(headers)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import text
 
 from celery_dlq.errors import FilterError
 from celery_dlq.store import saved_filters
-from celery_dlq.store.database import schema, tables
 
 OVERDUE = {"task": ["shop.charge"], "since": ["2h"], "state": ["dead", "parked"]}
 
@@ -112,16 +110,3 @@ def test_a_filter_with_the_value_in_its_name_goes(store):
     assert [one.name for one in store.saved_filters.read()] == ["Adamant"]
     names = [row.detail["saved_as"] for row in store.audit.find(act="save-filter").rows]
     assert names == ["Adamant", "of Bob", "of [erased]"]
-
-
-def test_an_upgrade_from_0022_adds_the_table(bare):
-    schema.upgrade(bare.database)
-    for statement in (
-        "DROP TABLE celery_dlq_saved_filter",
-        f"UPDATE {tables.VERSION_TABLE} SET version_num = '0022'",
-    ):
-        bare.database.write(lambda one, statement=statement: one.execute(text(statement)))
-    assert schema.upgrade(bare.database) == "0022"
-    bare.check_schema()
-    bare.saved_filters.save("mine", OVERDUE, who="ann")
-    assert len(bare.saved_filters.read()) == 1

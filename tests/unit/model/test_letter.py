@@ -48,6 +48,12 @@ def test_a_newer_format_is_refused_by_name(made):
         type(made).from_dict({**made.to_dict(), "format": 99})
 
 
+def test_a_letter_that_was_spooled_before_routes_has_none():
+    told = letter().to_dict()
+    del told["route"]
+    assert DeadLetter.from_dict({**told, "format": 3}).route == ""
+
+
 def test_an_attempt_travels_with_a_short_message():
     data = through_json(attempt_to_dict(attempt(message="x" * 5_000)))
     assert len(data["message"]) <= 500

@@ -6,7 +6,7 @@ import pytest
 from celery_dlq.cli.doctor import checks
 from celery_dlq.cli.doctor.finding import named
 from celery_dlq.errors import IngestError
-from celery_dlq.store.database.schema import HEAD
+from celery_dlq.store.database.schema import HEAD, versions
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.worker.broker_limits import upkeep_lease
 from celery_dlq.worker.task import DLQTask
@@ -32,7 +32,7 @@ def test_sql_is_printed_without_a_connection(run, path):
     path.unlink()
     out = run("db", "sql").stdout
     assert "CREATE TABLE celery_dead_letter" in out
-    assert f"UPDATE celery_dlq_version SET version_num='{HEAD}'" in out
+    assert f"INSERT INTO celery_dlq_version (version_num) VALUES ('{HEAD}')" in out
     assert not path.exists()
 
 
@@ -46,8 +46,7 @@ def test_sql_from_an_unknown_version_lists_the_known_ones(run, version):
     assert (result.exit_code, result.stdout) == (2, "")
     if version:
         assert f"{version!r} is not a schema version of this release" in result.stderr
-        known = ", ".join(f"{number:04}" for number in range(1, int(HEAD) + 1))
-        assert f"{known}." in result.stderr
+        assert f"there is {', '.join(versions())}." in result.stderr
 
 
 def set_version(path, version):
@@ -71,6 +70,26 @@ def test_a_newer_schema_asks_for_a_newer_release_and_not_for_an_upgrade(run, pat
     result = run("db", "current")
     assert (result.exit_code, result.stdout) == (3, f"9999; this release needs {HEAD}\n")
     assert result.stderr == "Run: pip install --upgrade celery-dlq\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["db", "upgrade"], ["db", "current"], ["db", "sql", "--from", "0024"]]
+)
+def test_a_schema_that_was_never_released_says_what_to_do(run, path, words):
+    set_version(path, "0024")
+    before = path.read_bytes()
+    result = run(*words)
+    assert result.exit_code == 3
+    assert result.stdout == (
+        f"0024; this release needs {HEAD}\n" if words == ["db", "current"] else ""
+    )
+    assert result.stderr == (
+        "Error: The schema of the dead-letter store is at 0024, which an unreleased state of "
+        "celery-dlq made and this release cannot upgrade. Redrive or discard the open letters with "
+        "that state, and then set dlq_store_url to a new database; see "
+        "`celery dlq help install-on-postgresql-or-mysql`.\n"
+    )
+    assert path.read_bytes() == before
 
 
 def test_an_upgrade_from_an_unknown_version_is_refused_in_one_line(run, path):
