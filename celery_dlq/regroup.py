@@ -16,8 +16,8 @@ from celery_dlq.worker.writing.grouping import Grouping
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Letters that are moved in one transaction, and groups that are read together.
-LETTERS_AT_ONCE, GROUPS_AT_ONCE = 500, 200
+#: Letters that are moved in one transaction; and groups, and numbers of letters, that are read together.
+LETTERS_AT_ONCE, GROUPS_AT_ONCE, IDS_AT_ONCE = 500, 200, 20_000
 
 #: Called with the number of letters that were looked at, and that were moved, by one step.
 OnStep = Callable[[int, int], object]
@@ -94,29 +94,43 @@ class Regrouper:
 
     def _work_off(self, group: Waiting, on_step: OnStep, should_stop: Callable[[], bool]) -> bool:
         """Look at all letters of a group; returns whether that was not stopped."""
-        is_last = False
-        while not is_last:
+        ids: Sequence[int] = ()
+        is_all = False
+        while ids or not is_all:
             if should_stop():
                 return False
-            judged, moved, is_last = self._portion.attempt(partial(self._step, group))
-            on_step(len(judged), moved)
-            if judged:
-                group = replace(group, above=judged[-1].id)
+            if not ids:
+                ids = self._ids(group.fingerprint, group.above)
+                is_all = len(ids) < IDS_AT_ONCE
+            taken, moved = self._portion.attempt(partial(self._step, group, ids, is_all))
+            on_step(len(taken), moved)
+            group = replace(group, above=taken[-1] if taken else group.above)
+            ids = ids[len(taken) :]
         return True
 
-    def _step(self, group: Waiting, size: int) -> tuple[Sequence[Judged], int, bool]:
-        letters = self._store.regroupings.letters(group.fingerprint, above=group.above, limit=size)
-        judged = self._judge(letters) if group.recipe else letters
-        is_last = len(letters) < size
-        return judged, self._store.regroupings.move(group, judged, is_last=is_last), is_last
+    def _step(
+        self, group: Waiting, ids: Sequence[int], is_all: bool, size: int
+    ) -> tuple[Sequence[int], int]:
+        taken = ids[:size]
+        letters = self._store.regroupings.letters(group.fingerprint, taken)
+        moved = self._store.regroupings.move(
+            group,
+            self._judge(letters) if group.recipe else letters,
+            last=taken[-1] if taken else group.above,
+            is_last=is_all and len(taken) == len(ids),
+        )
+        return taken, moved
 
     def _pages(self, fingerprint: str) -> Iterator[Sequence[Judged]]:
         above = 0
-        while letters := self._store.regroupings.letters(
-            fingerprint, above=above, limit=LETTERS_AT_ONCE
-        ):
-            yield letters
-            above = letters[-1].id
+        while ids := self._ids(fingerprint, above):
+            for first in range(0, len(ids), LETTERS_AT_ONCE):
+                these = ids[first : first + LETTERS_AT_ONCE]
+                yield self._store.regroupings.letters(fingerprint, these)
+            above = ids[-1]
+
+    def _ids(self, fingerprint: str, above: int) -> Sequence[int]:
+        return self._store.regroupings.ids(fingerprint, above=above, limit=IDS_AT_ONCE)
 
     def _judge(self, letters: Sequence[Judged]) -> list[Judged]:
         return [self._judged(one) for one in letters]

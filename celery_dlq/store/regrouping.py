@@ -103,27 +103,43 @@ class Regroupings(StoreRole):
         return aliases.homes(connection, names)
 
     @reads
-    def letters(
+    def ids(
         self, connection: Connection, fingerprint: str, *, above: int, limit: int
+    ) -> Sequence[int]:
+        """The numbers of the next letters of a group, in their order."""
+        these = select(letter.c.id).where(letter.c.fingerprint == fingerprint, letter.c.id > above)
+        # In the order of the key itself, a database would look through all letters for those of the group.
+        return list(connection.execute(these.order_by(letter.c.id + 0).limit(limit)).scalars())
+
+    @reads
+    def letters(
+        self, connection: Connection, fingerprint: str, ids: Sequence[int]
     ) -> Sequence[Judged]:
-        """The next letters of a group in the order of their numbers, with the fingerprints that they have."""
-        these = _WHOLE.where(letter.c.fingerprint == fingerprint, letter.c.id > above)
-        rows = connection.execute(these.order_by(letter.c.id).limit(limit)).mappings()
+        """The letters with these numbers that are in a group, with the fingerprints that they have."""
+        these = one_of(connection, letter.c.id, ids), letter.c.fingerprint == fingerprint
+        rows = connection.execute(_WHOLE.where(*these).order_by(letter.c.id)).mappings()
         return [_as_it_is(row) for row in rows]
 
     @writes
     def move(
-        self, connection: Connection, seen: Waiting, judged: Sequence[Judged], *, is_last: bool
+        self,
+        connection: Connection,
+        seen: Waiting,
+        judged: Sequence[Judged],
+        *,
+        last: int,
+        is_last: bool,
     ) -> int:
         """Store the fingerprints of some letters of a group, and move those that belong to other groups.
         Letters that have failed again are left alone. If another process was faster, nothing changes. Returns
         how many were moved.
 
+        :param last: the number of the last letter that was looked at.
         :param is_last: whether the group has no further letters.
         """
         if not _lock(connection, seen):
             return 0
-        done = {"regroup": "", "regrouped_to": 0} if is_last else {"regrouped_to": judged[-1].id}
+        done = {"regroup": "", "regrouped_to": 0} if is_last else {"regrouped_to": last}
         # A group has several rows if its letters have several tasks or exception types.
         rows = update(group).where(group.c.fingerprint == seen.fingerprint, group.c.regroup > "")
         connection.execute(rows.values(done))

@@ -10,6 +10,7 @@ import pytest
 from support.factories import T0, attempt, letter
 from support.stores.rollup_checks import assert_counts_hold
 
+from celery_dlq import regroup
 from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.group import (
@@ -382,6 +383,16 @@ class TestRecipes:
         work_off(store)
         assert list(open_counts(store).values()) == [9]
 
+    def test_large_groups_are_read_in_parts(self, store, monkeypatch):
+        monkeypatch.setattr(regroup, "IDS_AT_ONCE", 4)
+        monkeypatch.setattr(regroup, "LETTERS_AT_ONCE", 3)
+        store.letters.save([at(str(n), A, n, grounds=Grounds()) for n in range(8)])
+        store.letters.save([at("other", B, grounds=Grounds())])
+        assert sum(sum(one.to.values()) for one in regrouper(store).plan(lambda *_: None)) == 9
+        regrouper(store).begin(who="ann", why="")
+        work_off(store)
+        assert open_counts(store) == {A: 9}
+
     def test_two_processes_do_it_together(self, store):
         store.letters.save(noise(40))
         regrouper(store).begin(who="ann", why="")
@@ -394,7 +405,8 @@ class TestRecipes:
         store.letters.save([at("1", A, grounds=Grounds())])
         regrouper(store).begin(who="ann", why="")
         (seen,) = store.regroupings.next(regrouper(store).recipe, limit=9)
-        judged = store.regroupings.letters(A, above=0, limit=9)
+        ids = store.regroupings.ids(A, above=0, limit=9)
+        judged = store.regroupings.letters(A, ids)
         store.letters.save([at("1", B, 5)])
-        assert store.regroupings.move(seen, judged, is_last=True) == 0
+        assert store.regroupings.move(seen, judged, last=ids[-1], is_last=True) == 0
         assert open_counts(store) == {B: 1}
