@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -92,7 +93,9 @@ class Transactions:
             return run(work)
         except Exception as error:
             if not isinstance(error, StoreUnavailable):
-                self._look()  # a newer release may have written what this one does not know
+                # A newer release may have written what this one does not know.
+                with contextlib.suppress(StoreUnavailable):
+                    self._look()
             raise
 
     def _look(self) -> None:

@@ -303,15 +303,17 @@ NOT_SEARCHED = {
     "celery_dlq_claim": "ids of operations and names of processes",
     "celery_dlq_segment": "ids and hashes of files",
     "celery_dead_letter_group.failed_in": "names of releases",
+    "celery_dlq_alias": "fingerprints, words of this package, and a person who acted, who stays by design",
     "celery_dlq_ticket.url": "the address of a ticket in another system; the documentation says it",
 }
 NAMES = {
     "who closed_by status_by host": "a person who acted, and the machine; they stay by design",
     "task_id root_id parent_id group_id correlation_id subject": "ids; personal data must not be used as one",
-    "task exception_type path rule handler version route release resolved_in recipe": "names in code",
+    "task exception_type path rule handler version route release resolved_in recipe regroup": "names in code",
     "queue exchange routing_key content_type content_encoding broker app canvas": "names in settings",
     "worker process holder place": "names of processes",
-    "fingerprint id run operation claim_token token copy accepted parking probe manifest chain": "ids",
+    "fingerprint raw_fingerprint id run operation claim_token token": "ids",
+    "copy accepted parking probe manifest chain": "ids",
     "state status reason verdict was cause kind mode act name": "words of this package, or names in code",
 }
 
