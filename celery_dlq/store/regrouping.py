@@ -140,8 +140,10 @@ class Regroupings(StoreRole):
         if not _lock(connection, seen):
             return 0
         done = {"regroup": "", "regrouped_to": 0} if is_last else {"regrouped_to": last}
-        # A group has several rows if its letters have several tasks or exception types.
-        rows = update(group).where(group.c.fingerprint == seen.fingerprint, group.c.regroup > "")
+        marks = [aliases.BY_ALIASES, seen.recipe]
+        rows = update(group).where(
+            group.c.fingerprint == seen.fingerprint, group.c.regroup.in_(marks)
+        )
         connection.execute(rows.values(done))
         if not judged:
             return 0
@@ -162,10 +164,16 @@ def _waiting(connection: Connection, these: Select[Any]) -> list[Waiting]:
     ordered = these.order_by(
         _IS_DECIDED.desc(), group.c.total_count.desc(), *group.primary_key.columns
     )
-    return [
-        Waiting(**{**row, "recipe": _recipe(row["recipe"])})
-        for row in connection.execute(ordered).mappings()
-    ]
+    found: dict[str, Waiting] = {}
+    for row in connection.execute(ordered).mappings():
+        one = Waiting(**{**row, "recipe": _recipe(row["recipe"])})
+        # A group has several rows if its letters have several tasks or exception types.
+        first = found.setdefault(one.fingerprint, one)
+        if first is not one:
+            found[one.fingerprint] = replace(
+                first, letters=first.letters + one.letters, recipe=first.recipe or one.recipe
+            )
+    return list(found.values())
 
 
 def _recipe(mark: str) -> str:

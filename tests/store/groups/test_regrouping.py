@@ -383,6 +383,16 @@ class TestRecipes:
         work_off(store)
         assert list(open_counts(store).values()) == [9]
 
+    def test_a_group_of_several_tasks_is_looked_at_once(self, store):
+        store.letters.save([at("1"), at("2", task="shop.ship"), at("3", task="shop.ship")])
+        (fate,) = regrouper(store).plan(lambda *_: None)
+        assert (fate.group.letters, fate.to) == (3, {A: 3})
+        looked = []
+        one = regrouper(store)
+        one.begin(who="ann", why="")
+        assert one.run(lambda letters, moved: looked.append(letters))
+        assert looked == [3]
+
     def test_large_groups_are_read_in_parts(self, store, monkeypatch):
         monkeypatch.setattr(regroup, "IDS_AT_ONCE", 4)
         monkeypatch.setattr(regroup, "LETTERS_AT_ONCE", 3)
