@@ -12,7 +12,7 @@ from celery_dlq.classify.explicit import Terminal, Transient, subject
 from celery_dlq.classify.replay.explain import TypeExplanation, explain_type
 from celery_dlq.classify.replay.rejudge import Reading, judge_written
 from celery_dlq.classify.replay.stored import Rejudged, rejudge
-from celery_dlq.classify.rules import Classifier, Decision, Rule, decide, rules_for
+from celery_dlq.classify.rules import Classifier, Decision, Rule, decide, is_built_in, rules_for
 
 __all__ = [
     "Classifier",
@@ -27,6 +27,7 @@ __all__ = [
     "decide",
     "explain_type",
     "is_a",
+    "is_built_in",
     "judge_written",
     "misnamed",
     "rejudge",

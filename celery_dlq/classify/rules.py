@@ -278,6 +278,12 @@ def _storable(text: str) -> str:
 
 
 _BUILTIN_ONLY = Classifier()
+_BUILTIN_RULES = frozenset([DEFAULT_RULE, *(row.rule for row in TABLE.rows)])
+
+
+def is_built_in(rule: str) -> bool:
+    """Whether the built-in rules have one with this id."""
+    return rule in _BUILTIN_RULES
 
 
 def decide(exc: BaseException) -> Decision:
@@ -285,4 +291,4 @@ def decide(exc: BaseException) -> Decision:
     return _BUILTIN_ONLY.decide(exc)
 
 
-__all__ = ["DEFAULT_RULE", "Classifier", "Decision", "Rule", "decide", "rules_for"]
+__all__ = ["DEFAULT_RULE", "Classifier", "Decision", "Rule", "decide", "is_built_in", "rules_for"]

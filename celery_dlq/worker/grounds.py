@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import NamedTuple
 
-from celery_dlq.classify import decide, is_a, subject
+from celery_dlq.classify import Decision, decide, is_a, is_built_in, subject
 from celery_dlq.classify.chain import Budget, Link, members, walk, wrapped
 from celery_dlq.classify.evidence import bases, dotted_name, may_have, read, shown_name
 from celery_dlq.model.fingerprint import FRAME_LIMIT, Grounds
@@ -62,8 +62,11 @@ class _Frame(NamedTuple):
     tb: TracebackType
 
 
-def grounds_of(exc: BaseException) -> Grounds:
-    """The facts about ``exc``, or about the exception that it wraps. Raises nothing that ``exc`` does."""
+def grounds_of(exc: BaseException, decision: Decision | None = None) -> Grounds:
+    """The facts about ``exc``, or about the exception that it wraps. Raises nothing that ``exc`` does.
+
+    :param decision: a decision about ``exc``. If the built-in rules made it, they are not asked again.
+    """
     about = subject(exc)
     # An exception inside a wrapper may never have been raised.
     frames = list(_frames(about.__traceback__)) or list(_frames(exc.__traceback__))
@@ -73,7 +76,9 @@ def grounds_of(exc: BaseException) -> Grounds:
     if is_a(about, RecursionError):  # where it ends is chance
         names, lines = sorted(names), ()
     behind = _behind(about)
-    evidence, types = _evidence(about, behind), _causes(about, behind)
+    if decision is None or about is not exc or not is_built_in(decision.rule):
+        decision = decide(about)
+    evidence, types = _evidence(about, behind, decision), _causes(about, behind)
     is_told = bool(evidence or types) or bool(own and not _is_catch_all(about, frames[-1]))
     return Grounds(
         frames=tuple(names[-FRAME_LIMIT:]),
@@ -169,10 +174,12 @@ def _behind(exc: BaseException) -> list[BaseException]:
     return [link.exc for link in walk(Link(exc), wrapped, Budget(_CAUSES + 1))][1:]
 
 
-def _evidence(exc: BaseException, behind: list[BaseException]) -> tuple[str, ...]:
+def _evidence(
+    exc: BaseException, behind: list[BaseException], decision: Decision
+) -> tuple[str, ...]:
     """The codes by which the built-in rules decide about ``exc``, whatever the user's rules say; otherwise
     those of the nearest exception that has one in an attribute."""
-    found = _CODE.findall(safe_text(decide(exc).evidence))
+    found = _CODE.findall(safe_text(decision.evidence))
     found = found or next(filter(None, map(_attributes, (exc, *behind))), [])
     return tuple(dict.fromkeys(found))
 

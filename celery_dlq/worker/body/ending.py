@@ -110,7 +110,7 @@ def _failure(died: Died, request: Context) -> Failure:
         died.reason,
         # Celery has not formatted the traceback yet; it is added when the end is reported.
         traceback="",
-        grounds=grounds_of(died.exc),
+        grounds=grounds_of(died.exc, died.decision),
     )
 
 

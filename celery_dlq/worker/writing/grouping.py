@@ -68,17 +68,21 @@ class Grouping:
     def regrouped(self, letter: DeadLetter) -> tuple[DeadLetter, str]:
         """``letter`` with its fingerprint, and why the user's recipe has no result, as words after its name;
         empty if it has one. Raises nothing."""
-        failure = self._input(letter)
+        grounds = letter.grounds or Grounds()
+        failure = self._input(letter, grounds)
         found = self._ask(failure)
         recipe = self.recipe if found.fingerprint else ""
-        grounds = replace(letter.grounds or Grounds(), recipe=recipe)
+        if grounds.recipe != recipe:
+            grounds = replace(grounds, recipe=recipe)
         name = found.fingerprint or fingerprint(failure)
         return letter.with_(fingerprint=name, grounds=grounds), found.problem
 
-    def _input(self, letter: DeadLetter) -> FingerprintInput:
-        grounds, words = letter.grounds or Grounds(), ""
-        # Anyone who sees a fingerprint could try out values; and the store keeps the message without secrets.
-        message = self._redactor.text(letter.message)
+    def _input(self, letter: DeadLetter, grounds: Grounds) -> FingerprintInput:
+        message, words = letter.message, ""
+        if grounds.needs_message or self._recipe is not None:
+            # Anyone who sees a fingerprint could try out values; and the store keeps the message without
+            # secrets.
+            message = self._redactor.text(message)
         if grounds.needs_message:
             values = [value for _path, value in leaves(letter.args, letter.kwargs)]
             words = fixed_words(message, words_of(values))

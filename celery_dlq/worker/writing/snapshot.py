@@ -128,7 +128,7 @@ def failure_of(
         (*read_attempts(request.request_dict), last),
         reason,
         traceback=bounded_traceback(traceback),
-        grounds=grounds_of(exc),
+        grounds=grounds_of(exc, decision),
     )
 
 

@@ -5,7 +5,8 @@ import textwrap
 
 import pytest
 
-from celery_dlq import Terminal
+from celery_dlq import Rule, Terminal, Verdict
+from celery_dlq.classify import Classifier, decide
 from celery_dlq.codec import decode_table
 from celery_dlq.model.fingerprint import FRAME_LIMIT
 from celery_dlq.worker.grounds import grounds_of
@@ -269,3 +270,10 @@ class Hostile(Exception):
 
 def test_a_hostile_exception_has_grounds():
     assert grounds_of(caught(made("def fails(error): raise error"), Hostile())).evidence == ()
+
+
+def test_a_rule_of_the_user_does_not_change_the_evidence():
+    error = FileNotFoundError(2, "no such file")
+    by_user = Classifier((Rule(FileNotFoundError, Verdict.TRANSIENT, name="files"),)).decide(error)
+    assert by_user.rule == "files"
+    assert grounds_of(error, by_user) == grounds_of(error, decide(error)) == grounds_of(error)
