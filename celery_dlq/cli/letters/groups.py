@@ -266,7 +266,9 @@ def split(session: Session, fingerprint: str, member: str | None) -> None:
     """
     _act(
         session, fingerprint, Split(member=member or ""),
-        lambda group: f"Split group {group.fingerprint}; {_waiting(group)}.",
+        lambda group: (
+            f"Split group {group.fingerprint}, which has {counted(group.open_count, 'open letter')} now."
+        ),
     )  # fmt: skip
 
 

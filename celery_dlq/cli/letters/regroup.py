@@ -58,7 +58,7 @@ def regroup(session: Session, dry_run: bool, detach: bool, why: str, yes: bool, 
 
 def _show_plan(session: Session, regrouper: Regrouper, form: str, total: int) -> None:
     with shown_progress(session.cli, "Comparing") as show:
-        fates = list(regrouper.plan(_Progress(show, total)))
+        fates = list(regrouper.plan(_Progress(show, total, is_plan=True)))
     rows = [(one, to, number) for one in fates for to, number in _leaving(one)]
     moved = sum(one.leaving for one in fates)
     before = sum(1 for one in fates if one.group.letters)
@@ -126,14 +126,14 @@ def _regroup(
 class _Progress:
     """Adds up the steps of a regrouping, and shows them."""
 
-    def __init__(self, show: OnStep, total: int) -> None:
-        self._show, self._total = show, total
+    def __init__(self, show: OnStep, total: int, *, is_plan: bool = False) -> None:
+        self._show, self._total, self._is_plan = show, total, is_plan
         self.looked = self.moved = 0
 
     def __call__(self, looked: int, moved: int) -> None:
         self.looked += looked
         self.moved += moved
-        said = f"{self.moved:,} moved" if self.moved else ""
+        said = "compared" if self._is_plan else f"{self.moved:,} moved"
         self._show(Step(max(self._total, self.looked), self.looked, said, said))
 
 

@@ -169,6 +169,7 @@ def _summed(rows: Sequence[Group]) -> Group | None:
     return replace(
         rows[0],
         open_count=sum(row.open_count for row in rows),
+        letter_count=sum(row.letter_count for row in rows),
         total_count=sum(row.total_count for row in rows),
         first_seen_at=min(row.first_seen_at for row in rows),
         last_seen_at=max(row.last_seen_at for row in rows),

@@ -146,7 +146,9 @@ class TestMerging:
         decide(store, B, Merge(into=A))
         work_off(store)
         found = group(store, A)
-        assert (found.task, found.open_count, found.total_count) == ("shop.ship", 3, 3)
+        assert (found.task, found.open_count, found.letter_count, found.total_count) == (
+            "shop.ship", 3, 3, 3
+        )  # fmt: skip
 
     def test_acts_that_change_nothing(self, store):
         store.letters.save([at("1"), at("2", B), at("3", f"{B[:-1]}1")])

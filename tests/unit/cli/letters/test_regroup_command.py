@@ -160,9 +160,7 @@ def test_groups_are_merged_and_split(run, read, store, noise):
         said, [(B, "ada")]
     )  # fmt: skip
     split = run("groups", "split", A, "b0")
-    assert split.stdout.strip() == (
-        f"Split group {A}; it still has 1 open letter to redrive or discard."
-    )
+    assert split.stdout.strip() == f"Split group {A}, which has 1 open letter now."
     assert open_counts(store) == {A: 1, B: 1, C: 1}
 
 
