@@ -216,10 +216,11 @@ class Dialect(ABC):
 
 
 def _with_safe_texts(
-    _connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any
+    _connection: Connection, _cursor: Any, statement: str, parameters: Any, _: Any, is_many: bool
 ) -> tuple[str, Any]:
-    """A statement whose parameters every database takes: people may ask for any text."""
-    return statement, _safe(parameters)
+    """A statement whose parameters every database takes: people may ask for any text. Many rows at once are
+    written by code that has made them storable."""
+    return statement, parameters if is_many else _safe(parameters)
 
 
 def _safe(value: Any) -> Any:
