@@ -85,7 +85,8 @@ def live(project):
             project.wait_for_letter(task_id)
         project.dlq.edit(ids[0], who="ann", args=[8, "changed"], why=f"{JO} was wrong")
         again = ("--search", JO, "--set", f"kwargs.email={JO}", "--why", f"for {JO}", "--yes")
-        command(project, "redrive", ids[6], *again)
+        # Whether the command sees that it failed again depends on which is faster.
+        assert project.run("dlq", "redrive", ids[6], *again).returncode in (0, 1)
         wait_for("the redrive to fail", lambda: len(project.letter(ids[6]).attempts) == 2)
     group = project.letter(ids[1]).fingerprint
     store.groups.triage(group, Annotate(note=f"Ask {JO}."), who="ann", now=store.now())
