@@ -82,7 +82,8 @@ class Redactor:
         return self._whole(value, lambda _secret: REDACTED)
 
     def stored(self, value: Any) -> Any:
-        """The same with stand-ins, by which letters are found. A copy that may be shown stays as it is."""
+        """A copy like that of :meth:`hidden`, with stand-ins by which letters are found. A copy that may be
+        shown stays as it is."""
         return self._whole(value, self.stand_in)
 
     def _whole(self, value: Any, stand_in: Callable[[Any], str]) -> Any:

@@ -147,7 +147,7 @@ class FingerprintInput:
     #: Dotted; builtins without their module.
     exception_type: str
     #: Own frames as ``module:function``, outermost first, each once; without line numbers, so that an edit
-    #: elsewhere in the file does not split a group. Those of libraries if there are no own ones.
+    #: elsewhere in the file does not split a group. Without own frames, the frames of libraries.
     frames: Sequence[str]
     #: The whole message.
     message: str

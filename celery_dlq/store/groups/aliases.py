@@ -163,8 +163,8 @@ def matching(connection: Connection, prefix: str, limit: int) -> list[str]:
 def one_group(connection: Connection, prefix: str) -> str:
     """The group whose fingerprint begins with ``prefix``.
 
-    :raises UnknownGroup: there is none.
-    :raises AmbiguousId: there are several.
+    :raises UnknownGroup: no group has such a fingerprint.
+    :raises AmbiguousId: several groups have one.
     """
     found = matching(connection, prefix, 2) if prefix else []
     if not found:
