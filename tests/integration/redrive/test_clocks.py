@@ -76,10 +76,10 @@ def sent(shop):
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_a_letter_that_has_just_failed_is_sent_whatever_the_clock_says(shop, fill, minutes):
     ids = fill(30, timedelta(seconds=1))
-    redrive = Machine(shop, minutes).begin("redrive", "--all", "--yes")
+    redrive = Machine(shop, minutes).begin("redrive", "--all", "--yes", "--no-guard")
     stdout, stderr = redrive.communicate(timeout=60)
     assert redrive.returncode == 0, stderr
-    assert "To send  30 dead letters" in stdout
+    assert re.search(r"To send +30 dead letters", stdout)
     assert "Sent 30 of 30 dead letters" in stdout
     assert sent(shop) == dict.fromkeys(ids, 1)
 
@@ -87,7 +87,7 @@ def test_a_letter_that_has_just_failed_is_sent_whatever_the_clock_says(shop, fil
 def test_two_with_different_clocks_lose_no_letter_and_send_none_twice(shop, fill):
     ids = fill(200, timedelta(hours=1))
     # At this rate one alone takes longer than the other one needs to start.
-    orders = ("redrive", "--all", "--yes", "--rate", "30/s", "--batch", "10")
+    orders = ("redrive", "--all", "--yes", "--no-guard", "--rate", "30/s", "--batch", "10")
     both = [Machine(shop, minutes).begin(*orders) for minutes in (-10, 10)]
     said = [redrive.communicate(timeout=60) for redrive in both]
     assert sent(shop) == dict.fromkeys(ids, 1), said
