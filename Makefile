@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit lint celery-own flower-own bench chaos kills kill-workers databases services matrix pictures clean
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services matrix pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -20,10 +20,16 @@ SEED ?= 1
 
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
 # Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
+
 test: lint services
 	$(BIN)/python -m compileall -q celery_dlq tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) \
-	    --durations 25
+	$(PYTEST) --hypothesis-profile quick
+
+# Every test, and all that takes long, needs luck, or needs programs that few machines have; some hours.
+nightly: lint services
+	CELERY_DLQ_TEST_ALL=1 $(PYTEST)
+	$(MAKE) matrix databases kills celery-own flower-own chaos
 
 # The unit tests, and the store on SQLite: no server, few examples of each property.
 unit: $(VENV)/.dev
@@ -35,6 +41,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	! grep -rnE '"""(The same|Those of|Of|What is left)\b' --include='*.py' celery_dlq tests benchmarks example_project
 
 celery-own: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m celery_own.run
@@ -66,7 +73,7 @@ KILL_AUTO_LETTERS ?= 5000
 KILL_WORKERS ?= 20
 
 kills: $(VENV)/.dev services
-	CELERY_DLQ_KILLS=$(KILLS) CELERY_DLQ_KILL_LETTERS=$(KILL_LETTERS) \
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_KILLS=$(KILLS) CELERY_DLQ_KILL_LETTERS=$(KILL_LETTERS) \
 	CELERY_DLQ_AUTO_KILLS=$(KILLS) CELERY_DLQ_AUTO_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
@@ -78,10 +85,10 @@ kills: $(VENV)/.dev services
 # Kills workers that acknowledge early, on each broker and pool, also while the store is away or the disk is full;
 # then workers of plain Celery, to count what it loses. Prints an account of each run.
 kill-workers: $(VENV)/.dev services
-	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_NOTICED_S=0.1 \
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_NOTICED_S=0.1 \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py \
 	    tests/integration/recorder/test_killed_workers_attacked.py
-	CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py
 
 # The store's tests by other ways to a database; tests/support/servers/ways.py has their names. The poolers must be installed.
@@ -89,7 +96,7 @@ kill-workers: $(VENV)/.dev services
 DATABASES ?= pgbouncer,pgpool,galera
 
 databases: $(VENV)/.dev services
-	CELERY_DLQ_TEST_DATABASES=$(DATABASES) CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store
+	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_TEST_DATABASES=$(DATABASES) CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store
 
 services:
 	tests/services.sh
@@ -104,7 +111,7 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	@failed=0; for version in $(MATRIX); do \
 	    mkdir -p $(SEEN)/$$version; \
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile tests/unit -m 'not service and not slow' || failed=1; \
-	    CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
+	    CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile \
 	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py $(BESIDE) \
 	        || failed=1; \

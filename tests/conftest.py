@@ -18,6 +18,9 @@ SERVERS = {
     "redis_url", "rabbitmq_url", "postgres_url", "own_postgres_url", "mysql_url", "own_mysql_url",
 }  # fmt: skip
 
+#: Set to any text, it runs the tests that are marked ``nightly``, too, and the parts that others leave out.
+ALL = os.environ.get("CELERY_DLQ_TEST_ALL", "")
+
 # For `make unit`: properties are tried with few examples.
 settings.register_profile("quick", max_examples=10, deadline=None)
 
@@ -32,9 +35,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with real workers first. They wait more than they compute, and the longest takes minutes: at the
-    end it would keep one process busy while the others have nothing left."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests of ``make nightly`` out, and put files with real workers first. They wait more than they
+    compute, and the longest takes minutes: at the end it would keep one process busy while the others have
+    nothing left."""
+    nightly = [] if ALL else [item for item in items if item.get_closest_marker("nightly")]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -179,7 +179,7 @@ def test_the_help_page_names_every_command(dlq):
 
 
 def test_a_new_store_is_looked_at(dlq, project):
-    for words in (("list",), ("groups",), ("stats",), ("db", "current")):
+    for words in (("db", "upgrade"), ("list",), ("groups",), ("stats",), ("db", "current")):
         ended = dlq(*words)
         assert (ended.returncode, ended.stderr) == (0, ""), words
     assert (project / "store.sqlite3").exists()
@@ -216,6 +216,7 @@ def test_a_type_is_explained(dlq):
 
 
 def test_the_doctor_finds_nothing_wrong(dlq):
+    dlq("db", "upgrade")
     ended = dlq("doctor")
     assert ended.returncode == 0, ended.stdout
     assert "1 task with base=DLQTask" in ended.stdout

@@ -40,6 +40,14 @@ def postgres(postgres_url):
 
 
 @pytest.fixture
+def project(project):
+    """A project whose store exists: a command does not make one."""
+    done = project.run("dlq", "db", "upgrade")
+    assert done.returncode == 0, done.stderr
+    return project
+
+
+@pytest.fixture
 def proxy(postgres, postgres_url):
     parts = urlsplit(postgres_url)
     proxy = Proxy(parts.hostname, parts.port or 5432)
