@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import zlib
+from collections import defaultdict
 
 import pytest
 from hypothesis import settings
@@ -21,7 +24,13 @@ SERVERS = {
 #: Set to any text, it runs the tests that are marked ``nightly``, too, and the parts that others leave out.
 ALL = os.environ.get("CELERY_DLQ_TEST_ALL", "")
 
-# For `make unit`: properties are tried with few examples.
+#: The words for brokers, databases and pools in the names of tests.
+PLACES = {
+    "redis", "rabbitmq", "classic", "quorum", "sqlite", "postgres", "postgresql", "mysql", "mariadb",
+    "prefork", "threads", "solo", "gevent",
+}  # fmt: skip
+
+# For the gate and `make unit`: properties are tried with few examples.
 settings.register_profile("quick", max_examples=10, deadline=None)
 
 
@@ -36,15 +45,32 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests of ``make nightly`` out, and put files with real workers first. They wait more than they
-    compute, and the longest takes minutes: at the end it would keep one process busy while the others have
-    nothing left."""
-    nightly = [] if ALL else [item for item in items if item.get_closest_marker("nightly")]
-    if nightly:
-        config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    """Leave out the tests that only ``make nightly`` runs, and put files with real workers first. They wait
+    more than they compute, and the longest takes minutes: at the end it would keep one process busy while the
+    others have nothing left."""
+    left_out = set() if ALL else {item for item in items if item.get_closest_marker("nightly")}
+    if not ALL:
+        left_out |= repeated_at_other_places(items)
+    config.hook.pytest_deselected(items=sorted(left_out, key=items.index))
+    items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def repeated_at_other_places(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Tests with real workers that differ from another one only in broker, database or pool. The gate runs
+    one of them, which its name decides, so that all places are visited, and the same ones in each run."""
+    alike: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") and "matrix" not in item.path.stem:
+            case = [word for word in re.split(r"[-_\[\]]", item.nodeid) if word not in PLACES]
+            alike[" ".join(case)].append(item)
+    return {
+        item
+        for case, group in alike.items()
+        for number, item in enumerate(group)
+        if number != zlib.crc32(case.encode()) % len(group)
+    }
 
 
 def pytest_collection_finish() -> None:

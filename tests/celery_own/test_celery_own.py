@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_celerys_own_tests():
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -37,7 +37,8 @@ from proxy import Proxy
 from sqlalchemy.engine import make_url
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600 + 60 * KILLS + TASKS / 5),
+    pytest.mark.slow, pytest.mark.nightly, pytest.mark.service,
+    pytest.mark.timeout(600 + 60 * KILLS + TASKS / 5),
 ]  # fmt: skip
 
 #: A share of the tasks fails, so that there are letters in the spool.

@@ -13,7 +13,7 @@ from support.factories import envelope, letter
 
 from celery_dlq.model.states import State
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.service]
 
 #: Celery's command line, in a process whose clock is ahead; its first argument says by how many seconds.
 CELERY = """

@@ -164,6 +164,7 @@ def is_dropped(project) -> bool:
     return "was sent twice by its redrive" in project.logged()
 
 
+@pytest.mark.nightly
 def test_workers_are_killed_again_and_again_and_every_letter_is_resolved(project):
     fill(project, LETTERS, BODY_S)
     chance = random.Random(LETTERS)

@@ -19,7 +19,7 @@ from tornado.web import create_signed_value
 from celery_dlq.model.states import State
 from celery_dlq.store.sql import SQLStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 #: The directory of the Flower versions that are not installed.

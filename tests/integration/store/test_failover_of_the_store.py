@@ -17,7 +17,7 @@ from celery_dlq import Filter
 from celery_dlq.errors import StoreError
 from celery_dlq.model.operation import OperationState, Orders, Pacing
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(400)]
 
 LETTERS = int(os.environ.get("CELERY_DLQ_KILL_LETTERS", "600"))
 FAILOVERS = int(os.environ.get("CELERY_DLQ_KILLS", "3"))

@@ -35,7 +35,7 @@ TOGETHER = max(1, LETTERS // (6 * KILLS))
 LONGEST_LIFE_S = 0.5
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600 + 20 * KILLS),
+    pytest.mark.slow, pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(600 + 20 * KILLS),
 ]  # fmt: skip
 
 PROGRAM = Path(__file__).with_name("archive_rounds.py")

@@ -13,7 +13,7 @@ from celery_dlq import Filter
 from celery_dlq.model.states import State
 from celery_dlq.store.database.clock import now
 
-pytestmark = [pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.service]
 
 #: The time limit of the store's statements, and the time that the neighbour's take.
 TIMEOUT_S, LONG_S = 2, 3

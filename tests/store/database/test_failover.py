@@ -19,7 +19,7 @@ from celery_dlq.errors import StoreError, StoreUnavailable
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.sql import SQLStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(180)]
 
 TIMEOUT_S = 1.0
 

@@ -16,7 +16,7 @@ from celery_dlq.store.database import schema
 from celery_dlq.store.database.replica import FOLLOW_S, PAUSE_S
 from celery_dlq.store.sql import SQLStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(180)]
 
 
 class Clock:
