@@ -53,6 +53,18 @@ class Spool:
         if segment.size >= SEGMENT_SIZE:
             self.close()
 
+    def keep(self, records: Sequence[Record]) -> None:
+        """Append ``records``, or write those to the log for which there is no room; never raises."""
+        try:
+            self.append(records)
+        except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+            if len(records) == 1:
+                _keep_in_log(records[0], error)
+                return
+            # The remaining space may be enough for some of them.
+            for record in records:
+                self.keep([record])
+
     def check(self) -> None:
         """Check whether a letter could be kept now. Leaves no file behind.
 
@@ -149,6 +161,18 @@ class Spool:
                 "bring the store back, or raise the limit",
                 str(self.directory),
             )
+
+
+def _keep_in_log(record: Record, error: Exception) -> None:
+    try:
+        log_whole(encode(record), error)
+    except Exception:
+        # An error here would end the writer's thread, and no further message would be finished.
+        logger.critical(
+            "dead letter neither stored nor spooled, and it cannot be encoded: %r",
+            record,
+            exc_info=True,
+        )
 
 
 def _size(path: Path) -> int:

@@ -20,9 +20,8 @@ import celery_dlq.worker.request.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
-from celery_dlq.worker.body.ending import Died, Replaced, ending_of
+from celery_dlq.worker.body.ending import Died, Replaced, RunEnd, ending_of, report
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import RunEnd, report
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import COMPRESSED_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import NO_TASK
 from celery_dlq.unpack import bound_decoders
-from celery_dlq.worker.foreign.catch import Foreign
-from celery_dlq.worker.foreign.raw import DECODE_LIMIT
+from celery_dlq.worker.foreign import Foreign
+from celery_dlq.worker.message import DECODE_LIMIT
 
 
 class HeldDesk:
