@@ -10,7 +10,6 @@ from pathlib import Path
 
 from celery_dlq.spool.drain import Drained, Save, drain_file
 from celery_dlq.spool.lines import Record, encode, log_whole
-from celery_dlq.spool.privacy import make_private
 from celery_dlq.spool.segment import Segment, new_segment, waiting_files
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,6 @@ class Spool:
         self.directory = Path(directory)
         self.max_size = max_size
         self._segment: Segment | None = None
-        self._is_private = False
         # Files that a newer release wrote, with their size, so that they are not read again.
         self._newer: dict[Path, int] = {}
 
@@ -90,7 +88,6 @@ class Spool:
 
         :raises StoreError: ``save`` raised it; the remaining records stay for the next time.
         """
-        self._make_private()
         own = self._segment.path if self._segment else None
         others = [path for path in self.files() if path != own]
         for path in others:
@@ -127,15 +124,8 @@ class Spool:
         if self._segment is not None and not self._segment.is_in_place:
             self.close()
         if self._segment is None:
-            self._make_private()
             self._segment = new_segment(self.directory)
         return self._segment
-
-    def _make_private(self) -> None:
-        """Make the directory private once; later files are private from the start."""
-        if not self._is_private:
-            self._is_private = True
-            make_private(self.directory)
 
     def _restore(self, lost: Segment) -> None:
         """Write the lines of a file that another process removed into a new file."""
