@@ -28,7 +28,7 @@ class Accepted:
     #: Whether its body has returned, which the store may not know.
     has_succeeded: bool
     headers: Mapping[str, Any]
-    #: What Celery's headers would say, for a message whose headers do not name its task.
+    #: Stands for Celery's headers, if the message's own headers do not name its task.
     fields: Mapping[str, Any]
     properties: Mapping[str, Any]
     delivery_info: Mapping[str, Any]

@@ -23,7 +23,7 @@ class Entry:
         self.has_ended = False
 
     def mark(self, mark: layout.Mark) -> None:
-        """Note what is known of the message. After :meth:`end` it does nothing, because another entry may
+        """Note a fact about the message. After :meth:`end` it does nothing, because another entry may
         have taken the place."""
         if not self.has_ended:
             self._segment.mark(self._start, mark)

@@ -222,7 +222,7 @@ def _unknown(message: Any) -> _Defect:
 def _no_task(message: Any) -> _Defect:
     why = "neither headers nor body name a task"
     if has_header(message.headers, RAW_HEADERS_HEADER):
-        why = "the headers are no table"
+        why = "the headers are not a table"
     return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
 
 
