@@ -9,7 +9,6 @@ This room writes and reads the files. :mod:`celery_dlq.upkeep.recovery` decides 
 not ended.
 """
 
-from celery_dlq.recorder.entry import Accepted
 from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder, Uncovered
 from celery_dlq.recorder.left import (
     Left,
@@ -22,7 +21,7 @@ from celery_dlq.recorder.left import (
     taken,
 )
 from celery_dlq.recorder.owner import remove_half_made
-from celery_dlq.recorder.segment import Entry
+from celery_dlq.recorder.segment import Accepted, Entry
 
 __all__ = [
     "MAX_SIZE",

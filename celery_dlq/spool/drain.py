@@ -48,14 +48,7 @@ class Drained:
     failed: tuple[str, ...] = ()
 
     def __add__(self, other: Drained) -> Drained:
-        return Drained(
-            stored=self.stored + other.stored,
-            torn=self.torn + other.torn,
-            refused=self.refused + other.refused,
-            newer=self.newer + other.newer,
-            in_use=self.in_use + other.in_use,
-            failed=self.failed + other.failed,
-        )
+        return Drained(**{name: mine + vars(other)[name] for name, mine in vars(self).items()})
 
 
 def drain_file(path: Path, save: Save) -> Iterator[Drained]:
