@@ -154,22 +154,6 @@ def sendable_envelope(message: Any, app: Any, marks: Mapping[str, Any]) -> Envel
     return replace(came, headers={**headers, **marks})
 
 
-def canvas_of(embed: object, group: object) -> str:
-    """The kind of canvas that a message is part of, by the third part of its body and the group in its
-    headers."""
-    if isinstance(embed, Mapping):
-        if embed.get("chord"):
-            return "chord"
-        if embed.get("chain"):
-            return "chain"
-    return "group" if group else ""
-
-
-def text_or_none(value: object) -> str | None:
-    """An id as it is stored; None if it is not text."""
-    return safe_text(value) if isinstance(value, str) else None
-
-
 def _headers(message: Any) -> dict[str, Any]:
     headers = dict(message.headers or {})
     # kombu notes an error when it cannot undo the compression, and leaves the body as it came.
@@ -224,6 +208,15 @@ class Contents:
     def attempt_number(self) -> int:
         """1-based; Celery's ``retries`` + 1."""
         return attempt_number(self.fields)
+
+    @property
+    def canvas(self) -> str:
+        """The kind of canvas that the message is part of: ``chord``, ``chain``, ``group``, or empty."""
+        embed = self.embed if isinstance(self.embed, Mapping) else {}
+        for kind in ("chord", "chain"):
+            if embed.get(kind):
+                return kind
+        return "group" if self.fields.get("group") else ""
 
 
 def read_contents(message: Any) -> Contents:

@@ -34,7 +34,7 @@ from celery_dlq.model.letter import (
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.process import pid_of, pid_of_run
-from celery_dlq.redact import safe_message
+from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.body.ending import RunEnd
 from celery_dlq.worker.body.parking import new_parking
 from celery_dlq.worker.failure import (
@@ -47,12 +47,10 @@ from celery_dlq.worker.failure import (
 from celery_dlq.worker.grouping import grounds_of
 from celery_dlq.worker.message import (
     Contents,
-    canvas_of,
     envelope,
     letter_id,
     name_of,
     sendable_envelope,
-    text_or_none,
 )
 from celery_dlq.worker.request.fate import Fate, is_internal
 from celery_dlq.worker.request.handover import RULE
@@ -229,7 +227,6 @@ def dead_letter(
     :param worker: the name of this worker, for a message without attempts: a breaker parked it.
     """
     fields, display, attempts = contents.fields, wiring.redactor.display, failure.attempts
-    group = fields.get("group") or fields.get("taskset")
     letter = DeadLetter(
         task_id=task_id,
         task=contents.task,
@@ -247,15 +244,19 @@ def dead_letter(
         worker=attempts[-1].worker if attempts else worker,
         pid=failure.pid,
         release=wiring.settings.release,
-        root_id=text_or_none(fields.get("root_id")),
-        parent_id=text_or_none(fields.get("parent_id")),
-        group_id=text_or_none(group),
-        correlation_id=text_or_none(sent.properties.get("correlation_id")),
-        canvas=canvas_of(contents.embed, fields.get("group")),
+        root_id=_text_or_none(fields.get("root_id")),
+        parent_id=_text_or_none(fields.get("parent_id")),
+        group_id=_text_or_none(fields.get("group") or fields.get("taskset")),
+        correlation_id=_text_or_none(sent.properties.get("correlation_id")),
+        canvas=contents.canvas,
         tags=tags,
         envelope=sent,
     )
     return routed(wiring.grouping.grouped(letter), wiring.settings.routes)
+
+
+def _text_or_none(value: object) -> str | None:
+    return safe_text(value) if isinstance(value, str) else None
 
 
 def failure_of(
