@@ -222,7 +222,7 @@ class Writer:
         self._put(Entry(record, safe, quiet_s))
 
     def ask(self, question: Callable[[Store], T], answered: Callable[[T | None], object]) -> None:
-        """Put ``question`` to the store, after the records that were submitted before. ``answered`` gets the
+        """Put ``question`` to the store, after the records that came before. ``answered`` gets the
         answer: None if the store does not answer, or is left alone after a failure."""
         self._put(Question(lambda store, _: [question(store)], None, answered))
 
@@ -233,7 +233,7 @@ class Writer:
         answered: Callable[[T | None], object],
     ) -> None:
         """Put ``question`` to the store in one call with the others of its kind that wait: it gets all their
-        subjects, and answers in that order. Records that were submitted before need not be written."""
+        subjects, and answers in that order. Records that came before need not be written."""
         self._put(Question(question, about, answered, together=True))
 
     @property
@@ -242,12 +242,12 @@ class Writer:
         return self._inbox.waiting
 
     def flush(self) -> None:
-        """Wait until everything submitted before is safe."""
+        """Wait until everything that came before is safe."""
         if self._thread is not None:
             self._inbox.join()
 
     def stop(self) -> None:
-        """Write what waits, then end the thread. Records that are submitted later are written, too: by a
+        """Write what waits, then end the thread. Records that come later are written, too: by a
         new thread, which ends after them."""
         with self._putting:
             self._is_stopping, thread = True, self._thread
