@@ -15,8 +15,8 @@ from celery_dlq.model.route import owner_of
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.worker.body.judge import own_rules
+from celery_dlq.worker.grouping import Grouping
 from celery_dlq.worker.task import DLQTask
-from celery_dlq.worker.writing.grouping import Grouping
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

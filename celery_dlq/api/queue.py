@@ -28,7 +28,7 @@ from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
-    from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
+    from celery_dlq.ingest.ingestion import Ingestion, IngestReport, OnIngested
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
     from celery_dlq.store.listener import Notes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from celery_dlq.worker.broker_limits import Hold
     from celery_dlq.worker.capture import Capture
     from celery_dlq.worker.writing.saver_process import SaverProcess
-    from celery_dlq.worker.writing.store_health import StoreHealth
+    from celery_dlq.worker.writing.store_calls import StoreHealth
     from celery_dlq.worker.writing.writer import Writer
 
 
@@ -73,7 +73,7 @@ class DeadLetterQueue(
         self._counting = threading.Lock()
         app.steps["worker"].add("celery_dlq.worker.step:LastStep")
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
-        app.steps["worker"].add("celery_dlq.ingest.step:IngestStep")
+        app.steps["worker"].add("celery_dlq.ingest.ingestion:IngestStep")
         app.steps["worker"].add("celery_dlq.upkeep.step:UpkeepStep")
 
     @classmethod
@@ -127,7 +127,7 @@ class DeadLetterQueue(
     @cached_property
     def store_health(self) -> StoreHealth:
         """Logs in the worker whether the store works."""
-        from celery_dlq.worker.writing.store_health import StoreHealth
+        from celery_dlq.worker.writing.store_calls import StoreHealth
 
         return StoreHealth(self.spool.directory)
 
@@ -233,16 +233,14 @@ class DeadLetterQueue(
         return hand_over(records, self._save)
 
     def _save(self, records: Sequence[Record]) -> None:
-        from celery_dlq.worker.writing.saving import save
+        from celery_dlq.worker.writing.store_calls import save
 
         save(self.store, records)
 
     def _spool_apart(self, what: DeadLetter | Outcome) -> None:
-        from celery_dlq.worker.writing.saving import keep_in_spool
-
         # A new spool, because the writer may be in the middle of a line in its own.
         with contextlib.closing(self._new_spool()) as spool:
-            keep_in_spool(spool, [what])
+            spool.keep([what])
 
     def release(self, wanted: Filter, *, who: str) -> int:
         """Make the parked retries of ``wanted`` due now, on the broker of this app; returns their
@@ -315,7 +313,7 @@ class DeadLetterQueue(
         :param worker: name of the worker that it runs in.
         :param need_place: whether a message that does not say where it came from is an error.
         """
-        from celery_dlq.ingest.engine import Ingestion
+        from celery_dlq.ingest.ingestion import Ingestion
         from celery_dlq.ingest.letters import LetterMaker
         from celery_dlq.ingest.source import open_source
         from celery_dlq.unpack import bound_decoders
@@ -339,7 +337,7 @@ def _open_saver(
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
     from celery_dlq.store.sql import SQLStore
-    from celery_dlq.worker.writing.saving import save
+    from celery_dlq.worker.writing.store_calls import save
 
     def save_and_note(records: Sequence[Record], letters: bool) -> Notes:
         save(store, records)

@@ -26,7 +26,7 @@ from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
 from celery_dlq.worker.reception import Reception
-from celery_dlq.worker.wiring import ConsumerWiring, Wiring
+from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.writer import Writer
@@ -53,7 +53,7 @@ class _SignsOfLife(threading.Thread):
             logger.exception("celery_dlq cannot show that this worker lives")
 
 
-class Capture(ConsumerWiring):
+class Capture:
     """The writing and the admission of one consumer; everything else belongs to the app.
 
     :param app: the wiring of the consumer's app.

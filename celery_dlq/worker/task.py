@@ -20,23 +20,27 @@ from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
 from celery_dlq.worker.admission.circuit_key import check_key
 from celery_dlq.worker.body.answer import answer
-from celery_dlq.worker.body.budgeting import budget_of, counted, spend_on_own_retry
-from celery_dlq.worker.body.ending import FINISHED, Replaced, here
+from celery_dlq.worker.body.ending import FINISHED, Replaced, Tracer, here, reporting
 from celery_dlq.worker.body.judge import own_rules
-from celery_dlq.worker.body.outage import limit_of_own_retry
 from celery_dlq.worker.body.parking import long_wait
-from celery_dlq.worker.body.publishing import must_be_sent, note_sent
-from celery_dlq.worker.body.refusal import Refused, note_refused, unpublished
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
     Judged,
+    Refused,
+    budget_of,
     cause_of,
+    counted,
     headers_of_retry,
     judged_for,
+    limit_of_own_retry,
+    must_be_sent,
+    note_refused,
+    note_sent,
     policy_of,
+    spend_on_own_retry,
     successor_of,
+    unpublished,
 )
-from celery_dlq.worker.body.tracing import Tracer, reporting
 from celery_dlq.worker.celery_quirks.short_countdowns import sendable
 from celery_dlq.worker.wiring import Wiring
 

@@ -15,7 +15,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
-    from celery_dlq.ingest.engine import IngestReport
+    from celery_dlq.ingest.ingestion import IngestReport
 
 
 @click.command("ingest")

@@ -31,8 +31,7 @@ from celery_dlq.redrive.repair.contents import contents_of
 from celery_dlq.redrive.repair.edit import make_edit
 from celery_dlq.store.base import Edit
 from celery_dlq.upkeep.handlers.definition import Handler
-from celery_dlq.worker.body.aborting import is_shutdown
-from celery_dlq.worker.failure import type_name
+from celery_dlq.worker.failure import is_shutdown, type_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,9 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.recorder import Accepted
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
-from celery_dlq.worker.foreign.raw import raw_letter, read_contents
-from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.message import envelope, letter_id, read_contents
+from celery_dlq.worker.request.letters import dead_letter
 from celery_dlq.worker.wiring import Wiring
-from celery_dlq.worker.writing.snapshot import envelope
 
 #: Takes the place of a classifier's rule.
 RULE = "task.lost"
@@ -47,7 +46,7 @@ def letter_of_lost(message: Accepted, app: Any, wiring: Wiring, *, remark: str =
     attempts = (*read_attempts(message.headers), last)
     failure = failure_after(attempts, Reason.LOST, traceback="", grounds=Grounds(evidence=(RULE,)))
     task_id = letter_id(message, contents.fields.get("id"))
-    letter = raw_letter(task_id, envelope(message, app), contents, failure, wiring)
+    letter = dead_letter(task_id, envelope(message, app), contents, failure, wiring)
     return letter.with_(tags=tuple(getattr(app.tasks.get(letter.task), "dlq_tags", ())))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from celery_dlq.view.text import counted
-from celery_dlq.worker.grounds import LIBRARY_FRAMES, is_app
+from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
 
 # The first line of a frame, and the line that stands for repetitions of the frame before it.
 _FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in .+$')

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -32,13 +32,14 @@ from celery_dlq.store.base import NO_COPY
 from celery_dlq.worker.admission.circuit_key import key_of
 from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name
 from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
-from celery_dlq.worker.identity import name_of
-from celery_dlq.worker.redelivery import came_back
-from celery_dlq.worker.request.breaker_watch import Probe
+from celery_dlq.worker.message import came_back, name_of
+from celery_dlq.worker.request.closing import Probe
+from celery_dlq.worker.request.letters import letter_of_open_circuit
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.wiring import ConsumerWiring
 from celery_dlq.worker.writing.desk import Desk
-from celery_dlq.worker.writing.parked import letter_of_open_circuit
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.capture import Capture
 
 logger = get_logger(__name__)
 
@@ -66,7 +67,7 @@ class Breaker(Guard):
 
     def __init__(
         self,
-        wiring: ConsumerWiring,
+        wiring: Capture,
         desk: Desk,
         board: CircuitBoard,
         *,

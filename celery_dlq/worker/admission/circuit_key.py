@@ -8,14 +8,16 @@ import inspect
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
 from celery_dlq.classify import guarded
 from celery_dlq.errors import SettingsError
 from celery_dlq.redact import hide_known, safe_message, safe_text
-from celery_dlq.worker.wiring import CapturedTask
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.task import DLQTask
 
 logger = get_logger(__name__)
 
@@ -27,7 +29,7 @@ _OPTION = "dlq_breaker_key"
 _signature = lru_cache(maxsize=256)(inspect.signature)
 
 
-def check_key(task: CapturedTask | type[CapturedTask]) -> None:
+def check_key(task: DLQTask | type[DLQTask]) -> None:
     """Check the option ``dlq_breaker_key`` of ``task``.
 
     :raises SettingsError: it is neither a format nor callable.
@@ -45,7 +47,7 @@ def check_key(task: CapturedTask | type[CapturedTask]) -> None:
         raise SettingsError(f"Task {task.name}: {_OPTION} = {given!r}: {error}.") from None
 
 
-def key_of(task: CapturedTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+def key_of(task: DLQTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """The key of a message with these arguments: empty if the task has one circuit for all; None if this
     message belongs to no circuit, because the option says so or fails."""
     given = _given(task)
@@ -82,7 +84,7 @@ def _answer(
         return None, error
 
 
-def _formatted(task: CapturedTask, form: str, /, *args: Any, **kwargs: Any) -> str:
+def _formatted(task: DLQTask, form: str, /, *args: Any, **kwargs: Any) -> str:
     bound = _signature(task.run).bind(*args, **kwargs)
     bound.apply_defaults()
     return form.format(*bound.args, **{**bound.arguments, **kwargs})

@@ -32,7 +32,7 @@ from celery_dlq.model.headers import (
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission.pipeline import Guard, Onward
 from celery_dlq.worker.admission.reports import Report, Reports
-from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.message import letter_id
 from celery_dlq.worker.writing.desk import Desk
 
 if TYPE_CHECKING:

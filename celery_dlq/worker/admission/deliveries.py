@@ -32,7 +32,7 @@ from celery.utils.log import get_logger
 from celery_dlq import process
 from celery_dlq.model.delivery import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.redelivery import brokers_count
+from celery_dlq.worker.message import brokers_count
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.desk import Desk
 

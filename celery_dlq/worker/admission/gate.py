@@ -16,8 +16,8 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Reason
 from celery_dlq.worker.admission.brake import Brake, Braked, Released
 from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
+from celery_dlq.worker.body.ending import reported
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import reported
 
 logger = get_logger(__name__)
 

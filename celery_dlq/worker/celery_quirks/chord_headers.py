@@ -42,7 +42,7 @@ class _Header(GroupResult):  # type: ignore[misc]
         return self._kept_on_failure(super().join, *args, **kwargs)
 
     def join_native(self, *args: Any, **kwargs: Any) -> Any:
-        """The same, on a backend that joins in a way of its own."""
+        """The members' results, on a backend that joins in a way of its own."""
         return self._kept_on_failure(super().join_native, *args, **kwargs)
 
     def _kept_on_failure(self, join: Any, *args: Any, **kwargs: Any) -> Any:

@@ -27,7 +27,7 @@ from celery_dlq.model.group import (
 from celery_dlq.redact import Redactor
 from celery_dlq.regroup import Regrouper
 from celery_dlq.store.base import Filter
-from celery_dlq.worker.writing.grouping import Grouping
+from celery_dlq.worker.grouping import Grouping
 
 pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
 

@@ -15,7 +15,7 @@ from celery_dlq.redrive.engine import RunResult
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.schema import HEAD
 from celery_dlq.upkeep.operations import OperationsThread
-from celery_dlq.worker.writing.store_health import StoreHealth
+from celery_dlq.worker.writing.store_calls import StoreHealth
 
 PATIENCE_S = 60
 

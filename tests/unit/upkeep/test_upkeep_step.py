@@ -10,7 +10,7 @@ from celery_dlq.errors import RedriveError, StoreUnavailable
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.upkeep import leased, step
 from celery_dlq.upkeep.step import UpkeepStep, UpkeepThread
-from celery_dlq.worker.writing.store_health import StoreHealth
+from celery_dlq.worker.writing.store_calls import StoreHealth
 
 PATIENCE_S = 60
 

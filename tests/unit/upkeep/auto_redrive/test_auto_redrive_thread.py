@@ -11,7 +11,7 @@ from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.upkeep.auto_redrive.thread import AutoRedriveThread, lease_of
 from celery_dlq.upkeep.leased import IDLE_S
-from celery_dlq.worker.writing.store_health import StoreHealth
+from celery_dlq.worker.writing.store_calls import StoreHealth
 
 HELD = Lease(name="auto", token=1)
 

@@ -18,8 +18,8 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.worker.admission.brake import Brake, Limits
 from celery_dlq.worker.admission.gate import HELD_BYTES, OF_A_RUN, Gate, announce
 from celery_dlq.worker.admission.pipeline import Admission
+from celery_dlq.worker.body.ending import RunEnd, report
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import RunEnd, report
 
 LIMITS = Limits(failures=2, window_s=60, pause_s=30, pause_max_s=120)
 PREFETCH = 4

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery.exceptions import InvalidTaskError, NotRegistered
 from celery.utils.log import get_logger
@@ -25,12 +25,14 @@ from celery_dlq.model.letter import Attempt, DeadLetter, Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
-from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
-from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.message import Contents, envelope, letter_id, read_contents
 from celery_dlq.worker.request.handover import RULE, end_unrun
+from celery_dlq.worker.request.letters import dead_letter
 from celery_dlq.worker.request.malformed import malformation, refusal
-from celery_dlq.worker.wiring import ConsumerWiring
-from celery_dlq.worker.writing.snapshot import envelope
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.capture import Capture
+
 
 logger = get_logger(__name__)
 
@@ -50,7 +52,7 @@ class _Defect:
 class Foreign:
     """Writes the letters of such messages before their consumer handles them."""
 
-    def __init__(self, consumer: Any, capture: ConsumerWiring) -> None:
+    def __init__(self, consumer: Any, capture: Capture) -> None:
         self._consumer, self._capture = consumer, capture
 
     def join(self) -> None:
@@ -171,7 +173,7 @@ class Foreign:
 
     def _letter(self, message: Any, defect: _Defect) -> DeadLetter:
         contents = read_contents(message)
-        return raw_letter(
+        return dead_letter(
             letter_id(message, contents.fields.get("id")),
             envelope(message, self._consumer.app),
             contents,
@@ -220,7 +222,7 @@ def _unknown(message: Any) -> _Defect:
 def _no_task(message: Any) -> _Defect:
     why = "neither headers nor body name a task"
     if has_header(message.headers, RAW_HEADERS_HEADER):
-        why = "the headers are no table"
+        why = "the headers are not a table"
     return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
 
 

@@ -14,9 +14,10 @@ from celery_dlq.model.headers import REDRIVE_HEADER
 from celery_dlq.model.letter import Parking
 from celery_dlq.model.states import State
 from celery_dlq.settings import Settings
+from celery_dlq.worker.body.ending import UNREPORTED, RunEnd, report
 from celery_dlq.worker.request import letters
+from celery_dlq.worker.request.closing import report_to_breaker
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import RunEnd, report
 
 DEAD = ("task-dead-lettered", {"name": "shop.charge", "state": "DEAD-LETTERED"})
 
@@ -195,3 +196,14 @@ def test_retries_and_letters_are_counted_in_the_parent(app, desk, meter):
     make().on_failure(einfo(ValueError("bad")))
     desk.release()
     assert meter.noted == [("shop.charge", "os.closed"), "ValueError"]
+
+
+def test_a_breaker_that_fails_keeps_no_end_from_being_recorded(caplog):
+    request = SimpleNamespace(
+        _dlq_reported=False, type="shop.charge", name="shop.charge", id="0d3f",
+        task=SimpleNamespace(_makes_letters=True),
+    )  # fmt: skip
+
+    report_to_breaker(request, UNREPORTED, ValueError("no currency"))
+
+    assert "the end of shop.charge[0d3f] was not reported to the breaker" in caplog.text

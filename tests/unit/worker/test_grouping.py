@@ -8,8 +8,8 @@ from celery_dlq import DeadLetterQueue, FingerprintInput
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.fingerprint import Grounds, fingerprint, own_fingerprint
 from celery_dlq.redact import Redactor
-from celery_dlq.worker.writing import grouping
-from celery_dlq.worker.writing.grouping import Grouping
+from celery_dlq.worker import grouping
+from celery_dlq.worker.grouping import Grouping
 
 GROUNDS = Grounds(frames=("shop:charge",), lines=("raise ValueError number",))
 LETTER = letter(message="order 17", grounds=GROUNDS, fingerprint="")

@@ -19,9 +19,8 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.recorder import FlightRecorder, directories, look, taken
 from celery_dlq.recorder.layout import Mark, read
 from celery_dlq.worker.batches import _Batch
-from celery_dlq.worker.request import request as request_module
-from celery_dlq.worker.request.classes import bound
-from celery_dlq.worker.request.recorded import RecordedRequest
+from celery_dlq.worker.request import letters
+from celery_dlq.worker.request.classes import RecordedRequest, bound
 
 SUCCESS = (False, None, 0.1)
 
@@ -216,7 +215,7 @@ def test_a_letter_that_cannot_be_made_does_not_keep_it(accept, files, monkeypatc
     def fail(*_, **__):
         raise RuntimeError("no letter")
 
-    monkeypatch.setattr(request_module, "letter_of_run", fail)
+    monkeypatch.setattr(letters, "snapshot", fail)
     accept().on_failure(einfo(KeyError("eur")))
     assert files.live == 0
     assert "could not make a dead letter" in caplog.text  # with the whole message

@@ -18,8 +18,8 @@ from celery_dlq.model.handling import HANDLE_TASK
 from celery_dlq.model.headers import COMPRESSED_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import NO_TASK
 from celery_dlq.unpack import bound_decoders
-from celery_dlq.worker.foreign.catch import Foreign
-from celery_dlq.worker.foreign.raw import DECODE_LIMIT
+from celery_dlq.worker.foreign import Foreign
+from celery_dlq.worker.message import DECODE_LIMIT
 
 
 class HeldDesk:
@@ -194,17 +194,17 @@ FATAL = {
     "the body is not (args, kwargs, embed) but a list of 2": message(
         b"[[], {}]", headers={"task": "shop.charge", "id": "a"}
     ),
-    "kwargs are no table but a list of 0": message(
+    "kwargs are not a table but a list of 0": message(
         b"[[], [], {}]", headers={"task": "shop.charge", "id": "a"}
     ),
-    "the task's name is no text but a list of 1": message(headers={"task": ["a"], "id": "a"}),
-    "retries are no number but str": message(
+    "the task's name is not text but a list of 1": message(headers={"task": ["a"], "id": "a"}),
+    "retries are not a number but str": message(
         b"[[], {}, {}]", headers={"task": "shop.charge", "id": "a", "retries": "2"}
     ),
-    "timelimit is no pair of numbers": message(
+    "timelimit is not a pair of numbers": message(
         b"[[], {}, {}]", headers={"task": "shop.charge", "id": "a", "timelimit": ["x", None]}
     ),
-    "the body is no table but a list of 3": message(b"[1, 2, 3]", headers={}),
+    "the body is not a table but a list of 3": message(b"[1, 2, 3]", headers={}),
 }
 
 
@@ -414,7 +414,7 @@ def test_the_same_defects_of_one_task_are_one_group(consumer, desk):
 
 def test_headers_that_are_no_table_are_named(consumer, desk):
     consumer.on_unknown_message(None, message(headers={"x-dlq-headers": ["a"]}))
-    assert desk.records[0].message == "the headers are no table"
+    assert desk.records[0].message == "the headers are not a table"
 
 
 def test_the_step_takes_its_place_before_the_worker_starts(app, monkeypatch):
