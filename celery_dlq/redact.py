@@ -8,12 +8,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from celery_dlq.sensitive import (
     REDACTED,
-    IsSensitive,
     hide_in_traceback,
     hide_secrets,
     names_of_secrets,
@@ -41,10 +39,6 @@ LONGEST = 255
 #: Characters of a string that are searched for secrets, even if less of it is shown.
 _LOOKED_AT = 2 * STRING_LIMIT
 
-#: How many texts are remembered because they hold no secret. A letter's arguments and message are hidden for
-#: its group and its display copy, and again when it is saved; and the letters of a storm are much alike.
-_REMEMBERED = 4_096
-
 #: The keys under which tables keep the name of a value, and the value: environments of containers, tags,
 #: parameters.
 _NAMED_VALUES = (("name", "value"), ("key", "value"), ("Name", "Value"), ("Key", "Value"))
@@ -64,8 +58,8 @@ class Redactor:
     """
 
     def __init__(self, extra: Iterable[str] = (), search_key: str = "") -> None:
-        #: Whether a name stands for a secret; and texts that hold none, for all redactors with these names.
-        self.is_sensitive, self._clean = _names_and_clean_texts(tuple(extra))
+        #: Whether a name stands for a secret.
+        self.is_sensitive = names_of_secrets(extra)
         #: Whether secrets have hashes.
         self.has_hashes = bool(search_key)
         self._search_key = search_key.encode()
@@ -76,16 +70,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """``text`` without secrets."""
-        # A string of the user's own type may claim to be equal to any other.
-        may_be_known = type(text) is str and len(text) <= STRING_LIMIT
-        if may_be_known and text in self._clean:
-            return text
-        shown = hide_secrets(text, self.is_sensitive)
-        if may_be_known and shown == text:
-            if len(self._clean) >= _REMEMBERED:
-                self._clean.clear()
-            self._clean.add(text)
-        return shown
+        return hide_secrets(text, self.is_sensitive)
 
     def traceback(self, text: str) -> str:
         """A traceback without secrets."""
@@ -147,7 +132,7 @@ class Redactor:
     def _short(self, value: str) -> str:
         text = safe_text(value)
         if len(text) <= STRING_LIMIT:
-            return self.text(text)
+            return hide_secrets(text, self.is_sensitive)
         # Secrets are hidden before the text is cut, because half of a secret matches no pattern.
         return clip(
             hide_secrets(text[:_LOOKED_AT], self.is_sensitive) + text[_LOOKED_AT:], STRING_LIMIT
@@ -209,11 +194,6 @@ class Redactor:
                 ):
                     return key
         return None
-
-
-@lru_cache(maxsize=16)
-def _names_and_clean_texts(extra: tuple[str, ...]) -> tuple[IsSensitive, set[str]]:
-    return names_of_secrets(extra), set()
 
 
 _PLAIN = (str, int, float)

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq import redact
 from celery_dlq.redact import (
     ITEM_LIMIT,
-    KNOWN,
     LONGEST,
     MESSAGE_LIMIT,
     REDACTED,
@@ -22,7 +20,6 @@ from celery_dlq.redact import (
     safe_text,
     text_of,
 )
-from celery_dlq.sensitive import hide_secrets
 
 display = Redactor().display
 
@@ -139,59 +136,6 @@ def test_text_loses_only_what_cannot_be_stored():
 )  # fmt: skip
 def test_the_text_of_a_value(value, text):
     assert text_of(value) == text
-
-
-class TestTextsThatAreRemembered:
-    @pytest.fixture
-    def searched(self, monkeypatch):
-        """The texts in which secrets were looked for."""
-        searched = []
-
-        def hide(text, is_sensitive):
-            searched.append(text)
-            return hide_secrets(text, is_sensitive)
-
-        monkeypatch.setattr(redact, "hide_secrets", hide)
-        return searched
-
-    def test_a_text_without_secrets_is_searched_once(self, searched):
-        text = "order: 4711 is unknown"
-        for redactor in (Redactor(["badge"]), Redactor(["badge"])):
-            assert redactor.text(text) == text
-            assert redactor.display([text]) == [text]
-            assert redactor.stored({"order": text}) == {"order": text}
-        assert searched.count(text) == 1
-
-    def test_one_with_a_secret_is_hidden_each_time(self, searched):
-        for _ in range(2):
-            assert KNOWN.text("login with password=hunter2") == f"login with password={REDACTED}"
-        assert len(searched) == 2
-
-    def test_other_names_of_secrets_are_other_texts(self):
-        assert Redactor(["badge"]).text("badge=x-1234") == f"badge={REDACTED}"
-        assert Redactor().text("badge=x-1234") == "badge=x-1234"
-        assert Redactor(["badge"]).text("badge=x-1234") == f"badge={REDACTED}"
-
-    def test_a_text_that_claims_to_be_another_one_is_searched(self):
-        class Twin(str):
-            __hash__ = str.__hash__
-
-            def __eq__(self, _other):
-                return True
-
-        assert KNOWN.text("password: none") == "password: none"
-        twin = Twin("password=hunter2")
-        twin_of_all = type("All", (Twin,), {"__hash__": lambda _: hash("password: none")})
-        for posing in (twin, twin_of_all("password=hunter2")):
-            assert KNOWN.text(posing) == f"password={REDACTED}"
-
-    def test_they_are_bounded(self, monkeypatch):
-        monkeypatch.setattr(redact, "_REMEMBERED", 3)
-        redactor = Redactor(["bounded"])
-        for number in range(10):
-            redactor.text(f"text {number}")
-        redactor.text("long " * STRING_LIMIT)
-        assert 0 < len(redactor._clean) <= 3
 
 
 class TestStandIns:
