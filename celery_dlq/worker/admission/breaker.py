@@ -67,7 +67,7 @@ class Breaker(Guard):
         self._onward: Onward
         self._consumer: Any = None
         self._timer_entries: list[Any] = []
-        #: Tasks that have a breaker.
+        #: Tasks with a limit of transient failures.
         self._watched: frozenset[str] = frozenset()
         self._give_slot_back: Callable[[], object] | None = None
         #: Ticks since a message came, or a run ended.
@@ -77,7 +77,7 @@ class Breaker(Guard):
         self._probes: dict[str, Any] = {}
 
     def join(self, consumer: Any, onward: Onward) -> bool:
-        """Messages have to pass this guard if any task of the app has a breaker."""
+        """Messages have to pass this guard if any task of the app has a limit of transient failures."""
         self._consumer, self._onward = consumer, onward
         tasks = consumer.app.tasks.values()
         self._watched = frozenset(str(task.name) for task in tasks if limits_of(task, FAILURES))
@@ -88,7 +88,9 @@ class Breaker(Guard):
     def admits(self, request: Any) -> bool:
         """Whether the circuit of ``request`` is closed. If it is not, the message is parked, or runs as the
         probe. A message that came back waits until the store has said whether it was parked before."""
-        self._note_message()
+        was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
+        if was_quiet:
+            self.tick()  # for the messages after this one
         try:
             if self._may_be_parked(request):
                 self._take_back(request)
@@ -118,7 +120,8 @@ class Breaker(Guard):
             for request in list(self._probes.values()):
                 if request not in state.reserved_requests:
                     self._end(request, None)
-            if self._is_due():
+            is_quiet = self._quiet_ticks >= QUIET_TICKS and not (self._probes or self._board.tasks)
+            if not is_quiet or self._quiet_ticks % IDLE_TICKS == 0:
                 self._board.tick()
             self._quiet_ticks += 1
 
@@ -154,16 +157,6 @@ class Breaker(Guard):
     def status(self) -> Mapping[str, Mapping[str, Any]]:
         """The circuits that are not closed, for ``celery inspect stats``."""
         return self._board.status()
-
-    def _is_due(self) -> bool:
-        """Whether this tick exchanges news."""
-        is_quiet = self._quiet_ticks >= QUIET_TICKS and not (self._probes or self._board.tasks)
-        return not is_quiet or self._quiet_ticks % IDLE_TICKS == 0
-
-    def _note_message(self) -> None:
-        was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
-        if was_quiet:
-            self.tick()  # for the messages after this one
 
     def _take_back(self, request: Any) -> None:
         name = name_of(request)

@@ -116,7 +116,11 @@ class Copies(Guard):
     def asks(self, request: Any, run: Onward) -> bool:
         """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
         has said that this copy runs."""
-        copy = _copy_of(request)
+        try:
+            copy = copy_of(request)
+        except Exception:
+            logger.exception("celery_dlq could not tell whether %s is a copy", request)
+            copy = None
         if copy is None:
             return False
         self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
@@ -184,14 +188,6 @@ def _drop(arrival: _Arrival) -> None:
     )
     request.acknowledge()
     state.task_ready(request)
-
-
-def _copy_of(request: Any) -> Copy | None:
-    try:
-        return copy_of(request)
-    except Exception:
-        logger.exception("celery_dlq could not tell whether %s is a copy", request)
-        return None
 
 
 def copy_of(request: Any) -> Copy | None:
