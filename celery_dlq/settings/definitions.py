@@ -205,38 +205,6 @@ class Settings:
         "memory of a worker. At most half of the broker's visibility timeout, and "
         "15 minutes on RabbitMQ.",
     )
-    brake_failures: int = _setting(
-        0,
-        whole(0, 1_000_000),
-        "Failed runs of a task within dlq_brake_window after which a worker stops running the task; "
-        "retried runs count, and a success starts the count again. 0 for never.",
-    )
-    brake_window: float = _setting(
-        60.0,
-        number(0.1, 86_400, "seconds"),
-        "Time window in which dlq_brake_failures are counted.",
-    )
-    brake_pause: float = _setting(
-        30.0,
-        number(0.1, 86_400, "seconds"),
-        "How long a braked task pauses before one message is tried; it doubles with each failed "
-        "try.",
-    )
-    brake_pause_max: float = _setting(
-        600.0, number(0.1, 86_400, "seconds"), "Upper bound of that pause."
-    )
-    brake_hold: int = _setting(
-        1_000,
-        whole(0, 10_000),
-        "Messages of braked tasks that a worker holds beyond its prefetch limit, so that other "
-        "tasks in the same queue continue.",
-    )
-    brake_hold_time: float = _setting(
-        600.0,
-        number(1.0, 86_400, "seconds"),
-        "How long a worker holds a message before it goes back to the broker; at most half of the "
-        "broker's visibility timeout.",
-    )
     breaker_failures: int = _setting(
         0,
         whole(0, 1_000_000),
@@ -244,11 +212,18 @@ class Settings:
         "which its messages are parked instead of run; 0 for never. A task's dlq_breaker_failures "
         "overrides it.",
     )
+    breaker_streak: int = _setting(
+        0,
+        whole(0, 1_000_000),
+        "Failed runs of a task of any kind, without a success between them, within dlq_breaker_window, after "
+        "which a worker holds its messages instead of running them; 0 for never. A task's "
+        "dlq_breaker_streak overrides it.",
+    )
     breaker_window: float = _setting(
         60.0,
         number(0.1, 86_400, "seconds"),
-        "Time window in which dlq_breaker_failures are counted; a task's dlq_breaker_window "
-        "overrides it.",
+        "Time window in which dlq_breaker_failures and dlq_breaker_streak are counted; a task's "
+        "dlq_breaker_window overrides it.",
     )
     breaker_recovery: float = _setting(
         30.0,

@@ -4,7 +4,7 @@
 all messages. Here the end of that run becomes the end of each of its messages: another attempt, or a letter.
 A batch that succeeds ends as in celery-batches.
 
-The messages of batches do not pass the guards before the pool (brake, circuit, count of deliveries), except
+The messages of batches do not pass the guards before the pool (circuit, count of deliveries), except
 for the check for copies of a redriven message. See the page about celery-batches in the documentation.
 """
 

@@ -112,7 +112,10 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
                 "stalled": None if stall is None else stall.to_dict(),
                 "unwritten": self._capture.writer.waiting,
                 **self._capture.gate.status(),
-                **self._capture.breaker.status(),
+                "circuits": {
+                    **self._capture.breaker.status(),
+                    **self._capture.gate.circuits.status(),
+                },
                 "recorded": self._capture.flight_recorder.recorded,
                 "unrecorded": self._capture.flight_recorder.uncovered,
                 "hooks": queue.hooks.status(),

@@ -34,13 +34,8 @@ VALUES = {
     "restart_on_new_error": ([True, False], [1, "yes", None]),
     "retry_budget": ([None, 0, 0.2, 1], [-0.1, 1.5, 20, "20%", True, float("nan")]),
     "retry_budget_floor": ([0, 3], [-1, 0.5, None]),
-    "brake_failures": ([0, 50], [-1, 2.5, None]),
-    "brake_window": ([1, 60.0], [0, "1m"]),
-    "brake_pause": ([0.5, 600], [0, None]),
-    "brake_pause_max": ([30, 86_400], [0, 90_000]),
-    "brake_hold": ([0, 10_000], [-1, 10_001, 1.5]),
-    "brake_hold_time": ([1, 600.0], [0, "10m"]),
     "breaker_failures": ([0, 20], [-1, 2.5, None]),
+    "breaker_streak": ([0, 50], [-1, 2.5, None]),
     "breaker_window": ([0.1, 60.0], [0, "1m"]),
     "breaker_recovery": ([0.1, 3_600], [0, 3_601, None]),
     "fingerprint": ([None, print, "shop.grouping.by_vendor"], ["", 1, ["shop.grouping.by_vendor"]]),
@@ -115,11 +110,6 @@ def test_the_defaults_are_allowed():
 def test_the_base_may_not_pass_the_cap():
     with pytest.raises(SettingsError, match=r"dlq_retry_base .* above dlq_retry_cap"):
         Settings.from_values({"retry_base": 10, "retry_cap": 5})
-
-
-def test_the_brakes_pause_may_not_pass_its_maximum():
-    with pytest.raises(SettingsError, match=r"dlq_brake_pause .* above dlq_brake_pause_max"):
-        Settings.from_values({"brake_pause": 60, "brake_pause_max": 30})
 
 
 @pytest.mark.parametrize(

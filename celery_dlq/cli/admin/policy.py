@@ -78,8 +78,7 @@ def _find(session: Session, name: str) -> Any:
 
 
 def _record(session: Session, task: Any) -> dict[str, Any]:
-    from celery_dlq.retry.outage import exhausts_all, exhausts_share
-    from celery_dlq.retry.outlook import outlook
+    from celery_dlq.retry.outlook import exhausts_all, exhausts_share, outlook
     from celery_dlq.worker.body.retrying import policy_of
 
     found, held = policy_of(task), session.queue.hold.at_most_s

@@ -11,7 +11,7 @@ from celery.exceptions import TimeoutError as ResultTimeout
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.model.circuit import Circuits
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Requirements
-from celery_dlq.upkeep.circuits import is_overdue
+from celery_dlq.upkeep.parked import is_overdue
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -371,7 +371,7 @@ def test_what_is_open_is_seen_in_the_statistics_and_the_log(worker, caplog):
     caplog.set_level(logging.INFO)
     worker.open("keyed", order=7)
     assert worker.breaker.status() == {
-        "circuits": {"keyed[7]": {"state": "open", "failures": 3, "probes": 0}}
+        "keyed[7]": {"state": "open", "failures": 3, "probes": 0, "messages": "parked"}
     }
     assert "circuit of keyed[7] open: 3 transient failures" in caplog.text
 

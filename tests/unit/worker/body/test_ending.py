@@ -193,7 +193,7 @@ def test_an_eager_run_inside_a_body_is_not_its_end(app):
 
 
 class TestRetriesForAnError:
-    """What a brake counts."""
+    """The failures that a circuit counts."""
 
     def test_one_of_the_judge_is_for_an_error(self, app):
         @app.task(base=DLQTask)

@@ -9,7 +9,7 @@ from support.factories import T0, envelope, parking
 from celery_dlq.model.circuit import Circuit, Circuits, CircuitState
 from celery_dlq.model.headers import CIRCUIT_HEADER
 from celery_dlq.store.base import Release
-from celery_dlq.upkeep.circuits import keep_back
+from celery_dlq.upkeep.parked import keep_back
 
 
 class FakeStore:

@@ -1,4 +1,5 @@
-"""A bad deploy: every message of a task dies. The brake keeps the rest in the broker."""
+"""A bad deploy: every message of a task dies. Each worker opens a circuit, and the rest stays in the
+broker."""
 
 import pytest
 from project import wait_for
@@ -6,21 +7,21 @@ from support.workers.processes import kill_with_its_pool
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 
-#: What the pool may have taken when the brake engages: two run, and eight wait for a process.
+#: What the pool may have taken when the circuit opens: two run, and eight wait for a process.
 LIMIT, TAKEN = 5, 2 + 8
-BRAKE = {"dlq_brake_failures": LIMIT, "dlq_brake_window": 60, "dlq_brake_pause": 600}
+STREAK = {"dlq_breaker_streak": LIMIT, "dlq_breaker_window": 60, "dlq_breaker_recovery": 600}
 POOLS = {"prefork": ("-P", "prefork", "-c", "2"), "threads": ("-P", "threads", "-c", "2")}
 BROKERS = {"redis": "classic", "rabbitmq": "classic", "quorum": "quorum"}
 
 
 @pytest.fixture(params=BROKERS)
 def make(request, make_project, redis_url):
-    def make(**settings):
+    def make(module="proj", **settings):
         redis = request.param == "redis"
         broker = f"{redis_url}/9" if redis else request.getfixturevalue("rabbitmq_url")
         return make_project(
-            broker, backend=f"{redis_url}/9", queue_type=BROKERS[request.param],
-            settings={**BRAKE, **settings},
+            broker, module=module, backend=f"{redis_url}/9", queue_type=BROKERS[request.param],
+            settings={**STREAK, **settings},
         )  # fmt: skip
 
     return make
@@ -49,11 +50,13 @@ def runs(project):
 
 
 @pytest.mark.parametrize(("pool", "task"), [("prefork", "late"), ("threads", "terminal")])
-def test_messages_of_a_braked_task_stay_in_the_broker_and_other_tasks_run(make, pool, task):
+def test_messages_of_a_task_that_only_fails_stay_in_the_broker_and_other_tasks_run(
+    make, pool, task
+):
     project = make()
     with project.worker(*POOLS[pool]):
         sent = [project.send(task, number) for number in range(40)]
-        wait_for("the brake", lambda: "brake on for" in project.logged())
+        wait_for("the circuit to open", lambda: "open in this worker" in project.logged())
         if project.queue_type == "classic":
             after = project.send("add", 1, 2)
             assert project.app.AsyncResult(after).get(timeout=60) == 3, (
@@ -76,12 +79,12 @@ def test_messages_of_a_braked_task_stay_in_the_broker_and_other_tasks_run(make, 
 
 
 def test_a_probe_finds_that_the_task_works_again(make):
-    project = make(dlq_brake_pause=0.5, dlq_brake_pause_max=1)
+    project = make(dlq_breaker_recovery=0.2)
     with project.worker("-c", "2"):
         sent = [project.send("late", number) for number in range(40)]
-        wait_for("a failed probe", lambda: "brake still on for proj.late" in project.logged())
+        wait_for("a failed probe", lambda: "circuit of proj.late still open" in project.logged())
         project.fixed.touch()
-        wait_for("the release", lambda: "brake released for proj.late" in project.logged())
+        wait_for("it to close", lambda: "circuit of proj.late closed" in project.logged())
         for task_id in sent:
             wait_for(f"the end of {task_id}", lambda task_id=task_id: (
                 project.app.AsyncResult(task_id).ready()
@@ -91,10 +94,12 @@ def test_a_probe_finds_that_the_task_works_again(make):
 
 
 def test_a_service_that_is_away_is_left_alone_before_its_tasks_are_exhausted(project):
-    project.settings.update(BRAKE, dlq_brake_pause=0.5, dlq_brake_pause_max=1)
+    project.settings.update(STREAK, dlq_breaker_recovery=0.2)
     sent = [project.send("exhausted", number) for number in range(40)]
     with project.worker("-c", "2"):
-        wait_for("a failed probe", lambda: "brake still on for proj.exhausted" in project.logged())
+        wait_for(
+            "a failed probe", lambda: "circuit of proj.exhausted still open" in project.logged()
+        )
         project.fixed.touch()
         for number, task_id in enumerate(sent):
             assert project.app.AsyncResult(task_id).get(timeout=60) == number
@@ -102,10 +107,10 @@ def test_a_service_that_is_away_is_left_alone_before_its_tasks_are_exhausted(pro
 
 
 def test_a_message_held_too_long_goes_back_and_comes_again_without_harm(make):
-    project = make(dlq_brake_hold_time=1)
+    project = make("proj_held")
     with project.worker("-c", "2"):
         sent = [project.send("late", number) for number in range(20)]
-        wait_for("the brake", lambda: "brake on for" in project.logged())
+        wait_for("the circuit to open", lambda: "open in this worker" in project.logged())
         received = [f"proj.late[{task_id}] received" for task_id in sent]
         wait_for("a message to come again", lambda: any(
             project.logged().count(line) > 2 for line in received
@@ -116,12 +121,12 @@ def test_a_message_held_too_long_goes_back_and_comes_again_without_harm(make):
     assert set(runs(project).values()) == {1}
 
 
-def test_a_revoked_message_is_discarded_while_its_task_is_braked(project):
-    project.settings.update(BRAKE)
+def test_a_revoked_message_is_discarded_while_it_is_held(project):
+    project.settings.update(STREAK)
     with project.worker("-c", "1"):
         for number in range(20):
             project.send("late", number)
-        wait_for("the brake", lambda: "brake on for" in project.logged())
+        wait_for("the circuit to open", lambda: "open in this worker" in project.logged())
         task_id = project.send("late", 99)
         wait_for("its arrival", lambda: f"proj.late[{task_id}] received" in project.logged())
         project.app.control.revoke(task_id)
@@ -132,10 +137,10 @@ def test_a_revoked_message_is_discarded_while_its_task_is_braked(project):
 
 
 def test_a_killed_worker_loses_nothing_that_it_held(make_project, rabbitmq_url):
-    project = make_project(rabbitmq_url, settings=BRAKE)
+    project = make_project(rabbitmq_url, settings=STREAK)
     with project.worker("-c", "1") as process:
         sent = [project.send("late", number) for number in range(20)]
-        wait_for("the brake", lambda: "brake on for" in project.logged())
+        wait_for("the circuit to open", lambda: "open in this worker" in project.logged())
         wait_for("all to be held", lambda: waiting(project) == 0)
         # A message that is not acknowledged when the worker ends is a letter, and is delivered again.
         wait_until_none_runs(project, sent)
@@ -145,13 +150,15 @@ def test_a_killed_worker_loses_nothing_that_it_held(make_project, rabbitmq_url):
     assert waiting(project) + letters == len(sent)
 
 
-def test_the_workers_statistics_show_braked_tasks(project):
-    project.settings.update(BRAKE)
+def test_the_workers_statistics_show_its_circuits(project):
+    project.settings.update(STREAK)
     with project.worker("-c", "1"):
         for number in range(20):
             project.send("terminal", number)
-        wait_for("the brake", lambda: "brake on for" in project.logged())
+        wait_for("the circuit to open", lambda: "open in this worker" in project.logged())
         seen = wait_for(
             "messages to be held", lambda: (now := project.statistics())["held"] and now
         )
-    assert seen["braked"]["proj.terminal"]["failures"] >= LIMIT
+    assert seen["circuits"]["proj.terminal"] == {
+        "state": "open", "failures": LIMIT, "probes": 0, "messages": "held",
+    }  # fmt: skip

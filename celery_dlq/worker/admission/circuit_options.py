@@ -1,5 +1,5 @@
-"""Finds the circuit that a message belongs to: the task's, or that of one key, such as a customer or a
-host."""
+"""Reads the options of a task about its circuits: the limits that open them, and the key that divides
+them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from celery.utils.log import get_logger
 from celery_dlq.classify import guarded
 from celery_dlq.errors import SettingsError
 from celery_dlq.redact import hide_known, safe_message, safe_text
+from celery_dlq.retry import BreakerLimits
 
 if TYPE_CHECKING:
     from celery_dlq.worker.task import DLQTask
@@ -26,7 +27,20 @@ KEY_LIMIT = 200
 
 _OPTION = "dlq_breaker_key"
 
+#: The options with the two limits: transient failures in all workers, and failed runs without a success in
+#: one of them.
+FAILURES, STREAK = "dlq_breaker_failures", "dlq_breaker_streak"
+
 _signature = lru_cache(maxsize=256)(inspect.signature)
+
+
+def limits_of(task: Any, option: str) -> BreakerLimits | None:
+    """The limits at which ``option`` opens the circuits of ``task``; None if it never does, as for a task
+    that is not a DLQTask."""
+    failures = getattr(task, option, 0)
+    if not failures:
+        return None
+    return BreakerLimits(failures, task.dlq_breaker_window, task.dlq_breaker_recovery)
 
 
 def check_key(task: DLQTask | type[DLQTask]) -> None:

@@ -7,7 +7,7 @@ from celery import Celery
 
 from celery_dlq import DLQTask
 from celery_dlq.errors import SettingsError
-from celery_dlq.worker.admission.circuit_key import KEY_LIMIT, key_of
+from celery_dlq.worker.admission.circuit_options import KEY_LIMIT, key_of
 
 
 @pytest.fixture
