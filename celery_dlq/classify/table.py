@@ -41,13 +41,18 @@ class Finding(NamedTuple):
     throttled: bool = False
 
 
+def transient_if(condition: bool, rule: str, evidence: str) -> Finding:
+    """A finding that is transient if the condition holds, and otherwise terminal."""
+    return Finding(Verdict.TRANSIENT if condition else Verdict.TERMINAL, rule, evidence)
+
+
 #: Reads an exception. None: it has no evidence for this rule; ask the next one.
 Probe = Callable[[BaseException], Finding | None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table, of exactly one of the kinds that the functions below make."""
+    """One row of the table: what exceptions of some types mean."""
 
     #: Stable id, such as ``http.status``.
     rule: str
@@ -134,39 +139,3 @@ def _as_such(row: Row, name: str) -> Finding | None:
     if verdict is None:
         return None
     return Finding(verdict, row.rule, f"type={name.removeprefix('builtins.')}")
-
-
-def within(module: str, names: str) -> tuple[str, ...]:
-    """The dotted names of several classes of one module; ``names`` separated by blanks."""
-    return tuple(f"{module}.{name}" for name in names.split())
-
-
-def transient(rule: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are always transient."""
-    return Row(rule, names, verdict=Verdict.TRANSIENT, open_below=open_below)
-
-
-def terminal(rule: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are always terminal."""
-    return Row(rule, names, verdict=Verdict.TERMINAL, open_below=open_below)
-
-
-def probed(rule: str, probe: Probe, depends_on: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are decided by the attributes of the exception."""
-    return Row(rule, names, probe=probe, depends_on=depends_on, open_below=open_below)
-
-
-def network(rule: str, *names: str, probe: Probe | None = None) -> Row:
-    """Types that say "the network failed", whatever the cause."""
-    depends_on = "a certificate, unknown host, bad URL or refusal behind it; else transient"
-    return Row(rule, names, probe=probe, network=True, depends_on=depends_on)
-
-
-def wrapper(rule: str, depends_on: str, *names: str) -> Row:
-    """Types that only wrap another exception."""
-    return Row(rule, names, depends_on=depends_on)
-
-
-def group(rule: str, *names: str) -> Row:
-    """Types that contain other exceptions."""
-    return Row(rule, names, group=True, depends_on="the members: all have to be transient")
