@@ -66,7 +66,7 @@ class Decision:
     retry_after: float | None = None
     #: Whether the other side asked for that wait; then it does not use up an attempt.
     throttled: bool = False
-    #: The attempts and waits of the rule that decided; they override those of the task.
+    #: The attempts and waits of the rule that decided; they override the task's own.
     schedule: Schedule | None = None
 
     def explanation(self) -> Explanation:

@@ -94,14 +94,18 @@ def _verdict(row: Row) -> str:
 
 
 def _types(names: Iterable[str]) -> Iterator[str]:
-    """The dotted names, those of one module together."""
+    """The dotted names, the classes of one module together, then whole packages."""
     by_module: dict[str, list[str]] = {}
+    packages = [f"`{name}`" for name in names if name.endswith(".*")]
     for name in names:
         module, _, cls = name.rpartition(".")
-        by_module.setdefault(module, []).append(cls)
+        if cls != "*":
+            by_module.setdefault(module, []).append(cls)
     for module, classes in by_module.items():
         listed = ", ".join(f"`{cls}`" for cls in classes)
         yield listed if module == "builtins" else f"{listed} of `{module}`"
+    if packages:
+        yield ", ".join(packages)
 
 
 def codes() -> str:

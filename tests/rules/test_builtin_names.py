@@ -64,6 +64,9 @@ def _problem(name, row):
     """The mistake in the table about this name; empty if there is none, or the library is not installed."""
     try:
         importlib.import_module(name.partition(".")[0])
+        if name.endswith(".*"):
+            importlib.import_module(name.removesuffix(".*"))
+            return ""
         found = pkgutil.resolve_name(name)
     except ModuleNotFoundError as error:
         if error.name == name.partition(".")[0]:

@@ -63,10 +63,7 @@ def _bare(cls: type[BaseException], args: object) -> BaseException:
 
 def _matches(cls: type | None, name: str) -> tuple[Match, ...]:
     """The rows for the class with this name. Its bases count if it is loaded."""
-    if cls is not None:
-        return TABLE.look_up(cls).matches
-    match = TABLE.named(name)
-    return (match,) if match is not None else ()
+    return TABLE.look_up(cls).matches if cls is not None else TABLE.matches([name])
 
 
 _STAND_IN = Row(

@@ -15,7 +15,9 @@ classes, separated by commas. A name with a capital is a title: the classes belo
 - ``by module.probe (words)``: the function of a module in this room decides by what the words name;
 - ``by module.probe else`` and one of the first three: the same, and what holds if the probe finds nothing.
 
-``open`` after the verdict: the generic probes apply to derived types.
+``open`` after the verdict: the generic probes apply to derived types. ``package.*`` in the place of a class:
+all exceptions of the package, unless a row names one of their classes. ``terminal: package.*`` therefore
+means that their cause is not looked at.
 """
 
 from __future__ import annotations
@@ -87,22 +89,27 @@ def rows_of(domain: str) -> tuple[Row, ...]:
     )
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string(file.read_text(encoding="utf-8"), file.name)
-    return tuple(
-        _row(title, head, classes.split())
-        for title in parser.sections()
-        for head, classes in parser.items(title)
-        if head != "source"
-    )
+    return tuple(_row(title, *item) for title in parser.sections() for item in _rows(parser, title))
 
 
-def _row(title: str, head: str, classes: list[str]) -> Row:
+def _rows(parser: RawConfigParser, title: str) -> list[tuple[str, str]]:
+    items = parser.items(title)
+    if not items or items[0][0] != "source" or not items[0][1]:
+        raise ValueError(
+            f"[{title}] cites nothing; begin it with 'source: the file of the library'."
+        )
+    return items[1:]
+
+
+def _row(title: str, head: str, classes: str) -> Row:
     match = _ROW.fullmatch(head)
-    if match is None:
-        raise ValueError(f"[{title}] {head!r} is not a row; write 'rule verdict: classes'.")
+    problem = _problem(match, classes)
+    if match is None or problem:
+        raise ValueError(f"[{title}] {head!r} {problem}.")
     kind = match["kind"]
     return Row(
         match["rule"],
-        tuple(f"{module}{name}" for module in _modules(title) for name in classes),
+        tuple(f"{module}{name}" for module in _modules(title) for name in classes.split()),
         verdict=Verdict(kind) if kind in ("transient", "terminal") else None,
         probe=_probe(match["probe"]) if match["probe"] else None,
         network=kind == "network",
@@ -110,6 +117,20 @@ def _row(title: str, head: str, classes: list[str]) -> Row:
         depends_on=match["words"] or _DEPENDS_ON.get(kind, ""),
         open_below=bool(match["open"]),
     )
+
+
+def _problem(match: re.Match[str] | None, classes: str) -> str:
+    """The mistake in a row; empty if there is none."""
+    if match is None:
+        return "is not a row; write 'rule verdict: classes'"
+    if not classes:
+        return "names no class; add one, or remove the row"
+    kind, words = match["kind"], match["words"]
+    if kind is None and match["probe"] is None:
+        return "says no verdict; add one"
+    if not words and (kind == "wrapper" or (kind is None and match["probe"])):
+        return "does not name in words what decides; add them in parentheses"
+    return ""
 
 
 def _modules(title: str) -> list[str]:

@@ -276,6 +276,35 @@ def test_a_name_is_in_the_table_once():
         Table([Row("a", ("x.Y",)), Row("b", ("x.Y",))])
 
 
+def test_a_package_stands_for_the_types_that_no_row_names():
+    table = Table(
+        [
+            Row("parts", ("shop.*",), verdict=Verdict.TERMINAL),
+            Row("busy", ("shop.errors.Busy",), verdict=Verdict.TRANSIENT),
+            Row("python", ("builtins.OSError",), verdict=Verdict.TERMINAL, open_below=True),
+        ]
+    )
+    odd, busy = type(pretend("shop.errors.Odd")), type(pretend("shop.errors.Busy"))
+    lost = type("Lost", (OSError,), {"__module__": "shop.errors"})
+    derived = type("Mine", (odd,), {"__module__": "mine"})
+    other = type(pretend("shopping.Odd"))
+
+    def rules(cls):
+        return [match.row.rule for match in table.look_up(cls).matches]
+
+    assert [rules(cls) for cls in (odd, derived, busy, lost, other)] == [
+        ["parts"], ["parts"], ["busy"], ["python"], [],
+    ]  # fmt: skip
+    assert not table.look_up(odd).is_open
+    assert table.look_up(derived).matches[0].name == "shop.errors.Odd"
+
+
+def test_the_cause_behind_a_package_decides_nothing():
+    exc = pretend("zipfile.BadZipFile", status_code=503)
+    exc.__cause__ = TimeoutError()
+    assert judge(exc) == ("terminal", "data.format")
+
+
 def test_the_first_lookup_and_the_next_agree():
     row = Row("a", (dotted_name(LookupError),), verdict=Verdict.TRANSIENT)
     table = Table([row])

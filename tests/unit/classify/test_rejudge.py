@@ -146,7 +146,7 @@ def test_a_stand_in_is_made_of_any_class_without_calling_it(cls):
     assert isinstance(exc, cls) is (cls is not Awkward)
 
 
-# -- letters, by what is stored of them -----------------------------------------------------------
+# -- stored letters ---------------------------------------------------------------------------------
 
 assert requests.HTTPError.__module__ == HTTP_ERROR.rpartition(".")[0]
 

@@ -22,7 +22,7 @@ def chained():
         except KeyError as exc:
             raise ConnectionRefusedError(111, "refused\nsecond line: of it") from exc
     except OSError:
-        raise RuntimeError("outer")  # noqa: B904 - its context is what is tested
+        raise RuntimeError("outer")  # noqa: B904 - the test is about its context
 
 
 CHAIN = Written(
