@@ -24,6 +24,7 @@ from support import factories
 from support.briefs import brief_of
 
 import celery_dlq
+from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
 from celery_dlq.cli.admin.help import find_pages
@@ -353,11 +354,9 @@ class TestStates:
 
 
 def rule_ids() -> set[str]:
-    """The ids in the source: what rows, findings and decisions are made with."""
-    makers = {"Finding": 1, "Decision": 1, "rules_for": 2, "Row": 0} | dict.fromkeys(
-        ("transient", "terminal", "probed", "network", "wrapper", "group"), 0
-    )
-    found = {DEFAULT_RULE}
+    """The ids of the rows, and those in the source with which findings and decisions are made."""
+    makers = {"Finding": 1, "transient_if": 1, "Decision": 1, "rules_for": 2, "Row": 0}
+    found = {DEFAULT_RULE, *(row.rule for row in TABLE.rows)}
     rooms = (ROOT / "celery_dlq/classify", ROOT / "celery_dlq/worker")
     for path in itertools.chain.from_iterable(room.rglob("*.py") for room in rooms):
         for node in ast.walk(ast.parse(read(path))):

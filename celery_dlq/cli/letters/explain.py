@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dlq.classify.replay.traceback_parser import Written, parse
+from celery_dlq.classify.traceback_parser import Written, parse
 from celery_dlq.cli.screens.render import Column, Facts, Field, Part, table_of
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.letter import DeadLetter, Explanation
