@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from celery_dlq.errors import RedriveError, SandboxError, StoreError
 from celery_dlq.model.operation import Orders
@@ -20,7 +19,6 @@ from celery_dlq.redrive.ledger import BatchResult, Ledger, NextStep
 from celery_dlq.redrive.plan import Progress
 from celery_dlq.redrive.publish.publisher import open_publisher
 from celery_dlq.redrive.repair.repair import Repairs
-from celery_dlq.redrive.shared import SharedLedger
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Operation
 
@@ -43,24 +41,19 @@ def run_operation(
     context: RedriveContext,
     operation: Operation,
     *,
-    holder: str,
     on_progress: OnProgress,
     should_stop: Callable[[], bool],
 ) -> RunResult:
-    """Send the remaining letters of ``operation``, which is running. This process has one of its leases. If
+    """Send the remaining letters of ``operation``, which is running. This process has its lease. If
     the process is killed between any two steps, nothing is lost: a letter is claimed under a lease before it
     is published, and marked only after the broker has confirmed it.
 
-    :param holder: this process, as its lease names it.
     :raises StoreError: the store failed; letters that were marked as sent before that stay so.
     :raises RepairError: the changes that were ordered cannot be made here.
     """
     context.store.claims.rescue(context.clock.now())
-    # Of an operation that several processes carry, the others have claims, too.
-    is_shared = operation.orders.pacing.is_shared
-    context.store.claims.free(operation.id, holder if is_shared else None)
-    make_ledger = partial(SharedLedger, holder=holder) if is_shared else Ledger
-    ledger = make_ledger(
+    context.store.claims.free(operation.id)
+    ledger = Ledger(
         context.store,
         operation,
         context.clock,

@@ -130,7 +130,9 @@ class Ledger:
         if self._is_through():
             return self._end()
         with self._counting:
-            allowance = self._allowance(self.counts)
+            allowance = allowance_of(
+                self.operation.orders, self.counts, self._clock.monotonic() - self._began
+            )
             if not self.counts.unclaimed:
                 return NextStep()  # letters in hand may come back unsent
             if not allowance.size:
@@ -193,10 +195,6 @@ class Ledger:
                 self._install(self._read())
         return self.operation
 
-    def _allowance(self, counts: Counts) -> SendAllowance:
-        for_s = self._clock.monotonic() - self._began
-        return allowance_of(self.operation.orders, counts, for_s)
-
     def _is_through(self) -> bool:
         with self._counting:
             return not self._in_hand and not self.counts.left
@@ -223,28 +221,21 @@ class Ledger:
         :param is_last: whether no other letter was in hand. Otherwise letters may come back unsent, and an
             empty claim is not the end.
         """
-        step = self._claimed(token, size)
-        if step.letters:
-            return step
+        began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
+        try:
+            letters = self._taken(token, size)
+        finally:
+            with self._counting:
+                self._hold(token, _InHand(len(letters), began))
+                self._pace.took(len(letters))
+        if letters:
+            return NextStep(letters=letters, token=token, claimed_at=began)
         if is_last and self._store.claims.are_left(self.operation):
             return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
         self.is_done = is_last
         return NextStep(is_over=is_last)
 
-    def _claimed(self, token: str, size: int, *, is_reserved: bool = False) -> NextStep:
-        """Claim up to ``size`` letters; the step has none if there are none."""
-        began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
-        try:
-            letters = self._letters(token, size, is_reserved)
-        finally:
-            with self._counting:
-                self._hold(token, _InHand(len(letters), began))
-                self._pace.took(len(letters))
-        if not letters:
-            return NextStep()
-        return NextStep(letters=letters, token=token, claimed_at=began)
-
-    def _letters(self, token: str, size: int, is_reserved: bool) -> tuple[DeadLetter, ...]:
+    def _taken(self, token: str, size: int) -> tuple[DeadLetter, ...]:
         now = self._clock.now()
         return self._store.claims.take(
             self.operation,
@@ -253,7 +244,6 @@ class Ledger:
             lease_until=now + timedelta(seconds=self._lease_s),
             limit=size,
             now=now,
-            is_reserved=is_reserved,
             of_every_cause=self.counts.out < first_letters(self.operation.orders),
         ).letters
 

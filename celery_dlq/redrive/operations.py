@@ -19,7 +19,7 @@ from celery_dlq.redrive.lease import LEASE_S, Tenure, kept
 from celery_dlq.redrive.orders import check_canary, check_orders
 from celery_dlq.redrive.plan import Plan, Trial, Tried, make_plan, redrivable
 from celery_dlq.redrive.repair.repair import Repairs, described
-from celery_dlq.store.base import AppAndBroker, Filter, Lease, Operation
+from celery_dlq.store.base import AppAndBroker, Filter, Operation
 
 #: States in which an operation may be run.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})
@@ -132,8 +132,8 @@ class Operations:
         the error as its cause.
 
         :raises UnknownOperation: no operation has this id.
-        :raises OperationError: it has ended, it is carried by as many other processes as it may be, or it was
-            made for another app or broker.
+        :raises OperationError: it has ended, another process runs it, or it was made for another app or
+            broker.
         """
         found = self.get(operation_id)
         why_not = why_not_here(found, self._here)
@@ -141,7 +141,10 @@ class Operations:
             raise OperationError(why_not)
         with self._held(found) as is_kept:
             if is_kept is None:
-                raise OperationError(_why_full(found))
+                raise OperationError(
+                    f"Another process runs operation {operation_id}; if it has died, it can be resumed "
+                    f"within {LEASE_S:g} seconds."
+                )
             operation = self._move(operation_id, OperationState.RUNNING, who, why=why)
             try:
                 run = self._redrive(operation, on_progress, lambda: should_stop() or not is_kept())
@@ -155,9 +158,9 @@ class Operations:
             return run.operation
 
     def carry_on(self, operation_id: str, should_stop: Callable[[], bool]) -> RunResult | None:
-        """Begin or resume an operation that was left to workers, or join those that carry it; None if as many
-        processes carry it as may. An error that would stop every further try pauses the operation, and
-        becomes its cause; other errors may not happen again at the next try.
+        """Begin or resume an operation that was left to workers; None if another process runs it. An error
+        that would stop every further try pauses the operation, and becomes its cause; other errors may not
+        happen again at the next try.
 
         :raises StoreError: the store failed.
         """
@@ -222,9 +225,8 @@ class Operations:
         self, operation: Operation, on_progress: OnProgress, should_stop: Callable[[], bool]
     ) -> RunResult:
         return run_operation(
-            self._context, operation, holder=self._holder, on_progress=on_progress,
-            should_stop=should_stop,
-        )  # fmt: skip
+            self._context, operation, on_progress=on_progress, should_stop=should_stop
+        )
 
     def _carried_on(self, operation: Operation, should_stop: Callable[[], bool]) -> RunResult:
         try:
@@ -248,28 +250,19 @@ class Operations:
 
     @contextlib.contextmanager
     def _held(self, operation: Operation) -> Iterator[Callable[[], bool] | None]:
-        """Take a lease of an operation. Gives a function that says whether it is still held, or None if other
-        processes hold them all."""
-        taken = self._taken(operation)
-        if taken is None:
+        """Take the lease of an operation. Gives a function that says whether it is still held, or None if
+        another process holds it."""
+        tenure = Tenure(lambda: self._store, operation.lease_name, self._holder)
+        lease = tenure.prolong()
+        if lease is None:
             yield None
             return
-        tenure, lease = taken
         try:
             with kept(tenure, lease) as is_kept:
                 yield is_kept
         finally:
             with contextlib.suppress(StoreError):  # the lease ends by itself
                 tenure.end()
-
-    def _taken(self, operation: Operation) -> tuple[Tenure, Lease] | None:
-        names = operation.lease_names
-        for name in self._store.leases.free(names) if len(names) > 1 else names:
-            tenure = Tenure(lambda: self._store, name, self._holder)
-            lease = tenure.prolong()
-            if lease is not None:
-                return tenure, lease
-        return None
 
     def _pause(self, operation_id: str, who: str, cause: str, why: str = "") -> Operation:
         return self._move(operation_id, OperationState.PAUSED, who, cause, why)
@@ -286,15 +279,6 @@ def is_left(operation: Operation) -> bool:
     """Whether a worker should run ``operation`` if no other process does."""
     return operation.state is OperationState.RUNNING or (
         operation.state is OperationState.PLANNED and operation.detached
-    )
-
-
-def _why_full(operation: Operation) -> str:
-    most = operation.orders.pacing.processes
-    others = f"{most} other processes run" if most > 1 else "Another process runs"
-    return (
-        f"{others} operation {operation.id}; if one of them has died, it can be resumed within "
-        f"{LEASE_S:g} seconds."
     )
 
 

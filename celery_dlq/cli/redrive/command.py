@@ -83,10 +83,6 @@ def redrive(
     """
     if detach and wait_s:
         raise click.UsageError("--wait contradicts --detach; use only one of them.")
-    if orders.pacing.is_shared and not detach:
-        raise click.UsageError(
-            "--processes needs --detach, because a command is one process; add it."
-        )
     wanted = of_operation(session, wanted, operation_id)
     wanted = select(session, ids, wanted, everything=everything)
     session.load_tasks()
@@ -176,14 +172,8 @@ def _leave(
 ) -> NoReturn:
     operation = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
     letters = counted(operation.counts.planned, "dead letter")
-    tell_left(
-        session, operation, f"{_senders(orders)} will send operation {operation.id} with {letters}"
-    )
+    tell_left(session, operation, f"A worker will send operation {operation.id} with {letters}")
     click.get_current_context().exit(PARTLY if left_alone else DONE)
-
-
-def _senders(orders: Orders) -> str:
-    return f"Up to {orders.pacing.processes} workers" if orders.pacing.is_shared else "A worker"
 
 
 def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoReturn:

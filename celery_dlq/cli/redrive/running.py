@@ -180,7 +180,9 @@ def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = ti
     """Say that the operation ``left`` was left to a worker; and if none begins it soon, what that needs."""
     session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")
     for _ in range(int(_ANSWER_S / _LOOK_S)):
-        if left.carriers or left.state not in (OperationState.PLANNED, OperationState.RUNNING):
+        if left.state not in (OperationState.PLANNED, OperationState.RUNNING):
+            return
+        if session.store.leases.to_do(left.lease_name).lease_free_in_s:
             return
         sleep(_LOOK_S)
         left = session.store.operations.get(left.id) or left

@@ -21,27 +21,13 @@ class Pace:
 
     :param ramp_s: seconds in which the rate grows evenly up to ``rate``.
     :param monotonic: a clock that only goes forward, in seconds.
-    :param start_s: when it began, by that clock; None for now.
-    :param sent: messages that were sent since then.
     """
 
     def __init__(
-        self,
-        rate: float | None,
-        ramp_s: float = 0.0,
-        *,
-        monotonic: Callable[[], float],
-        start_s: float | None = None,
-        sent: int = 0,
+        self, rate: float | None, ramp_s: float = 0.0, *, monotonic: Callable[[], float]
     ) -> None:
         self._rate, self._ramp_s, self._monotonic = rate, ramp_s, monotonic
-        self._start = monotonic() if start_s is None else start_s
-        self._sent = sent
-
-    @property
-    def start_s(self) -> float:
-        """When it began, without the time for which it had to wait for something else."""
-        return self._start
+        self._start, self._sent = monotonic(), 0
 
     def batch_size(self, most: int) -> int:
         """How many messages to send in one step, at most ``most``."""
@@ -64,8 +50,7 @@ class Pace:
         self._sent += count
 
     def _elapsed_s(self) -> float:
-        # The clocks of two processes differ a little.
-        return max(0.0, self._monotonic() - self._start)
+        return self._monotonic() - self._start
 
     def _share(self) -> float:
         """The part of the rate that applies now."""

@@ -17,7 +17,6 @@ from sqlalchemy import (
     ColumnElement,
     Row,
     Select,
-    and_,
     case,
     delete,
     func,
@@ -30,7 +29,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Claim, Filter, Operation
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.dialect import MUCH
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.redrive.claim_rows import (
@@ -45,10 +44,9 @@ from celery_dlq.store.redrive.claim_rows import (
 )
 from celery_dlq.store.rows.bodies import read_bodies, within
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
-from celery_dlq.store.rows.rows import fit_text, stored_id
+from celery_dlq.store.rows.rows import stored_id
 
-letter, sending = tables.letter, tables.sending
-claim, lease = tables.claim, tables.lease
+letter, sending, claim = tables.letter, tables.sending, tables.claim
 
 #: The most letters among which causes are looked for.
 _LOOKED_AT = 100_000
@@ -129,51 +127,18 @@ def first_of_every_cause(
     return list(connection.execute(in_turn).scalars())
 
 
-def reserve(
-    connection: Connection,
-    token: str,
-    operation_id: str,
-    *,
-    holder: str,
-    size: int,
-    until: datetime,
-) -> None:
-    """Let ``holder`` claim up to ``size`` letters under ``token``."""
-    connection.execute(
-        insert(claim).values(
-            token=token, operation=operation_id, letters=0, lease_expires_at=until,
-            holder=fit_text(claim.c.holder, holder), reserved=size,
-        )
-    )  # fmt: skip
-
-
 def hold(
-    connection: Connection,
-    rows: Rows,
-    operation_id: str,
-    token: str,
-    lease_until: datetime,
-    *,
-    is_reserved: bool = False,
+    connection: Connection, rows: Rows, operation_id: str, token: str, lease_until: datetime
 ) -> Claim:
-    """Claim the letters of ``rows``, which are locked.
-
-    :param is_reserved: whether :func:`reserve` has written the claim.
-    """
-    if is_reserved and not rows:
-        end(connection, token)
+    """Claim the letters of ``rows``, which are locked."""
     if rows:
         taken = one_of(connection, letter.c.id, [row[ID] for row, _ in rows])
         as_sent = {"state": State.REDRIVEN.value, "redrive_count": letter.c.redrive_count + 1}
         held = {"claim_token": token, "lease_expires_at": lease_until}
         in_bulk = dialect_of(connection).in_bulk
         connection.execute(in_bulk(update(letter)).where(taken).values(**as_sent, **held))
-        values = {"letters": len(rows), "lease_expires_at": lease_until, "reserved": 0}
-        connection.execute(
-            update(claim).where(claim.c.token == token).values(values)
-            if is_reserved
-            else insert(claim).values(token=token, operation=operation_id, **values)
-        )
+        values = {"token": token, "letters": len(rows), "lease_expires_at": lease_until}
+        connection.execute(insert(claim).values(operation=operation_id, **values))
     rows.sort(key=lambda pair: (pair[0][FAILED_AT], pair[0][ID]))
     large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
     bodies = read_bodies(connection, large)
@@ -224,28 +189,9 @@ def expired(connection: Connection, now: datetime) -> list[tuple[str, str]]:
     return _found(connection, claim.c.lease_expires_at <= now)
 
 
-def of_operation(
-    connection: Connection, operation_id: str, holder: str | None = None
-) -> list[tuple[str, str]]:
-    """The same for the claims of one operation.
-
-    :param holder: only those that this process holds; None for all.
-    """
-    found = claim.c.operation == operation_id
-    if holder is not None:
-        found = and_(found, claim.c.holder == fit_text(claim.c.holder, holder))
-    return _found(connection, found)
-
-
-def of_dead(connection: Connection, operation: Operation) -> list[tuple[str, str]]:
-    """The same for the claims of the operation's processes whose own lease has ended."""
-    live = select(lease.c.holder).where(
-        lease.c.name.in_(operation.lease_names), lease.c.expires_at > clock.now(connection)
-    )
-    held = claim.c.operation == operation.id, claim.c.holder.not_in(live)
-    dead = list(connection.execute(select(claim.c.token).where(*held)).scalars())
-    # No row is locked for the question, because the others are marking their claims.
-    return _found(connection, claim.c.token.in_(dead)) if dead else []
+def of_operation(connection: Connection, operation_id: str) -> list[tuple[str, str]]:
+    """Operation and token of the claims of one operation, as :func:`expired` returns them."""
+    return _found(connection, claim.c.operation == operation_id)
 
 
 def _found(connection: Connection, condition: ColumnElement[bool]) -> list[tuple[str, str]]:

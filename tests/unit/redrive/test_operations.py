@@ -152,34 +152,10 @@ def test_two_processes_do_not_run_the_same(publisher, another, make, resume, fil
     assert refused == [None, None]
 
 
-def test_several_processes_carry_an_operation_that_may_have_them(
-    publisher, operations, another, third, make, fill
-):
-    fill(*"abcdefgh")
-    made, seen = make(detached=True, processes=2), []
-
-    def join(letters):
-        publisher.before = see
-        another.carry_on(made.id, lambda: len(publisher.batches) >= 2)
-
-    def see(letters):
-        publisher.before = lambda _: None
-        seen.append(operations.get(made.id).carriers)
-        assert third.carry_on(made.id, never) is None
-        with pytest.raises(OperationError, match="2 other processes run operation"):
-            third.run(made.id, who="x", on_progress=print, should_stop=never)
-
-    publisher.before = join
-    ended = operations.carry_on(made.id, never)
-    assert (ended.error, ended.operation.state) == (None, OperationState.DONE)
-    assert sorted(publisher.sent) == list("abcdefgh")
-    assert seen == [2]
-
-
 def test_an_operation_that_is_paused_before_it_begins_stays_so(operations, make, fill, monkeypatch):
     """Another process has begun it in the meantime."""
     fill("a")
-    made = make(detached=True, processes=2)
+    made = make(detached=True)
     may = operations._may_carry_on
 
     def meanwhile(operation):

@@ -148,7 +148,6 @@ def test_options_reach_the_redrive(run, orders, fake):
         (["--all", "--limit", "0"], "not in the range"),
         (["--all", "--canary", "4"], "4 is more than the 3 letters"),
         (["--all", "--detach", "--wait"], "--wait contradicts --detach"),
-        (["--all", "--processes", "4"], "--processes needs --detach"),
         (["--all", "--wait", "soon"], "is not a duration"),
         (["--all", "--to-task", "shop.chrage"], "did you mean 'shop.charge'?"),
         (["--all", "--to-task", "x\x1b[2J"], "'x\\x1b[2J' is not a task of this app; there is"),

@@ -108,14 +108,15 @@ def left(session, operation, monkeypatch):
     said, and the seconds that it took."""
 
     def left(begins_after=math.inf, **changes):
-        clock = Clock()
+        clock, planned = Clock(), operation(state=OperationState.PLANNED, detached=True)
 
         def look(_store, _id):
             has_begun = clock.now >= begins_after
-            return operation(state=OperationState.RUNNING, carriers=int(has_begun), **changes)
+            if has_begun:
+                session.store.leases.take(planned.lease_name, holder="a worker", seconds=60)
+            return operation(state=OperationState.RUNNING, **changes)
 
         monkeypatch.setattr(Operations, "get", look)
-        planned = operation(state=OperationState.PLANNED, detached=True)
         with CliRunner().isolation() as (stdout, stderr, _both), click.Context(dlq):
             tell_left(session, planned, "A worker will send it", sleep=clock.sleep)
             assert stdout.getvalue().decode().startswith("A worker will send it. See: celery")

@@ -101,33 +101,6 @@ def test_the_first_goes_at_once(ramp_s):
     assert paced(0.001, ramp_s)[0].delay_s() == 0.0
 
 
-@given(
-    st.floats(1, 1_000),
-    st.floats(0, 60),
-    st.lists(st.floats(0, 2), min_size=1, max_size=60),
-)
-def test_a_pace_that_is_made_again_for_each_step_is_the_same(rate, ramp_s, pauses):
-    """As several processes make it, each from what the others have stored."""
-    (one, clock), stored = paced(rate, ramp_s), (None, 0)
-    for pause in pauses:
-        clock.now += pause
-        start_s, sent = stored
-        again = Pace(rate, ramp_s, monotonic=lambda: clock.now, start_s=start_s, sent=sent)
-        if start_s is None:
-            one = Pace(rate, ramp_s, monotonic=lambda: clock.now)
-        assert again.delay_s() == one.delay_s()
-        if not again.delay_s():
-            size = again.batch_size(500)
-            assert size == one.batch_size(500)
-            one.took(size)
-            stored = again.start_s, sent + size
-
-
-def test_a_start_by_a_clock_that_is_a_little_ahead_is_now():
-    pace = Pace(1_000, 60.0, monotonic=lambda: 100.0, start_s=100.1)
-    assert (pace.delay_s(), pace.batch_size(500)) == (0.0, 1)
-
-
 @given(st.floats(0.001, 1.0), st.floats(60, 600))
 def test_claims_are_marked_within_their_lease_however_long_a_letter_takes(letter_s, lease_s):
     steps = Steps(lease_s)
