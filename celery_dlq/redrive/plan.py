@@ -1,22 +1,30 @@
-"""The plan of a redrive: what it would do, according to the store's counts and a trial of its first
-letters."""
+"""The plan of a redrive: what it would do, according to the store's counts and a trial of its letters. A
+trial says how a redrive would change each letter, or why it would not send it. Nothing is sent."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.errors import FilterError
+from celery_dlq.errors import FilterError, RedriveError
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts, Orders
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.check.checks import why_no_task
+from celery_dlq.redrive.checks import open_checks, why_no_task
 from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.repair import Repairs
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+
+#: Letters that are listed, or read, at a time.
+_PAGE = 500
+
+#: The most letters that are tried for a plan, and the most seconds that it takes.
+MOST, PATIENCE_S = 500, 1.0
 
 #: The most letters of a plan that are named one by one.
 NAMED_LIMIT = 20
@@ -34,17 +42,8 @@ NAMED_ONLY: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Skipped:
-    """A letter that is not sent, and the reason."""
-
-    task_id: str
-    task: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tried:
-    """One letter in a dry run."""
+    """One letter that was tried, or would not be sent."""
 
     task_id: str
     task: str
@@ -62,7 +61,7 @@ class Trial:
     passed: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     #: The first letters that would not be sent.
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[Tried] = field(default_factory=list)
     #: Letters whose messages would change, even if a check refuses them; and the first of these.
     changed: int = 0
     changes: list[Tried] = field(default_factory=list)
@@ -85,7 +84,7 @@ class Trial:
             return
         self.refused[one.task] += 1
         if len(self.skipped) < NAMED_LIMIT:
-            self.skipped.append(Skipped(task_id=one.task_id, task=one.task, why=one.why_not))
+            self.skipped.append(one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,7 @@ class Plan:
     #: Letters that can be sent, by task; a limit takes the oldest of them.
     by_task: Mapping[str, int]
     #: The first letters that cannot be sent.
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Tried, ...]
     #: How many of the letters that were tried have messages that would change; and the first of these.
     changed: int
     changes: tuple[Tried, ...]
@@ -159,6 +158,75 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
             *_trial_notes(forecast, trial),
         ),
     )
+
+
+def dry_run(context: RedriveContext, wanted: Filter, orders: Orders) -> Iterator[Tried]:
+    """The letters that a redrive of ``wanted`` would take, oldest failure first, each as it would be
+    repaired and checked.
+
+    :raises RepairError: a change is wrong, or cannot be imported.
+    :raises RedriveError: the result backend does not answer.
+    """
+    limit, taken = orders.pacing.limit, redrivable(wanted)
+    if limit is None:
+        ids = _oldest_first(context.store, taken)
+    else:
+        ids = context.store.claims.first_ids(taken, limit)
+    yield from _tried(context, ids, orders)
+
+
+def try_first(context: RedriveContext, wanted: Filter, orders: Orders) -> Trial:
+    """Try the first letters of a redrive of ``wanted``, for a moment. They are not validated, because that
+    runs the user's code, which may take any time.
+
+    :raises RepairError: a change is wrong, or cannot be imported.
+    """
+    until, trial = context.clock.monotonic() + PATIENCE_S, Trial()
+    quick = replace(orders, checking=replace(orders.checking, validate=False))
+    limit = min(orders.pacing.limit or MOST, MOST)
+    ids = context.store.claims.first_ids(redrivable(wanted), limit)
+    try:
+        for one in _tried(context, ids, quick):
+            trial.note(one)
+            if context.clock.monotonic() >= until:
+                break
+    except RedriveError as error:
+        trial.trouble = str(error)
+    return trial
+
+
+def _tried(context: RedriveContext, ids: Sequence[str], orders: Orders) -> Iterator[Tried]:
+    now, redactor = context.clock.now(), context.redactor
+    repairs = Repairs(context.app, orders.repair, redactor)
+    with open_checks(context.app, orders) as checks:
+        for letter in _read(context.store, ids):
+            repaired = repairs.repaired(letter, now)
+            why_not = repaired.why_not or checks.why_not(repaired.letter, now)
+            yield Tried(
+                task_id=letter.task_id,
+                task=letter.task,
+                change=repaired.change,
+                why_not=None if why_not is None else redactor.text(why_not),
+            )
+
+
+def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:
+    """The letters with their messages, without those that were deleted in the meantime."""
+    done = 0
+    while done < len(ids):
+        letters, told = store.letters.read(ids[done : done + _PAGE])
+        yield from letters
+        done += told
+
+
+def _oldest_first(store: Store, wanted: Filter) -> list[str]:
+    newest_first, after = list[str](), None
+    while True:
+        page = store.letters.find(wanted, limit=_PAGE, after=after)
+        newest_first += [letter.task_id for letter in page.letters]
+        after = page.next
+        if after is None:
+            return newest_first[::-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,11 +322,11 @@ def _why_apart(reason: Reason, count: int) -> str:
     )
 
 
-def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Skipped]:
+def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Tried]:
     left = NAMED_LIMIT
     for task, why in refused.items():
         page = store.letters.find(replace(redrivable(wanted), task=task), limit=left)
-        yield from (Skipped(task_id=one.task_id, task=task, why=why) for one in page.letters)
+        yield from (Tried(task_id=one.task_id, task=task, why_not=why) for one in page.letters)
         left -= len(page.letters)
         if not left:
             return

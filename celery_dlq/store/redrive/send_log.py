@@ -40,7 +40,7 @@ from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import claims
-from celery_dlq.store.redrive.claim_rows import ID
+from celery_dlq.store.redrive.claims import ID
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
 
