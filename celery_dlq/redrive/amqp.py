@@ -78,7 +78,8 @@ class ConfirmingPublisher:
         try:
             for portion in () if batch.sent.error else _portions(letters):
                 tried += len(portion)
-                self._write(batch, self._encoded(batch.sent, portion))
+                encoded = {letter.task_id: self._frames(batch.sent, letter) for letter in portion}
+                self._write(batch, {task_id: one for task_id, one in encoded.items() if one})
         except Exception as error:  # noqa: BLE001 - a connection can fail in any way
             self._error = batch.sent.error = reason(error)
         batch.sent.unsent = [letter.task_id for letter in letters[tried:]]
@@ -95,10 +96,6 @@ class ConfirmingPublisher:
         self._open.remove(batch)
         batch.sent.uncertain.extend(batch.waiting.values())
         return batch.sent
-
-    def _encoded(self, sent: Sent, letters: Sequence[DeadLetter]) -> dict[str, bytes]:
-        encoded = {letter.task_id: self._frames(sent, letter) for letter in letters}
-        return {task_id: frames for task_id, frames in encoded.items() if frames is not None}
 
     def _frames(self, sent: Sent, letter: DeadLetter) -> bytes | None:
         try:

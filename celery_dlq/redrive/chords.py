@@ -193,10 +193,6 @@ class CountedChords:
         return [self._backend.get_key_for_group(group_id, suffix) for suffix in _KEYS]
 
 
-def _reported_as(member: ChordMember) -> str:
-    return f"{member.task_id}:{'+inf' if member.index is None else member.index}"
-
-
 class PolledChords:
     """Chords on result backends that keep no counts, such as a database. Celery's ``chord_unlock`` task polls
     the members' results until all are in, and then sends the body. It ends when it finds a failure.
@@ -257,6 +253,10 @@ class PolledChords:
     def _forget_failure(self, task_id: str | None) -> None:
         if task_id is not None and self._has_failed(task_id):
             self._backend.forget(task_id)
+
+
+def _reported_as(member: ChordMember) -> str:
+    return f"{member.task_id}:{'+inf' if member.index is None else member.index}"
 
 
 def _why_revoked(backend: Any, member: ChordMember) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError, RedriveError
 from celery_dlq.model.letter import DeadLetter
@@ -131,33 +131,53 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
 
     :param trial: the results of the first letters.
     """
-    store, limit = context.store, orders.pacing.limit
-    matched, counts = store.counts.letters(wanted), store.counts.by_task(redrivable(wanted))
-    set_apart = _set_apart(store, wanted)
-    forecast = _forecast(context.app, counts, limit, orders.repair.to_task, trial)
-    in_flight = matched - sum(counts.values()) - sum(set_apart.values())
-    awaited = _awaited(store, wanted) if forecast.sendable else 0
-    unnamed = {task: why for task, why in forecast.refused.items() if task not in trial.refused}
-    return Plan(
+    store, limit, taken = context.store, orders.pacing.limit, redrivable(wanted)
+    matched, counts = store.counts.letters(wanted), store.counts.by_task(taken)
+    total, to_task = sum(counts.values()), orders.repair.to_task
+    refused = {task: why for task in counts if (why := why_no_task(context.app, to_task or task))}
+    apart = {
+        reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
+        for reason in sorted(taken.without_reasons)
+    }
+    number = total if limit is None else min(limit, total)
+    by_task, sendable, unsendable = _forecast(counts, refused, number, trial)
+    is_again = sendable and State.REDRIVEN in taken.states
+    unnamed = {task: why for task, why in refused.items() if task not in trial.refused}
+    plan = Plan(
         matched=matched,
-        sendable=forecast.sendable,
-        unsendable=forecast.unsendable,
+        sendable=sendable,
+        unsendable=unsendable,
         tried=trial.tried,
-        is_exact=forecast.is_exact,
-        in_flight=in_flight,
-        awaited=awaited,
-        by_task=forecast.by_task,
-        skipped=(*trial.skipped, *_examples(store, wanted, unnamed))[:NAMED_LIMIT],
+        is_exact=trial.tried >= number,
+        in_flight=matched - total - sum(apart.values()),
+        awaited=store.sendings.count_awaited(taken) if is_again else 0,
+        by_task=by_task,
+        skipped=(*trial.skipped, *_examples(store, taken, unnamed))[:NAMED_LIMIT],
         changed=trial.changed,
         changes=tuple(trial.changes),
-        notes=(
-            *failed_before(store, redrivable(wanted)),
-            *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
-            *([why_twice(awaited)] if awaited else []),
-            *_notes(in_flight, forecast, limit),
-            *_trial_notes(forecast, trial),
-        ),
+        notes=(),
     )
+    said = _notes(plan, apart, limit if number == limit else None, trial.trouble)
+    return replace(plan, notes=(*failed_before(store, taken), *said))
+
+
+def _forecast(
+    counts: Mapping[str, int], refused: Mapping[str, str], number: int, trial: Trial
+) -> tuple[Mapping[str, int], int, int]:
+    """The letters that would be sent, by task; how many they are, and how many cannot be sent. For letters
+    that were not tried, it is only known whether their task is registered.
+
+    :param counts: letters by task.
+    :param refused: tasks whose letters cannot be sent.
+    :param number: how many letters the redrive would take, to send or to skip them.
+    """
+    if trial.tried and trial.tried >= number:
+        by_task = dict(sorted(trial.passed.items(), key=lambda item: (-item[1], item[0])))
+        return by_task, trial.passed.total(), trial.refused.total()
+    left = {task: n - trial.refused[task] for task, n in counts.items()}
+    by_task = {task: n for task, n in left.items() if task not in refused and n > 0}
+    most = sum(by_task.values())
+    return by_task, min(number - trial.refused.total(), most), sum(counts.values()) - most
 
 
 def dry_run(context: RedriveContext, wanted: Filter, orders: Orders) -> Iterator[Tried]:
@@ -229,46 +249,6 @@ def _oldest_first(store: Store, wanted: Filter) -> list[str]:
             return newest_first[::-1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Forecast:
-    """How many letters would be sent."""
-
-    #: Those that the redrive would take, to send or to skip them.
-    taken: int
-    sendable: int
-    unsendable: int
-    is_exact: bool
-    by_task: Mapping[str, int]
-    #: Tasks whose letters cannot be sent, and the reason.
-    refused: Mapping[str, str]
-
-
-def _forecast(
-    app: Any, counts: Mapping[str, int], limit: int | None, to_task: str | None, trial: Trial
-) -> _Forecast:
-    """Combine the counts by task with the trial. For letters that were not tried, it is only known whether
-    their task is registered."""
-    refused = {task: why for task in counts if (why := why_no_task(app, to_task or task))}
-    taken = sum(counts.values()) if limit is None else min(limit, sum(counts.values()))
-    is_exact = trial.tried >= taken
-    if is_exact and trial.tried:
-        by_task = dict(sorted(trial.passed.items(), key=lambda item: (-item[1], item[0])))
-        sendable, unsendable = trial.passed.total(), trial.refused.total()
-    else:
-        left = {task: n - trial.refused[task] for task, n in counts.items()}
-        by_task = {task: n for task, n in left.items() if task not in refused and n > 0}
-        sendable = min(taken - trial.refused.total(), sum(by_task.values()))
-        unsendable = sum(counts.values()) - sum(by_task.values())
-    return _Forecast(
-        taken=taken,
-        sendable=sendable,
-        unsendable=unsendable,
-        is_exact=is_exact,
-        by_task=by_task,
-        refused=refused,
-    )
-
-
 def redrivable(wanted: Filter) -> Filter:
     """``wanted``, narrowed to the letters that a redrive may take: dead letters, and redriven ones if the
     filter names that state, which means that their outcome is no longer awaited. Letters of the reasons in
@@ -287,20 +267,6 @@ def redrivable(wanted: Filter) -> Filter:
     return replace(wanted, states=states or frozenset({State.DEAD}), without_reasons=apart)
 
 
-def _set_apart(store: Store, wanted: Filter) -> Mapping[Reason, int]:
-    """How many letters of ``wanted`` are left out because they are not named, by reason."""
-    taken = redrivable(wanted)
-    return {
-        reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
-        for reason in sorted(taken.without_reasons)
-    }
-
-
-def _awaited(store: Store, wanted: Filter) -> int:
-    taken = redrivable(wanted)
-    return store.sendings.count_awaited(taken) if State.REDRIVEN in taken.states else 0
-
-
 def failed_before(store: Store, wanted: Filter) -> Iterator[str]:
     """The warnings that a cause of these letters was redriven, and failed again."""
     for cause, (operation, failed, ended) in store.sendings.last_of_causes().items():
@@ -315,37 +281,37 @@ def why_twice(awaited: int) -> str:
     return f"{awaited} sent already, their outcome is awaited; sent again, they may run twice."
 
 
-def _why_apart(reason: Reason, count: int) -> str:
-    return (
-        f"{count} {NAMED_ONLY[reason]}; "
-        f"they are sent only by their ids or with --reason {reason.value}."
-    )
-
-
-def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Tried]:
+def _examples(store: Store, taken: Filter, refused: Mapping[str, str]) -> Iterator[Tried]:
     left = NAMED_LIMIT
     for task, why in refused.items():
-        page = store.letters.find(replace(redrivable(wanted), task=task), limit=left)
+        page = store.letters.find(replace(taken, task=task), limit=left)
         yield from (Tried(task_id=one.task_id, task=task, why_not=why) for one in page.letters)
         left -= len(page.letters)
         if not left:
             return
 
 
-def _notes(in_flight: int, forecast: _Forecast, limit: int | None) -> Iterator[str]:
-    if in_flight:
-        yield f"{in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
-    if forecast.unsendable:
-        yield f"{forecast.unsendable} cannot be sent and stay dead."
-    if limit is not None and forecast.taken == limit:
-        yield f"The limit of {limit} takes the oldest failures first."
-
-
-def _trial_notes(forecast: _Forecast, trial: Trial) -> Iterator[str]:
-    if trial.trouble:
-        yield f"The others were not checked: {trial.trouble}"
-    elif trial.tried and not forecast.is_exact:
+def _notes(
+    plan: Plan, apart: Mapping[Reason, int], limit: int | None, trouble: str
+) -> Iterator[str]:
+    for reason, count in apart.items():
+        if count:
+            named = f"they are sent only by their ids or with --reason {reason.value}."
+            yield f"{count} {NAMED_ONLY[reason]}; {named}"
+    if plan.awaited:
+        yield why_twice(plan.awaited)
+    if plan.in_flight:
         yield (
-            f"The first {trial.tried:,} were checked one by one; the others are checked when it is their "
+            f"{plan.in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
+        )
+    if plan.unsendable:
+        yield f"{plan.unsendable} cannot be sent and stay dead."
+    if limit is not None:
+        yield f"The limit of {limit} takes the oldest failures first."
+    if trouble:
+        yield f"The others were not checked: {trouble}"
+    elif plan.tried and not plan.is_exact:
+        yield (
+            f"The first {plan.tried:,} were checked one by one; the others are checked when it is their "
             "turn. --dry-run checks all of them now."
         )

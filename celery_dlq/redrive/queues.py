@@ -52,17 +52,15 @@ class Targets:
     def _exists(self, queue: str) -> bool:
         try:
             with self._app.connection_for_write() as connection:
-                if connection.transport.driver_type == "amqp" or self._is_new(queue):
+                # Redis deletes empty queues, so queues that letters came from, or that the app declares, are
+                # assumed to exist.
+                is_new = queue == self._elsewhere and queue not in self._app.amqp.queues
+                if connection.transport.driver_type == "amqp" or is_new:
                     connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
                     return _ask(connection, queue)
         except Exception as error:  # noqa: BLE001 - sending will fail with it, and explain it
             logger.warning("the broker could not be asked about queue %s: %r", queue, error)
         return True
-
-    def _is_new(self, queue: str) -> bool:
-        # Redis deletes empty queues, so queues that letters came from, or that the app declares, are assumed
-        # to exist.
-        return queue == self._elsewhere and queue not in self._app.amqp.queues
 
 
 def _ask(connection: Any, queue: str) -> bool:

@@ -240,8 +240,9 @@ def await_outcomes(
         while operation.counts.sent and monotonic() < deadline and not should_stop():
             sleep(_LOOK_S)
             operation = session.store.operations.get(operation.id) or operation
-            show(_waiting_step(operation.counts))
-            watch.note(operation.counts)
+            counts, text = operation.counts, outcome_text(operation.counts)
+            show(Step(total=counts.out, done=counts.out - counts.sent, short=text, long=text))
+            watch.note(counts)
         stopped = should_stop()
     if stopped:
         _end_interrupted(session, operation)
@@ -279,8 +280,3 @@ def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = ti
         "the workers on this broker are busy with another one, do not have its tasks, or run another app"
     )
     session.error(f"Operation {left.id} has not begun: {why}.")
-
-
-def _waiting_step(counts: Counts) -> Step:
-    text = outcome_text(counts)
-    return Step(total=counts.out, done=counts.out - counts.sent, short=text, long=text)
