@@ -78,9 +78,8 @@ kills: $(VENV)/.dev services
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_REDRIVEN_KILLS=$(KILLS) CELERY_DLQ_REDRIVEN_LETTERS=$(KILL_LETTERS) \
-	    $(BIN)/python -m pytest -n 0 tests/integration/redrive/test_killed_redrive.py tests/integration/redrive/test_shared_redrive.py \
-	    tests/integration/redrive/test_auto_redrive.py tests/integration/store/test_killed_archive.py \
-	    tests/integration/redrive/test_vanished_messages.py
+	    $(BIN)/python -m pytest -n 0 tests/integration/redrive/test_killed_redrive.py tests/integration/redrive/test_auto_redrive.py \
+	    tests/integration/store/test_killed_archive.py tests/integration/redrive/test_vanished_messages.py
 
 # Kills workers that acknowledge early, on each broker and pool, also while the store is away or the disk is full;
 # then workers of plain Celery, to count what it loses. Prints an account of each run.

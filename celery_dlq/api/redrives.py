@@ -13,9 +13,9 @@ from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
     from celery_dlq.redrive.context import RedriveContext
-    from celery_dlq.redrive.engine import OnProgress
-    from celery_dlq.redrive.operations import Operations
+    from celery_dlq.redrive.lifecycle import Operations
     from celery_dlq.redrive.plan import Plan, Trial, Tried
+    from celery_dlq.redrive.run import OnProgress
     from celery_dlq.store.base import Filter, Operation
 
 
@@ -25,7 +25,7 @@ class RedriveAPI(AppParts):
     @cached_property
     def redrives(self) -> Operations:
         """Makes and runs operations."""
-        from celery_dlq.redrive.operations import Operations
+        from celery_dlq.redrive.lifecycle import Operations
 
         return Operations(self.redrive_context)
 
@@ -171,7 +171,7 @@ class RedriveAPI(AppParts):
         :raises MessageChanged: the letter has another message by now.
         :raises RepairError: it is not dead, or it cannot be changed like this.
         """
-        from celery_dlq.redrive.repair.edit import digest_of, make_edit
+        from celery_dlq.redrive.edit import digest_of, make_edit
 
         letter = self.store.letters.get(task_id)
         if letter is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery_dlq.errors import RepairError
 from celery_dlq.model.assignment import Assignment, parse_assignment
-from celery_dlq.redrive.repair.change import is_same
+from celery_dlq.redrive.contents import is_same
 from celery_dlq.settings.allowed import is_number
 
 #: Names of the positional parameters of a task, in order; None if the task is unknown.

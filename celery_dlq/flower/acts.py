@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 #: The fields of a redrive's orders, in addition to the filter.
-ORDERS = ("rate", "canary", "limit", "processes", "again", "why")
+ORDERS = ("rate", "canary", "limit", "again", "why")
 
 #: The field of the changes of a redrive: assignments, one in a line.
 SET = "set"
@@ -113,7 +113,6 @@ def read_orders(given: Given) -> Orders:
             rate=per_second,
             canary=_number(given, "canary") or 0,
             limit=_number(given, "limit"),
-            processes=_number(given, "processes") or 1,
         ),
         checking=checking,
         why=reason_in(given),

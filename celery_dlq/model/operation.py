@@ -81,13 +81,6 @@ class Pacing:
     max_in_flight: int | None = None
     #: Nothing is sent to a queue that already holds this many messages.
     max_queue_depth: int | None = None
-    #: The most processes that may send at the same time. All other orders hold for all of them together.
-    processes: int = 1
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several processes may send at the same time."""
-        return self.processes > 1
 
 
 @dataclass(frozen=True, kw_only=True)

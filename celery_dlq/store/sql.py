@@ -47,7 +47,6 @@ from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.pruning import History
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
-from celery_dlq.store.redrive.turns import Turns
 from celery_dlq.store.regrouping import Regroupings
 from celery_dlq.store.reports import Reports
 from celery_dlq.store.rows.query import conditions, in_states, is_parked
@@ -116,7 +115,6 @@ class SQLStore:
 
         self.operations = Operations(transactions, told)
         self.claims = Claims(transactions, told)
-        self.turns = Turns(transactions)
         self.sendings = Sendings(transactions)
         self.vanished = Vanished(transactions)
         self.audit = Audit(transactions)

@@ -27,9 +27,9 @@ from celery_dlq.model.operation import Repair
 from celery_dlq.redrive.context import app_and_broker_of
 from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.redrive.payload import task_of
-from celery_dlq.redrive.presence import Look, Presence, open_presence
-from celery_dlq.redrive.publish.publisher import Publisher, open_publisher
-from celery_dlq.redrive.repair.repair import Repairs
+from celery_dlq.redrive.publisher import Publisher, open_publisher
+from celery_dlq.redrive.queues import Look, Presence, open_presence
+from celery_dlq.redrive.repair import Repairs
 from celery_dlq.store.base import Lease, Overdue
 
 logger = get_logger(__name__)

@@ -17,8 +17,8 @@ from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.skew import why_wrong
 from celery_dlq.upkeep.auto_redrive.thread import AutoRedriveThread
+from celery_dlq.upkeep.detached import OperationsThread
 from celery_dlq.upkeep.leased import LeasedThread
-from celery_dlq.upkeep.operations import OperationsThread
 from celery_dlq.upkeep.parked import Releaser
 from celery_dlq.upkeep.recovery.thread import RecoveryThread
 from celery_dlq.upkeep.regrouping import BackgroundRegrouping

@@ -38,11 +38,6 @@ def state_word(operation: Operation) -> str:
     return "failed" if is_failed else operation.state.value
 
 
-def run_by(orders: Orders) -> str:
-    """Who runs an operation that was left to workers."""
-    return f"up to {orders.pacing.processes} workers" if orders.pacing.is_shared else "a worker"
-
-
 def named_values(values: Mapping[str, Any]) -> str:
     """``values``, including nested ones, on one line."""
     said = (

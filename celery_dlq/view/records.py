@@ -236,7 +236,6 @@ def operation_record(operation: Operation) -> dict[str, Any]:
         "app": operation.home.app,
         "broker": operation.home.broker,
         "detached": operation.detached,
-        "processes": operation.carriers,
         "created_at": iso(operation.created_at),
         "started_at": maybe_iso(operation.started_at),
         "ended_at": maybe_iso(operation.ended_at),

@@ -13,7 +13,7 @@ from celery_dlq.cli.options import why_option
 from celery_dlq.cli.screens.render import Block, is_terminal
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import RepairError
-from celery_dlq.redrive.repair.edit import read_text, text_to_edit
+from celery_dlq.redrive.edit import read_text, text_to_edit
 
 
 @click.command("edit")

@@ -8,7 +8,7 @@ from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, las
 from celery_dlq.model.operation import ENDED, OperationState, Sending
 from celery_dlq.store.base import Operation
 from celery_dlq.view.filters import letters_said
-from celery_dlq.view.operations import given_orders, run_by, state_word, why_text
+from celery_dlq.view.operations import given_orders, state_word, why_text
 from celery_dlq.view.times import duration
 
 #: Turns words into a command line for this app.
@@ -69,11 +69,7 @@ def _facts(operation: Operation) -> Facts:
             ("Letters", letters_said(operation.wanted)),
             ("By", f"{operation.who} on {operation.host}"),
             ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
-            ("Run by", run_by(operation.orders) if operation.detached else None),
-            (
-                "Processes",
-                operation.carriers if operation.state is OperationState.RUNNING else None,
-            ),
+            ("Run by", "a worker" if operation.detached else None),
             ("Created", operation.created_at),
             ("Started", operation.started_at),
             ("Ended", operation.ended_at),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SKIPPED_FIELDS: Sequence[Field] = (
     (Column("CANNOT BE SENT", rigid=True, ids=True), lambda item: item.task_id),
-    (Column("WHY", fold=True), lambda item: item.why),
+    (Column("WHY", fold=True), lambda item: item.why_not),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement, and_, insert, select, update
@@ -13,7 +12,6 @@ from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.operations import any_left
-from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import fit_text
 
 lease = tables.lease
@@ -26,15 +24,6 @@ class Leases(StoreRole):
     def to_do(self, connection: Connection, name: str) -> ToDo:
         """The work for a worker that does not have the lease ``name``. Locks nothing."""
         return ToDo(lease_free_in_s=_free_in_s(connection, name), operations=any_left(connection))
-
-    @reads
-    def free(self, connection: Connection, names: Sequence[str]) -> list[str]:
-        """Those of ``names`` that no one has, in their order. Locks nothing."""
-        held = select(lease.c.name).where(lease.c.expires_at > clock.now(connection))
-        taken = set(
-            connection.execute(held.where(one_of(connection, lease.c.name, names))).scalars()
-        )
-        return [name for name in names if name not in taken]
 
     @writes
     def take(

@@ -25,7 +25,7 @@ from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.coordination.leases import is_held
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.redrive.claim_rows import (
+from celery_dlq.store.redrive.claims import (
     BODY,
     BODY_SIZE,
     COLUMNS,

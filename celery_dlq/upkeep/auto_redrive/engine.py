@@ -21,11 +21,11 @@ from celery_dlq.model.auto_redrive import (
 )
 from celery_dlq.model.operation import ENDED, OperationState
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.check.checks import why_no_task
+from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext
 from celery_dlq.redrive.lease import TRY_S
-from celery_dlq.redrive.operations import Operations
-from celery_dlq.redrive.repair.repair import described
+from celery_dlq.redrive.lifecycle import Operations
+from celery_dlq.redrive.repair import described
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.upkeep.auto_redrive.chooser import Choice, Chooser
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive

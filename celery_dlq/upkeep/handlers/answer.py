@@ -26,9 +26,9 @@ from celery_dlq.model.handling import (
 )
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import Redactor, safe_message
+from celery_dlq.redrive.contents import contents_of
+from celery_dlq.redrive.edit import make_edit
 from celery_dlq.redrive.payload import accepted_by
-from celery_dlq.redrive.repair.contents import contents_of
-from celery_dlq.redrive.repair.edit import make_edit
 from celery_dlq.store.base import Edit
 from celery_dlq.upkeep.handlers.definition import Handler
 from celery_dlq.worker.failure import is_shutdown, type_name

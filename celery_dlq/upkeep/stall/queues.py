@@ -9,7 +9,7 @@ from typing import Any
 from kombu.exceptions import OperationalError
 
 from celery_dlq.errors import BrokerError
-from celery_dlq.redrive.flow.depth import messages_in
+from celery_dlq.redrive.queues import messages_in
 
 #: Seconds in which the broker must accept a connection, and answer each question.
 ANSWER_S = 5.0

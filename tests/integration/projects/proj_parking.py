@@ -11,8 +11,7 @@ import signal
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.redrive import lease
-from celery_dlq.redrive.publish import publisher, redis
+from celery_dlq.redrive import amqp, lease, publisher
 from celery_dlq.upkeep import leased, parked, step
 
 lease.LEASE_S, lease.TRY_S = 1.0, 0.2
@@ -68,9 +67,9 @@ def killed_half_way(function):
 if KILL_AT == "taken":
     parked.as_sent = killed_after(parked.as_sent)
 elif KILL_AT == "publishing":
-    publisher.PORTION = 1  # a message is written at once
-    publisher._Confirming._write = killed_half_way(publisher._Confirming._write)
-    redis.RedisPipeline._add = killed_half_way(redis.RedisPipeline._add)
+    amqp.PORTION = 1  # a message is written at once
+    amqp.ConfirmingPublisher._write = killed_half_way(amqp.ConfirmingPublisher._write)
+    publisher.RedisPipeline._add = killed_half_way(publisher.RedisPipeline._add)
 elif KILL_AT == "published":
     parked.settle = killed_after(lambda *_: None)
 elif KILL_AT == "marked":

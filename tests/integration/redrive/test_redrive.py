@@ -181,8 +181,7 @@ def test_killed_after_any_step_it_continues_where_it_was(pair, step):
             pair.wait_for_letter(task_id)
     script = f"""
 import os, signal, sys
-from celery_dlq.redrive import delivery, lease
-from celery_dlq.redrive.publish import publisher
+from celery_dlq.redrive import amqp, delivery, lease, publisher
 def then_die(function):
     def dying(*args, **kwargs):
         function(*args, **kwargs)
@@ -194,7 +193,7 @@ lease.LEASE_S = 0.1
 dlq = DeadLetterQueue.of(app)
 store = dlq.store
 if {step!r} == "written":
-    for kind in (publisher._Confirming, publisher._Batching):
+    for kind in (amqp.ConfirmingPublisher, publisher.BatchingPublisher):
         kind.begin = then_die(kind.begin)
 elif {step!r} == "confirmed":
     delivery.Delivery.finish = then_die(delivery.Delivery.finish)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from support.factories import T0, envelope, letter, operation
 
-from celery_dlq.redrive.repair.edit import digest_of
+from celery_dlq.redrive.edit import digest_of
 from celery_dlq.store.base import Change, Edit
 
 BEFORE = envelope("a", headers={"id": "a", "odd": float("nan"), "bytes": b"\xff"})

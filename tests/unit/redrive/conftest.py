@@ -16,10 +16,10 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Orders, Pacing
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive import engine
+from celery_dlq.redrive import run
 from celery_dlq.redrive.context import Clock, RedriveContext
-from celery_dlq.redrive.operations import Operations
-from celery_dlq.redrive.publish.result import Sent
+from celery_dlq.redrive.lifecycle import Operations
+from celery_dlq.redrive.message import Sent
 
 EVERYTHING = Filter()
 
@@ -138,7 +138,7 @@ def publisher(request, monkeypatch):
         publisher.is_lost = False
         yield publisher
 
-    monkeypatch.setattr(engine, "open_publisher", opened)
+    monkeypatch.setattr(run, "open_publisher", opened)
     return publisher
 
 

@@ -123,7 +123,7 @@ class BulkView:
         """The reasons why letters of the plan cannot be sent, each with the ids of some of them."""
         found: dict[str, list[str]] = {}
         for one in self.plan.skipped if self.plan else ():
-            found.setdefault(one.why, []).append(one.task_id)
+            found.setdefault(one.why_not or "", []).append(one.task_id)
         return [(why, ids[:_SUCH]) for why, ids in found.items()][:_REASONS]
 
     @property

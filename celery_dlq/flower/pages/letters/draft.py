@@ -14,9 +14,8 @@ from celery_dlq.flower.filters import Given
 from celery_dlq.flower.http.request import first
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import clip
-from celery_dlq.redrive.payload import task_of
-from celery_dlq.redrive.repair.contents import Contents
-from celery_dlq.redrive.repair.edit import (
+from celery_dlq.redrive.contents import Contents
+from celery_dlq.redrive.edit import (
     PARTS,
     contents_to_edit,
     digest_of,
@@ -24,6 +23,7 @@ from celery_dlq.redrive.repair.edit import (
     read_part,
     text_of,
 )
+from celery_dlq.redrive.payload import task_of
 from celery_dlq.view import lookup, times
 from celery_dlq.view.letter.signature import Signature, signature_of
 

@@ -17,7 +17,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation, Rows
 from celery_dlq.view import lookup, times
-from celery_dlq.view.operations import TROUBLED, given_orders, run_by, why_text
+from celery_dlq.view.operations import TROUBLED, given_orders, why_text
 from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
@@ -67,11 +67,6 @@ class OperationView(OperationRow):
     def orders(self) -> list[tuple[str, str]]:
         """The orders that differ from the defaults."""
         return given_orders(self.operation.orders)
-
-    @property
-    def run_by(self) -> str:
-        """Who runs it, if it was left to workers."""
-        return run_by(self.operation.orders)
 
     @property
     def sent_per_s(self) -> float | None:

@@ -275,8 +275,6 @@ def _create_redrives() -> None:
         _needed("app", name(), server_default=""),
         _needed("broker", name(), server_default=""),
         _needed("sent_again", sa.BigInteger, server_default="0"),
-        _needed("allotted", sa.BigInteger, server_default="0"),
-        _optional("paced_from", Moment),
         indexes=[["created_at"], ["state", "created_at"], ["ended_at"]],
     )
     _create(
@@ -308,8 +306,6 @@ def _create_redrives() -> None:
         _needed("operation", name(32)),
         _needed("letters", sa.Integer),
         _needed("lease_expires_at", Moment),
-        _needed("holder", name(), server_default=""),
-        _needed("reserved", sa.Integer, server_default="0"),
     )
 
 

@@ -8,8 +8,7 @@ from celery_dlq import Discard, Escalate, Filter, Leave, Redrive, Ticket
 from celery_dlq.errors import HandlerError
 from celery_dlq.model.handling import GroupTicket, TicketKind
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive import payload
-from celery_dlq.redrive.repair import change, edit
+from celery_dlq.redrive import contents, edit, payload
 from celery_dlq.upkeep.handlers.answer import Caller
 from celery_dlq.upkeep.handlers.definition import Handler
 
@@ -174,7 +173,7 @@ def test_a_time_limit_that_cuts_off_a_change_is_reported_as_one(call, monkeypatc
 
 def test_a_comparison_that_is_cut_off_does_not_say_that_a_value_was_changed():
     with pytest.raises(SoftTimeLimitExceeded):
-        change.is_same(Late(), Late())
+        contents.is_same(Late(), Late())
 
 
 @pytest.mark.parametrize("returned", [None, "redrive", Redrive, 1])
