@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
+from celery_dlq.codec import read_record, record_of
 from celery_dlq.errors import FilterError
 from celery_dlq.known import names_its_fields, unknown_name
 from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
@@ -186,14 +187,12 @@ class Filter:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that restrict, in JSON-able form."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: _plain(value) for name, value in given.items() if value}
+        return {name: value for name, value in record_of(self).items() if value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Filter:
         """The inverse of :meth:`to_dict`."""
-        read = {name: _READ[name](value) for name, value in data.items() if name in _READ}
-        return cls(**{**data, **read})
+        return read_record(cls, data)
 
 
 def _member(kind: type[_Word], value: Any) -> _Word:
@@ -203,27 +202,3 @@ def _member(kind: type[_Word], value: Any) -> _Word:
         known = (item.value for item in kind)
         said = unknown_name(f"a {kind.__name__.lower()}", str(value), known)
         raise FilterError(said) from None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(item.value for item in value)
-    if isinstance(value, tuple):
-        return [vars(item) if isinstance(item, Argument) else item for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value.value if isinstance(value, (Reason, Verdict)) else value
-
-
-def _argument_from(data: Mapping[str, Any]) -> Argument:
-    positions = tuple((task, position) for task, position in data["positions"])
-    return Argument(path=data["path"], value=data["value"], positions=positions)
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "ids": tuple,
-    "args": lambda items: tuple(map(_argument_from, items)),
-    "values": tuple,
-    "since": datetime.fromisoformat,
-    "until": datetime.fromisoformat,
-}

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
+from typing import Any
 
+from celery_dlq.codec import read_record, record_of
 from celery_dlq.store.filter import Filter
 
 _DAY_S = 86_400.0
@@ -62,6 +64,17 @@ class Kept:
             ages=dict.fromkeys(CLOSED_AGES, NO_LETTERS), expired=NO_LETTERS, within_day=0,
             within_week=0, oldest_closed_at=None,
         )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form. The ages are in their order, because JSON has no infinity."""
+        ages = [vars(self.ages[bound]) for bound in CLOSED_AGES]
+        return {**record_of(self, "ages"), "ages": ages}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Kept:
+        """The inverse of :meth:`to_dict`."""
+        piles = (Pile(**pile) for pile in data["ages"])
+        return read_record(cls, {**data, "ages": dict(zip(CLOSED_AGES, piles, strict=True))})
 
     @property
     def every(self) -> Pile:

@@ -22,7 +22,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState, Orders, Repair, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Lease, Overdue
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.claim_rows import (

@@ -245,9 +245,7 @@ def _sample(member: Member) -> str:
 
 
 def _new_cell(member: Member) -> dict[str, Any]:
-    # Letters without a route are counted in the rows of releases that knew no routes.
-    key = member.cell if member.route else member.cell[:-1]
-    names = "\0".join(key).encode("utf-8", "surrogatepass")
+    names = "\0".join(member.cell).encode("utf-8", "surrogatepass")
     return {
         "id": hashlib.blake2b(names, digest_size=32).hexdigest(),
         "task": member.task,

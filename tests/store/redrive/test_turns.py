@@ -130,6 +130,7 @@ def test_an_operation_that_is_gone_has_no_turns(store):
         turn(store)
 
 
+@pytest.mark.on_servers
 def test_simultaneous_turns_are_taken_one_after_the_other(shared):
     """Each process may have what is left of 20 letters, and sees what the others have got."""
     begin = threading.Barrier(4)

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from support.factories import letter, parking
 
-from celery_dlq.api.metrics import MetricsAPI
+from celery_dlq.api.monitoring import MetricsAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
 from celery_dlq.metrics import extra, families
 from celery_dlq.metrics.labels import MOST_SETS
