@@ -126,8 +126,8 @@ class FunctionsAPI(AppParts):
     def try_handler(
         self, name: str, *, ids: Sequence[str] = (), limit: int = 20
     ) -> Iterator[HandlerTrial]:
-        """What a handler would do. It is called in this process, with real letters; nothing is sent or
-        changed, except by the handler itself.
+        """The verdicts that a handler would return. It is called in this process, with real letters; nothing
+        is sent or changed, except by the handler itself.
 
         :param ids: the letters; by default those that it would get next.
         :param limit: the most letters, if no ids are given.

@@ -65,8 +65,8 @@ class RedriveAPI(AppParts):
         return self.redrives.plan(wanted, orders, trial)
 
     def dry_run(self, wanted: Filter, orders: Orders = DEFAULT_ORDERS) -> Iterator[Tried]:
-        """What a redrive of ``wanted`` would do with each letter, the oldest failure first. Nothing is sent
-        or changed.
+        """The treatment that a redrive of ``wanted`` would give to each letter, the oldest failure first.
+        Nothing is sent or changed.
 
         :raises OrdersError: the orders are not valid.
         :raises RepairError: a change is not valid, or cannot be imported.
@@ -246,7 +246,7 @@ class RedriveAPI(AppParts):
         self.store.auto_redrives.make_due(name, who=who, now=self.store.now())
 
     def try_auto(self, name: str) -> Look:
-        """What an automatic redrive would do if it looked for letters now. Nothing is sent or changed.
+        """The result of an automatic redrive if it looked for letters now. Nothing is sent or changed.
 
         :raises UnknownAutoRedrive: the settings have none with this name.
         """

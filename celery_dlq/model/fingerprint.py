@@ -61,12 +61,12 @@ def words_of(texts: Sequence[str]) -> frozenset[str]:
 
 
 def variable_parts(message: str) -> list[str]:
-    """What :func:`normalise` replaces, quoted text without its quotes."""
+    """The parts that :func:`normalise` replaces, quoted text without its quotes."""
     return _split(message)[1]
 
 
 def fixed_parts(message: str) -> list[str]:
-    """What :func:`normalise` keeps: the texts between the variable parts."""
+    """The parts that :func:`normalise` keeps: the texts between the variable ones."""
     return _split(message)[0].split("\n")
 
 

@@ -46,7 +46,7 @@ LIVE = frozenset({HandlingState.QUEUED, HandlingState.RUNNING})
 
 
 class TicketKind(str, Enum):
-    """What a group was given: a ticket, or a person's attention."""
+    """The ways in which a group is followed up: by a ticket, or by a person."""
 
     TICKET = "ticket"
     ESCALATION = "escalation"
@@ -224,7 +224,7 @@ class HandlerLetter:
     read: Callable[[DeadLetter], Mapping[str, Any]] = field(repr=False)
     #: Makes the copy without secrets.
     hide: Callable[[DeadLetter], DeadLetter] = field(repr=False)
-    #: What the letter's group was given.
+    #: The ticket and the escalation of the letter's group.
     tickets: Sequence[GroupTicket] = ()
 
     @cached_property

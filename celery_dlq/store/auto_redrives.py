@@ -58,7 +58,7 @@ _TRIES = (
 
 
 class AutoRedrives(StoreRole):
-    """What the store knows of automatic redrives.
+    """The states, runs and letters of automatic redrives.
 
     :param listener: is notified of each that has suspended itself.
     """
@@ -264,7 +264,7 @@ class AutoRedrives(StoreRole):
 
     @reads
     def held(self, connection: Connection, task_ids: Sequence[str]) -> dict[str, HeldLetter]:
-        """Those letters of ``task_ids`` that are held, by their task ids."""
+        """The letters of ``task_ids`` that are held, by their task ids."""
         these = one_of(connection, held.c.task_id, sorted(map(stored_id, task_ids)))
         rows = connection.execute(select(held).where(these)).mappings()
         return {row["task_id"]: HeldLetter(**row) for row in rows}

@@ -38,7 +38,7 @@ class Leases(StoreRole):
 
     @reads
     def free(self, connection: Connection, names: Sequence[str]) -> list[str]:
-        """Those of ``names`` that no one has, in their order. Locks nothing."""
+        """The leases of ``names`` that no one has, in their order. Locks nothing."""
         held = select(lease.c.name).where(lease.c.expires_at > clock.now(connection))
         taken = set(
             connection.execute(held.where(one_of(connection, lease.c.name, names))).scalars()

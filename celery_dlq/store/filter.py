@@ -140,7 +140,7 @@ class Filter:
                 )
 
     def before(self, moment: datetime) -> Filter:
-        """The same filter, without letters that failed at ``moment`` or later."""
+        """This filter, without letters that failed at ``moment`` or later."""
         return replace(self, until=min(self.until or moment, moment))
 
     @property
@@ -169,18 +169,18 @@ class Filter:
 
     @property
     def indexed(self) -> Filter:
-        """The same filter without the fields that no index covers. For those, letters are searched one after
+        """This filter without the fields that no index covers. For those, letters are searched one after
         the other. Values are such fields, too, unless few letters have them."""
         nothing: dict[str, Any] = dict.fromkeys(_UNINDEXED)
         return replace(self, args=(), values=(), **nothing)
 
     def only(self, state: State) -> Filter:
-        """The same filter, for letters in ``state`` only."""
+        """This filter, for letters in ``state`` only."""
         return replace(self, states=frozenset({state}))
 
     @property
     def noted(self) -> Filter:
-        """The same filter without the values of arguments by position, which have no name that would say
+        """This filter without the values of arguments by position, which have no name that would say
         whether they are secrets."""
         args = (replace(one, value=REDACTED) if one.is_by_position else one for one in self.args)
         return replace(self, args=tuple(args))

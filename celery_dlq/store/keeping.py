@@ -1,4 +1,4 @@
-"""What is kept of closed letters: in the store, and in the archive."""
+"""Numbers of the closed letters that are kept: in the store, and in the archive."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Kept:
 
     #: All of them.
     ages: Ages
-    #: Those that have expired.
+    #: The letters that have expired.
     expired: Pile
     #: How many expire within the next day, and within the next week.
     within_day: int
@@ -111,12 +111,12 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """What the last round of retention that came to its end has found and done."""
+    """The findings and deeds of the last round of retention that came to its end."""
 
     ended_at: datetime
     #: Letters that it deleted, or moved into the archive.
     removed: int
-    #: What it left in the store: for each entry of ``dlq_retention``, and then for all other letters.
+    #: The letters that it left in the store: for each entry of ``dlq_retention``, and then all others.
     holdings: tuple[Holding, ...]
 
     @property
@@ -139,7 +139,7 @@ class RoundReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveTotals:
-    """What a store has archived."""
+    """The letters that a store has archived."""
 
     #: Identifies the store's segments; empty if it has none.
     chain: str
@@ -153,7 +153,7 @@ class ArchiveTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What the last check of the archive has found."""
+    """The findings of the last check of the archive."""
 
     checked_at: datetime
     #: Whole segments, and their letters and bytes.
@@ -167,7 +167,7 @@ class CheckReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """What is kept of closed letters, as far as it is known without counting them."""
+    """The closed letters that are kept, as far as they are known without counting them."""
 
     #: None before the first round.
     round: RoundReport | None

@@ -62,7 +62,7 @@ class Reports(StoreRole):
 
     @reads
     def keeping(self, connection: Connection) -> Keeping:
-        """What is kept of closed letters, by the last reports. Reads few rows."""
+        """The closed letters that are kept, by the last reports. Reads few rows."""
         is_kept = report.c.name.in_((_ROUND, _CHECK))
         rows = {row.name: row for row in connection.execute(select(report).where(is_kept))}
         return Keeping(
@@ -110,7 +110,7 @@ class RecorderReports(StoreRole):
 
     @reads
     def look(self, connection: Connection, now: datetime) -> Lost:
-        """What is known now. Reads few rows.
+        """The messages of killed workers that are known now. Reads few rows.
 
         :param now: the time by the clock of the store.
         """

@@ -29,7 +29,11 @@ from celery_dlq.store.rows.query import WHOLE, in_states, one_of
 from celery_dlq.store.rows.rows import Row, fit, fit_text, without_secrets
 from celery_dlq.store.rows.tally import Member, Tally
 
+letter, sending, operation = tables.letter, tables.sending, tables.operation
 segment = tables.segment
+
+#: The rows of a table by task id.
+_ByLetter = dict[str, list[dict[str, Any]]]
 
 #: The states of a segment. One that is committed must be closed. One that is begun may be given up: it is
 #: abandoned until its files are deleted, and dropped from then on.
@@ -40,8 +44,8 @@ ABANDONED, DROPPED = "abandoned", "dropped"
 _HAS_MANIFEST = segment.c.state.in_((COMMITTED, CLOSED))
 
 
-class Segments(StoreRole):
-    """The archive's segments that this store has made."""
+class Archiving(StoreRole):
+    """The archive's segments that this store has made, and the letters that go into them and come back."""
 
     @writes
     def begin(self, connection: Connection, lease: Lease, *, now: datetime) -> Segment:
@@ -84,9 +88,8 @@ class Segments(StoreRole):
 
         :raises LeaseLost: another process has taken the lease, or has ended the segment.
         """
-        check_lease(connection, lease)
         known = {"letters": letters, "size": size, "manifest": manifest_sha256}
-        _move(connection, segment_id, BEGUN, COMMITTED, **known)
+        _move(connection, lease, segment_id, BEGUN, COMMITTED, **known)
 
     @writes
     def close(self, connection: Connection, segment_id: str, lease: Lease, *, deleted: int) -> None:
@@ -94,9 +97,7 @@ class Segments(StoreRole):
 
         :raises LeaseLost: another process has taken the lease, or has ended the segment.
         """
-        check_lease(connection, lease)
-        now = clock.now(connection)
-        _move(connection, segment_id, COMMITTED, CLOSED, deleted=deleted, ended_at=now)
+        _move(connection, lease, segment_id, COMMITTED, CLOSED, deleted=deleted)
 
     @writes
     def abandon(self, connection: Connection, segment_id: str, lease: Lease) -> None:
@@ -104,8 +105,7 @@ class Segments(StoreRole):
 
         :raises LeaseLost: another process has taken the lease, or has ended the segment.
         """
-        check_lease(connection, lease)
-        _move(connection, segment_id, BEGUN, ABANDONED, ended_at=clock.now(connection))
+        _move(connection, lease, segment_id, BEGUN, ABANDONED)
 
     @writes
     def drop(self, connection: Connection, segment_id: str, lease: Lease) -> None:
@@ -113,8 +113,7 @@ class Segments(StoreRole):
 
         :raises LeaseLost: another process has taken the lease, or has dropped the segment.
         """
-        check_lease(connection, lease)
-        _move(connection, segment_id, ABANDONED, DROPPED)
+        _move(connection, lease, segment_id, ABANDONED, DROPPED)
 
     @reads
     def committed(self, connection: Connection) -> dict[str, str]:
@@ -124,56 +123,8 @@ class Segments(StoreRole):
 
     @reads
     def totals(self, connection: Connection) -> ArchiveTotals:
-        """What this store has archived."""
+        """The letters that this store has archived."""
         return totals_of(connection)
-
-
-def totals_of(connection: Connection) -> ArchiveTotals:
-    """What this store has archived."""
-    added = select(
-        func.count(), func.coalesce(func.sum(segment.c.letters), 0),
-        func.coalesce(func.sum(segment.c.size), 0), func.max(segment.c.ended_at),
-    ).where(_HAS_MANIFEST)  # fmt: skip
-    segments, letters, size, closed_at = connection.execute(added).one()
-    return ArchiveTotals(
-        chain=chain_of(connection), segments=segments, letters=int(letters), size=int(size),
-        closed_at=closed_at,
-    )  # fmt: skip
-
-
-def chain_of(connection: Connection) -> str:
-    """The chain of this store's segments; empty if it has none."""
-    return connection.execute(select(func.min(segment.c.chain))).scalar_one() or ""
-
-
-def _move(connection: Connection, segment_id: str, source: str, target: str, **values: Any) -> None:
-    moved = update(segment).where(segment.c.id == segment_id, segment.c.state == source)
-    if not connection.execute(moved.values(state=target, **values)).rowcount:
-        raise LeaseLost(f"Segment {segment_id} was ended by another process; nothing was changed.")
-
-
-def _segment_from(connection: Connection, row: Row) -> Segment:
-    before = (
-        select(segment.c.id, segment.c.manifest)
-        .where(segment.c.number < row["number"], _HAS_MANIFEST)
-        .order_by(segment.c.number.desc())
-        .limit(1)
-    )
-    previous: Sequence[str] = connection.execute(before).one_or_none() or ("", "")
-    return Segment(
-        id=row["id"], chain=row["chain"], number=row["number"], previous_id=previous[0],
-        previous=previous[1], committed=row["state"] == COMMITTED, abandoned=row["state"] == ABANDONED,
-    )  # fmt: skip
-
-
-letter, sending, operation = tables.letter, tables.sending, tables.operation
-
-#: The rows of a table by task id.
-_ByLetter = dict[str, list[dict[str, Any]]]
-
-
-class Archiving(Segments):
-    """The segments, and the letters that go into them and come back."""
 
     def read(
         self, task_ids: Sequence[str], states: Collection[State] = CLOSED_STATES
@@ -261,6 +212,49 @@ class Archiving(Segments):
         return Restored(restored=tuple(back), living=tuple(sorted(living)))
 
 
+def totals_of(connection: Connection) -> ArchiveTotals:
+    """The letters that this store has archived."""
+    added = select(
+        func.count(), func.coalesce(func.sum(segment.c.letters), 0),
+        func.coalesce(func.sum(segment.c.size), 0), func.max(segment.c.ended_at),
+    ).where(_HAS_MANIFEST)  # fmt: skip
+    segments, letters, size, closed_at = connection.execute(added).one()
+    return ArchiveTotals(
+        chain=chain_of(connection), segments=segments, letters=int(letters), size=int(size),
+        closed_at=closed_at,
+    )  # fmt: skip
+
+
+def chain_of(connection: Connection) -> str:
+    """The chain of this store's segments; empty if it has none."""
+    return connection.execute(select(func.min(segment.c.chain))).scalar_one() or ""
+
+
+def _move(
+    connection: Connection, lease: Lease, segment_id: str, source: str, target: str, **values: Any
+) -> None:
+    check_lease(connection, lease)
+    if target in (CLOSED, ABANDONED):
+        values["ended_at"] = clock.now(connection)
+    moved = update(segment).where(segment.c.id == segment_id, segment.c.state == source)
+    if not connection.execute(moved.values(state=target, **values)).rowcount:
+        raise LeaseLost(f"Segment {segment_id} was ended by another process; nothing was changed.")
+
+
+def _segment_from(connection: Connection, row: Row) -> Segment:
+    before = (
+        select(segment.c.id, segment.c.manifest)
+        .where(segment.c.number < row["number"], _HAS_MANIFEST)
+        .order_by(segment.c.number.desc())
+        .limit(1)
+    )
+    previous: Sequence[str] = connection.execute(before).one_or_none() or ("", "")
+    return Segment(
+        id=row["id"], chain=row["chain"], number=row["number"], previous_id=previous[0],
+        previous=previous[1], committed=row["state"] == COMMITTED, abandoned=row["state"] == ABANDONED,
+    )  # fmt: skip
+
+
 def _in_states(
     connection: Connection, task_ids: Sequence[str], states: Collection[State]
 ) -> tuple[dict[str, dict[str, Any]], int]:
@@ -292,7 +286,7 @@ def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _By
 
 
 def _known(connection: Connection, task_ids: Iterable[str]) -> set[str]:
-    """Those ids that the store has a letter or a parked retry of; no other process can add one of them before
+    """The ids of which the store has a letter or a parked retry; no other process can add one of them before
     the transaction ends, or its own is begun again."""
     wanted = sorted(task_ids)
     found: set[str] = set()

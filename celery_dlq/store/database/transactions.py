@@ -33,7 +33,7 @@ Work: TypeAlias = Callable[[Connection], T]
 
 
 class Searched(NamedTuple):
-    """What searches find of a letter."""
+    """The settings of searches: what is stored of a letter so that searches find it."""
 
     #: The most values of its arguments.
     value_limit: int

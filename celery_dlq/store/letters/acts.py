@@ -97,7 +97,7 @@ class Act(ABC):
         return changed, audit_id
 
     def change_next(self, connection: Connection, until: datetime, size: int = CHUNK) -> int:
-        """The same without the audit, which the caller writes."""
+        """Change the next letters, without the audit, which the caller writes; returns how many."""
         rows = self._next_rows(connection, until, size)
         if rows:
             self.change(connection, rows)

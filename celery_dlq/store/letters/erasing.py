@@ -82,7 +82,7 @@ _KEPT_ACTS = ("forget", "restore")
 
 @dataclass(frozen=True, kw_only=True)
 class Mention:
-    """A text outside of letters that has a value in it."""
+    """A text, stored outside letters, that contains an erased value."""
 
     #: The table and the column, for people.
     place: str
@@ -299,7 +299,7 @@ def _without(text: str, texts: Sequence[str]) -> str:
 
 
 def _nothing(text: str) -> str:
-    """What is left of a text that is erased: of an assignment, its place."""
+    """Replacement for an erased text; an assignment keeps its place."""
     place, sign, _value = text.partition("=")
     return f"{place}{sign}{ERASED}" if sign else text and ERASED
 

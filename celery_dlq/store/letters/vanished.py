@@ -168,7 +168,7 @@ def _these(
 
 
 def _locked(connection: Connection, overdue: Sequence[Overdue]) -> list[Overdue]:
-    """Those of ``overdue`` that are as they were, locked in the order in which copies are accepted."""
+    """The sendings of ``overdue`` that have not changed, locked in the order in which copies are accepted."""
     by_id = {one.task_id: one for one in overdue}
     stored = (
         select(sending.c.task_id, sending.c.accepted, sending.c.sent_again)

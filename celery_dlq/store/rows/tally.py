@@ -45,7 +45,7 @@ _CELL_COUNTS = ("open_count", "arrived_count", "succeeded_count", "failed_count"
 #: The primary key of a group: fingerprint, task, exception type.
 GroupKey = tuple[str, str, str]
 
-#: What letters are counted by for monitoring: task, queue, reason, exception type, route.
+#: Letters are counted by these for monitoring: task, queue, reason, exception type, route.
 CellKey = tuple[str, str, str, str, str]
 
 
