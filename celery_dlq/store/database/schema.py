@@ -157,7 +157,8 @@ def _migrate(connection: Connection, found: str | None) -> None:
         try:
             config = _config(connection=connection)
             command.upgrade(config, INITIAL if found is None else "head")
-            command.stamp(config, "head")
+            if found is None and INITIAL != HEAD:
+                command.stamp(config, "head")
         except CommandError as error:
             raise SchemaError(
                 f"The schema of the dead-letter store is at {found}, which this release cannot upgrade "
