@@ -13,11 +13,10 @@ from celery_dlq.store.base import OngoingAct
 
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
-    from celery_dlq.archive.bucket import FsspecBucket
+    from celery_dlq.archive.bucket import Bucket
     from celery_dlq.archive.chain import Chains
     from celery_dlq.archive.export import Exported
-    from celery_dlq.archive.reading import Search, Wanted
-    from celery_dlq.archive.restore import Restoration
+    from celery_dlq.archive.reading import Restoration, Search, Wanted
     from celery_dlq.archive.verify import Verified
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter, Lease
@@ -34,7 +33,7 @@ class Archive:
     :param store: returns the store.
     """
 
-    def __init__(self, bucket: FsspecBucket, store: Callable[[], Store]) -> None:
+    def __init__(self, bucket: Bucket, store: Callable[[], Store]) -> None:
         #: The place of its files.
         self.bucket = bucket
         self._store = store
@@ -108,7 +107,7 @@ class Archive:
         :raises UnknownSegment: the archive does not have the wanted segment.
         :raises StoreError: the store failed. Letters that came back before that stay.
         """
-        from celery_dlq.archive.restore import restore
+        from celery_dlq.archive.reading import restore
 
         store = self._store()
         return restore(search, store.archiving, who=who, reopen=reopen, now=store.now())

@@ -13,7 +13,7 @@ from celery_dlq.model.auto_redrive import EVERY, AutoState, AutoStatus
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-    from celery_dlq.upkeep.auto_redrive.engine import AutoRedriveEngine, Look
+    from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine, Look
     from celery_dlq.upkeep.auto_redrive.suggesting import Suggestion
 
 
@@ -26,7 +26,7 @@ class AutoRedriveAPI(RedriveAPI):
 
         :raises SettingsError: a definition does not fit the app.
         """
-        from celery_dlq.upkeep.auto_redrive.engine import AutoRedriveEngine
+        from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine
 
         return AutoRedriveEngine(self.redrive_context, self.redrives)
 

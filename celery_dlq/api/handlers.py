@@ -15,8 +15,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.calling import HandlerTrial
     from celery_dlq.upkeep.handlers.definition import Handler, HandlerFunction
-    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
 
 HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
 
@@ -84,8 +84,7 @@ class HandlersAPI(AppParts):
         :param limit: the most letters, if no ids are given.
         :raises UnknownHandler: the app has no handler of this name.
         """
-        from celery_dlq.upkeep.handlers.answer import Caller
-        from celery_dlq.upkeep.handlers.dry_run import dry_run, next_ids
+        from celery_dlq.upkeep.handlers.calling import Caller, dry_run, next_ids
 
         handler = self.handler_named(name)
         chosen = ids or next_ids(self.store, self.handlers, handler, limit)
@@ -120,12 +119,11 @@ class HandlersAPI(AppParts):
         from celery import Task
 
         from celery_dlq.model.handling import HANDLE_TASK
-        from celery_dlq.upkeep.handlers.run import register_task
+        from celery_dlq.upkeep.handlers.calling import register_task
 
         # Its failures must not become letters.
         base = Task if issubclass(self.app.Task, DLQTask) else None
         register_task(self.app, HANDLE_TASK, self, base)
-        self.app.steps["worker"].add("celery_dlq.upkeep.handlers.step:HandlersStep")
 
 
 def _own_name(function: object) -> str:

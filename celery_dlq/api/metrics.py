@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
-from celery_dlq.metrics.extra import need_prometheus
+from celery_dlq.metrics.families import need_prometheus
 from celery_dlq.spool import Spool
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from celery_dlq.spool import Record, Spool
     from celery_dlq.store import Store
     from celery_dlq.store.lost import RecorderReport
-    from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
+    from celery_dlq.upkeep.recovery import Recovered, Recovery
     from celery_dlq.worker.capture import Capture
 
 
@@ -59,7 +59,7 @@ class RecorderAPI(AppParts):
 
     def uncovered(self) -> list[RecorderReport]:
         """A report about this worker, if it runs messages without a copy now."""
-        from celery_dlq.upkeep.recovery.reporting import uncovered
+        from celery_dlq.upkeep.lost_messages import uncovered
 
         found = [capture.trouble for capture in self._captures]
         troubles = [trouble for trouble in found if trouble is not None]
@@ -74,7 +74,7 @@ class RecorderAPI(AppParts):
 
     @cached_property
     def _recovery(self) -> Recovery:
-        from celery_dlq.upkeep.recovery.engine import Recovery
+        from celery_dlq.upkeep.recovery import Recovery
 
         return Recovery(
             self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart

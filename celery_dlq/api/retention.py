@@ -10,7 +10,7 @@ from celery_dlq.api.deletion import check_reason, deletable
 from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.retention.engine import RetentionEngine
+    from celery_dlq.upkeep.expiring import RetentionEngine
 
 
 class RetentionAPI(ArchiveAPI):
@@ -22,11 +22,10 @@ class RetentionAPI(ArchiveAPI):
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         """
-        from celery_dlq.upkeep.retention.definition import Retention
-        from celery_dlq.upkeep.retention.engine import RetentionEngine
+        from celery_dlq.upkeep.expiring import RetentionEngine
+        from celery_dlq.upkeep.retention import Retention
 
-        given = self.settings.retention
-        retention = given if isinstance(given, Retention) else Retention()
+        retention: Retention = self.settings.retention or Retention()
         # Opened only when letters are moved: history is deleted though the archive cannot be opened.
         archiver = (
             None

@@ -15,11 +15,11 @@ from celery_dlq.redrive.check.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of, why_not_here
 from celery_dlq.redrive.dry_run import dry_run, try_first
 from celery_dlq.redrive.engine import OnProgress, RunResult, run_operation
-from celery_dlq.redrive.lease import LEASE_S, Tenure, kept
 from celery_dlq.redrive.orders import check_canary, check_orders
 from celery_dlq.redrive.plan import Plan, Trial, Tried, make_plan, redrivable
 from celery_dlq.redrive.repair.repair import Repairs, described
 from celery_dlq.store.base import AppAndBroker, Filter, Lease, Operation
+from celery_dlq.store.tenure import LEASE_S, Tenure, kept
 
 #: States in which an operation may be run.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})

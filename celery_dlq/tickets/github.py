@@ -8,8 +8,17 @@ from typing import Any, ClassVar
 
 from celery_dlq.model.handler_letter import HandlerLetter
 from celery_dlq.settings.allowed import Allowed
-from celery_dlq.tickets.definition import LABELS, LOGINS, SITE, TOKEN, matching
-from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in, warn_of_lost_label
+from celery_dlq.tickets.handler import (
+    LABELS,
+    LOGINS,
+    SITE,
+    TOKEN,
+    TicketHandler,
+    field_of,
+    issues_in,
+    matching,
+    warn_of_lost_label,
+)
 from celery_dlq.tickets.service import Service
 from celery_dlq.tickets.text import TicketText
 

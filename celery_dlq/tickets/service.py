@@ -34,9 +34,9 @@ class Service:
     #: The address that all paths begin with.
     base: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
-    #: What no error may contain.
+    #: Texts that no error may contain.
     secrets: tuple[str, ...] = field(repr=False)
-    #: What a status means, and what to do.
+    #: The meaning of each status, and the next step.
     meanings: Mapping[int, str]
     timeout_s: float
 
@@ -49,11 +49,11 @@ class Service:
         return self._answer(urllib.request.Request(f"{self.base}{path}?{urlencode(query)}"))  # noqa: S310 - the scheme is checked
 
     def post(self, path: str, told: object, headers: Mapping[str, str] | None = None) -> Any:
-        """The same, for a question or an act that has a JSON value."""
+        """The answer to a question or an act that has a JSON value; errors as in :meth:`get`."""
         return self.post_bytes(path, json.dumps(told).encode(), headers or {})
 
     def post_bytes(self, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
-        """The same, for a body that is JSON already."""
+        """The answer to a body that is JSON already; errors as in :meth:`get`."""
         own = {"Content-Type": "application/json", **headers}
         url = f"{self.base}{path}"
         return self._answer(urllib.request.Request(url, body, own, method="POST"))  # noqa: S310 - the scheme is checked

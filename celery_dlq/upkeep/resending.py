@@ -25,12 +25,12 @@ from celery_dlq.errors import RedriveError, RepairError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Repair
 from celery_dlq.redrive.context import app_and_broker_of
-from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.redrive.payload import task_of
 from celery_dlq.redrive.presence import Look, Presence, open_presence
 from celery_dlq.redrive.publish.publisher import Publisher, open_publisher
 from celery_dlq.redrive.repair.repair import Repairs
 from celery_dlq.store.base import Lease, Overdue
+from celery_dlq.store.tenure import TRY_S
 
 logger = get_logger(__name__)
 
@@ -215,7 +215,7 @@ class _Broker:
         self._looks: dict[str, Look | None] = {}
 
     def look(self, one: Overdue, repair: Repair) -> Look | None:
-        """What the queue holds to which the message of ``one`` was sent."""
+        """The messages in the queue to which the message of ``one`` was sent."""
         queue = repair.to_queue or one.queue
         if queue not in self._looks:
             self._looks[queue] = self._presence.look(queue)

@@ -61,7 +61,9 @@ def judge(auto: AutoRedrive, one: Candidate, now: datetime, *, release: str) -> 
         return Judgement(Fate.HOLD, why)
     if any(item.mode is AutoMode.ON and not item.is_over for item in one.tries):
         return Judgement(Fate.WAIT, "it is in an operation that has not ended")
-    if not auto.is_on and any(_is_shadow_of(item, one) for item in one.tries):
+    if not auto.is_on and any(
+        item.mode is AutoMode.SHADOW and item.at >= one.failed_at for item in one.tries
+    ):
         return Judgement(Fate.WAIT, "a shadow run has chosen it since it failed")
     since = max([one.failed_at, *(item.at for item in tries)])
     if now - since < timedelta(seconds=auto.pause_s(len(tries))):
@@ -80,10 +82,6 @@ def _why_hold(auto: AutoRedrive, one: Candidate, tries: Sequence[AutoTry]) -> st
     if most is not None and one.redrive_count >= most:
         return f"it was redriven {one.redrive_count} times and failed again"
     return ""
-
-
-def _is_shadow_of(item: AutoTry, one: Candidate) -> bool:
-    return item.mode is AutoMode.SHADOW and item.at >= one.failed_at
 
 
 class Chooser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.stores.archives import CHAIN
 
-from celery_dlq.archive.keys import manifest_key, part_of, segment_key, segment_of
+from celery_dlq.archive.files import manifest_key, part_of, segment_key, segment_of
 
 ID = f"{CHAIN}-00000001-00000002"
 

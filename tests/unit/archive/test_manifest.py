@@ -8,7 +8,7 @@ import json
 import pytest
 from support.stores.archives import CHAIN, NOW, lines, resealed
 
-from celery_dlq.archive.manifest import decode_manifest, encode_manifest, make_manifest
+from celery_dlq.archive.files import decode_manifest, encode_manifest, make_manifest
 from celery_dlq.archive.segment import write_segment
 from celery_dlq.errors import ArchiveDamaged, ArchiveNewer
 from celery_dlq.store.base import Segment
