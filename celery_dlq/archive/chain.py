@@ -12,14 +12,13 @@ from itertools import groupby
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.files import (
     MANIFESTS,
-    Finding,
     Manifest,
-    Problem,
     StoredManifest,
     decode_manifest,
     manifest_key,
     segment_of,
 )
+from celery_dlq.archive.finding import Finding, Problem
 from celery_dlq.errors import (
     ArchiveDamaged,
     ArchiveError,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from celery_dlq.archive.files import Finding
+from celery_dlq.archive.finding import Finding
 from celery_dlq.archive.reading import Restoration, Wanted
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup
 from celery_dlq.cli.options import filters, format_option, selection_options

@@ -20,13 +20,8 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.files import (
-    Problem,
-    encode_manifest,
-    make_manifest,
-    manifest_key,
-    segment_key,
-)
+from celery_dlq.archive.files import encode_manifest, make_manifest, manifest_key, segment_key
+from celery_dlq.archive.finding import Problem
 from celery_dlq.archive.reading import Search, Wanted, restore
 from celery_dlq.archive.rewrite import forget, holders
 from celery_dlq.archive.segment import read_lines, write_segment
