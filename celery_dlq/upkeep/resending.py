@@ -9,7 +9,6 @@ under two copies, because the worker that gets a copy asks the store first.
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,11 +104,12 @@ class Resender:
     ) -> None:
         overdue = self._overdue(operation_id, repair)
         vanished = [one for one in overdue if self._has_vanished(one, broker.look(one, repair))]
-        for batch in _batches(vanished, self._dlq.settings.batch_size):
+        size = self._dlq.settings.batch_size
+        for first in range(0, len(vanished), size):
             lease = prolong()
             if lease is None:
                 return
-            self._send_batch(broker.publisher, lease, batch, repair)
+            self._send_batch(broker.publisher, lease, vanished[first : first + size], repair)
 
     def _overdue(self, operation_id: str, repair: Repair) -> list[Overdue]:
         sent_before = self._sent_before(repair)
@@ -228,10 +228,3 @@ class _Broker:
     @cached_property
     def _presence(self) -> Presence:
         return self._stack.enter_context(open_presence(self._app))
-
-
-def _batches(found: Sequence[Overdue], size: int) -> Iterator[Sequence[Overdue]]:
-    for start in itertools.count(0, size):
-        if start >= len(found):
-            return
-        yield found[start : start + size]

@@ -75,8 +75,8 @@ class StallWatch:
         *,
         stall_after_s: float,
         ends_worker: bool,
-        monotonic: Callable[[], float],
-        now: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._worker, self._reception, self._waiting = worker, reception, waiting
         self._stall_after_s, self._ends_worker = stall_after_s, ends_worker
@@ -245,8 +245,6 @@ class StallThread(Periodic):
             self._queues.waiting,
             stall_after_s=self._stall_after_s,
             ends_worker=dlq.settings.on_stall == "exit",
-            monotonic=time.monotonic,
-            now=lambda: datetime.now(timezone.utc),
         )
 
     def pause_s(self) -> float:

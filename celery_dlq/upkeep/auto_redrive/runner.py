@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from celery.utils.log import get_logger
@@ -22,8 +21,7 @@ from celery_dlq.model.auto_redrive import (
     auto_of,
 )
 from celery_dlq.model.operation import ENDED, OperationState
-from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.check.checks import why_no_task
+from celery_dlq.model.states import State
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of
 from celery_dlq.redrive.operations import Operations
 from celery_dlq.redrive.repair.repair import described
@@ -33,8 +31,6 @@ from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.auto_redrive.chooser import Choice, Chooser
 from celery_dlq.upkeep.auto_redrive.conditions import (
     check_for_app,
-    open_circuits,
-    why_not_again,
     why_not_now,
     why_probe_failed,
     why_stopped,
@@ -206,7 +202,9 @@ class AutoRedriveEngine:
         size, why = self._room(auto, mode, now)
         if not size:
             return Look(name=auto.name, mode=mode, why_not=why, choice=Choice())
-        choice = self._chooser(auto).choose(now, size)
+        names = list(self.autos)
+        earlier = [self.autos[name] for name in names[: names.index(auto.name)]]
+        choice = Chooser(self._context, auto, earlier=earlier).choose(now, size)
         why = "" if choice.letters else "no letter is due"
         return Look(name=auto.name, mode=mode, why_not=why, choice=choice)
 
@@ -226,31 +224,6 @@ class AutoRedriveEngine:
                 f"all have sent {sends.hour_of_all} letters within an hour (dlq_auto_redrive_budget)",
             )
         return min(auto.limits.per_run, day, hour), ""
-
-    def _chooser(self, auto: AutoRedrive) -> Chooser:
-        names = list(self.autos)
-        earlier = [self.autos[name] for name in names[: names.index(auto.name)]]
-        return Chooser(
-            self._store,
-            auto,
-            earlier=earlier,
-            blocked=partial(self._blocked, auto),
-            release=self._settings.release,
-        )
-
-    def _blocked(self, auto: AutoRedrive, tasks: Collection[str]) -> Mapping[str, str]:
-        """The tasks whose letters ``auto`` may not send now, each with the reason."""
-        blocked = dict(open_circuits(self._store)) if auto.require.closed_circuit else {}
-        for task in tasks:
-            target = auto.orders.repair.to_task or task
-            why = why_no_task(self._context.app, target)
-            if why is None and not self._context.reports(target):
-                why = f"{target} is not on DLQTask, so that its outcome would not be known"
-            if why is None and auto.where.reason is Reason.LOST:
-                why = why_not_again(self._context.app, target)
-            if why:
-                blocked[task] = why
-        return blocked
 
     def _suspend(self, auto: AutoRedrive, why: str, now: datetime) -> None:
         who = actor_of(auto.name)

@@ -8,7 +8,15 @@ import json
 import pytest
 from support.stores.archives import CHAIN, NOW, lines, resealed
 
-from celery_dlq.archive.files import decode_manifest, encode_manifest, make_manifest
+from celery_dlq.archive.files import (
+    decode_manifest,
+    encode_manifest,
+    make_manifest,
+    manifest_key,
+    part_of,
+    segment_key,
+    segment_of,
+)
 from celery_dlq.archive.segment import write_segment
 from celery_dlq.errors import ArchiveDamaged, ArchiveNewer
 from celery_dlq.store.base import Segment
@@ -83,3 +91,23 @@ def test_a_manifest_of_a_newer_format_is_left_alone():
 def test_a_manifest_with_other_fields_is_damaged(changes):
     with pytest.raises(ArchiveDamaged):
         decode_manifest(resealed(ID, **changes), KEY)
+
+
+@pytest.mark.parametrize("key", [segment_key, manifest_key])
+def test_a_file_belongs_to_its_segment(key):
+    assert segment_of(key(ID)) == ID
+    assert part_of(key(ID)) is None
+
+
+@pytest.mark.parametrize("key", [
+    "segments/notes.txt", f"segments/deep/{ID}.jsonl.zst", f"segments/{ID}.json",
+    f"segments/{ID}.jsonl.zst\n",
+    f"segments/{ID.upper()}.jsonl.zst", f"{segment_key(ID)}.0a1b2c3d.part",
+])  # fmt: skip
+def test_other_files_belong_to_none(key):
+    assert segment_of(key) is None
+
+
+def test_a_part_of_a_file_is_known():
+    assert part_of(f"{segment_key(ID)}.0a1b2c3d.part") == ID
+    assert part_of(f"{manifest_key(ID)}.0a1b2c3d.part") == ID
