@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import pairwise
 from os.path import commonprefix
 
@@ -19,6 +20,14 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 #: The least number of characters of an id in a table.
 SHORT_ID = 8
+
+#: A name and its value. Screens leave out a value of None or ''.
+Fact = tuple[str, str | int | datetime | None]
+
+
+def given(facts: Iterable[Fact]) -> list[Fact]:
+    """The facts that have a value."""
+    return [(name, value) for name, value in facts if value not in (None, "")]
 
 
 def visible(text: str) -> str:

@@ -9,7 +9,7 @@ import click
 
 from celery_dlq.cli.completion import complete_task
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.render import Column, Facts, Field, Part, table_of
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, table_of
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, UnknownTask
 from celery_dlq.known import unknown_name

@@ -9,7 +9,7 @@ from celery_dlq.archive.finding import Finding
 from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.segment import moment
 from celery_dlq.cli.screens.operation import Command
-from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, Value, table_of
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
 from celery_dlq.codec import dump_json
 from celery_dlq.view.text import byte_size
 

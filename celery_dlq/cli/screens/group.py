@@ -7,7 +7,7 @@ from datetime import datetime
 
 from celery_dlq.cli.screens.handler import ticket_parts
 from celery_dlq.cli.screens.operation import Command
-from celery_dlq.cli.screens.render import (
+from celery_dlq.cli.screens.parts import (
     Block,
     Column,
     Facts,
@@ -19,7 +19,7 @@ from celery_dlq.cli.screens.render import (
 )
 from celery_dlq.model.group import AliasReason, Group
 from celery_dlq.model.handling import GroupTicket
-from celery_dlq.view.groups.listing import Grouping, ends_of, standing
+from celery_dlq.view.groups import Grouping, ends_of, standing
 from celery_dlq.view.text import first_line, sparkline
 
 #: Arrivals per hour of each group.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from celery_dlq.cli.screens.render import (
+from celery_dlq.cli.screens.parts import (
     Block,
     Column,
     Facts,
@@ -16,7 +16,7 @@ from celery_dlq.cli.screens.render import (
     table_of,
 )
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState, by_handler
-from celery_dlq.view.letter.handlings import CHANGE, said_of
+from celery_dlq.view.letters import CHANGE, said_of
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
@@ -40,7 +40,7 @@ _HANDLING_FIELDS: Sequence[Field] = (
     (Column("DETAIL", fold=True), lambda one: said_of(one.detail, one.error)),
 )
 
-#: The same for one letter.
+#: The columns on the screen of one letter.
 _HANDLED_FIELDS = [field for field in _HANDLING_FIELDS if field[0].title != "ID"]
 
 _TICKET_FIELDS: Sequence[Field] = (

@@ -10,7 +10,7 @@ from typing import Any
 from celery_dlq.cli.screens.auto import held_facts
 from celery_dlq.cli.screens.handler import handled_parts
 from celery_dlq.cli.screens.operation import Command
-from celery_dlq.cli.screens.render import (
+from celery_dlq.cli.screens.parts import (
     Block,
     Column,
     Facts,
@@ -27,8 +27,7 @@ from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
-from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
-from celery_dlq.view.letter.reasons import MEANINGS, first_step
+from celery_dlq.view.letters import MEANINGS, first_step, has_unread_body, shown_body
 from celery_dlq.view.operations import why_text
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, first_line
@@ -100,7 +99,9 @@ def letter_parts(
     :param owner: the owner of its route.
     :param held: set if no automatic redrive sends it again.
     """
-    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", _error(letter))]
+    kind, message = letter.exception_type, letter.message
+    error = f"{kind}: {message}" if message else kind
+    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", error)]
     if letter.attempts:
         parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
     if redrives:
@@ -135,10 +136,6 @@ def _why(letter: DeadLetter, owner: str) -> Facts:
     )
 
 
-def _error(letter: DeadLetter) -> str:
-    return f"{letter.exception_type}: {letter.message}" if letter.message else letter.exception_type
-
-
 def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
     for change in changes:
         yield Block(f"Changed by {change.who} on {iso(change.at)} ({change.how})", change.diff)
@@ -151,14 +148,9 @@ def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator
 def _contents(letter: DeadLetter) -> list[Part]:
     if has_unread_body(letter):
         return [Block("Body", shown_body(letter.envelope.body))]
-    known = letter.args is not None or letter.kwargs is not None
-    return [_arguments(letter)] if known else []
-
-
-def _arguments(letter: DeadLetter) -> Facts:
-    return Facts(
-        "Arguments", [("args", _as_json(letter.args)), ("kwargs", _as_json(letter.kwargs))]
-    )
+    # Known arguments are shown as JSON, even if they are empty.
+    pairs = [("args", _as_json(letter.args)), ("kwargs", _as_json(letter.kwargs))]
+    return [Facts("Arguments", pairs)] if any(text for _, text in pairs) else []
 
 
 def _message(letter: DeadLetter) -> Facts:

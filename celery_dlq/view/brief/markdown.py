@@ -9,8 +9,8 @@ from itertools import groupby
 
 from celery_dlq.store.base import Operation
 from celery_dlq.tickets.text import code_block, code_span
-from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.groups.sample import Redrives, Share
+from celery_dlq.view.brief.contents import Brief, Outside, Standing
+from celery_dlq.view.groups import Redrives, Share
 from celery_dlq.view.operations import state_word
 from celery_dlq.view.text import counted, percent
 from celery_dlq.view.times import duration, iso
@@ -26,11 +26,16 @@ NOTICE = (
 #: The info string of a block that has a text from outside.
 _FROM_OUTSIDE = "text from-outside"
 
+_WORDS = {"task": "Task", "queue": "Queue", "release": "Release", "worker": "Worker", "tag": "Tag"}
+
 
 def markdown(brief: Brief) -> str:
     """``brief`` as text."""
     parts = [_TITLE, NOTICE, *_group(brief), *_cause(brief), *_attempts(brief), *_arguments(brief)]
-    parts += [*_found_in(brief), *_redrives(brief), *_next(brief), *_cut(brief)]
+    parts += [*_found_in(brief), *_redrives(brief)]
+    parts += ["## Next commands", code_block("\n".join(brief.commands), "sh")]
+    if brief.cut:
+        parts += ["## Cut", "To keep this short, parts were cut:", _list(*brief.cut)]
     return "\n\n".join(parts)
 
 
@@ -54,15 +59,17 @@ def _group(brief: Brief) -> Iterator[str]:
 
 def _counts(standing: Standing) -> Iterator[str]:
     states = ", ".join(f"{count:,} {state.value}" for state, count in standing.by_state.items())
-    yield f"Letters: {standing.open:,} open, {standing.letters:,} in all{f'; {states}' * bool(states)}"
+    open_count, every = f"{standing.open_count:,}", f"{standing.letter_count:,}"
+    yield f"Letters: {open_count} open, {every} in all{f'; {states}' * bool(states)}"
     yield f"First seen {_time(standing.first_seen_at)}, last seen {_time(standing.last_seen_at)}"
     last_day, before = f"{standing.last_day:,}", f"{standing.day_before:,}"
-    yield f"Failures: {standing.total:,}; {last_day} in the last 24 hours, {before} in the 24 hours before"
+    total = f"{standing.total_count:,}"
+    yield f"Failures: {total}; {last_day} in the last 24 hours, {before} in the 24 hours before"
 
 
 def _decision(standing: Standing, outside: Outside) -> Iterator[str]:
     words = [standing.status.value, *(mark.value for mark in standing.marks)]
-    at = f" since {_time(standing.decided_at)}" if standing.decided_at else ""
+    at = f" since {_time(standing.status_at)}" if standing.status_at else ""
     ends = f"; this ends {standing.ends}" if standing.ends else ""
     yield f"Status: {', '.join(words)}{at}{ends}"
     yield _fact("Decided by", outside.decided_by)
@@ -128,9 +135,6 @@ def _found_in(brief: Brief) -> Iterator[str]:
     yield _list(*lines)
 
 
-_WORDS = {"task": "Task", "queue": "Queue", "release": "Release", "worker": "Worker", "tag": "Tag"}
-
-
 def _redrives(brief: Brief) -> Iterator[str]:
     yield "## Redrives"
     if brief.sample:
@@ -162,21 +166,13 @@ def _operation(operation: Operation) -> str:
     )
 
 
-def _next(brief: Brief) -> Iterator[str]:
-    yield "## Next commands"
-    yield code_block("\n".join(brief.commands), "sh")
-
-
-def _cut(brief: Brief) -> Iterator[str]:
-    if brief.cut:
-        yield "## Cut"
-        yield "To keep this short, parts were cut:"
-        yield _list(*brief.cut)
-
-
 def _counted_over(brief: Brief) -> str:
     standing = brief.standing
-    whole, kind = (standing.open, "open letter") if standing.open else (standing.letters, "letter")
+    whole, kind = (
+        (standing.open_count, "open letter")
+        if standing.open_count
+        else (standing.letter_count, "letter")
+    )
     if brief.sample == whole == 1:
         return f"counted over its only {kind}"
     if brief.sample == whole:

@@ -1,17 +1,15 @@
-"""A brief as JSON. Its names are API, as those of all records are."""
+"""A brief as JSON. Its names are API, as the names of all records are."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from celery_dlq.store.base import Operation
-from celery_dlq.view.brief.facts import Brief, Outside, Standing
-from celery_dlq.view.groups.sample import Redrives, Share
-from celery_dlq.view.records import operation_record
-from celery_dlq.view.times import iso, maybe_iso
+from celery_dlq.view.brief.contents import Brief
+from celery_dlq.view.records import as_record, operation_record
+from celery_dlq.view.times import iso
 
 #: Marks the texts from outside as data.
 NOTICE = (
@@ -30,49 +28,20 @@ def as_json(brief: Brief, *, is_ascii: bool = False) -> str:
 
 def brief_record(brief: Brief) -> dict[str, Any]:
     """The fields of ``brief``. Only those in ``from_outside`` have texts that are not ours."""
+    standing, attempts, rate = brief.standing, brief.attempts, brief.redrives.success_rate
+    by_runs = {str(runs): count for runs, count in attempts.letters.items()}
     return {
         "notice": NOTICE,
         "at": iso(brief.at),
-        **_standing(brief.standing),
-        "reason": brief.reason and brief.reason.value,
-        "verdict": brief.verdict and brief.verdict.value,
-        "sample": brief.sample,
-        "attempts": {
-            "newest": brief.attempts.newest,
-            "waits_s": list(brief.attempts.waits_s),
-            "letters": {str(runs): count for runs, count in brief.attempts.letters.items()},
-        },
-        "redrives": _redrives(brief.redrives),
-        "operations": list(map(_operation, brief.operations)),
-        "commands": list(brief.commands),
-        "cut": list(brief.cut),
-        "from_outside": _outside(brief.outside),
-    }
-
-
-def _standing(standing: Standing) -> dict[str, Any]:
-    return {
-        "status": standing.status.value,
-        "marks": [mark.value for mark in standing.marks],
-        "ends": standing.ends,
-        "status_at": maybe_iso(standing.decided_at),
-        "open_count": standing.open,
-        "letter_count": standing.letters,
-        "total_count": standing.total,
-        "by_state": {state.value: count for state, count in standing.by_state.items()},
-        "first_seen_at": iso(standing.first_seen_at),
-        "last_seen_at": iso(standing.last_seen_at),
-        "last_day": standing.last_day,
-        "day_before": standing.day_before,
-    }
-
-
-def _redrives(redrives: Redrives) -> dict[str, Any]:
-    rate = redrives.success_rate
-    return {
-        **asdict(redrives),
-        "last_at": maybe_iso(redrives.last_at),
-        "success_rate": None if rate is None else round(rate, 3),
+        **as_record(standing, marks=[mark.value for mark in standing.marks]),
+        **as_record(brief, ("reason", "verdict", "sample")),
+        "attempts": as_record(attempts, letters=by_runs),
+        "redrives": as_record(
+            brief.redrives, success_rate=rate if rate is None else round(rate, 3)
+        ),
+        "operations": [*map(_operation, brief.operations)],
+        **as_record(brief, ("commands", "cut")),
+        "from_outside": asdict(brief.outside),
     }
 
 
@@ -80,17 +49,3 @@ def _operation(operation: Operation) -> dict[str, Any]:
     names = ("id", "state", "created_at", "sent", "succeeded", "failed", "skipped")
     record = operation_record(operation)
     return {name: record[name] for name in names}
-
-
-def _outside(outside: Outside) -> dict[str, Any]:
-    return {
-        **asdict(outside),
-        "tickets": list(outside.tickets),
-        "arguments": [asdict(one) for one in outside.arguments],
-        "shared": _shares(outside.shared),
-        "found_in": _shares(outside.found_in),
-    }
-
-
-def _shares(shares: Sequence[Share]) -> list[dict[str, Any]]:
-    return [asdict(share) for share in shares]
