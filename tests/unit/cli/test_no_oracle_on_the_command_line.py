@@ -59,13 +59,15 @@ def planted(store):
 
 @pytest.mark.parametrize("place", range(4))
 def test_no_option_says_more_about_a_secret_than_about_another_text(run, planted, place):
-    """In four parts, which processes share."""
+    """In four parts, which processes share. The calls of a part share a store, which none of them changes."""
+    stored = run("list", "--format", "json").output
     answers = [
         (" ".join(call), pair, [answer(run, call, text) for text in pair])
         for call in CASES[place::4]
         for pair in questions()
     ]
     assert [(call, pair) for call, pair, (told, other) in answers if told != other] == []
+    assert run("list", "--format", "json").output == stored
 
 
 def answer(run, call, text):
