@@ -110,7 +110,7 @@ class Session:
         return shlex.join(["celery", *named, "dlq", *words])
 
     def why_no_worker(self) -> str:
-        """What is missing if no worker on the app's broker uses the store; empty if one does. A worker that
+        """The problem if no worker on the app's broker uses the store; empty if one does. A worker that
         was killed counts for half a minute."""
         from celery_dlq.worker.broker_limits import upkeep_lease
 

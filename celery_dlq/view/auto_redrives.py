@@ -123,7 +123,7 @@ def seen_run(store: Store, run: AutoRun) -> SeenRun:
 
 
 def run_summary(run: AutoRun) -> str:
-    """What a run did, in a sentence."""
+    """The result of a run, in a sentence."""
     letters = counted(run.letters, "letter")
     if run.mode is AutoMode.SHADOW:
         return f"It would have sent {letters}. Nothing was sent or changed."
@@ -189,19 +189,16 @@ def run_record(seen: SeenRun) -> dict[str, Any]:
 
 
 def look_record(look: Look, in_the_way: Sequence[str]) -> dict[str, Any]:
-    """What an automatic redrive would do.
+    """The result of a dry run of an automatic redrive.
 
     :param in_the_way: why a worker would not do it now.
     """
-    choice = look.choice
     return {
-        "name": look.name,
-        "mode": look.mode.value,
+        **as_record(look, ("name", "mode")),
         "not_now": list(in_the_way),
         "why_not": look.why_not or None,
-        "letters": list(choice.letters),
-        "waiting": dict(choice.waiting),
-        "held": dict(choice.held),
+        "letters": list(look.choice.letters),
+        **as_record(look.choice, ("waiting", "held")),
     }
 
 
@@ -222,10 +219,8 @@ def suggestion_record(seen: SeenSuggestion) -> dict[str, Any]:
     """A suggestion, with an automatic redrive that follows it."""
     suggestion = seen.suggestion
     return {
-        "fingerprint": suggestion.fingerprint,
-        "task": suggestion.task,
-        "exception_type": seen.exception_type,
-        "open_count": seen.open_count,
+        **as_record(suggestion, ("fingerprint", "task")),
+        **as_record(seen, ("exception_type", "open_count")),
         "after_s": suggestion.after_s,
         "redrives": suggestion.older.redrives,
         "succeeded": suggestion.older.succeeded,
@@ -287,7 +282,7 @@ def definition(auto: AutoRedrive) -> list[Fact]:
 
 
 def conditions(auto: AutoRedrive) -> list[Fact]:
-    """What must hold before it sends, and when it stops by itself."""
+    """The conditions under which it sends, and when it stops by itself."""
     return [
         ("Requires", ", ".join(_required(auto.require))),
         ("Suspends itself", " or ".join(_suspending(auto.suspend))),
@@ -320,7 +315,7 @@ def waiting(look: Look) -> list[tuple[int, str]]:
 
 
 def look_summary(look: Look) -> str:
-    """What a look would do, in a sentence."""
+    """The result of a look in a dry run, in a sentence."""
     if look.why_not and not look.choice.letters:
         return f"It would send nothing: {look.why_not}. Nothing was sent or changed."
     verb = "send" if look.mode is AutoMode.ON else "record, and not send,"

@@ -44,7 +44,7 @@ _LETTER: Names = (
     "queue", "attempts", "first_failed_at", "last_failed_at", "worker", "release", "redrive_count", "due_at",
     "tags", "route", "owner", "args", "kwargs",
 )  # fmt: skip
-#: What a whole letter has besides.
+#: Further fields of a whole letter.
 _LETTER_ORIGIN: Names = (
     "grouped", "traceback", "pid", "root_id", "parent_id", "group_id", "correlation_id", "canvas", "errbacks",
     "lease_expires_at", "closed_at", "closed_by", "closed_reason",
@@ -124,7 +124,7 @@ def whole_letter_record(
 
 
 def handled_record(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> dict[str, Any]:
-    """What repair handlers did about a letter, and the tickets of its group."""
+    """The acts of repair handlers on a letter, and the tickets of its group."""
     return {
         "handlings": [*map(as_record, handlings)],
         "tickets": [*map(as_record, tickets)],

@@ -1,4 +1,4 @@
-"""Reports beside the counts, for people and as records: what is kept of closed letters, messages of killed
+"""Further reports, for people and as records: closed letters that are kept, messages of killed
 workers, and the server that screens read from."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def named_ages(ages: Ages) -> list[NamedPile]:
 
 
 def retention_facts(found: RoundReport, now: datetime) -> Sequence[Fact]:
-    """What the last round of retention has done and left."""
+    """The results of the last round of retention."""
     kept, lag = found.kept, found.lag(now)
     return [
         ("Last round", found.ended_at),
@@ -75,7 +75,7 @@ def retention_facts(found: RoundReport, now: datetime) -> Sequence[Fact]:
 
 
 def archive_facts(found: Keeping) -> Sequence[Fact]:
-    """What is in the archive, and when it was last written and checked; empty without segments."""
+    """The contents of the archive, and when it was last written and checked; empty without segments."""
     totals = found.archive
     if not totals.segments:
         return []
@@ -101,7 +101,7 @@ def _problems(check: CheckReport | None) -> str | None:
 
 
 def keeping_record(found: Keeping, now: datetime) -> dict[str, Any]:
-    """What is kept of closed letters: ``retention`` is null before the first round, ``verified_at`` before
+    """The closed letters that are kept: ``retention`` is null before the first round, ``verified_at`` before
     the first check."""
     totals, check = found.archive, found.check
     return {
@@ -177,7 +177,7 @@ def keeping_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """What the store knows of all machines, and what is in the files of this one."""
+    """The losses on all machines that the store knows, and the messages in the files of this one."""
 
     lost: Lost
     #: None if the files cannot be read.
@@ -185,7 +185,7 @@ class Losses:
 
 
 def losses_of(queue: Any) -> Losses:
-    """What the dead-letter queue ``queue`` knows now.
+    """The losses that the dead-letter queue ``queue`` knows now.
 
     :raises StoreError: the store failed.
     """
@@ -218,7 +218,7 @@ def messages_of(report: RecorderReport) -> str:
 
 
 def said_why(report: RecorderReport) -> str:
-    """What is wrong, and why."""
+    """The trouble that a report is about, and its cause."""
     return f"{_MEANINGS[report.kind]}: {report.why}"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from os.path import commonprefix
+from typing import Any
 
 # Controls, escapes, direction overrides, invisible characters, line separators, lone surrogates: they
 # could move the cursor, colour the screen, or disguise a text.
@@ -48,6 +50,11 @@ def _written_out(match: re.Match[str]) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON with all characters; empty for None."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def first_line(text: str) -> str:

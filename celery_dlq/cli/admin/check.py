@@ -138,11 +138,8 @@ def _per_minute(text: str) -> float:
 @_limit_option("--max-depth", "Critical: more open letters than this.", "N", _whole)
 @_limit_option("--warn-depth", "Warning: more open letters than this.", "N", _whole)
 @_limit_option(
-    "--max-age",
-    "Critical: a letter has waited longer than this, such as 1d.",
-    "TIME",
-    times.parse_span,
-)
+    "--max-age", "Critical: a letter has waited longer than this, such as 1d.", "TIME", times.parse_span
+)  # fmt: skip
 @_limit_option(
     "--warn-age", "Warning: a letter has waited longer than this.", "TIME", times.parse_span
 )

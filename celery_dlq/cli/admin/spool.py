@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -132,13 +131,12 @@ def import_records(session: Session, file: IO[str]) -> None:
     FILE is a worker's log, plain or in JSON, with critical lines "dead letter neither stored nor spooled"; or
     a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
     """
-    found = _Found()
-    stored, refused, letters = 0, list[str](), dict[str, None]()
+    stored, refused, unreadable, letters = 0, list[str](), list[str](), dict[str, None]()
     try:
         named = {"file": getattr(file, "name", "<stdin>")}
         store = session.store
         act = NotedAct(lambda: store, who=operator(), act="import", detail=named)
-        for batch in _batches(found.read(file)):
+        for batch in _batches(_records_in(file, unreadable)):
             places = session.queue.store_records(batch)
             refused += [batch[place].task_id for place in places]
             stored += len(batch) - len(places)
@@ -150,10 +148,8 @@ def import_records(session: Session, file: IO[str]) -> None:
         session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
         raise
     session.done(f"{counted(stored, 'record')} stored.")
-    if found.unreadable:
-        session.say(
-            f"Cut off, or written by a newer release: {_shortened('line', found.unreadable)}"
-        )
+    if unreadable:
+        session.say(f"Cut off, or written by a newer release: {_shortened('line', unreadable)}")
     if refused:
         session.say(f"Refused by the store: {_shortened('record', refused)}")
     if again:
@@ -161,7 +157,7 @@ def import_records(session: Session, file: IO[str]) -> None:
             "Delivered again after their failure, so their tasks may have succeeded since; check this before "
             f"you redrive them: {_shortened('letter', again)}"
         )
-    if found.unreadable or refused:
+    if unreadable or refused:
         leave(PARTLY)
 
 
@@ -178,26 +174,17 @@ def _delivered_again(store: Store, task_ids: Iterable[str]) -> Iterator[str]:
             yield letter.task_id
 
 
-@dataclass
-class _Found:
-    """Reads a file line by line."""
-
-    #: Numbers of the lines whose record cannot be read.
-    unreadable: list[str] = field(default_factory=list)
-
-    def read(self, lines: Iterable[str]) -> Iterator[Record]:
-        """The records of ``lines``; unreadable ones are noted in ``unreadable``."""
-        for number, line in enumerate(lines, start=1):
-            record = self._record_in(line, number)
-            if record is not None:
-                yield record
-
-    def _record_in(self, line: str, number: int) -> Record | None:
+def _records_in(lines: Iterable[str], unreadable: list[str]) -> Iterator[Record]:
+    """The records of ``lines``. The numbers of the lines whose record cannot be read are added to
+    ``unreadable``."""
+    for number, line in enumerate(lines, start=1):
+        record = None
         try:
-            return find_record(line)
+            record = find_record(line)
         except (ValueError, RecursionError):
-            self.unreadable.append(str(number))
-            return None
+            unreadable.append(str(number))
+        if record is not None:
+            yield record
 
 
 def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:

@@ -67,7 +67,7 @@ def check_broker(session: Session) -> Findings:
 
 
 def check_workers(session: Session) -> Findings:
-    """Whether any worker does what is left to workers."""
+    """Whether a worker runs operations and parked retries, and reads outcomes, in this store."""
     why = session.why_no_worker()
     text = why or "a worker on this broker does what is left to workers, in this store"
     yield Finding(Level.WARNING if why else Level.OK, text)
@@ -90,7 +90,7 @@ def check_stalled(session: Session) -> Findings:
 
 
 def _statistics(app: Any) -> Mapping[str, Any]:
-    """What each worker says of itself."""
+    """The statistics of each worker that answers."""
     with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
         control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)

@@ -25,18 +25,13 @@ from celery_dlq.view.records import as_record
 )  # fmt: skip
 @click.option("--who", metavar="NAME", help="Only this operator.")
 @click.option(
-    "--letter",
-    "task_id",
-    metavar="ID",
-    shell_complete=complete_letter,
+    "--letter", "task_id", metavar="ID", shell_complete=complete_letter,
     help="Only acts on this letter, or on an operation with it.",
-)
+)  # fmt: skip
 @click.option(
-    "--group",
-    metavar="GROUP",
-    shell_complete=complete_group,
+    "--group", metavar="GROUP", shell_complete=complete_group,
     help="Only acts on this group, or on one of the newest operations that chose it.",
-)
+)  # fmt: skip
 @click.option(
     "--since", metavar="TIME",
     callback=read_moment(times.parse_moment),

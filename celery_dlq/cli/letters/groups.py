@@ -29,19 +29,8 @@ from celery_dlq.cli.screens.group import group_parts, group_table
 from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
-from celery_dlq.model.group import (
-    Annotate,
-    Assign,
-    Group,
-    GroupAct,
-    GroupStatus,
-    Ignore,
-    Mark,
-    Merge,
-    Reopen,
-    Resolve,
-    Split,
-)
+from celery_dlq.model import group as acts
+from celery_dlq.model.group import Group, GroupAct, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
@@ -176,7 +165,7 @@ def ignore(
     letters are still kept and counted.
     """
     _act(
-        session, fingerprint, Ignore(until=until, rate=in_hour, count=count),
+        session, fingerprint, acts.Ignore(until=until, rate=in_hour, count=count),
         lambda group: f"Ignored group {group.fingerprint}. This ends {ends_of(group)}.",
     )  # fmt: skip
 
@@ -195,7 +184,7 @@ def resolve(session: Session, fingerprint: str, release: str | None) -> None:
     Its letters stay open. The next failure reopens the group and marks it as regressed.
     """
     _act(
-        session, fingerprint, Resolve(release=release or ""),
+        session, fingerprint, acts.Resolve(release=release or ""),
         lambda group: (
             f"Resolved group {group.fingerprint}; it still has {counted(group.open_count, 'open letter')} to "
             "redrive or discard."
@@ -211,7 +200,7 @@ def reopen(session: Session, fingerprint: str) -> None:
 
     Clears the mark of a regressed group.
     """
-    _act(session, fingerprint, Reopen(), lambda group: f"Group {group.fingerprint} is open.")
+    _act(session, fingerprint, acts.Reopen(), lambda group: f"Group {group.fingerprint} is open.")
 
 
 @groups.command("note")
@@ -224,7 +213,7 @@ def note(session: Session, fingerprint: str, text: str) -> None:
     TEXT replaces the previous note; '' removes it.
     """
     _act(
-        session, fingerprint, Annotate(note=text.strip()),
+        session, fingerprint, acts.Annotate(note=text.strip()),
         lambda group: f"{'Set' if group.note else 'Removed'} the note of group {group.fingerprint}.",
     )  # fmt: skip
 
@@ -236,7 +225,7 @@ def note(session: Session, fingerprint: str, text: str) -> None:
 def assign(session: Session, fingerprint: str, owner: str) -> None:
     """Assign a group to an owner; '' removes the owner."""
     _act(
-        session, fingerprint, Assign(owner=owner.strip()),
+        session, fingerprint, acts.Assign(owner=owner.strip()),
         lambda group: (
             f"Group {group.fingerprint} is assigned to {group.owner}."
             if group.owner
@@ -259,7 +248,7 @@ def merge(session: Session, fingerprint: str, other: str) -> None:
     merged = session.group(other).fingerprint
     undo = session.command("groups", "split", into, merged)
     _act(
-        session, merged, Merge(into=into),
+        session, merged, acts.Merge(into=into),
         lambda _group: f"Merged group {merged} into {into}. To undo that: {undo}",
     )  # fmt: skip
 
@@ -275,7 +264,7 @@ def split(session: Session, fingerprint: str, member: str | None) -> None:
     folded again.
     """
     _act(
-        session, fingerprint, Split(member=member or ""),
+        session, fingerprint, acts.Split(member=member or ""),
         lambda group: (
             f"Split group {group.fingerprint}, which has {counted(group.open_count, 'open letter')} now."
         ),

@@ -14,7 +14,7 @@ from celery_dlq.classify.replay.traceback_parser import Written, parse
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
-from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, table_of
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.screens.stats import keeping_parts, lost_parts, stats_parts
 from celery_dlq.cli.selection import checked, of_operation
 from celery_dlq.cli.session import Session, pass_session, pass_showing_session
@@ -197,36 +197,25 @@ def names_type(text: str) -> bool:
 
 def explain_letter(letter: DeadLetter, classifier: Classifier) -> Explained:
     """The recorded verdict of ``letter``, and today's rules for its exception type."""
-    attempts = table_of(_ATTEMPTS, letter.attempts, "Each attempt")
-    record, parts = _decided(letter), [_decided_facts(letter), attempts]
-    if not _is_imported(letter.exception_type):
-        return record, parts
-    today, parts_of_today = explain_type(letter.exception_type, classifier)
-    return {**record, "today": today}, [*parts, *parts_of_today]
-
-
-def _decided(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "task_id": letter.task_id,
-        "task": letter.task,
-        "exception_type": letter.exception_type,
+    record = {
+        **as_record(letter, ("task_id", "task", "exception_type")),
         **as_record(letter.explanation),
         "attempts": [as_record(attempt, _ATTEMPT_FIELDS) for attempt in letter.attempts],
         "today": None,
     }
-
-
-def _decided_facts(letter: DeadLetter) -> Part:
-    return Facts(
-        "Decided when it died",
-        [
-            ("Letter", letter.task_id),
-            ("Task", letter.task),
-            ("Exception", letter.exception_type),
-            ("Verdict", letter.verdict.value),
-            *_why(letter.explanation),
-        ],
-    )
+    facts = [
+        ("Letter", letter.task_id),
+        ("Task", letter.task),
+        ("Exception", letter.exception_type),
+        ("Verdict", letter.verdict.value),
+        *_why(letter.explanation),
+    ]
+    attempts = table_of(_ATTEMPTS, letter.attempts, "Each attempt")
+    parts: list[Part] = [Facts("Decided when it died", facts), attempts]
+    if not _is_imported(letter.exception_type):
+        return record, parts
+    today, parts_of_today = explain_type(letter.exception_type, classifier)
+    return {**record, "today": today}, [*parts, *parts_of_today]
 
 
 def _why(decided: Explanation | Decision) -> list[tuple[str, str]]:
@@ -264,16 +253,14 @@ def explain_traceback(written: Written, classifier: Classifier) -> Explained:
         **as_record(decided, ("verdict", "rule", "evidence", "path")),
         "unknown": unknown,
     }
-    facts = Facts(
+    facts = facts_of(
         "By today's rules, as far as the text shows",
-        [
-            ("Exception", written.type_name),
-            ("Message", first_line(written.message)),
-            ("Verdict", decided.verdict.value + (", unless:" if unknown else "")),
-            *(("Unknown", item) for item in unknown),
-            *_why(decided),
-            ("Applied first", _OWN),
-        ],
+        ("Exception", written.type_name),
+        ("Message", first_line(written.message)),
+        ("Verdict", decided.verdict.value + (", unless:" if unknown else "")),
+        *(("Unknown", item) for item in unknown),
+        *_why(decided),
+        ("Applied first", _OWN),
     )
     return record, [facts]
 
@@ -292,14 +279,12 @@ def explain_type(name: str, classifier: Classifier) -> Explained:
 
     found = look_up(name, classifier)
     record = as_record(found, ("type_name", "verdict", "rules", "depends_on"))
-    facts = Facts(
+    facts = facts_of(
         "By today's rules",
-        [
-            ("Exception", found.type_name),
-            ("Verdict", record["verdict"] or "depends"),
-            ("Rules", ", ".join(found.rules)),
-            ("Depends on", found.depends_on),
-            ("Applied first", _OWN),
-        ],
+        ("Exception", found.type_name),
+        ("Verdict", record["verdict"] or "depends"),
+        ("Rules", ", ".join(found.rules)),
+        ("Depends on", found.depends_on),
+        ("Applied first", _OWN),
     )
     return record, [facts]

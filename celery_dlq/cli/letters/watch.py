@@ -11,7 +11,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Any
@@ -89,9 +89,12 @@ def watch(session: Session, interval: float) -> None:
     )
     # Wait for the first answer before the screen is taken over.
     snapshots.look(session.queue.settings.store_timeout)
-    with _live(session.cli) as show, pressed_keys() as key:
-        how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
-        _run(snapshots, show, key, min(interval, _TICK_S), how_often, owner_of)
+    how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
+    pressed = ""
+    with _live(session.cli) as show, pressed_keys() as key, suppress(KeyboardInterrupt):
+        while pressed not in ("q", "Q"):
+            show(*_parts(snapshots.look(0), how_often, owner_of))
+            pressed = key(min(interval, _TICK_S))
 
 
 def _look(store: Store) -> _Seen:
@@ -105,23 +108,6 @@ def _look(store: Store) -> _Seen:
 
 def _room_for_groups(other_lines: int) -> int:
     return max(3, shutil.get_terminal_size().lines - other_lines)
-
-
-def _run(
-    snapshots: Snapshots[_Seen],
-    show: Callable[..., object],
-    key: Callable[[float], str],
-    tick_s: float,
-    how_often: str,
-    owner_of: OwnerOf,
-) -> None:
-    try:
-        while True:
-            show(*_parts(snapshots.look(0), how_often, owner_of))
-            if key(tick_s) in ("q", "Q"):
-                return
-    except KeyboardInterrupt:
-        return
 
 
 def _parts(look: Look[_Seen], how_often: str, owner_of: OwnerOf) -> Iterator[Part]:

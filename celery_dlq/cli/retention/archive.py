@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,15 +13,18 @@ from typing import Any, TypeVar
 import click
 
 from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.restore import Restoration
-from celery_dlq.archive.segment import Line
+from celery_dlq.archive.segment import Line, moment
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import filters, format_option, selection_options
 from celery_dlq.cli.retention.removal import removing
-from celery_dlq.cli.screens.archive import archived_parts, findings_table, segments_table
+from celery_dlq.cli.screens.operation import Command
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
 from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select, with_positions
 from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.codec import dump_json
 from celery_dlq.errors import UnknownLetter
 from celery_dlq.model.states import CLOSED_STATES
 from celery_dlq.model.terms import (
@@ -45,6 +48,33 @@ _FILTERS = (
     "task", "exception", "queue", "group", "route", "since", "until", "release", "tag", "root", "verdict",
     "rule", "args", "values",
 )  # fmt: skip
+
+_SEGMENT_FIELDS: Sequence[Field] = (
+    (Column("SEGMENT", rigid=True), lambda one: one.segment),
+    (Column("LETTERS", right=True, rigid=True), lambda one: one.facts.letters),
+    (Column("SIZE", right=True, rigid=True), lambda one: byte_size(one.facts.size)),
+    (Column("FIRST FAILURE", from_width=80), lambda one: _moment(one.facts.failed.from_)),
+    (Column("LAST FAILURE"), lambda one: _moment(one.facts.failed.until)),
+    (Column("ARCHIVED", from_width=100), lambda one: one.made_at),
+)
+
+_FINDING_FIELDS: Sequence[Field] = (
+    (Column("PROBLEM", rigid=True), lambda finding: finding.problem.value),
+    (Column("FILE", fold=True), lambda finding: finding.key),
+    (Column("MEANING", fold=True), lambda finding: finding.reason),
+)
+
+#: The facts of a letter, by its fields.
+_FACTS = {
+    "Task": "task", "Id": "task_id", "State": "state", "Reason": "reason", "Group": "fingerprint",
+    "Queue": "queue", "Route": "route", "Worker": "worker", "Release": "release",
+    "Attempts": "attempt_count", "Redrives": "redrive_count", "Closed by": "closed_by",
+    "Closed because": "closed_reason",
+}  # fmt: skip
+
+_TIMES = {
+    "First failed": "first_failed_at", "Last failed": "last_failed_at", "Closed": "closed_at",
+}  # fmt: skip
 
 
 def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
@@ -292,3 +322,35 @@ def _anywhere(argument: Argument, task: str) -> Iterator[Term]:
 def _has_name(dotted: str, wanted: str | None) -> bool:
     """Whether a name is ``wanted``, in full or in its last part."""
     return wanted is None or dotted == wanted or dotted.endswith(f".{wanted}")
+
+
+def segments_table(segments: Sequence[Manifest], url: str) -> Part:
+    """A table of segments."""
+    return table_of(_SEGMENT_FIELDS, segments, url)
+
+
+def findings_table(findings: Sequence[Finding]) -> Part:
+    """A table of problems."""
+    return table_of(_FINDING_FIELDS, findings)
+
+
+def archived_parts(record: Mapping[str, Any], command: Command) -> list[Part]:
+    """The parts of the screen of an archived letter, from its record."""
+    letter, content = record["letter"], record["content"]
+    facts = [(name, letter.get(field)) for name, field in _FACTS.items()]
+    times: list[tuple[str, Value]] = [
+        (name, _moment(letter.get(field) or "")) for name, field in _TIMES.items()
+    ]
+    error = f"{letter.get('exception_type', '')}: {letter.get('message', '')}"
+    arguments = [(name, dump_json(content[name])) for name in ("args", "kwargs") if name in content]
+    return [
+        Facts("Archived letter", [*facts, *times, ("Segment", record["segment"])]),
+        Block("Error", error),
+        Facts("Arguments", arguments),
+        *([Block("Traceback", content["traceback"].rstrip())] if content.get("traceback") else []),
+        f"Next: {command('archive', 'restore', str(letter['task_id']))}",
+    ]
+
+
+def _moment(text: str) -> Value:
+    return moment(text) if text else None

@@ -131,7 +131,7 @@ def question(found: Found) -> str:
 
 
 def result_of(result: Erased) -> str:
-    """What an erasure has done."""
+    """The result of an erasure, in a sentence."""
     segments = counted(len(result.segments), "segment was", "segments were")
     parts = [
         *([f"{_letters(result.stored)} in the store"] if result.stored else []),
@@ -170,7 +170,7 @@ def remarks(found: Found, command: Command) -> Iterator[str]:
 
 
 def of_redriven(before: Found) -> Iterator[str]:
-    """What becomes of letters whose messages were sent back before they were erased."""
+    """A remark about letters whose messages were sent back before they were erased."""
     redriven = sum(state is State.REDRIVEN for state in before.stored.values())
     if redriven:
         yield (
@@ -180,7 +180,7 @@ def of_redriven(before: Found) -> Iterator[str]:
 
 
 def of_short(places: Sequence[str]) -> Iterator[str]:
-    """Which values were not searched in other texts."""
+    """A remark about values that were not searched in other texts."""
     if places:
         yield f"The value of {', '.join(places)} is too short to be searched in notes and in the audit."
 

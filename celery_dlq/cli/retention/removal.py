@@ -70,11 +70,9 @@ def _wait(seconds: float) -> bool:
 @click.command("delete")
 @filters(states=(*_CLOSED, *TAKEABLE), default="closed letters")
 @click.option(
-    "--open",
-    "is_open",
-    is_flag=True,
+    "--open", "is_open", is_flag=True,
     help="Delete open letters instead of closed ones; their messages are lost. Needs --why.",
-)
+)  # fmt: skip
 @why_option
 @selection_options
 @pass_session

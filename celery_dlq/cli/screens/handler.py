@@ -12,6 +12,7 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Value,
+    facts_of,
     last_name,
     table_of,
 )
@@ -75,17 +76,15 @@ def handler_table(found: Sequence[tuple[Handler, Counts]]) -> Part:
 
 def handler_parts(handler: Handler, counts: Counts, latest: Sequence[Handling]) -> list[Part]:
     """The parts of a handler's screen."""
-    facts = Facts(
+    facts = facts_of(
         "Handler",
-        [
-            ("Name", handler.name),
-            ("Version", handler.version),
-            ("Where", where_of(handler)),
-            ("Letters", "one of each group" if handler.once_per_group else None),
-            ("Timeout", duration(handler.timeout)),
-            ("Per hour", handler.per_hour),
-            ("Queue", handler.queue),
-        ],
+        ("Name", handler.name),
+        ("Version", handler.version),
+        ("Where", where_of(handler)),
+        ("Letters", "one of each group" if handler.once_per_group else None),
+        ("Timeout", duration(handler.timeout)),
+        ("Per hour", handler.per_hour),
+        ("Queue", handler.queue),
     )
     numbers = Facts("Letters", [(state.value, counts.get(state)) for state in HandlingState])
     parts: list[Part] = [facts]
@@ -101,7 +100,7 @@ def history_table(found: Sequence[Handling]) -> Part:
 
 
 def handled_parts(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> list[Part]:
-    """What repair handlers did about a letter, and the tickets of its group, as parts of its screen."""
+    """The acts of repair handlers on a letter, and the tickets of its group, as parts of its screen."""
     shown: list[Part] = []
     if handlings:
         shown.append(table_of(_HANDLED_FIELDS, handlings, "Handlers"))

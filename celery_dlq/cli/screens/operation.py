@@ -12,6 +12,7 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Table,
+    facts_of,
     last_name,
     table_of,
 )
@@ -80,43 +81,37 @@ def operation_parts(
 
 
 def _operation_facts(operation: Operation) -> Facts:
-    return Facts(
+    is_running = operation.state is OperationState.RUNNING
+    return facts_of(
         "Operation",
-        [
-            ("Id", operation.id),
-            ("State", state_word(operation)),
-            ("Cause", operation.cause),
-            ("Letters", letters_said(operation.wanted)),
-            ("By", f"{operation.who} on {operation.host}"),
-            ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
-            ("Run by", run_by(operation.orders) if operation.detached else None),
-            (
-                "Processes",
-                operation.carriers if operation.state is OperationState.RUNNING else None,
-            ),
-            ("Created", operation.created_at),
-            ("Started", operation.started_at),
-            ("Ended", operation.ended_at),
-        ],
+        ("Id", operation.id),
+        ("State", state_word(operation)),
+        ("Cause", operation.cause),
+        ("Letters", letters_said(operation.wanted)),
+        ("By", f"{operation.who} on {operation.host}"),
+        ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
+        ("Run by", run_by(operation.orders) if operation.detached else None),
+        ("Processes", operation.carriers if is_running else None),
+        ("Created", operation.created_at),
+        ("Started", operation.started_at),
+        ("Ended", operation.ended_at),
     )
 
 
 def _letters(operation: Operation) -> Facts:
     counts = operation.counts
-    return Facts(
+    return facts_of(
         "Letters",
-        [
-            ("Planned", counts.planned),
-            ("Sent", counts.out),
-            ("Sent again", operation.sent_again or None),
-            ("Succeeded", counts.succeeded),
-            ("Failed again", counts.failed),
-            ("Awaited", counts.sent),
-            ("Unknown", counts.unknown or None),
-            ("Skipped", counts.skipped),
-            ("Left", counts.left),
-            ("In hand", counts.sending or None),
-        ],
+        ("Planned", counts.planned),
+        ("Sent", counts.out),
+        ("Sent again", operation.sent_again or None),
+        ("Succeeded", counts.succeeded),
+        ("Failed again", counts.failed),
+        ("Awaited", counts.sent),
+        ("Unknown", counts.unknown or None),
+        ("Skipped", counts.skipped),
+        ("Left", counts.left),
+        ("In hand", counts.sending or None),
     )
 
 
@@ -161,15 +156,13 @@ def plan_parts(plan: Plan, orders: Orders, *, with_skipped: bool = True) -> list
 def _plan_facts(plan: Plan, orders: Orders) -> Facts:
     pacing = orders.pacing
     seconds = plan.sendable / pacing.rate + pacing.ramp_s / 2 if pacing.rate else None
-    return Facts(
+    return facts_of(
         "Plan",
-        [
-            ("Match", counted(plan.matched, "dead letter")),
-            ("To send", to_send(plan)),
-            ("Takes about", times.duration(seconds) if seconds and plan.sendable else None),
-            ("Suggestion", _suggestion(plan, orders)),
-            *(("Note", note) for note in plan.notes),
-        ],
+        ("Match", counted(plan.matched, "dead letter")),
+        ("To send", to_send(plan)),
+        ("Takes about", times.duration(seconds) if seconds and plan.sendable else None),
+        ("Suggestion", _suggestion(plan, orders)),
+        *(("Note", note) for note in plan.notes),
     )
 
 

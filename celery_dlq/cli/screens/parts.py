@@ -71,6 +71,11 @@ class Facts:
         return [(name, value) for name, value in self.pairs if value not in (None, "")]
 
 
+def facts_of(title: str, *pairs: tuple[str, Value]) -> Facts:
+    """Named values under a title."""
+    return Facts(title, pairs)
+
+
 @dataclass(frozen=True)
 class Block:
     """A text of several lines, such as a traceback."""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import Command, operation_table
-from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, table_of
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
 from celery_dlq.store.base import Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.view.groups import MOST_MARKED, Worklist
@@ -48,21 +48,15 @@ _REPORT_FIELDS: Sequence[Field] = (
 def glance(found: Stats, *, drawn: bool) -> Facts:
     """Depth, oldest letter, states and arrivals."""
     arrivals = sparkline(found.arrivals) if drawn else " ".join(map(str, found.arrivals))
-    return Facts(
+    states = (f"{count:,} {state.value}" for state, count in found.by_state.items() if count)
+    last_day = f"{sum(found.arrivals):,}, {found.arrivals[-1]:,} of them in the last hour"
+    return facts_of(
         "At a glance",
-        [
-            ("Depth", counted(found.depth, "open letter")),
-            ("Oldest", found.oldest_open_at),
-            (
-                "States",
-                ", ".join(f"{n:,} {state.value}" for state, n in found.by_state.items() if n),
-            ),
-            ("Arrivals/h", arrivals),
-            (
-                "Last 24 h",
-                f"{sum(found.arrivals):,}, {found.arrivals[-1]:,} of them in the last hour",
-            ),
-        ],
+        ("Depth", counted(found.depth, "open letter")),
+        ("Oldest", found.oldest_open_at),
+        ("States", ", ".join(states)),
+        ("Arrivals/h", arrivals),
+        ("Last 24 h", last_day),
     )
 
 

@@ -4,12 +4,11 @@ words, and command lines."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_dlq.model.group import Group, GroupStatus, Mark
 from celery_dlq.model.letter import Attempt, DeadLetter
@@ -20,6 +19,7 @@ from celery_dlq.view import lookup
 from celery_dlq.view.groups import Redrives, Sample, Share, ends_of, sample_of
 from celery_dlq.view.letters import own_traceback
 from celery_dlq.view.records import attempts_of
+from celery_dlq.view.text import json_text
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -236,17 +236,10 @@ def _outside(
         resolved_in=group.resolved_in,
         decided_by=group.status_by,
         tickets=tuple(ticket.url or ticket.to for ticket in tickets),
-        arguments=tuple(map(_arguments, sample.with_arguments[:_EXAMPLES])),
+        arguments=tuple(
+            Arguments(task_id=one.task_id, args=json_text(one.args), kwargs=json_text(one.kwargs))
+            for one in sample.with_arguments[:_EXAMPLES]
+        ),
         shared=tuple(sample.shared),
         found_in=tuple(sample.found_in),
     )
-
-
-def _arguments(letter: DeadLetter) -> Arguments:
-    return Arguments(
-        task_id=letter.task_id, args=_as_json(letter.args), kwargs=_as_json(letter.kwargs)
-    )
-
-
-def _as_json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
