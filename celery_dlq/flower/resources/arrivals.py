@@ -223,53 +223,44 @@ class Arrivals:
         )  # fmt: skip
 
 
-def all_arrivals(store: Store, site: Site, range_: Range, now: datetime) -> Arrivals:
-    """Read the arrivals of all letters, for the overview."""
-    edges = range_.edges(now)
-    count = store.over_time.by_minute if range_.step < _HOUR else store.over_time.by_hour
-    return Arrivals(
-        range=range_,
-        edges=edges,
-        counts=count(since=edges[0]),
-        releases=store.over_time.releases(_stretches(edges)),
-        operations=store.operations.find(since=edges[0], limit=_MARKED + 1),
-        site=site,
-    )
-
-
-def group_arrivals(
+def arrivals_of(
     store: Store,
     site: Site,
-    group: str,
     range_: Range,
     now: datetime,
-    operations: Sequence[Operation],
+    *,
+    group: str = "",
+    concerned: Sequence[Operation] = (),
 ) -> Arrivals:
-    """Read the arrivals of a group, for its page.
+    """Read the arrivals of a group, or of all letters.
 
-    :param group: its fingerprint.
-    :param operations: those that concern the group, newest first.
+    :param group: its fingerprint; empty for all letters.
+    :param concerned: the operations that concern the group, newest first.
     """
     edges = range_.edges(now)
+    began = [one for one in concerned if one.created_at >= edges[0]]
     return Arrivals(
         range=range_,
         edges=edges,
         counts=_counts_of(store, group, range_, now),
-        releases=store.over_time.releases(_stretches(edges), fingerprint=group),
-        operations=[one for one in operations if one.created_at >= edges[0]],
+        releases=store.over_time.releases(_stretches(edges), fingerprint=group or None),
+        operations=began if group else store.operations.find(since=edges[0], limit=_MARKED + 1),
         site=site,
         group=group,
     )
 
 
 def _counts_of(
-    store: Store, fingerprint: str, range_: Range, now: datetime
+    store: Store, group: str, range_: Range, now: datetime
 ) -> Mapping[datetime, int] | None:
-    since = range_.edges(now)[0]
-    if range_.step < _HOUR:
-        return store.over_time.group_by_minute(fingerprint, since=since, minutes=range_.columns)
+    since, by_minute = range_.edges(now)[0], range_.step < _HOUR
+    if not group:
+        count = store.over_time.by_minute if by_minute else store.over_time.by_hour
+        return count(since=since)
+    if by_minute:
+        return store.over_time.group_by_minute(group, since=since, minutes=range_.columns)
     hours = int((hour_of(now) - since) / _HOUR) + 1
-    trend = store.groups.trends([fingerprint], now=now, hours=hours)[fingerprint]
+    trend = store.groups.trends([group], now=now, hours=hours)[group]
     return {since + place * _HOUR: count for place, count in enumerate(trend)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -72,8 +72,8 @@ class AuditPage(Page):
         given: Given = {}
         try:
             given = asked(self.request)
-            wanted, after = read_acts(given, times.utc_now()), first(given, "after") or None
-            found = await self.site.ask(lambda store: find_acts(store, wanted, after, _LIMIT))
+            find, after = finder_of(given, times.utc_now()), first(given, "after") or None
+            found = await self.site.ask(lambda store: find(store, after, _LIMIT))
         except FilterError as error:
             view = AuditView(given=given, problem=str(error), pairs=_set_in(given))
             self.page("audit", view, 400)
@@ -83,48 +83,29 @@ class AuditPage(Page):
         self.page("audit", view)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WantedActs:
-    """The acts that are asked for; None for all."""
-
-    act: str | None
-    who: str | None
-    since: datetime | None
-    #: An id of a letter, or its beginning.
-    letter: str | None
-    #: A fingerprint of a group, or its beginning.
-    group: str | None
-
-
-def read_acts(given: Given, now: datetime) -> WantedActs:
-    """The requested acts.
+def finder_of(given: Given, now: datetime) -> Callable[[Store, str | None, int], Rows[AuditRow]]:
+    """A function that reads the requested acts: from a store, before a cursor, at most this many.
 
     :raises FilterError: a name or a value is invalid.
     """
     check_names(given, (*_NAMES, "after"))
-    texts = {name: first(given, name).strip() or None for name in _NAMES}
-    if texts["act"] not in (None, *ACTS):
+    act, who, letter, group, since = (first(given, name).strip() or None for name in _NAMES)
+    if act not in (None, *ACTS):
         raise FilterError(f"act must be one of {', '.join(ACTS)}.")
-    return WantedActs(
-        act=texts["act"],
-        who=texts["who"],
-        since=moment_of("since", texts["since"], now),
-        letter=texts["letter"],
-        group=texts["group"],
-    )
+    moment = moment_of("since", since, now)
 
+    def find(store: Store, after: str | None, limit: int) -> Rows[AuditRow]:
+        return store.audit.find(
+            limit=limit,
+            after=after,
+            act=act,
+            who=who,
+            since=moment,
+            letter=lookup.audited_letter(store, letter) if letter else None,
+            group=lookup.audited_group(store, group) if group else None,
+        )
 
-def find_acts(store: Store, wanted: WantedActs, after: str | None, limit: int) -> Rows[AuditRow]:
-    """At most ``limit`` acts before a cursor."""
-    return store.audit.find(
-        limit=limit,
-        after=after,
-        act=wanted.act,
-        who=wanted.who,
-        since=wanted.since,
-        letter=lookup.audited_letter(store, wanted.letter) if wanted.letter else None,
-        group=lookup.audited_group(store, wanted.group) if wanted.group else None,
-    )
+    return find
 
 
 def _set_in(given: Given) -> list[tuple[str, str]]:

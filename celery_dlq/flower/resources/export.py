@@ -15,7 +15,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import Given, asked
-from celery_dlq.flower.resources.audit import find_acts, read_acts
+from celery_dlq.flower.resources.audit import finder_of
 from celery_dlq.flower.resources.group_decisions import group_records
 from celery_dlq.flower.resources.groups import read_wanted
 from celery_dlq.redact import clip
@@ -106,10 +106,10 @@ def _groups(page: ExportPage, given: Given) -> Part:
 
 
 def _audit(_page: ExportPage, given: Given) -> Part:
-    wanted = read_acts(given, times.utc_now())
+    find = finder_of(given, times.utc_now())
 
     def part(after: str | None, store: Store) -> tuple[Records, str | None]:
-        found = find_acts(store, wanted, after, _TOGETHER)
+        found = find(store, after, _TOGETHER)
         return [records.audit_record(row) for row in found.rows], found.next
 
     return part

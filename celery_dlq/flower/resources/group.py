@@ -14,7 +14,7 @@ from celery_dlq.flower.html.words import lines
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import asked
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources.arrivals import Arrivals, Range, group_arrivals, read_range
+from celery_dlq.flower.resources.arrivals import Arrivals, Range, arrivals_of, read_range
 from celery_dlq.flower.resources.group_decisions import group_records, what_was_done
 from celery_dlq.flower.resources.group_story import EVENTS, Event, story_of
 from celery_dlq.flower.resources.letters import Row, rows_of
@@ -191,7 +191,7 @@ def look_up(store: Store, site: Site, prefix: str, wanted: Range, now: datetime)
     return GroupView(
         group=group,
         now=now,
-        arrivals=group_arrivals(store, site, name, wanted, now, sample.concerned),
+        arrivals=arrivals_of(store, site, wanted, now, group=name, concerned=sample.concerned),
         letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
         tickets=tickets,
         sample=sample,

@@ -14,7 +14,7 @@ from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import asked
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources.arrivals import all_arrivals, read_range
+from celery_dlq.flower.resources.arrivals import arrivals_of, read_range
 from celery_dlq.flower.resources.group_decisions import what_was_done
 from celery_dlq.flower.resources.groups import GroupRow, group_rows
 from celery_dlq.flower.resources.letters import Row, rows_of
@@ -244,7 +244,7 @@ class OverviewPage(Page):
         losses = LossesView(losses=await self.site.consult("losses", losses_of))
         wanted = read_range(given, _USUAL_RANGE)
         arrivals = await self.site.recall(
-            ("arrivals", wanted.name), lambda store: all_arrivals(store, self.site, wanted, now)
+            ("arrivals", wanted.name), lambda store: arrivals_of(store, self.site, wanted, now)
         )
         done = what_was_done(given)
         self.page("overview", view, lost=losses, arrivals=arrivals, done=done)
