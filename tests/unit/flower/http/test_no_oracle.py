@@ -21,8 +21,8 @@ PARTS = {"{id}": TASK_ID, "{fingerprint}": GROUP, "{name}": "letters.csv", "{act
 #: read the messages in the editor.
 NOT_ASKED = {"mark", "_xsrf", "set"}
 
-#: Names whose values may be arguments, or texts that contain some. Another value with the place of an argument
-#: before it is a text like any other.
+#: Names whose values may be arguments, or texts that contain some. In other values, the place of an argument
+#: is a text like any other.
 OF_ARGUMENTS = {"arg", "value", "q", "search", "query"}
 
 ROUTES = [route.path for route in (*PAGES, *API)]
