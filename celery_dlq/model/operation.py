@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from celery_dlq.codec import read_record, record_of
+
 
 class OperationState(str, Enum):
     """The state of an operation."""
@@ -147,30 +149,12 @@ class Orders:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form."""
-        eta = self.repair.eta
-        return {
-            "pacing": vars(self.pacing),
-            "guard": vars(self.guard),
-            "checking": vars(self.checking),
-            "repair": {**vars(self.repair), "eta": eta and eta.isoformat()},
-            "why": self.why,
-        }
+        return record_of(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Orders:
         """The inverse of :meth:`to_dict`."""
-        repair = dict(data["repair"])
-        eta = repair.pop("eta")
-        return cls(
-            pacing=Pacing(**data["pacing"]),
-            guard=Guard(**data["guard"]),
-            checking=Checking(**data["checking"]),
-            repair=Repair(
-                **{**repair, "assignments": tuple(repair["assignments"])},
-                eta=None if eta is None else datetime.fromisoformat(eta),
-            ),
-            why=data["why"],
-        )
+        return read_record(cls, data)
 
 
 #: The default orders.

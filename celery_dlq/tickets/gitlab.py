@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 from urllib.parse import quote
 
-from celery_dlq.model.handler_letter import HandlerLetter
+from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.settings.allowed import Allowed
 from celery_dlq.tickets.definition import LABELS, SITE, TOKEN, matching
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in, warn_of_lost_label

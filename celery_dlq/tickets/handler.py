@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.model.handler_letter import HandlerLetter
-from celery_dlq.model.handling import Leave, Ticket
+from celery_dlq.model.handling import HandlerLetter, Leave, Ticket
 from celery_dlq.redact import hide_known
 from celery_dlq.settings.allowed import Allowed, number
 from celery_dlq.tickets.definition import APP

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from celery_dlq.model.handler_letter import HandlerLetter
+from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.settings.allowed import TEXT, Allowed
 from celery_dlq.tickets.definition import LABELS, SITE, TOKEN, matching
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from celery_dlq.api.queue import NotedAct
 from celery_dlq.cli.exits import PARTLY, NamingGroup
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.recorder import Left, LeftState
-from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.upkeep.recovery.engine import Recovered
 from celery_dlq.view.records import recorded_record
 from celery_dlq.view.text import byte_size, counted

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from celery_dlq.api.queue import NotedAct
 from celery_dlq.cli.exits import PARTLY, NamingGroup
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.render import Column, Field, table_of
@@ -18,7 +19,6 @@ from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
-from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.view.records import spool_file_record
 from celery_dlq.view.text import byte_size, counted
 

@@ -10,7 +10,7 @@ from celery_dlq.cli.session import Session
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from celery_dlq.store.database.pooler import Pooler
+    from celery_dlq.store.database.servers import Pooler
 
 _SEE = "see: celery -A <app> dlq help install-on-postgresql-or-mysql"
 _BETWEEN = "stands between this machine and PostgreSQL"
@@ -62,7 +62,7 @@ def _named(pooler: Pooler, url: URL) -> Findings:
 
 
 def _pooler(session: Session) -> Pooler | None:
-    from celery_dlq.store.database.dialects.server import Server
+    from celery_dlq.store.database.dialects.dialect import Server
     from celery_dlq.store.database.engine import Database
 
     settings = session.queue.settings

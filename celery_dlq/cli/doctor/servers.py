@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_servers(session: Session) -> Findings:
     """Whether each server of ``dlq_store_url`` could take over, and which one is used."""
     from celery_dlq.store.database.dialects.supported import parse_url
-    from celery_dlq.store.database.hosts import alone, hosts_of
+    from celery_dlq.store.database.servers import alone, hosts_of
 
     url, timeout = parse_url(session.queue.settings.store_url), session.queue.settings.store_timeout
     in_use = ""
@@ -37,7 +37,7 @@ def check_servers(session: Session) -> Findings:
 
 def _why_read_only(url: URL, timeout: float) -> str:
     """:raises StoreError: the server does not answer."""
-    from celery_dlq.store.database.dialects.server import Server
+    from celery_dlq.store.database.dialects.dialect import Server
     from celery_dlq.store.database.engine import Database
 
     database = Database(url.render_as_string(hide_password=False), timeout=timeout)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from celery_dlq.api.deletion import check_reason, deletable
+from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.cli.exits import DONE, PARTLY
 from celery_dlq.cli.options import TAKEABLE, filters, selection_options, why_option
 from celery_dlq.cli.selection import LETTERS, confirm_act, select

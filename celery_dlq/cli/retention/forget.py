@@ -19,7 +19,7 @@ from celery_dlq.cli.screens.erasure import (
 )
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.erasure.engine import Erasure, Found
+from celery_dlq.erasure.erasure import Erasure, Found
 from celery_dlq.errors import CeleryDLQError, RepairError
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from celery_dlq.archive.rewrite import Holders
-from celery_dlq.erasure.engine import Erased, Found
-from celery_dlq.erasure.spooled import SpooledLetters
+from celery_dlq.erasure.erasure import Erased, Found
+from celery_dlq.erasure.matching import SpooledLetters
 from celery_dlq.model.states import State
 from celery_dlq.view.text import counted
 

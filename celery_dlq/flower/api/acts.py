@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from celery_dlq.api.deletion import check_reason, deletable
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.errors import OpenLetters
 from celery_dlq.flower.acts import (
     ORDERS,

@@ -20,7 +20,7 @@ from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.store.letters.over_time import FirstSeen
+    from celery_dlq.store.letters.counting import FirstSeen
 
 #: Releases, and operations, that are marked.
 _MARKED = 10

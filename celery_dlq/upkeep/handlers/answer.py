@@ -13,12 +13,12 @@ from celery_dlq.classify import is_a
 from celery_dlq.classify.chain import Budget, Link, reachable, walk
 from celery_dlq.errors import HandlerError, NothingChanged, RepairError
 from celery_dlq.hiding import hide_letter
-from celery_dlq.model.handler_letter import HandlerLetter
 from celery_dlq.model.handling import (
     VERDICTS,
     Discard,
     Escalate,
     GroupTicket,
+    HandlerLetter,
     HandlerVerdict,
     Redrive,
     Ticket,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
-    from celery_dlq.store.database.replica import Following
+    from celery_dlq.store.database.transactions import Following
 
 
 def replica_text(found: Following | None) -> str:

@@ -11,6 +11,8 @@ from celery_dlq.store.rows.bodies import INLINE, read_bodies
 from celery_dlq.store.rows.query import WHOLE
 from celery_dlq.store.sql import SQLStore
 
+pytestmark = pytest.mark.on_servers
+
 LARGE = 20 * 1_048_576
 
 

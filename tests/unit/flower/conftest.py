@@ -23,7 +23,7 @@ from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.attach import SITE, install
 from celery_dlq.flower.pages.letters import listing as letters
-from celery_dlq.store.letters import searching
+from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
 
@@ -36,7 +36,7 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
-    monkeypatch.setattr(searching, "QUICK_S", 60)
+    monkeypatch.setattr(pages, "QUICK_S", 60)
     monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
     monkeypatch.delenv("CELERY_DLQ_STORE_URL", raising=False)
 

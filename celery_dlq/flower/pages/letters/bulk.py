@@ -10,8 +10,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from celery_dlq.api.deletion import deletable
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.api.retention import deletable
 from celery_dlq.errors import FilterError, OrdersError, RepairError
 from celery_dlq.flower.acts import (
     ORDERS,

@@ -7,7 +7,7 @@ from support.factories import T0, attempt, letter, operation
 
 from celery_dlq import Retention
 from celery_dlq.store.base import Filter
-from celery_dlq.store.letters import over_time
+from celery_dlq.store.letters import counting
 
 OVERVIEW = "/dead-letters"
 CHARGE = "9c1e0000deadbeef"
@@ -173,7 +173,7 @@ class TestNotes:
         assert note not in ann.get(f"{OVERVIEW}?range=1h").text
 
     def test_too_many_letters_of_a_group_in_an_hour(self, ann, monkeypatch):
-        monkeypatch.setattr(over_time, "MOST_COUNTED", 1)
+        monkeypatch.setattr(counting, "MOST_COUNTED", 1)
         page = ann.get(f"{GROUP}?range=1h")
         assert page.status == 200
         assert "Too many letters of this group failed" in said(page, "dlq-trend")

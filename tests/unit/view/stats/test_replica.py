@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dlq.store.database.replica import Following
+from celery_dlq.store.database.transactions import Following
 from celery_dlq.view.stats.replica import replica_record, replica_text
 
 

@@ -24,7 +24,7 @@ from celery_dlq.model.auto_redrive import (
 from celery_dlq.model.operation import ENDED, OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Lease, Operation
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
@@ -32,7 +32,7 @@ from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
-from celery_dlq.store.rows.rows import Row, fit, stored_id
+from celery_dlq.store.rows.rows import fit, read_row, stored_id
 
 auto_redrive, auto_run, auto_letter = tables.auto_redrive, tables.auto_run, tables.auto_letter
 held, letter = tables.held, tables.letter
@@ -58,7 +58,7 @@ _TRIES = (
 
 
 class AutoRedrives(StoreRole):
-    """What the store knows of automatic redrives.
+    """The states, runs and letters of automatic redrives.
 
     :param listener: is notified of each that has suspended itself.
     """
@@ -71,7 +71,7 @@ class AutoRedrives(StoreRole):
     def statuses(self, connection: Connection) -> dict[str, AutoStatus]:
         """The states that were set, and when each one last looked for letters, by name."""
         rows = connection.execute(select(auto_redrive)).mappings()
-        return {row["name"]: _status_from(row) for row in rows}
+        return {row["name"]: read_row(AutoStatus, row) for row in rows}
 
     @writes
     def looked(self, connection: Connection, lease: Lease, name: str, now: datetime) -> bool:
@@ -138,7 +138,7 @@ class AutoRedrives(StoreRole):
             in_states([State.DEAD]),
             *conditions(connection, wanted),
             letter.c.last_failed_at <= failed_by,
-            ~_is_held(),
+            ~select(1).where(held.c.task_id == letter.c.task_id).correlate(letter).exists(),
         ]
         if after is not None:
             found.append(_behind(after))
@@ -151,7 +151,13 @@ class AutoRedrives(StoreRole):
         )
         rows = connection.execute(oldest).mappings().all()
         tries = _tries(connection, [row["task_id"] for row in rows])
-        return [_candidate_from(row, tries.get(row["task_id"], ())) for row in rows]
+        return [
+            read_row(
+                Candidate, row, number=row["id"], failed_at=row["last_failed_at"],
+                tries=tries.get(row["task_id"], ()),
+            )
+            for row in rows
+        ]  # fmt: skip
 
     @reads
     def matching(
@@ -205,7 +211,7 @@ class AutoRedrives(StoreRole):
         states = {_locked_state(connection, name) for name in (EVERY, run.name)}
         if states != {AutoState.ACTIVE}:
             return False
-        connection.execute(insert(auto_run).values(_run_row(run)))
+        connection.execute(insert(auto_run).values(**vars(run) | {"mode": run.mode.value}))
         rows = [
             {"run": run.id, "task_id": stored_id(task_id), "fingerprint": fingerprint}
             for task_id, fingerprint in sorted(letters.items())
@@ -258,7 +264,7 @@ class AutoRedrives(StoreRole):
 
     @reads
     def held(self, connection: Connection, task_ids: Sequence[str]) -> dict[str, HeldLetter]:
-        """Those letters of ``task_ids`` that are held, by their task ids."""
+        """The letters of ``task_ids`` that are held, by their task ids."""
         these = one_of(connection, held.c.task_id, sorted(map(stored_id, task_ids)))
         rows = connection.execute(select(held).where(these)).mappings()
         return {row["task_id"]: HeldLetter(**row) for row in rows}
@@ -318,14 +324,14 @@ class AutoRedrives(StoreRole):
         latest = select(auto_run).order_by(auto_run.c.at.desc(), auto_run.c.id).limit(limit)
         if name is not None:
             latest = latest.where(auto_run.c.name == name)
-        return [_run_from(row) for row in connection.execute(latest).mappings()]
+        return [read_row(AutoRun, row) for row in connection.execute(latest).mappings()]
 
     @reads
     def run(self, connection: Connection, run_id: str) -> AutoRun | None:
         """The run with this id, or None."""
         stored = select(auto_run).where(auto_run.c.id == run_id)
         row = connection.execute(stored).mappings().one_or_none()
-        return None if row is None else _run_from(row)
+        return None if row is None else read_row(AutoRun, row)
 
     @reads
     def letters_of(self, connection: Connection, run: str) -> list[str]:
@@ -344,10 +350,6 @@ _ACTS: Mapping[AutoState, str] = {
 _CANDIDATE = (
     "id", "task_id", "task", "fingerprint", "release", "last_failed_at", "redrive_count",
 )  # fmt: skip
-
-
-def _is_held() -> ColumnElement[bool]:
-    return select(1).where(held.c.task_id == letter.c.task_id).correlate(letter).exists()
 
 
 def _behind(after: Candidate) -> ColumnElement[bool]:
@@ -416,24 +418,6 @@ def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None
         auto_redrive, lambda _given: {key: row[key] for key in values}
     )
     connection.execute(written, row)
-
-
-def _status_from(row: Row) -> AutoStatus:
-    return AutoStatus(**{**row, "state": AutoState(row["state"])})
-
-
-def _candidate_from(row: Row, tries: tuple[AutoTry, ...]) -> Candidate:
-    values = dict(row)
-    number, failed_at = values.pop("id"), values.pop("last_failed_at")
-    return Candidate(number=number, failed_at=failed_at, tries=tries, **values)
-
-
-def _run_row(run: AutoRun) -> dict[str, Any]:
-    return {**vars(run), "mode": run.mode.value}
-
-
-def _run_from(row: Row) -> AutoRun:
-    return AutoRun(**{**row, "mode": AutoMode(row["mode"])})
 
 
 def count_held(connection: Connection) -> dict[str, int]:

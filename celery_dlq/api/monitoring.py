@@ -1,31 +1,29 @@
-"""The part of the Python API for the flight recorder."""
+"""The part of the Python API for metrics and for the flight recorder."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
-from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.metrics.extra import need_prometheus
 from celery_dlq.recorder import FlightRecorder, Left, Standing, look, standing
+from celery_dlq.spool import Spool
 
 if TYPE_CHECKING:
-    from celery_dlq.metrics.worker import Recording
-    from celery_dlq.spool import Record, Spool
+    from celery_dlq.metrics.collector import Registry
+    from celery_dlq.metrics.snapshot import Reading, Snapshots
+    from celery_dlq.metrics.worker import Recording, WorkerMeter
     from celery_dlq.store import Store
     from celery_dlq.store.lost import RecorderReport
     from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
-    from celery_dlq.worker.capture import Capture
 
 
-class RecorderAPI(AppParts):
-    """The methods of a dead-letter queue for the flight recorder."""
-
-    client: Any
-    _captures: tuple[Capture, ...]
+class MonitoringAPI(AppParts):
+    """The methods of a dead-letter queue for the flight recorder and for metrics."""
 
     def recorded(self) -> Iterator[Left]:
         """The directories of the workers in the flight recorder's directory on this machine.
@@ -95,19 +93,6 @@ class RecorderAPI(AppParts):
             age_s=(now - found.oldest_at).total_seconds() if found.oldest_at else 0.0,
         )
 
-    def store_records(self, records: Sequence[Record]) -> list[int]:
-        """Store letters and outcomes. The queue opens the store."""
-        raise NotImplementedError
-
-    def _save(self, records: Sequence[Record]) -> None:
-        raise NotImplementedError
-
-    def _new_spool(self) -> Spool:
-        raise NotImplementedError
-
-    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
-        raise NotImplementedError
-
     def _new_flight_recorder(self) -> FlightRecorder:
         chosen = self.settings
         return FlightRecorder(
@@ -116,3 +101,59 @@ class RecorderAPI(AppParts):
             max_size=chosen.recorder_max_size,
             sync=chosen.recorder_sync,
         )
+
+    @cached_property
+    def snapshots(self) -> Snapshots[Reading]:
+        """A recent snapshot of the store's numbers."""
+        from celery_dlq.metrics.snapshot import Snapshots
+
+        return Snapshots(self.measure, patience_s=2 * self.settings.store_timeout)
+
+    def measure(self) -> Reading:
+        """The numbers of the store, and of the spool on this machine.
+
+        :raises StoreError: the store failed.
+        """
+        from celery_dlq.metrics.snapshot import Reading
+
+        store = self.store
+        return Reading(
+            store.monitoring.measures(), store.reports.keeping(), store.recorder_reports.look(store.now()),
+            self._spool_size(), store.clock_ahead().total_seconds(), self.read_store.following(),
+        )  # fmt: skip
+
+    def register_metrics(self, registry: Registry | None = None) -> None:
+        """Show the store's numbers on a registry of ``prometheus_client``, the default one unless
+        another is given. Call it once in each process that is scraped. A separate thread asks the
+        store, so a scrape never waits long for it.
+
+        :raises MissingExtra: ``prometheus_client`` is not installed.
+        """
+        need_prometheus()
+        from celery_dlq.metrics.collector import register
+
+        register(self.snapshots, registry)
+
+    @cached_property
+    def meter(self) -> WorkerMeter | None:
+        """The recorder of this worker's metrics; None if worker metrics are off.
+
+        :raises MissingExtra: ``prometheus_client`` is not installed.
+        """
+        if not self.settings.worker_metrics:
+            return None
+        need_prometheus()
+        from celery_dlq.metrics.worker import meter_on
+
+        return meter_on(self._spool_size, self._recording, self._stalled)
+
+    def _stalled(self) -> int:
+        """How many workers of this process are stalled."""
+        return sum(capture.reception.stall is not None for capture in self._captures)
+
+    def _spool_size(self) -> int | None:
+        try:
+            # Not the writer's spool, which only one thread at a time may use.
+            return Spool(self.settings.spool_dir).size()
+        except OSError:
+            return None

@@ -12,9 +12,7 @@ from celery_dlq.archive.archiving import Archiver, chunks
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.rewrite import Holders, Rewritten, forget, holders
-from celery_dlq.erasure.condition import Condition
-from celery_dlq.erasure.matching import Matcher
-from celery_dlq.erasure.spooled import SpooledLetters, spooled
+from celery_dlq.erasure.matching import Condition, Matcher, SpooledLetters, spooled
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, Lease, OngoingAct
 from celery_dlq.store.letters.erasing import Mention

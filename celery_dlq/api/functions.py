@@ -1,30 +1,79 @@
-"""The methods of the Python API for repair handlers."""
+"""The part of the Python API that registers functions of the user: hooks, and repair handlers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, UnknownHandler, page
+from celery_dlq.hooks.event import EventHook, EventKind
 from celery_dlq.hooks.lookup import shown
 from celery_dlq.known import names_its_arguments, unknown_name
-from celery_dlq.store.base import Filter
+from celery_dlq.model.auto_redrive import AutoStatus
+from celery_dlq.model.group import Group
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.stall import Stall
+from celery_dlq.store.base import Filter, Operation
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.handlers.definition import Handler, HandlerFunction
     from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
 
+OfLetter = TypeVar("OfLetter", bound=EventHook | Callable[[DeadLetter], Any])
+OfGroup = TypeVar("OfGroup", bound=EventHook | Callable[[Group], Any])
+OfStatus = TypeVar("OfStatus", bound=EventHook | Callable[[AutoStatus], Any])
+OfStall = TypeVar("OfStall", bound=EventHook | Callable[[Stall], Any])
+OfOperation = TypeVar("OfOperation", bound=EventHook | Callable[[Operation], Any])
+
+
 HandlerT = TypeVar("HandlerT", bound="HandlerFunction")
 
 _EVERY_LETTER = Filter()
 
 
-class HandlersAPI(AppParts):
-    """The methods of a dead-letter queue for repair handlers."""
+class FunctionsAPI(AppParts):
+    """The methods of a dead-letter queue that register hooks and repair handlers. Each ``on_`` method is also
+    a decorator: it returns its argument.
+
+    :raises SettingsError: from each of them, if the argument cannot be a hook.
+    """
+
+    def on_dead_letter(self, hook: OfLetter) -> OfLetter:
+        """Call ``hook`` with every letter that is stored: dead for the first time, or again."""
+        return self.hooks.register(EventKind.DEAD_LETTER, hook)
+
+    def on_new_group(self, hook: OfGroup) -> OfGroup:
+        """Call ``hook`` with a group when its first letter is stored."""
+        return self.hooks.register(EventKind.NEW_GROUP, hook)
+
+    def on_regression(self, hook: OfGroup) -> OfGroup:
+        """Call ``hook`` with a group that failed again: a letter was stored after the group was
+        resolved, or after its ignoring ended."""
+        return self.hooks.register(EventKind.REGRESSION, hook)
+
+    def on_operation_aborted(self, hook: OfOperation) -> OfOperation:
+        """Call ``hook`` with an operation that its guard has aborted."""
+        return self.hooks.register(EventKind.OPERATION_ABORTED, hook)
+
+    def on_auto_redrive_suspended(self, hook: OfStatus) -> OfStatus:
+        """Call ``hook`` with the status of an automatic redrive that has suspended itself."""
+        return self.hooks.register(EventKind.AUTO_REDRIVE_SUSPENDED, hook)
+
+    def on_worker_stalled(self, hook: OfStall) -> OfStall:
+        """Call ``hook`` in a stalled worker, with what it has seen."""
+        return self.hooks.register(EventKind.WORKER_STALLED, hook)
+
+    def on_redriven(self, hook: OfLetter) -> OfLetter:
+        """Call ``hook`` with every letter that was redriven: the broker has confirmed its message."""
+        return self.hooks.register(EventKind.REDRIVEN, hook)
+
+    def on_resolved(self, hook: OfLetter) -> OfLetter:
+        """Call ``hook`` with every letter whose message succeeded."""
+        return self.hooks.register(EventKind.RESOLVED, hook)
 
     @cached_property
     def handlers(self) -> dict[str, Handler]:
@@ -77,8 +126,8 @@ class HandlersAPI(AppParts):
     def try_handler(
         self, name: str, *, ids: Sequence[str] = (), limit: int = 20
     ) -> Iterator[HandlerTrial]:
-        """What a handler would do. It is called in this process, with real letters; nothing is sent or
-        changed, except by the handler itself.
+        """The verdicts that a handler would return. It is called in this process, with real letters; nothing
+        is sent or changed, except by the handler itself.
 
         :param ids: the letters; by default those that it would get next.
         :param limit: the most letters, if no ids are given.
