@@ -30,7 +30,7 @@ from celery_dlq.upkeep.auto_redrive.definition import (
     Suspension,
 )
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
-from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [

@@ -20,8 +20,8 @@ from celery_dlq.store.base import Filter, Operation
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.calling import HandlerTrial
     from celery_dlq.upkeep.handlers.definition import Handler, HandlerFunction
-    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
 
 OfLetter = TypeVar("OfLetter", bound=EventHook | Callable[[DeadLetter], Any])
 OfGroup = TypeVar("OfGroup", bound=EventHook | Callable[[Group], Any])
@@ -133,8 +133,7 @@ class FunctionsAPI(AppParts):
         :param limit: the most letters, if no ids are given.
         :raises UnknownHandler: the app has no handler of this name.
         """
-        from celery_dlq.upkeep.handlers.answer import Caller
-        from celery_dlq.upkeep.handlers.dry_run import dry_run, next_ids
+        from celery_dlq.upkeep.handlers.calling import Caller, dry_run, next_ids
 
         handler = self.handler_named(name)
         chosen = ids or next_ids(self.store, self.handlers, handler, limit)
@@ -169,12 +168,11 @@ class FunctionsAPI(AppParts):
         from celery import Task
 
         from celery_dlq.model.handling import HANDLE_TASK
-        from celery_dlq.upkeep.handlers.run import register_task
+        from celery_dlq.upkeep.handlers.calling import register_task
 
         # Its failures must not become letters.
         base = Task if issubclass(self.app.Task, DLQTask) else None
         register_task(self.app, HANDLE_TASK, self, base)
-        self.app.steps["worker"].add("celery_dlq.upkeep.handlers.step:HandlersStep")
 
 
 def _own_name(function: object) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from celery_dlq.api.parts import AppParts
-from celery_dlq.metrics.extra import need_prometheus
+from celery_dlq.metrics.families import need_prometheus
 from celery_dlq.recorder import FlightRecorder, Left, Standing, look, standing
 from celery_dlq.spool import Spool
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from celery_dlq.metrics.worker import Recording, WorkerMeter
     from celery_dlq.store import Store
     from celery_dlq.store.lost import RecorderReport
-    from celery_dlq.upkeep.recovery.engine import Recovered, Recovery
+    from celery_dlq.upkeep.recovery import Recovered, Recovery
 
 
 class MonitoringAPI(AppParts):
@@ -57,7 +57,7 @@ class MonitoringAPI(AppParts):
 
     def uncovered(self) -> list[RecorderReport]:
         """A report about this worker, if it runs messages without a copy now."""
-        from celery_dlq.upkeep.recovery.reporting import uncovered
+        from celery_dlq.upkeep.lost_messages import uncovered
 
         found = [capture.trouble for capture in self._captures]
         troubles = [trouble for trouble in found if trouble is not None]
@@ -72,7 +72,7 @@ class MonitoringAPI(AppParts):
 
     @cached_property
     def _recovery(self) -> Recovery:
-        from celery_dlq.upkeep.recovery.engine import Recovery
+        from celery_dlq.upkeep.recovery import Recovery
 
         return Recovery(
             self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart

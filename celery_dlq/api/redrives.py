@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from celery_dlq.redrive.run import OnProgress
     from celery_dlq.store.base import Filter, Operation
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-    from celery_dlq.upkeep.auto_redrive.engine import AutoRedriveEngine, Look
+    from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine, Look
     from celery_dlq.upkeep.auto_redrive.suggesting import Suggestion
 
 
@@ -198,7 +198,7 @@ class RedriveAPI(AppParts):
 
         :raises SettingsError: a definition does not fit the app.
         """
-        from celery_dlq.upkeep.auto_redrive.engine import AutoRedriveEngine
+        from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine
 
         return AutoRedriveEngine(self.redrive_context, self.redrives)
 

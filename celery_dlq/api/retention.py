@@ -20,16 +20,15 @@ from celery_dlq.store.filter import Filter
 
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
-    from celery_dlq.archive.bucket import FsspecBucket
+    from celery_dlq.archive.bucket import Bucket
     from celery_dlq.archive.chain import Chains
     from celery_dlq.archive.export import Exported
-    from celery_dlq.archive.reading import Search, Wanted
-    from celery_dlq.archive.restore import Restoration
+    from celery_dlq.archive.reading import Restoration, Search, Wanted
     from celery_dlq.archive.verify import Verified
     from celery_dlq.erasure.erasure import ArchivePart, Erasure
     from celery_dlq.store import Store
     from celery_dlq.store.base import Lease
-    from celery_dlq.upkeep.retention.engine import RetentionEngine
+    from celery_dlq.upkeep.expiring import RetentionEngine
 
 
 def deletable(wanted: Filter, *, is_open: bool) -> Filter:
@@ -83,7 +82,7 @@ class Archive:
     :param store: returns the store.
     """
 
-    def __init__(self, bucket: FsspecBucket, store: Callable[[], Store]) -> None:
+    def __init__(self, bucket: Bucket, store: Callable[[], Store]) -> None:
         #: The place of its files.
         self.bucket = bucket
         self._store = store
@@ -157,7 +156,7 @@ class Archive:
         :raises UnknownSegment: the archive does not have the wanted segment.
         :raises StoreError: the store failed. Letters that came back before that stay.
         """
-        from celery_dlq.archive.restore import restore
+        from celery_dlq.archive.reading import restore
 
         store = self._store()
         return restore(search, store.archiving, who=who, reopen=reopen, now=store.now())
@@ -201,11 +200,10 @@ class RetentionAPI(AppParts):
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         """
-        from celery_dlq.upkeep.retention.definition import Retention
-        from celery_dlq.upkeep.retention.engine import RetentionEngine
+        from celery_dlq.upkeep.expiring import RetentionEngine
+        from celery_dlq.upkeep.retention import Retention
 
-        given = self.settings.retention
-        retention = given if isinstance(given, Retention) else Retention()
+        retention: Retention = self.settings.retention or Retention()
         # Opened only when letters are moved: history is deleted though the archive cannot be opened.
         archiver = (
             None

@@ -131,7 +131,7 @@ class _SpoolCollector(Collector):
 class Recording:
     """The numbers of the flight recorder."""
 
-    #: Messages of which this process has kept a copy, and those of which it could not.
+    #: Messages that this process has copied, and messages that it could not copy.
     recorded: int
     unrecorded: int
     #: Messages of killed workers on this machine that wait for recovery.

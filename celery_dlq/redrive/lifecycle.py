@@ -13,7 +13,6 @@ from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, Unknow
 from celery_dlq.model.operation import Counts, OperationState, Orders
 from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of, why_not_here
-from celery_dlq.redrive.lease import LEASE_S, Tenure, kept
 from celery_dlq.redrive.orders import check_canary, check_orders
 from celery_dlq.redrive.plan import (
     Plan,
@@ -27,6 +26,7 @@ from celery_dlq.redrive.plan import (
 from celery_dlq.redrive.repair import Repairs, described
 from celery_dlq.redrive.run import OnProgress, RunResult, run_operation
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
+from celery_dlq.store.tenure import LEASE_S, Tenure, kept
 
 #: States in which an operation may be run.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})

@@ -370,7 +370,7 @@ class Settings:
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
         "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
     )
-    retention: object | None = _setting(
+    retention: Any = _setting(  # noqa: RUF009 - it makes a field
         None,
         RETENTION,
         "A Retention object: how long closed letters, history and the audit are kept. None keeps letters for "

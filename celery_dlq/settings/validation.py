@@ -1,4 +1,4 @@
-"""Reads values into a class of settings, and describes what is wrong with them."""
+"""Reads values into a class of settings, and describes the problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celery_dlq.settings.allowed import Allowed
 #: Overrides ``dlq_store_url``, as ``CELERY_BROKER_URL`` overrides ``broker_url``.
 STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 
-#: The same for ``dlq_store_read_url``.
+#: Overrides ``dlq_store_read_url``.
 READ_URL_VARIABLE = "CELERY_DLQ_STORE_READ_URL"
 
 #: The settings that variables of the environment override.

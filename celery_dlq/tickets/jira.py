@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.settings.allowed import TEXT, Allowed
-from celery_dlq.tickets.definition import LABELS, SITE, TOKEN, matching
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in
-from celery_dlq.tickets.service import Service
+from celery_dlq.tickets.service import LABELS, SITE, TOKEN, Service, matching
 from celery_dlq.tickets.text import TicketText
 
 

@@ -13,7 +13,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.auto_redrive import auto_of
 from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Operation
-from celery_dlq.upkeep.guarded import GuardedThread
+from celery_dlq.upkeep.periodic import GuardedThread
 
 logger = get_logger(__name__)
 
@@ -27,8 +27,8 @@ class OperationsThread(GuardedThread):
     again = "redrives continue"
 
     def __init__(self, dlq: Any) -> None:
-        super().__init__(dlq)
-        self._wanted = threading.Event()
+        super().__init__(dlq.store_health)
+        self._dlq, self._wanted = dlq, threading.Event()
 
     def wake(self) -> None:
         """Look for operations after the current one."""

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from celery_dlq.archive.files import Manifest
 from celery_dlq.archive.finding import Finding
-from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.reading import Found
 from celery_dlq.redact import Redactor
 from celery_dlq.view.times import iso

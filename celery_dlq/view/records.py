@@ -23,8 +23,8 @@ from celery_dlq.view.operations import state_word
 from celery_dlq.view.times import iso, maybe_iso
 
 if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.calling import HandlerTrial
     from celery_dlq.upkeep.handlers.definition import Handler
-    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
 
 
 def attempts_of(letter: DeadLetter) -> int:

@@ -86,21 +86,29 @@ def test_every_setting_is_tested_here():
     assert set(VALUES) == {item.name for item in fields(Settings)}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(n, v) for n, (good, _) in VALUES.items() for v in good]
-)
-def test_allowed_values_are_taken(name, value):
-    assert getattr(Settings.from_values({name: value}), name) == value
+def test_allowed_values_are_taken():
+    for name, (good, _bad) in VALUES.items():
+        for value in good:
+            assert getattr(Settings.from_values({name: value}), name) == value, (name, value)
 
 
-@pytest.mark.parametrize(("name", "value"), [(n, v) for n, (_, bad) in VALUES.items() for v in bad])
-def test_other_values_are_refused_with_key_value_and_what_is_allowed(name, value):
-    with pytest.raises(SettingsError, match=f"dlq_{name}") as caught:
+def test_other_values_are_refused_with_key_value_and_what_is_allowed():
+    for name, (_good, bad) in VALUES.items():
+        for value in bad:
+            text = refused(name, value)
+            assert f"dlq_{name}" in text, (name, value)
+            assert "`celery dlq help settings`" in text, (name, value)
+            assert "\n" not in text, (name, value)
+            assert (repr(value) in text) is (name not in SECRET), (name, value)
+
+
+def refused(name, value):
+    """The error of a value that is not allowed."""
+    try:
         Settings.from_values({name: value})
-    text = str(caught.value)
-    assert "`celery dlq help settings`" in text
-    assert "\n" not in text
-    assert (repr(value) in text) is (name not in SECRET)
+    except SettingsError as error:
+        return str(error)
+    raise AssertionError(f"dlq_{name} = {value!r} was accepted")
 
 
 def test_the_defaults_are_allowed():

@@ -14,7 +14,7 @@ from celery_dlq.cli.screens.render import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.recorder import Left, LeftState
-from celery_dlq.upkeep.recovery.engine import Recovered
+from celery_dlq.upkeep.recovery import Recovered
 from celery_dlq.view.records import recorded_record
 from celery_dlq.view.text import byte_size, counted
 

@@ -13,7 +13,7 @@ from celery_dlq.cli.doctor.finding import Finding, Findings, Level
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import ArchiveDamaged
 from celery_dlq.store.base import Expiry
-from celery_dlq.upkeep.retention.engine import STEP
+from celery_dlq.upkeep.expiring import STEP
 from celery_dlq.view.text import byte_size, counted
 
 #: The time after which an expired letter should be gone: two rounds of all workers, and one that was slow.

@@ -79,7 +79,7 @@ def _auto(session: Session, seen: SeenAuto) -> Findings:
 
 
 def _runner(session: Session) -> Findings:
-    from celery_dlq.upkeep.auto_redrive.thread import lease_of
+    from celery_dlq.upkeep.auto_redrive.runner import lease_of
 
     lease = session.store.leases.to_do(lease_of(session.cli.app))
     if lease.lease_free_in_s <= 0:

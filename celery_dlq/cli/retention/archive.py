@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from celery_dlq.archive.finding import Finding
-from celery_dlq.archive.reading import Wanted
-from celery_dlq.archive.restore import Restoration
+from celery_dlq.archive.reading import Restoration, Wanted
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup
 from celery_dlq.cli.options import filters, format_option, selection_options
 from celery_dlq.cli.retention.choosing import archived, archived_filters

@@ -12,9 +12,9 @@ import click
 
 from celery_dlq.cli.exits import FAILED
 from celery_dlq.cli.session import Session
-from celery_dlq.redrive.lease import Tenure, kept
 from celery_dlq.store.base import Lease
-from celery_dlq.upkeep.retention.thread import LEASE
+from celery_dlq.store.tenure import Tenure, kept
+from celery_dlq.upkeep.expiring import LEASE
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from celery_dlq.archive.files import Manifest
 from celery_dlq.archive.finding import Finding
-from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.segment import moment
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, Value, table_of

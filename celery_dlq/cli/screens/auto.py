@@ -15,7 +15,7 @@ from celery_dlq.view.operations import given_orders, outcome_text
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.auto_redrive.engine import Look
+    from celery_dlq.upkeep.auto_redrive.runner import Look
     from celery_dlq.upkeep.auto_redrive.suggesting import Outcomes
 
 #: Letters of a dry run that a table names; the records name all.

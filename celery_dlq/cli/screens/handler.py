@@ -22,8 +22,8 @@ from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.calling import HandlerTrial
     from celery_dlq.upkeep.handlers.definition import Handler
-    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
 
 #: The number of a handler's letters in each state.
 Counts = Mapping[HandlingState, int]

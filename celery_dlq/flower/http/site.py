@@ -25,7 +25,7 @@ from celery_dlq.view.stats.replica import replica_text
 if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-    from celery_dlq.upkeep.retention.definition import Retention
+    from celery_dlq.upkeep.retention import Retention
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Requirements, Suspension
-    from celery_dlq.upkeep.auto_redrive.engine import Look
+    from celery_dlq.upkeep.auto_redrive.runner import Look
 
 #: A name and its value. A value of None or '' is not shown.
 Fact = tuple[str, str | int | datetime | None]

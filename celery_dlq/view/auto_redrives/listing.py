@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoRun, AutoState, AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.store.base import Operation
+from celery_dlq.upkeep.auto_redrive.conditions import why_stopped
 from celery_dlq.upkeep.auto_redrive.definition import NAME_LIMIT
-from celery_dlq.upkeep.auto_redrive.watch import why_stopped
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import iso
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-    from celery_dlq.upkeep.auto_redrive.engine import Look
+    from celery_dlq.upkeep.auto_redrive.runner import Look
     from celery_dlq.upkeep.auto_redrive.suggesting import Suggestion
 
 

@@ -21,11 +21,12 @@ from sqlalchemy import create_engine, text
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import OperationError
 from celery_dlq.model.operation import ENDED
-from celery_dlq.redrive import lease, ledger
-from celery_dlq.upkeep import leased, step
+from celery_dlq.redrive import ledger
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, periodic
 
-lease.LEASE_S, lease.TRY_S = 0.5, 0.1
-step.TRY_S = leased.TRY_S = leased.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
+tenure.LEASE_S, tenure.TRY_S = 0.5, 0.1
+chores.TRY_S = periodic.TRY_S = periodic.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
 ledger.LOOK_S, ledger.WAIT_S = 0.2, 0.02
 
 #: Longest time between the claim that is to be the last, and the kill: about as long as a batch takes.

@@ -11,12 +11,13 @@ import signal
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.redrive import amqp, lease, publisher
-from celery_dlq.upkeep import leased, parked, step
+from celery_dlq.redrive import amqp, publisher
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, parked, periodic
 
-lease.LEASE_S, lease.TRY_S = 1.0, 0.2
-leased.TRY_S = step.TRY_S = 0.2
-step.LOOK_S = 0.1
+tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
+periodic.TRY_S = chores.TRY_S = 0.2
+chores.LOOK_S = 0.1
 parked.HOLD_S = float(os.environ.get("PROJ_HOLD_S", "1.0"))
 
 KILL_AT = os.environ.get("PROJ_KILL_AT", "")

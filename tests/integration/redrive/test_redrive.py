@@ -181,7 +181,8 @@ def test_killed_after_any_step_it_continues_where_it_was(pair, step):
             pair.wait_for_letter(task_id)
     script = f"""
 import os, signal, sys
-from celery_dlq.redrive import amqp, delivery, lease, publisher
+from celery_dlq.redrive import amqp, delivery, publisher
+from celery_dlq.store import tenure
 def then_die(function):
     def dying(*args, **kwargs):
         function(*args, **kwargs)
@@ -189,7 +190,7 @@ def then_die(function):
     return dying
 from proj import app
 from celery_dlq import DeadLetterQueue, Filter
-lease.LEASE_S = 0.1
+tenure.LEASE_S = 0.1
 dlq = DeadLetterQueue.of(app)
 store = dlq.store
 if {step!r} == "written":

@@ -17,7 +17,7 @@ from celery_dlq.cli.exits import STORE
 from celery_dlq.spool import Spool
 from celery_dlq.store.base import Filter
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask
 
 #: Commands that do not ask the store, with their exit statuses; ``doctor`` ends with 1 if it finds an error.

@@ -8,7 +8,7 @@ from support.factories import letter, parking
 
 from celery_dlq.api.monitoring import MonitoringAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
-from celery_dlq.metrics import extra, families
+from celery_dlq.metrics import families
 from celery_dlq.metrics.labels import MOST_SETS
 from celery_dlq.metrics.worker import Recording, WorkerMeter, meter_on
 from celery_dlq.settings import Settings
@@ -170,6 +170,6 @@ def test_nothing_is_counted_by_default():
 
 
 def test_without_the_extra_a_worker_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'celery-dlq\[prometheus\]'"):
         Queue().meter  # noqa: B018

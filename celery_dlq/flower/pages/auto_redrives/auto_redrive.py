@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.chooser import Choice
-    from celery_dlq.upkeep.auto_redrive.engine import Look
+    from celery_dlq.upkeep.auto_redrive.runner import Look
 
 #: Runs on the page, and letters of a trial.
 _RUNS, _LETTERS = 50, 50

@@ -14,7 +14,7 @@ from celery.worker import state
 from support.clock import Clock
 from support.workers.consuming import Consumer, virtual_message
 
-from celery_dlq.upkeep.stall.watch import StallWatch
+from celery_dlq.upkeep.stall import StallWatch
 from celery_dlq.worker.reception import Reception
 
 BEGAN = datetime(2026, 11, 25, 12, 0, tzinfo=timezone.utc)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dlq.upkeep.stall.watch import GAP_S, LOOK_S, Recovered
+from celery_dlq.upkeep.stall import GAP_S, LOOK_S, Recovered
 
 DAY_S = 86_400
 
