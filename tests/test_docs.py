@@ -28,7 +28,7 @@ from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
 from celery_dlq.cli.admin.help import find_pages
-from celery_dlq.cli.doctor import checks
+from celery_dlq.cli.doctor.command import CHECKS
 from celery_dlq.model.group import Group
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.model.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
@@ -41,9 +41,8 @@ from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
-from celery_dlq.view.brief.record import brief_record
-from celery_dlq.view.stats.keeping import keeping_record
-from celery_dlq.view.stats.lost import Losses, lost_record
+from celery_dlq.view.brief.writing import brief_record
+from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.task import DLQTask
 
 ROOT = Path(__file__).parents[1]
@@ -227,7 +226,7 @@ class TestCommandLine:
             *(letter, letter["explanation"], *letter["attempt_history"]),
             *(*letter["redrives"], *letter["changes"]),
             records.whole_operation_record(_OPERATION, [_SENDING]),
-            records.audit_record(_ACT),
+            records.as_record(_ACT),
             *(_BRIEF, _BRIEF["attempts"], _BRIEF["redrives"], *_BRIEF["operations"]),
             *(_BRIEF["from_outside"], *_BRIEF["from_outside"]["arguments"]),
             *_BRIEF["from_outside"]["shared"],
@@ -261,7 +260,7 @@ class TestCommandLine:
 
     def test_the_checks_of_the_doctor_are_listed(self) -> None:
         listed = [row[0] for row in rows(read("docs/operations.md"))]
-        assert [name for name in checks._CHECKS if name not in listed] == []
+        assert [name for name in CHECKS if name not in listed] == []
 
 
 _SPOOL_FILE = SpoolFile(

@@ -18,8 +18,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.redrive.plan import redrivable
 from celery_dlq.store.base import Filter, Operation
-from celery_dlq.view import times
-from celery_dlq.view.auto_redrives import listing as auto_redrives
+from celery_dlq.view import auto_redrives, times
 from celery_dlq.view.discreet import discreet
 from celery_dlq.view.text import counted
 

@@ -9,7 +9,7 @@ import click
 
 from celery_dlq.cli.completion import complete_task
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.render import Column, Facts, Field, Part, table_of
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, UnknownTask
 from celery_dlq.known import unknown_name
@@ -158,18 +158,16 @@ def _facts(record: dict[str, Any]) -> Facts:
         f"{_seconds(record['retry_backoff_max_s'])}"
     )
     jitter = "random between 0 and a bound " if record["retry_jitter"] else ""
-    return Facts(
+    return facts_of(
         "Schedule",
-        [
-            ("Task", record["task"]),
-            ("Attempts", record["max_attempts"] or "no limit"),
-            ("Wait", f"{_seconds(fixed)} each" if fixed is not None else jitter + bounds),
-            ("Retry window", duration(record["retry_window_s"])),
-            (
-                "Retry-After",
-                f"added to the wait, up to {duration(record['retry_after_max_s'])}; does not use an attempt",
-            ),
-        ],
+        ("Task", record["task"]),
+        ("Attempts", record["max_attempts"] or "no limit"),
+        ("Wait", f"{_seconds(fixed)} each" if fixed is not None else jitter + bounds),
+        ("Retry window", duration(record["retry_window_s"])),
+        (
+            "Retry-After",
+            f"added to the wait, up to {duration(record['retry_after_max_s'])}; does not use an attempt",
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from celery_dlq.cli.options import (
 from celery_dlq.cli.redrive.dry_run import DryRun, try_all
 from celery_dlq.cli.redrive.options import orders_options
 from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
-from celery_dlq.cli.screens.plan import plan_parts, to_send
+from celery_dlq.cli.screens.operation import plan_parts, to_send
 from celery_dlq.cli.selection import confirm, left_alone, of_operation, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import RepairError

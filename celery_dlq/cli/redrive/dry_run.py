@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from celery_dlq.cli.screens.parts import Block, Column, Part, Short, Table
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
-from celery_dlq.cli.screens.render import Block, Column, Part, Short, Table
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import Orders
 from celery_dlq.store.base import Filter

@@ -15,8 +15,8 @@ from celery_dlq.flower.pages.auto_redrives.auto_redrive import attempt, look_up
 from celery_dlq.flower.pages.auto_redrives.auto_run import find_run
 from celery_dlq.flower.pages.auto_redrives.listing import FRESH_S
 from celery_dlq.model.auto_redrive import EVERY
+from celery_dlq.view import auto_redrives as view
 from celery_dlq.view import times
-from celery_dlq.view.auto_redrives import listing as view
 from celery_dlq.view.discreet import discreet
 
 

@@ -18,7 +18,7 @@ from celery_dlq.model.group import Group, GroupAct, GroupFilter, GroupStatus, Ma
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.discreet import discreet
-from celery_dlq.view.groups.listing import GROUP_FILTERS, grouping_of, groups_with
+from celery_dlq.view.groups import GROUP_FILTERS, grouping_of, groups_with
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -6,8 +6,7 @@ from celery_dlq.flower.filters import check_names
 from celery_dlq.flower.http.handler import Api
 from celery_dlq.flower.http.request import asked
 from celery_dlq.view import records, times
-from celery_dlq.view.stats.keeping import keeping_record
-from celery_dlq.view.stats.lost import losses_of, lost_record
+from celery_dlq.view.stats import keeping_record, losses_of, lost_record
 
 
 class Statistics(Api):

@@ -20,7 +20,7 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
 from celery_dlq.view.discreet import discreet
-from celery_dlq.view.stats.replica import replica_text
+from celery_dlq.view.stats import replica_text
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

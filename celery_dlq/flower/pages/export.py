@@ -120,7 +120,7 @@ async def _audit(page: ExportPage, given: Given) -> AsyncIterator[Records]:
         found = await page.site.ask(
             lambda store, after=after: find_acts(store, wanted, after, _TOGETHER)  # type: ignore[misc]
         )
-        yield [records.audit_record(row) for row in found.rows]
+        yield [records.as_record(row) for row in found.rows]
         after = found.next
         if after is None:
             return

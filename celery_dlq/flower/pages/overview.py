@@ -26,16 +26,20 @@ from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import times
-from celery_dlq.view.groups.listing import MOST_MARKED, worklist
+from celery_dlq.view.groups import MOST_MARKED, worklist
 from celery_dlq.view.operations import UNDER_WAY
-from celery_dlq.view.stats.keeping import (
+from celery_dlq.view.stats import (
     Fact,
+    Losses,
     NamedPile,
     archive_facts,
+    losses_of,
+    lost_facts,
+    messages_of,
     named_ages,
     retention_facts,
+    said_why,
 )
-from celery_dlq.view.stats.lost import Losses, losses_of, lost_facts, messages_of, said_why
 from celery_dlq.view.text import last_part
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from celery_dlq.flower.pages.auto_redrives.listing import (
 from celery_dlq.flower.pages.letters.listing import Row, rows_of
 from celery_dlq.model.auto_redrive import EVERY
 from celery_dlq.store.base import Filter
+from celery_dlq.view import auto_redrives as facts
 from celery_dlq.view import times
-from celery_dlq.view.auto_redrives import facts
-from celery_dlq.view.auto_redrives.listing import (
+from celery_dlq.view.auto_redrives import (
     SeenAuto,
     SeenRun,
     in_the_way,

@@ -17,7 +17,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
-from celery_dlq.view.auto_redrives.listing import SeenRun, run_summary, seen_run
+from celery_dlq.view.auto_redrives import SeenRun, run_summary, seen_run
 from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:

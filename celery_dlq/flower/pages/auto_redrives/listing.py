@@ -12,8 +12,15 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import asked, first
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoState, AutoStatus
 from celery_dlq.view import times
-from celery_dlq.view.auto_redrives.facts import NO_AUTO_REDRIVES, NO_RUNS
-from celery_dlq.view.auto_redrives.listing import SeenAuto, SeenRun, seen_autos, seen_run, seen_runs
+from celery_dlq.view.auto_redrives import (
+    NO_AUTO_REDRIVES,
+    NO_RUNS,
+    SeenAuto,
+    SeenRun,
+    seen_autos,
+    seen_run,
+    seen_runs,
+)
 from celery_dlq.view.operations import outcome_text
 
 if TYPE_CHECKING:

@@ -29,9 +29,16 @@ from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.store.base import AuditRow, Filter
 from celery_dlq.view import lookup, times
-from celery_dlq.view.brief.frames import own_traceback
-from celery_dlq.view.groups.listing import Grouping, ends_of, grouping_of, standing
-from celery_dlq.view.groups.sample import Sample, Share, sample_of
+from celery_dlq.view.groups import (
+    Grouping,
+    Sample,
+    Share,
+    ends_of,
+    grouping_of,
+    sample_of,
+    standing,
+)
+from celery_dlq.view.letters import own_traceback
 from celery_dlq.view.text import percent
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import times
-from celery_dlq.view.groups.listing import groups_with
+from celery_dlq.view.groups import groups_with
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

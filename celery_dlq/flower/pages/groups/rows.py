@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from celery_dlq.flower.html import charts
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket
-from celery_dlq.view.groups.listing import ends_of, standing
+from celery_dlq.view.groups import ends_of, standing
 from celery_dlq.view.text import counted, short_ids
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from celery_dlq.redrive.edit import (
 )
 from celery_dlq.redrive.payload import task_of
 from celery_dlq.view import lookup, times
-from celery_dlq.view.letter.signature import Signature, signature_of
+from celery_dlq.view.signature import Signature, signature_of
 
 _OPEN_AGAIN = "Copy what you need, and open the editor again."
 

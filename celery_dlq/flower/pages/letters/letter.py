@@ -28,11 +28,16 @@ from celery_dlq.model.terms import leaves
 from celery_dlq.redact import clip
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import AuditRow, Change, Filter, Operation
+from celery_dlq.view import auto_redrives as facts
 from celery_dlq.view import lookup, times
-from celery_dlq.view.auto_redrives import facts
-from celery_dlq.view.letter.handlings import HANDLINGS_SHOWN, said_of
-from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
-from celery_dlq.view.letter.reasons import MEANINGS, first_step
+from celery_dlq.view.letters import (
+    HANDLINGS_SHOWN,
+    MEANINGS,
+    first_step,
+    has_unread_body,
+    said_of,
+    shown_body,
+)
 from celery_dlq.view.operations import why_text
 
 if TYPE_CHECKING:

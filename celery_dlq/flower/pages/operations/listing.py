@@ -14,8 +14,7 @@ from celery_dlq.flower.http.request import asked
 from celery_dlq.model.operation import ENDED, Counts, OperationState, SendingState
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
-from celery_dlq.view.filters import letters_said
-from celery_dlq.view.operations import outcome_text
+from celery_dlq.view.operations import letters_said, outcome_text
 
 #: Operations in the list.
 _OPERATIONS = 50

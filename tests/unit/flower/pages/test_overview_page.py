@@ -14,7 +14,7 @@ from celery_dlq.model.states import State
 from celery_dlq.recorder import Standing
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import clock
-from celery_dlq.view.groups.listing import worklist
+from celery_dlq.view.groups import worklist
 
 NOW = T0 + timedelta(hours=1)
 
@@ -241,7 +241,7 @@ def test_the_archive_is_shown_with_its_last_check(ann, store):
 
 
 def test_a_regressed_group_comes_before_more_new_ones_than_are_counted(ann, store, monkeypatch):
-    monkeypatch.setattr("celery_dlq.view.groups.listing.MOST_MARKED", 5)
+    monkeypatch.setattr("celery_dlq.view.groups.MOST_MARKED", 5)
     new = [
         letter(f"{number}.{place}", attempt(minutes=50), fingerprint=f"{number:016x}")
         for number in range(9) for place in range(2)
