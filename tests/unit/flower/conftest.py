@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
@@ -22,7 +23,7 @@ from tornado.web import create_signed_value
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.attach import SITE, install
-from celery_dlq.flower.pages.letters import listing as letters
+from celery_dlq.flower.resources import letters
 from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
@@ -157,7 +158,12 @@ class Answer:
     status: int
     headers: dict
     body: str
-    elements: list = field(default_factory=list)
+
+    @cached_property
+    def elements(self):
+        """The elements of a page: names, attributes and texts."""
+        is_page = "text/html" in self.headers.get("Content-Type", "")
+        return _Reader(self.body).elements if is_page else []
 
     def find(self, tag, **attrs):
         """The elements with this name and these attributes."""
@@ -250,9 +256,7 @@ class Visitor:
         for cookie in got.headers.get_list("Set-Cookie"):
             name, value = re.match(r"([^=]+)=([^;]*)", cookie).groups()
             self.cookies[name] = value
-        html = got.body.decode() if got.body else ""
-        is_page = "text/html" in got.headers.get("Content-Type", "")
-        return Answer(got.code, got.headers, html, _Reader(html).elements if is_page else [])
+        return Answer(got.code, got.headers, got.body.decode() if got.body else "")
 
 
 @pytest.fixture
