@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.finding import Finding
 from celery_dlq.archive.files import Manifest
+from celery_dlq.archive.finding import Finding
 from celery_dlq.archive.reading import Found
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group
@@ -30,7 +30,6 @@ from celery_dlq.view.operations import state_word
 from celery_dlq.view.times import iso
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.handlers.calling import HandlerTrial
     from celery_dlq.upkeep.handlers.definition import Handler
 
 #: Names of fields, in the order of a record.

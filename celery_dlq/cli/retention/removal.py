@@ -19,8 +19,8 @@ from celery_dlq.cli.selection import LETTERS, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import OpenLetters
 from celery_dlq.model.states import CLOSED_STATES
-from celery_dlq.store.tenure import Tenure, kept
 from celery_dlq.store.base import Filter, Lease
+from celery_dlq.store.tenure import Tenure, kept
 from celery_dlq.upkeep.expiring import LEASE
 from celery_dlq.view.stats import age_of, holding_record, letters_of
 from celery_dlq.view.text import byte_size, counted

@@ -16,8 +16,8 @@ from celery_dlq.flower.resources.auto_runs import RunRow
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoState, AutoStatus
 from celery_dlq.store.base import Filter
-from celery_dlq.view import times
 from celery_dlq.view import auto_redrives as facts
+from celery_dlq.view import times
 from celery_dlq.view.auto_redrives import (
     SeenAuto,
     auto_record,

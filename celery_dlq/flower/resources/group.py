@@ -24,9 +24,8 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.terms import leaves
 from celery_dlq.store.base import Filter
 from celery_dlq.view import lookup, times
+from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of, standing
 from celery_dlq.view.letters import own_traceback
-from celery_dlq.view.groups import Grouping, grouping_of, standing
-from celery_dlq.view.groups import Sample, Share, sample_of
 from celery_dlq.view.text import percent
 
 if TYPE_CHECKING:

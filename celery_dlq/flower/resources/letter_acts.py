@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
 from celery_dlq.flower.http.filters import Take
 from celery_dlq.flower.http.handler import Page
