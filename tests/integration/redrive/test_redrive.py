@@ -12,7 +12,7 @@ from support.factories import envelope, letter
 
 from celery_dlq import Filter, Reason
 from celery_dlq.errors import OperationError
-from celery_dlq.model.operation import OperationState, SendingState
+from celery_dlq.model.operation import Guard, OperationState, Orders, SendingState
 from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -36,7 +36,8 @@ def test_success_resolves_and_a_renewed_failure_reopens_the_same_letter(pair):
         for task_id in ids:
             pair.wait_for_letter(task_id)
 
-        done = redrive(pair)
+        # The guard would stop it as soon as ten have come back.
+        done = redrive(pair, orders=Orders(guard=Guard(enabled=False)))
         assert (done.counts.planned, done.counts.out, done.state) == (20, 20, OperationState.DONE)
         again = wait_for("all to die again", lambda: all_in(pair, ids, State.DEAD, redrives=1))
         assert [len(letter.attempts) for letter in again] == [2] * 20
