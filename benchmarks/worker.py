@@ -27,9 +27,9 @@ class Way:
 
     store_url: str = ""
     acks_late: bool = False
-    brake_failures: int = 0
     retry_budget: float | None = None
     breaker_failures: int = 0
+    breaker_streak: int = 0
     recorder: bool = True
     visibility_s: int | None = None
     hash_seed: str = "random"
@@ -42,7 +42,7 @@ def environment_of(way: Way, queue: str) -> dict[str, str]:
     return {
         **os.environ, "PYTHONPATH": str(ROOT), "BENCH_BROKER": BROKER, "BENCH_QUEUE": queue,
         "BENCH_STORE": way.store_url, "BENCH_LATE": "1" if way.acks_late else "",
-        "BENCH_BRAKE": str(way.brake_failures), "BENCH_BUDGET": json.dumps(way.retry_budget),
+        "BENCH_STREAK": str(way.breaker_streak), "BENCH_BUDGET": json.dumps(way.retry_budget),
         "BENCH_BREAKER": str(way.breaker_failures), "BENCH_RECORDER": "1" if way.recorder else "",
         "BENCH_VALUES": str(way.search_values), "BENCH_TAKE": "1" if way.redis_atomic_take else "",
         "BENCH_VISIBILITY": str(way.visibility_s or ""), "PYTHONHASHSEED": way.hash_seed,

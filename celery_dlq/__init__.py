@@ -5,8 +5,7 @@ from celery_dlq.classify import Classifier, Decision, Rule, Terminal, Transient,
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.fingerprint import FingerprintInput
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
-from celery_dlq.model.handler_letter import HandlerLetter
-from celery_dlq.model.handling import Discard, Escalate, Leave, Redrive, Ticket
+from celery_dlq.model.handling import Discard, Escalate, HandlerLetter, Leave, Redrive, Ticket
 from celery_dlq.model.letter import Attempt, DeadLetter
 from celery_dlq.model.operation import (
     Checking,
@@ -31,7 +30,7 @@ from celery_dlq.upkeep.auto_redrive.definition import (
     Suspension,
 )
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
-from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [

@@ -1,7 +1,8 @@
 """Values as JSON: for databases and readers, and without loss for messages that a redrive sends back.
 
 Values that JSON can express are plain JSON. Other values (bytes, dates, decimals, non-finite numbers, tables
-whose keys are not strings) become an object with one key that begins with ``$``.
+whose keys are not strings) become an object with one key that begins with ``$``. A dataclass becomes an
+object with its fields; their types say how they are read back.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from enum import Enum
+from functools import cache, partial
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import orjson
 
 from celery_dlq.redact import safe_repr, safe_text
+
+T = TypeVar("T")
 
 #: Levels of a value that are kept without loss. A deeper value could be written, but not read by a
 #: process with a fuller stack than that of the writer.
@@ -102,6 +109,73 @@ def read_plain_form(value: Any) -> Any:
     if tag == "$table":
         return {read_plain_form(key): read_plain_form(item) for key, item in content}
     return _READERS[tag](content)
+
+
+def record_of(value: Any, *others: str) -> dict[str, Any]:
+    """The fields of a dataclass for JSON, without ``others``: times in ISO 8601, spans in seconds, enums by
+    their values. A value in it that has ``to_dict()`` says itself what it becomes."""
+    names = (item.name for item in fields(value) if item.name not in others)
+    return {name: _recorded(getattr(value, name)) for name in names}
+
+
+def read_record(kind: type[T], data: Mapping[str, Any]) -> T:
+    """The inverse of :func:`record_of`. Fields that ``data`` does not have get their defaults.
+
+    :raises Exception: ``data`` does not fit.
+    """
+    readers = _readers(cast("Any", kind))
+    known = {name: readers[name](item) if name in readers else item for name, item in data.items()}
+    return kind(**known)
+
+
+def _recorded(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, frozenset):
+        return sorted(map(_recorded, value))
+    if isinstance(value, tuple):
+        return [*map(_recorded, value)]
+    if is_dataclass(value):
+        return value.to_dict() if hasattr(value, "to_dict") else record_of(value)
+    return value
+
+
+@cache
+def _readers(kind: type[Any]) -> Mapping[str, Callable[[Any], Any]]:
+    """The fields of a dataclass whose values have another form in JSON, each with what reads that form."""
+    found = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+    return {name: read for name, read in found.items() if read is not None}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    """Reads a value of a type; None if it has the same form in JSON."""
+    origin, inner = get_origin(hint), (*get_args(hint), None)[0]
+    if origin is UnionType:  # of a type and None
+        read = _reader(inner)
+        return read and partial(_read_optional, read)
+    if origin in (tuple, frozenset):
+        return partial(_read_items, origin, _reader(inner))
+    if hint is datetime:
+        return datetime.fromisoformat
+    if hint is timedelta:
+        return lambda seconds: timedelta(seconds=seconds)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    if isinstance(hint, type) and is_dataclass(hint):
+        return getattr(hint, "from_dict", None) or partial(read_record, hint)
+    return None
+
+
+def _read_optional(read: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else read(value)
+
+
+def _read_items(kind: Callable[[Any], Any], read: Callable[[Any], Any] | None, items: Any) -> Any:
+    return kind(items if read is None else map(read, items))
 
 
 def raw_body(body: Any, content_encoding: Any) -> bytes:

@@ -32,8 +32,8 @@ def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
 
 
 def unknown_task(wanted: str | None, tasks: Iterable[str]) -> str:
-    """The same sentence if no task has the name ``wanted``, whole or as its last parts; otherwise empty. A
-    filter without a task names none."""
+    """A sentence about an unknown task, if no task has the name ``wanted``, whole or as its last parts;
+    otherwise empty. A filter without a task names none."""
     names = sorted(tasks)
     if not wanted or any(ends_with(name, wanted) for name in names):
         return ""
@@ -71,7 +71,11 @@ def names_its_fields(error: type[Exception]) -> Callable[[type[T]], type[T]]:
 def names_its_arguments(
     error: type[Exception], called: str
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """The same for a function that users call in their settings, and that the error calls ``called``."""
+    """A decorator of functions that users call in their settings. An unknown argument raises ``error``, as in
+    :func:`names_its_fields`.
+
+    :param called: the name of the function in the error.
+    """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         known = [name for name in inspect.signature(function).parameters if name != "self"]

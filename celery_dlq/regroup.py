@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from celery_dlq.model.fingerprint import VERSION
-from celery_dlq.model.regrouping import Judged, Waiting, heir_of, home, place_name
+from celery_dlq.model.group import Judged, Waiting, heir_of, home, place_name
 from celery_dlq.store.portion import Portion
-from celery_dlq.worker.writing.grouping import Grouping
+from celery_dlq.worker.grouping import Grouping
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

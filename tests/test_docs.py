@@ -24,10 +24,11 @@ from support import factories
 from support.briefs import brief_of
 
 import celery_dlq
+from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.rules import DEFAULT_RULE
 from celery_dlq.cli import dlq, exits
 from celery_dlq.cli.admin.help import find_pages
-from celery_dlq.cli.doctor import checks
+from celery_dlq.cli.doctor.command import CHECKS
 from celery_dlq.model.group import Group
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
 from celery_dlq.model.states import OPEN_STATES, TRANSITIONS, Reason, State, Verdict
@@ -40,9 +41,8 @@ from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
-from celery_dlq.view.brief.record import brief_record
-from celery_dlq.view.stats.keeping import keeping_record
-from celery_dlq.view.stats.lost import Losses, lost_record
+from celery_dlq.view.brief.writing import brief_record
+from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.task import DLQTask
 
 ROOT = Path(__file__).parents[1]
@@ -226,7 +226,7 @@ class TestCommandLine:
             *(letter, letter["explanation"], *letter["attempt_history"]),
             *(*letter["redrives"], *letter["changes"]),
             records.whole_operation_record(_OPERATION, [_SENDING]),
-            records.audit_record(_ACT),
+            records.as_record(_ACT),
             *(_BRIEF, _BRIEF["attempts"], _BRIEF["redrives"], *_BRIEF["operations"]),
             *(_BRIEF["from_outside"], *_BRIEF["from_outside"]["arguments"]),
             *_BRIEF["from_outside"]["shared"],
@@ -260,7 +260,7 @@ class TestCommandLine:
 
     def test_the_checks_of_the_doctor_are_listed(self) -> None:
         listed = [row[0] for row in rows(read("docs/operations.md"))]
-        assert [name for name in checks._CHECKS if name not in listed] == []
+        assert [name for name in CHECKS if name not in listed] == []
 
 
 _SPOOL_FILE = SpoolFile(
@@ -353,11 +353,9 @@ class TestStates:
 
 
 def rule_ids() -> set[str]:
-    """The ids in the source: what rows, findings and decisions are made with."""
-    makers = {"Finding": 1, "Decision": 1, "rules_for": 2, "Row": 0} | dict.fromkeys(
-        ("transient", "terminal", "probed", "network", "wrapper", "group"), 0
-    )
-    found = {DEFAULT_RULE}
+    """The ids of the rows, and those in the source with which findings and decisions are made."""
+    makers = {"Finding": 1, "transient_if": 1, "Decision": 1, "rules_for": 2, "Row": 0}
+    found = {DEFAULT_RULE, *(row.rule for row in TABLE.rows)}
     rooms = (ROOT / "celery_dlq/classify", ROOT / "celery_dlq/worker")
     for path in itertools.chain.from_iterable(room.rglob("*.py") for room in rooms):
         for node in ast.walk(ast.parse(read(path))):
@@ -420,6 +418,13 @@ class TestPages:
         [_, drawn, *_] = read("CONTRIBUTING.md").partition("## The rooms")[2].split("```")
         rooms = [line.split("  ")[0] for line in drawn.strip().splitlines()]
         assert rooms == re.findall(r'"(.+?)"', layers)
+
+    def test_the_architecture_names_modules_that_exist(self) -> None:
+        named = re.findall(
+            r"`([a-z_]+(?:/[a-z_]+)*\.py|[a-z_]+(?:/[a-z_]+)+)`", read("docs/architecture.md")
+        )
+        package = ROOT / "celery_dlq"
+        assert [name for name in named if not any(package.rglob(name))] == []
 
     @page
     def test_every_relative_link_leads_somewhere(self, path: Path) -> None:

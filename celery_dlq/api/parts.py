@@ -1,25 +1,37 @@
-"""The settings of an app, and the parts that are made from them, which the rest of the Python API uses."""
+"""The settings of an app, and the parts that are made from them, which the rest of the Python API uses:
+hooks, the store, and the spool."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.classify import Classifier, misnamed
 from celery_dlq.errors import SettingsError, page
+from celery_dlq.hooks.announcer import Announcer
+from celery_dlq.hooks.caller import Caller
+from celery_dlq.hooks.event import EventKind
 from celery_dlq.hooks.lookup import find_hook
+from celery_dlq.hooks.registry import Hooks
+from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import ReadSettings, Settings, read_settings
+from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.store.database.client import Client
 from celery_dlq.worker.body.judge import own_rules
+from celery_dlq.worker.grouping import Grouping
 from celery_dlq.worker.task import DLQTask
-from celery_dlq.worker.writing.grouping import Grouping
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+    from celery_dlq.worker.capture import Capture
 
 logger = logging.getLogger("celery_dlq")
 
@@ -28,17 +40,12 @@ class AppParts:
     """The parts of an app that every subject of the API uses."""
 
     app: Any
+    #: The identity of this process on its connections to the store.
+    client: Client
+    #: The captures of the consumers in this process. Read without a lock, because a forked process might
+    #: inherit a taken one.
+    _captures: tuple[Capture, ...] = ()
     _has_reported = False
-
-    @cached_property
-    def store(self) -> Store:
-        """The store, its schema checked. The queue opens it."""
-        raise NotImplementedError
-
-    @cached_property
-    def read_store(self) -> Store:
-        """The store for screens. The queue opens it."""
-        raise NotImplementedError
 
     @cached_property
     def _read_settings(self) -> ReadSettings:
@@ -161,3 +168,89 @@ class AppParts:
     def redactor(self) -> Redactor:
         """Hides secrets in everything that is shown."""
         return Redactor(self.settings.redact, self.settings.search_redacted_key)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        """The hooks that the settings name, and those that were registered."""
+        return Hooks(
+            lambda: {kind: getattr(self.settings, kind.setting) for kind in EventKind},
+            routes=lambda: self.settings.routes,
+            make_caller=lambda hook: Caller(hook, redactor=self.redactor, owner_of=self.owner_of),
+        )
+
+    def announcer(self) -> Announcer:
+        """A listener for the store that calls the hooks."""
+        return Announcer(
+            self.hooks,
+            lambda task_id: self.store.letters.get(task_id),
+            lambda task_ids: self.store.letters.read_routes(task_ids),
+            lambda: datetime.now(timezone.utc),
+        )
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, its schema checked.
+
+        :raises StoreError: the URL is wrong, the database does not answer, or the schema does not fit.
+        """
+        self._new_store.check_schema()
+        return self._new_store
+
+    @cached_property
+    def read_store(self) -> Store:
+        """The store for screens: it reads from ``dlq_store_read_url`` if that is set, and then also while the
+        primary is away. Acts use :attr:`store`, which has the latest state.
+
+        :raises SettingsError: a URL is wrong.
+        :raises StoreError: the database does not answer, or the schema does not fit.
+        """
+        if not self.settings.store_read_url:
+            return self.store
+        return self._new_store.reading_from(self.settings.store_read_url)
+
+    @cached_property
+    def _new_store(self) -> Store:
+        # Producers import tasks, and should not have to load SQLAlchemy.
+        from celery_dlq.store.sql import SQLStore
+
+        return SQLStore.from_settings(self.settings, self.announcer(), self.client)
+
+    def prepare_store(self) -> None:
+        """Import the store and its driver, which takes 0.2 s of computing. It does not connect, and raises no
+        error: the first use does."""
+        with contextlib.suppress(Exception):
+            self._new_store.prepare()
+
+    @cached_property
+    def spool(self) -> Spool:
+        """The spool for letters that the store does not accept."""
+        return self._new_spool()
+
+    def _new_spool(self) -> Spool:
+        return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
+
+    def drain_spool(self) -> Iterator[Drained]:
+        """Move spooled letters into the store; yields the result of each step. Files of living workers
+        are left alone.
+
+        :raises StoreError: the store failed; the remaining letters stay in the spool.
+        """
+        yield from self.spool.drain(self._save)
+
+    def store_records(self, records: Sequence[Record]) -> list[int]:
+        """Store letters and outcomes, which may already be stored; returns the indexes of those that
+        the store refuses.
+
+        :raises StoreError: the store failed.
+        """
+        return hand_over(records, self._save)
+
+    def _save(self, records: Sequence[Record]) -> None:
+        from celery_dlq.worker.writing.store_calls import save
+
+        save(self.store, records)
+
+    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
+        # A new spool, because the writer may be in the middle of a line in its own.
+        with contextlib.closing(self._new_spool()) as spool:
+            spool.keep([what])

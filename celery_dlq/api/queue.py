@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from celery_dlq.api.auto_redrives import AutoRedriveAPI
-from celery_dlq.api.erasure import ErasureAPI
+from celery_dlq.api.functions import FunctionsAPI
 from celery_dlq.api.groups import GroupAPI
-from celery_dlq.api.handlers import HandlersAPI
-from celery_dlq.api.hooks import HooksAPI
-from celery_dlq.api.metrics import MetricsAPI
-from celery_dlq.api.recorder import RecorderAPI
+from celery_dlq.api.monitoring import MonitoringAPI
+from celery_dlq.api.redrives import RedriveAPI
 from celery_dlq.api.retention import RetentionAPI
 from celery_dlq.classify import Rejudged, rejudge
 from celery_dlq.hooks.event import EventKind
-from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import Redactor
-from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.spool import Record
 from celery_dlq.store.database.client import Client, Role
-from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.worker.body.judge import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
-    from celery_dlq.ingest.engine import Ingestion, IngestReport, OnIngested
+    from celery_dlq.ingest.ingestion import Ingestion, IngestReport, OnIngested
     from celery_dlq.store import Store
     from celery_dlq.store.base import Filter
     from celery_dlq.store.listener import Notes
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from celery_dlq.worker.broker_limits import Hold
     from celery_dlq.worker.capture import Capture
     from celery_dlq.worker.writing.saver_process import SaverProcess
-    from celery_dlq.worker.writing.store_health import StoreHealth
+    from celery_dlq.worker.writing.store_calls import StoreHealth
     from celery_dlq.worker.writing.writer import Writer
 
 
@@ -44,16 +40,7 @@ if TYPE_CHECKING:
 _REJUDGED_TOGETHER = 200
 
 
-class DeadLetterQueue(
-    AutoRedriveAPI,
-    ErasureAPI,
-    GroupAPI,
-    HandlersAPI,
-    HooksAPI,
-    RecorderAPI,
-    MetricsAPI,
-    RetentionAPI,
-):
+class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, MonitoringAPI):
     """The dead-letter queue of a Celery app.
 
     ``base=DLQTask`` on a task is the whole installation; use this class only for the Python API. An app
@@ -62,18 +49,14 @@ class DeadLetterQueue(
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        #: The identity of this process on its connections to the store.
         self.client = Client()
         app.dead_letter_queue = self
         #: The workers that run in this process.
         self._workers: WeakSet[Any] = WeakSet()
-        #: The captures of their consumers. Read without a lock, because a forked process might inherit
-        #: a taken one.
-        self._captures: tuple[Capture, ...] = ()
         self._counting = threading.Lock()
         app.steps["worker"].add("celery_dlq.worker.step:LastStep")
         app.steps["consumer"].add("celery_dlq.worker.step:CaptureStep")
-        app.steps["worker"].add("celery_dlq.ingest.step:IngestStep")
+        app.steps["worker"].add("celery_dlq.ingest.ingestion:IngestStep")
         app.steps["worker"].add("celery_dlq.upkeep.step:UpkeepStep")
 
     @classmethod
@@ -83,51 +66,9 @@ class DeadLetterQueue(
         return app.__dict__.get("dead_letter_queue") or cls(app)
 
     @cached_property
-    def store(self) -> Store:
-        """The store, its schema checked.
-
-        :raises StoreError: the URL is wrong, the database does not answer, or the schema does not fit.
-        """
-        self._new_store.check_schema()
-        return self._new_store
-
-    @cached_property
-    def read_store(self) -> Store:
-        """The store for screens: it reads from ``dlq_store_read_url`` if that is set, and then also while the
-        primary is away. Acts use :attr:`store`, which has the latest state.
-
-        :raises SettingsError: a URL is wrong.
-        :raises StoreError: the database does not answer, or the schema does not fit.
-        """
-        if not self.settings.store_read_url:
-            return self.store
-        return self._new_store.reading_from(self.settings.store_read_url)
-
-    @cached_property
-    def _new_store(self) -> Store:
-        # Producers import tasks, and should not have to load SQLAlchemy.
-        from celery_dlq.store.sql import SQLStore
-
-        return SQLStore.from_settings(self.settings, self.announcer(), self.client)
-
-    def prepare_store(self) -> None:
-        """Import the store and its driver, which takes 0.2 s of computing. It does not connect, and raises no
-        error: the first use does."""
-        with contextlib.suppress(Exception):
-            self._new_store.prepare()
-
-    @cached_property
-    def spool(self) -> Spool:
-        """The spool for letters that the store does not accept."""
-        return self._new_spool()
-
-    def _new_spool(self) -> Spool:
-        return Spool(self.settings.spool_dir, max_size=self.settings.spool_max_size)
-
-    @cached_property
     def store_health(self) -> StoreHealth:
         """Logs in the worker whether the store works."""
-        from celery_dlq.worker.writing.store_health import StoreHealth
+        from celery_dlq.worker.writing.store_calls import StoreHealth
 
         return StoreHealth(self.spool.directory)
 
@@ -216,34 +157,6 @@ class DeadLetterQueue(
         if "store" in vars(self):
             self.store.close()
 
-    def drain_spool(self) -> Iterator[Drained]:
-        """Move spooled letters into the store; yields the result of each step. Files of living workers
-        are left alone.
-
-        :raises StoreError: the store failed; the remaining letters stay in the spool.
-        """
-        yield from self.spool.drain(self._save)
-
-    def store_records(self, records: Sequence[Record]) -> list[int]:
-        """Store letters and outcomes, which may already be stored; returns the indexes of those that
-        the store refuses.
-
-        :raises StoreError: the store failed.
-        """
-        return hand_over(records, self._save)
-
-    def _save(self, records: Sequence[Record]) -> None:
-        from celery_dlq.worker.writing.saving import save
-
-        save(self.store, records)
-
-    def _spool_apart(self, what: DeadLetter | Outcome) -> None:
-        from celery_dlq.worker.writing.saving import keep_in_spool
-
-        # A new spool, because the writer may be in the middle of a line in its own.
-        with contextlib.closing(self._new_spool()) as spool:
-            keep_in_spool(spool, [what])
-
     def release(self, wanted: Filter, *, who: str) -> int:
         """Make the parked retries of ``wanted`` due now, on the broker of this app; returns their
         number. A worker sends them. The states in ``wanted`` are ignored.
@@ -315,7 +228,7 @@ class DeadLetterQueue(
         :param worker: name of the worker that it runs in.
         :param need_place: whether a message that does not say where it came from is an error.
         """
-        from celery_dlq.ingest.engine import Ingestion
+        from celery_dlq.ingest.ingestion import Ingestion
         from celery_dlq.ingest.letters import LetterMaker
         from celery_dlq.ingest.source import open_source
         from celery_dlq.unpack import bound_decoders
@@ -329,6 +242,39 @@ class DeadLetterQueue(
             )  # fmt: skip
 
 
+class NotedAct:
+    """An act on letters that come into the store. The audit has one row for it, which is written with the
+    first letters and updated with the others. So an act that is cut off is recorded as far as it went.
+
+    :param store: opens the store; called once, with the first letters.
+    :param detail: the subject of the act, for the audit.
+    """
+
+    def __init__(
+        self, store: Callable[[], Store], *, who: str, act: str, detail: Mapping[str, object]
+    ) -> None:
+        self._store, self._who, self._act, self._detail = cache(store), who, act, detail
+        self._row: int | None = None
+        self._count = 0
+
+    def reached(self, count: int) -> None:
+        """Record that the act was done to ``count`` letters so far.
+
+        :raises StoreError: the store failed.
+        """
+        more, self._count = count - self._count, count
+        if more:
+            store = self._store()
+            self._row = store.audit.note(
+                who=self._who,
+                act=self._act,
+                detail=self._detail,
+                count=more,
+                now=store.now(),
+                row=self._row,
+            )
+
+
 def _open_saver(
     url: str,
     timeout: float,
@@ -339,7 +285,7 @@ def _open_saver(
     """The function that saves in the saver process; it returns the notes for the worker's hooks."""
     from celery_dlq.store.listener import Notes
     from celery_dlq.store.sql import SQLStore
-    from celery_dlq.worker.writing.saving import save
+    from celery_dlq.worker.writing.store_calls import save
 
     def save_and_note(records: Sequence[Record], letters: bool) -> Notes:
         save(store, records)

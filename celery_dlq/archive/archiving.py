@@ -12,23 +12,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from celery_dlq.archive.bucket import Bucket
-from celery_dlq.archive.files import check_segment, put_manifest, put_segment, read_manifest
-from celery_dlq.archive.keys import (
+from celery_dlq.archive.files import (
     MANIFESTS,
     SEGMENTS,
+    Manifest,
+    StoredManifest,
+    check_segment,
+    make_manifest,
     manifest_key,
     part_of,
+    put_manifest,
+    put_segment,
+    read_manifest,
     segment_key,
     segment_of,
 )
-from celery_dlq.archive.manifest import Manifest, StoredManifest, make_manifest
-from celery_dlq.archive.role import ArchivingRole
 from celery_dlq.archive.segment import Facts, Line, SegmentWriter, letter_key, read_lines
 from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Segment
+
+if TYPE_CHECKING:
+    from celery_dlq.store.archive.archiving import Archiving
 
 T = TypeVar("T")
 
@@ -57,7 +64,7 @@ class Archiver:
     def __init__(
         self,
         bucket: Bucket,
-        store: ArchivingRole,
+        store: Archiving,
         lease: Lease,
         act: OngoingAct,
         now: Callable[[], datetime],
@@ -140,7 +147,9 @@ class Archiver:
         if segment.abandoned:
             self._drop(segment)
             return None
-        stored = self._committed(segment) if segment.committed else self._put_by(segment)
+        stored = (
+            read_manifest(self._bucket, segment.id) if segment.committed else self._put_by(segment)
+        )
         if stored is None:
             self._abandon(segment)
             return None
@@ -151,9 +160,6 @@ class Archiver:
             self.drop_replaced(stored.manifest)
             return Archived(manifest=stored.manifest, deleted=0)
         return Archived(manifest=stored.manifest, deleted=self._delete_and_close(stored.manifest))
-
-    def _committed(self, segment: Segment) -> StoredManifest:
-        return read_manifest(self._bucket, segment.id)
 
     def _put_by(self, segment: Segment) -> StoredManifest | None:
         """The manifest of a segment that is not committed; None if its files are not whole."""

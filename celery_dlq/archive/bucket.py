@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
 from celery_dlq.private_files import DIRECTORY_MODE, private_opener
@@ -27,7 +27,7 @@ T = TypeVar("T")
 CALL_S = 60.0
 MIB_S = 4.0
 
-#: What to do about an error of the operating system.
+#: The trouble and the remedy, by the error of the operating system.
 _REMEDIES = {
     errno.ENOSPC: "is full; make room there",
     errno.EDQUOT: "is full; make room there, or raise the quota",
@@ -37,29 +37,7 @@ _REMEDIES = {
 }
 
 
-class Bucket(Protocol):
-    """A place for files. Keys are paths inside it, such as ``segments/<id>.jsonl.zst``.
-
-    Every method raises :class:`~celery_dlq.errors.ArchiveError` if the place fails.
-    """
-
-    def put(self, key: str, data: bytes) -> None:
-        """Write a file. If this fails, the file may exist or not."""
-
-    def read(self, key: str) -> bytes:
-        """The content of a file.
-
-        :raises ArchiveFileMissing: there is no such file.
-        """
-
-    def list(self, folder: str) -> list[str]:
-        """The keys of all files in ``folder``, sorted."""
-
-    def delete(self, key: str) -> None:
-        """Delete a file; a file that does not exist is not an error."""
-
-
-def open_bucket(url: str) -> FsspecBucket:
+def open_bucket(url: str) -> Bucket:
     """The place that ``dlq_archive_url`` names. Does not connect.
 
     :raises MissingExtra: a package that it needs is not installed.
@@ -80,7 +58,7 @@ def open_bucket(url: str) -> FsspecBucket:
             f"The client for {url} does not work in a worker with the gevent pool; run: celery -A <app> dlq "
             "archive run, or start a worker with another pool. Letters that are not in it stay in the store."
         )
-    return FsspecBucket(filesystem, root, shown=url)
+    return Bucket(filesystem, root, shown=url)
 
 
 def _threads_are_greenlets() -> bool:
@@ -106,8 +84,10 @@ def need_packages(url: str) -> None:
         )
 
 
-class FsspecBucket:
-    """A place that fsspec reaches.
+class Bucket:
+    """A place for files, which fsspec reaches. Keys are paths inside it, such as ``segments/<id>.jsonl.zst``.
+
+    Every method raises :class:`~celery_dlq.errors.ArchiveError` if the place fails.
 
     :param filesystem: a file system of fsspec. Two calls never overlap.
     :param root: the folder of the archive in it.
@@ -123,7 +103,8 @@ class FsspecBucket:
         self._late: threading.Thread | None = None
 
     def put(self, key: str, data: bytes) -> None:
-        """Write a file. On a local disk it appears as a whole, and is on the disk when this returns."""
+        """Write a file. On a local disk it appears as a whole, and is on the disk when this returns. If this
+        fails, the file may exist or not."""
         path = self._path(key)
         try:
             if self._is_local:

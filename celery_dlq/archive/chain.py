@@ -10,9 +10,15 @@ from functools import cached_property
 from itertools import groupby
 
 from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.files import (
+    MANIFESTS,
+    Manifest,
+    StoredManifest,
+    decode_manifest,
+    manifest_key,
+    segment_of,
+)
 from celery_dlq.archive.finding import Finding, Problem
-from celery_dlq.archive.keys import MANIFESTS, manifest_key, segment_of
-from celery_dlq.archive.manifest import Manifest, StoredManifest, decode_manifest
 from celery_dlq.errors import (
     ArchiveDamaged,
     ArchiveError,
@@ -27,11 +33,11 @@ class _Fork:
     """Several manifests in one place of a chain, which has room for one."""
 
     several: tuple[StoredManifest, ...]
-    #: What all of them do.
+    #: Their common claim, such as ``follow`` the same manifest.
     what: str
 
     def leftovers(self, committed: Container[str]) -> Iterator[StoredManifest]:
-        """Those that no letter was deleted for, because the store has committed another one in their place.
+        """The manifests for which no letter was deleted: the store has committed another one in their place.
         One that replaces a segment is such a leftover only if the committed one replaces the same segment:
         otherwise it may hold the only copy of that segment's letters."""
         known = [one.manifest for one in self.several if one.manifest.segment in committed]
@@ -81,7 +87,7 @@ class Chains:
         made. A segment has the place of the one that it replaces, so letters that were archived later come
         later."""
         held = [one.manifest for one in self.stored if one.manifest.segment not in self.replaced]
-        return sorted(held, key=lambda manifest: self._place(self._first(manifest)))
+        return sorted(held, key=self._place)
 
     def segment(self, segment_id: str) -> Manifest:
         """The segment with this id, or the one that replaces it.
@@ -129,7 +135,8 @@ class Chains:
         return self._first(before.manifest) if before else manifest
 
     def _place(self, manifest: Manifest) -> tuple[datetime, str, int]:
-        return self._moments[manifest.segment], manifest.chain, manifest.number
+        first = self._first(manifest)
+        return self._moments[first.segment], first.chain, first.number
 
     @cached_property
     def _moments(self) -> dict[str, datetime]:

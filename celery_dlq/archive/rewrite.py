@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from celery_dlq.archive.archiving import Archiver
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
-from celery_dlq.archive.files import check_segment, read_segment
+from celery_dlq.archive.files import (
+    SEGMENTS,
+    Manifest,
+    check_segment,
+    part_of,
+    read_segment,
+    segment_of,
+)
 from celery_dlq.archive.finding import UNREADABLE, Finding, finding_of
-from celery_dlq.archive.keys import SEGMENTS, part_of, segment_of
-from celery_dlq.archive.manifest import Manifest
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.segment import Line, read_lines, write_segment
 

@@ -48,13 +48,13 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is true of the content of a segment. A manifest repeats it, and a check compares it."""
+    """The facts about the content of a segment. A manifest repeats them, and a check compares them."""
 
     letters: int
     #: Bytes of the file, and before compression.
     size: int
     raw_size: int
-    #: Of the file.
+    #: The hash of the file.
     sha256: str
     ids: Ids
     #: When the letters were closed, and when they last failed.
@@ -114,10 +114,11 @@ class SegmentWriter:
 
     def add(self, line: Line) -> bool:
         """Add a line; False if it does not fit any more, and was not added."""
-        data = encode_line(line)
-        if self.letters and self._would_exceed(len(data)):
+        data, tally = encode_line(line), self._tally
+        is_full = self.letters >= self._max_letters or tally.raw_size + len(data) > self._max_size
+        if self.letters and is_full:
             return False
-        self._tally.add(line, len(data))
+        tally.add(line, len(data))
         self._parts.append(self._compressor.compress(data))
         return True
 
@@ -125,9 +126,6 @@ class SegmentWriter:
         """The file, and the facts about it. The writer cannot be used afterwards."""
         data = b"".join([*self._parts, self._compressor.flush()])
         return data, self._tally.facts(data)
-
-    def _would_exceed(self, size: int) -> bool:
-        return self.letters >= self._max_letters or self._tally.raw_size + size > self._max_size
 
 
 def write_segment(lines: Iterable[Line]) -> tuple[bytes, Facts]:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
-from celery_dlq.archive.files import check_segment
+from celery_dlq.archive.files import SEGMENTS, Manifest, check_segment, segment_of
 from celery_dlq.archive.finding import UNREADABLE, Finding, Problem, finding_of
-from celery_dlq.archive.keys import SEGMENTS, segment_of
-from celery_dlq.archive.manifest import Manifest
 
 _COMMITTED = "The store has committed it, so keep it: it may hold the only copy of its letters."
 _UNCOMMITTED = "This store has not committed it, so it deleted no letter for it; others may have."

@@ -5,14 +5,13 @@ An exception enters, or the text of one; a decision leaves: a verdict, the rule 
 a wait. This room may not import a library to recognize its exceptions, do I/O, or raise.
 """
 
-from celery_dlq.classify.custom.names import misnamed
-from celery_dlq.classify.custom.rule_arguments import ExceptionSpec
 from celery_dlq.classify.evidence import is_a, tells_its_class
+from celery_dlq.classify.explain import TypeExplanation, explain_type
 from celery_dlq.classify.explicit import Terminal, Transient, subject
-from celery_dlq.classify.replay.explain import TypeExplanation, explain_type
-from celery_dlq.classify.replay.rejudge import Reading, judge_written
-from celery_dlq.classify.replay.stored import Rejudged, rejudge
+from celery_dlq.classify.rejudge import Reading, Rejudged, judge_written, rejudge
+from celery_dlq.classify.rule_arguments import ExceptionSpec
 from celery_dlq.classify.rules import Classifier, Decision, Rule, decide, is_built_in, rules_for
+from celery_dlq.classify.user_rules import misnamed
 
 __all__ = [
     "Classifier",

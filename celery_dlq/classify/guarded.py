@@ -88,7 +88,7 @@ class Memory(Generic[T]):
 class Shape(NamedTuple):
     """The attributes of a class, and which of them run code of unknown origin."""
 
-    #: Names that its classes define, without those of the interpreter.
+    #: Names that its classes define, without the names that the interpreter defines.
     names: frozenset[str]
     #: The names among them that a class of unknown origin defines.
     foreign: frozenset[str]

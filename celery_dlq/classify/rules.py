@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from celery_dlq.classify.builtin import CAREFUL_PROBES, CARRIED, GENERIC_PROBES, ROOT_CAUSES, TABLE
+from celery_dlq.classify.builtin.known import (
+    CAREFUL_PROBES,
+    CARRIED,
+    GENERIC_PROBES,
+    ROOT_CAUSES,
+    TABLE,
+)
 from celery_dlq.classify.chain import (
     ROOT_CAUSE_LIMIT,
     Budget,
@@ -25,11 +31,11 @@ from celery_dlq.classify.chain import (
     reachable,
     walk,
 )
-from celery_dlq.classify.custom.custom import Rule, rules_for
 from celery_dlq.classify.evidence import may_have, shown_name
 from celery_dlq.classify.explicit import said, subject
 from celery_dlq.classify.guarded import begin
 from celery_dlq.classify.table import Entry, Finding, Schedule
+from celery_dlq.classify.user_rules import Rule, rules_for
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.letter import Explanation
@@ -60,7 +66,7 @@ class Decision:
     retry_after: float | None = None
     #: Whether the other side asked for that wait; then it does not use up an attempt.
     throttled: bool = False
-    #: The attempts and waits of the rule that decided; they override those of the task.
+    #: The attempts and waits of the rule that decided; they override the task's own.
     schedule: Schedule | None = None
 
     def explanation(self) -> Explanation:

@@ -1,7 +1,8 @@
 """The built-in knowledge as a table: exception types and their meaning.
 
 A row names its types by dotted name, so no library has to be imported. A type is looked up through its
-classes, the most specific first, and each row that names one of them is asked in turn.
+classes, the most specific first, and each row that names one of them is asked in turn. Only if no row names
+one of them, a row for their package counts.
 """
 
 from __future__ import annotations
@@ -41,17 +42,23 @@ class Finding(NamedTuple):
     throttled: bool = False
 
 
+def transient_if(condition: bool, rule: str, evidence: str) -> Finding:
+    """A finding that is transient if the condition holds, and otherwise terminal."""
+    return Finding(Verdict.TRANSIENT if condition else Verdict.TERMINAL, rule, evidence)
+
+
 #: Reads an exception. None: it has no evidence for this rule; ask the next one.
 Probe = Callable[[BaseException], Finding | None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table, of exactly one of the kinds that the functions below make."""
+    """One row of the table: the meaning of exceptions of some types."""
 
     #: Stable id, such as ``http.status``.
     rule: str
-    #: Dotted names of its types, according to the classes themselves.
+    #: Dotted names of its types, according to the classes themselves. ``package.*`` means all types of the
+    #: package, unless a row names one of their classes.
     names: tuple[str, ...]
     #: The verdict on the type as such.
     verdict: Verdict | None = None
@@ -113,14 +120,26 @@ class Table:
         """The top-level packages of the rows."""
         return frozenset(name.partition(".")[0] for name in self._by_name)
 
-    def named(self, name: str) -> Match | None:
-        """The row for a dotted name; None if the table has none."""
-        row = self._by_name.get(name)
-        return Match(row, name, _as_such(row, name)) if row is not None else None
+    def matches(self, names: Iterable[str]) -> tuple[Match, ...]:
+        """The rows for the dotted names of a type's classes, the most specific first."""
+        listed = tuple(names)
+        named = tuple(_match(self._by_name[name], name) for name in listed if name in self._by_name)
+        return named or self._of_a_package(listed)
+
+    def _of_a_package(self, names: Iterable[str]) -> tuple[Match, ...]:
+        """The row for the package of the first class whose package has one."""
+        for name in names:
+            package = name.rpartition(".")[0]
+            while package:
+                row = self._by_name.get(f"{package}.*")
+                if row is not None:
+                    return (_match(row, name),)
+                package = package.rpartition(".")[0]
+        return ()
 
     def _find(self, cls: type) -> Entry:
         names = [dotted_name(base) for base in bases(cls)]
-        matches = tuple(filter(None, map(self.named, names)))
+        matches = self.matches(names)
         return Entry(
             matches,
             is_open=all(match.row.open_below for match in matches),
@@ -129,44 +148,8 @@ class Table:
         )
 
 
-def _as_such(row: Row, name: str) -> Finding | None:
+def _match(row: Row, name: str) -> Match:
     verdict = Verdict.TRANSIENT if row.network else row.verdict
     if verdict is None:
-        return None
-    return Finding(verdict, row.rule, f"type={name.removeprefix('builtins.')}")
-
-
-def within(module: str, names: str) -> tuple[str, ...]:
-    """The dotted names of several classes of one module; ``names`` separated by blanks."""
-    return tuple(f"{module}.{name}" for name in names.split())
-
-
-def transient(rule: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are always transient."""
-    return Row(rule, names, verdict=Verdict.TRANSIENT, open_below=open_below)
-
-
-def terminal(rule: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are always terminal."""
-    return Row(rule, names, verdict=Verdict.TERMINAL, open_below=open_below)
-
-
-def probed(rule: str, probe: Probe, depends_on: str, *names: str, open_below: bool = False) -> Row:
-    """Types that are decided by the attributes of the exception."""
-    return Row(rule, names, probe=probe, depends_on=depends_on, open_below=open_below)
-
-
-def network(rule: str, *names: str, probe: Probe | None = None) -> Row:
-    """Types that say "the network failed", whatever the cause."""
-    depends_on = "a certificate, unknown host, bad URL or refusal behind it; else transient"
-    return Row(rule, names, probe=probe, network=True, depends_on=depends_on)
-
-
-def wrapper(rule: str, depends_on: str, *names: str) -> Row:
-    """Types that only wrap another exception."""
-    return Row(rule, names, depends_on=depends_on)
-
-
-def group(rule: str, *names: str) -> Row:
-    """Types that contain other exceptions."""
-    return Row(rule, names, group=True, depends_on="the members: all have to be transient")
+        return Match(row, name, None)
+    return Match(row, name, Finding(verdict, row.rule, f"type={name.removeprefix('builtins.')}"))

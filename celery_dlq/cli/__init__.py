@@ -19,32 +19,32 @@ _COMMANDS = {
     "list": "letters.inspect:list_letters",
     "show": "letters.inspect:show",
     "groups": "letters.groups:groups",
-    "brief": "letters.brief:brief",
+    "brief": "letters.groups:brief",
     "stats": "letters.inspect:stats",
     "watch": "letters.watch:watch",
     "explain": "letters.inspect:explain",
     "policy": "admin.policy:policy",
     "redrive": "redrive.command:redrive",
-    "edit": "letters.edit:edit",
+    "edit": "letters.changes:edit",
     "operations": "redrive.operations:operations",
     "auto": "redrive.auto:auto",
     "handlers": "letters.handlers:handlers",
-    "release": "letters.closing:release",
-    "discard": "letters.closing:discard",
-    "undiscard": "letters.closing:undiscard",
-    "delete": "retention.delete:delete",
+    "release": "letters.changes:release",
+    "discard": "letters.changes:discard",
+    "undiscard": "letters.changes:undiscard",
+    "delete": "retention.removal:delete",
     "forget": "retention.forget:forget",
-    "retention": "retention.retention:retention",
+    "retention": "retention.removal:retention",
     "archive": "retention.archive:archive",
     "audit": "letters.audit:audit",
     "reclassify": "letters.reclassify:reclassify",
     "ingest": "admin.ingest:ingest",
-    "check": "doctor.check:check",
+    "check": "admin.check:check",
     "exporter": "admin.exporter:exporter",
     "spool": "admin.spool:spool",
     "recorder": "admin.recorder:recorder",
     "db": "admin.db:db",
-    "doctor": "admin.db:doctor",
+    "doctor": "doctor.command:doctor",
     "help": "admin.help:help_command",
 }
 
@@ -85,7 +85,7 @@ class _LazyGroup(GuardedGroup):
             return None
         module, _, name = _COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
-        import_module(f"{__name__}.stated").refuse_empty(command)
+        import_module(f"{__name__}.options").refuse_empty(command)
         return command
 
 
@@ -97,7 +97,7 @@ def _is_on_terminal() -> bool:
 @click.pass_context
 def _without_command(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        import_module(f"{__name__}.letters.overview").show_overview(ctx)
+        import_module(f"{__name__}.letters.watch").show_overview(ctx)
 
 
 dlq = _LazyGroup(

@@ -83,10 +83,6 @@ def _of_operations(session: Session, beginning: str) -> Iterator[Offer]:
         yield from ((one.id, one.state.value) for one in store.operations.find(limit=_MOST))
 
 
-def _of_tasks_of_letters(session: Session, beginning: str) -> Iterator[Offer]:
-    return _named(session.store.counts.by_task(Filter()), beginning)
-
-
 def _of_tasks(session: Session, beginning: str) -> Iterator[Offer]:
     session.load_tasks()
     return _named(sorted(session.task_names()), beginning)
@@ -96,7 +92,10 @@ def _of_tasks(session: Session, beginning: str) -> Iterator[Offer]:
 complete_letter, complete_group = _completes(_of_letters), _completes(_of_groups)
 complete_operation = _completes(_of_operations)
 #: For the name of a task that has open letters, and of any task of the app.
-complete_task_of_letters, complete_task = _completes(_of_tasks_of_letters), _completes(_of_tasks)
+complete_task_of_letters = _completes(
+    lambda session, beginning: _named(session.store.counts.by_task(Filter()), beginning)
+)
+complete_task = _completes(_of_tasks)
 
 
 def _named(tasks: Iterable[str], beginning: str) -> Iterator[Offer]:

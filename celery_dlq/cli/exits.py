@@ -60,9 +60,16 @@ class GuardedGroup(NamingGroup):
         except (KeyboardInterrupt, click.Abort):
             _end(ctx, "Interrupted.", INTERRUPTED)
         except BrokenPipeError:
-            # The reader, such as head, has closed the pipe.
-            _silence_stdout()
+            # The reader, such as head, has closed the pipe. The interpreter flushes stdout again when it
+            # exits, and would report that.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(DONE)
+
+
+def leave(status: int) -> NoReturn:
+    """End the command that runs with an exit status."""
+    click.get_current_context().exit(status)
 
 
 def one_line(text: str) -> str:
@@ -80,9 +87,3 @@ def for_app(text: str) -> str:
 def _end(ctx: click.Context, message: str, status: int) -> NoReturn:
     ctx.obj.error(message)
     ctx.exit(status)
-
-
-def _silence_stdout() -> None:
-    # The interpreter flushes stdout again when it exits, and would report the closed pipe.
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

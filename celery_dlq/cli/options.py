@@ -179,7 +179,8 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         ),
         "rule": text("--rule", help="Rule that decided about the last failure, or a prefix of its name."),
         "args": click.option(
-            "--arg", "args", metavar="NAME=VALUE", multiple=True, callback=_arguments,
+            "--arg", "args", metavar="NAME=VALUE", multiple=True,
+            callback=lambda _ctx, _param, given: tuple(map(Argument.read, given)),
             help="Argument that the letter has; repeatable. Keys inside of it follow after dots.",
         ),
         "values": click.option(
@@ -193,12 +194,6 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
             "--search", help="Text in message, exception, task or arguments; case is ignored."
         ),
     }  # fmt: skip
-
-
-def _arguments(
-    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
-) -> tuple[Argument, ...]:
-    return tuple(map(Argument.read, given))
 
 
 def choice(what: str, values: Iterable[Enum], *, hint: str = "") -> Word:
@@ -251,3 +246,39 @@ def selection_options(command: _Command) -> _Command:
     )
     ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_letter)
     return ids(everything(yes(command)))
+
+
+class _Stated(click.types.StringParamType):
+    """A text that is not empty and is valid UTF-8."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``value``, if it is such a text."""
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            optional = isinstance(param, click.Option) and not param.required
+            leave = ", or leave it out" if optional else ""
+            self.fail(f"it is empty; give it a value{leave}.", param, ctx)
+        if not text.isprintable() and _holds_raw_bytes(text):
+            self.fail(
+                "it is not valid UTF-8; write it in the encoding of your terminal.", param, ctx
+            )
+        return text
+
+
+STATED = _Stated()
+
+
+def refuse_empty(command: click.Command) -> None:
+    """Make ``command`` and its subcommands refuse texts that are empty or not UTF-8. Parameters with a
+    type of their own stay as they are."""
+    for param in command.params:
+        if param.type is click.STRING:
+            param.type = STATED
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            refuse_empty(subcommand)
+
+
+def _holds_raw_bytes(text: str) -> bool:
+    # Python decodes invalid bytes of the command line as surrogates.
+    return any("\ud800" <= char <= "\udfff" for char in text)

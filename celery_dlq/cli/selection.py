@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED
+from celery_dlq.cli.exits import DONE, FAILED, leave
 from celery_dlq.cli.screens.letter import letter_table
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
@@ -199,7 +199,7 @@ def confirm_act(
     if not count:
         if not failed:
             session.screen.show(f"No {things[1]} match.")
-        click.get_current_context().exit(FAILED if failed or wanted.ids else DONE)
+        leave(FAILED if failed or wanted.ids else DONE)
     asks = not yes and (count > 1 or not can_be_undone)
     if asks:
         _show_some(session, wanted, count)
@@ -216,7 +216,7 @@ def _check_same(session: Session, wanted: Filter, count: int, things: Things) ->
             f"{counted(now, *things)} match now, more than you confirmed. Nothing was changed; run the "
             "command again."
         )
-        click.get_current_context().exit(FAILED)
+        leave(FAILED)
 
 
 def _show_some(session: Session, wanted: Filter, count: int) -> None:
@@ -239,4 +239,4 @@ def _ask(session: Session, question: str) -> None:
         raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
     if not click.confirm(question, err=True):
         session.error("Nothing was changed.")
-        click.get_current_context().exit(FAILED)
+        leave(FAILED)

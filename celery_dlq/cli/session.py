@@ -86,6 +86,14 @@ class Session:
         if not self.cli.quiet:
             self.error(text)
 
+    def say_next(self, cursor: object) -> None:
+        """Remark how to get the next page, if there is one.
+
+        :param cursor: the value of ``--after``; empty or None on the last page.
+        """
+        if cursor:
+            self.say(f"For the next page, add: --after {cursor}")
+
     def say_if_more(self, known: int, limit: int) -> None:
         """Remark that a list, newest first, was cut off, if more than ``limit`` rows are known."""
         if known > limit:
@@ -102,7 +110,7 @@ class Session:
         return shlex.join(["celery", *named, "dlq", *words])
 
     def why_no_worker(self) -> str:
-        """What is missing if no worker on the app's broker uses the store; empty if one does. A worker that
+        """The problem if no worker on the app's broker uses the store; empty if one does. A worker that
         was killed counts for half a minute."""
         from celery_dlq.worker.broker_limits import upkeep_lease
 
@@ -173,7 +181,7 @@ class Session:
         return lookup.letter_to_show(self.store, prefix, see=self.command("list"))
 
     def letter_to_change(self, prefix: str) -> DeadLetter:
-        """The same letter without redaction, so secrets are included.
+        """The letter, with its message and its secrets, whose id starts with ``prefix``.
 
         :raises UnknownLetter: no id matches.
         :raises AmbiguousId: several ids match.
@@ -197,7 +205,7 @@ def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pass_showing_session(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command that changes nothing."""
+    """Call ``command`` with the session of this run. The command changes nothing."""
     return _passing(command, only_shows=True)
 
 

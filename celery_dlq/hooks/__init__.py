@@ -5,9 +5,7 @@ its own. The room imports neither Celery nor the store's SQL.
 """
 
 from celery_dlq.hooks.event import Event, EventHook, EventKind
-from celery_dlq.hooks.log import Log
-from celery_dlq.hooks.sentry import Sentry
-from celery_dlq.hooks.slack import Slack
+from celery_dlq.hooks.services import Log, Sentry, Slack
 from celery_dlq.hooks.webhook import Webhook
 
 __all__ = ["Event", "EventHook", "EventKind", "Log", "Sentry", "Slack", "Webhook"]

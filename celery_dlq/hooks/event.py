@@ -105,7 +105,7 @@ class Event:
 
     @property
     def id(self) -> str:
-        """The same for each delivery of the event: 32 hexadecimal digits."""
+        """32 hexadecimal digits, which are the same for each delivery of the event."""
         parts = (self.kind.value, *map(str, _identity(self.value)))
         return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 

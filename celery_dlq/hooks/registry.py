@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
-from celery_dlq.hooks.event import EventKind, Hook
-from celery_dlq.hooks.lookup import find_hook, problem_of
-from celery_dlq.hooks.of_route import with_events
+from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook
+from celery_dlq.hooks.lookup import find_hook, problem_of, shown
 from celery_dlq.model.route import Route
 
 logger = logging.getLogger(__name__)
@@ -168,3 +167,27 @@ def _hooks_of(route: Route) -> Iterator[Hook]:
             logger.error("dlq_routes: %r: %s", route.name, problem)
         else:
             yield with_events(find_hook(given))
+
+
+class RouteHook(EventHook):
+    """Calls a plain callable with the whole event: it is called for several kinds, and its value alone would
+    not tell it which."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        # Its name in logs and in the status of hooks.
+        self.__module__, _, self.__qualname__ = shown(hook).rpartition(".")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RouteHook) and other._hook == self._hook
+
+    def __hash__(self) -> int:
+        return hash((RouteHook, id(self._hook)))
+
+    def __call__(self, event: Event) -> None:
+        self._hook(event)
+
+
+def with_events(hook: Hook) -> EventHook:
+    """``hook`` as one that gets whole events."""
+    return hook if isinstance(hook, EventHook) else RouteHook(hook)

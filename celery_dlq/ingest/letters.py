@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from celery_dlq.codec import dump_json
-from celery_dlq.ingest.origin import Origin, origin_of
-from celery_dlq.ingest.taken import Taken
+from celery_dlq.ingest.source import Taken
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import DELIVERY_HEADERS, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Failure
@@ -18,12 +17,13 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.worker.failure import failure_after, read_attempts
-from celery_dlq.worker.foreign.raw import Contents, raw_letter, read_contents
-from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.message import Contents, letter_id, read_contents
+from celery_dlq.worker.request.letters import dead_letter
 from celery_dlq.worker.wiring import Wiring
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+
 
 #: The rule of every ingested letter: no exception was classified, because the broker decided.
 RULE = "broker.dead_letter"
@@ -78,7 +78,7 @@ class LetterMaker:
         envelope = self._placed(taken.envelope, origin)
         contents = read_contents(envelope)
         delivery = taken.tag or digest_of(taken.envelope)
-        letter = raw_letter(
+        letter = dead_letter(
             _letter_id(taken, contents, delivery),
             envelope,
             contents,
@@ -181,3 +181,78 @@ def _recalled(store: Store, letter: DeadLetter) -> DeadLetter:
                 attempts=attempts, first_failed_at=first, last_failed_at=attempt.failed_at
             )
     return letter
+
+
+#: Queues of Celery's native delayed delivery, in which a message expires on purpose to move on.
+_DELAY_QUEUE = "celery_delayed_"
+
+#: Other headers of RabbitMQ in addition to ``x-death``, the latest death first (since 3.13).
+_SHORT_MARKS = ("x-last-death", "x-first-death")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The queue in which a message died, and how."""
+
+    queue: str
+    exchange: str
+    routing_key: str
+    #: The broker's word, such as ``rejected``, ``expired``, ``maxlen``, ``delivery_limit``.
+    reason: str
+    #: How often it died there for that reason; 0 if unknown.
+    count: int = 0
+    #: To the second; None if the broker does not say.
+    died_at: datetime | None = None
+
+
+def origin_of(headers: Mapping[str, Any]) -> Origin | None:
+    """The latest death that the broker recorded in ``headers``; None if it recorded none."""
+    return _from_table(headers) or _from_short_marks(headers)
+
+
+def _from_table(headers: Mapping[str, Any]) -> Origin | None:
+    """RabbitMQ's ``x-death``: a table for each queue and reason, the latest first."""
+    deaths = headers.get("x-death")
+    for death in deaths if isinstance(deaths, Sequence) else ():
+        if isinstance(death, Mapping) and _is_death_in(death.get("queue")):
+            return Origin(
+                queue=death["queue"],
+                exchange=_text(death.get("exchange")),
+                routing_key=_first_text(death.get("routing-keys")) or death["queue"],
+                reason=_text(death.get("reason")) or "dead_letter",
+                count=count if isinstance(count := death.get("count"), int) else 0,
+                died_at=_moment(death.get("time")),
+            )
+    return None
+
+
+def _from_short_marks(headers: Mapping[str, Any]) -> Origin | None:
+    for mark in _SHORT_MARKS:
+        queue = headers.get(f"{mark}-queue")
+        if _is_death_in(queue):
+            return Origin(
+                queue=queue,
+                exchange=_text(headers.get(f"{mark}-exchange")),
+                routing_key=queue,
+                reason=_text(headers.get(f"{mark}-reason")) or "dead_letter",
+            )
+    return None
+
+
+def _is_death_in(queue: object) -> TypeGuard[str]:
+    return isinstance(queue, str) and queue != "" and not queue.startswith(_DELAY_QUEUE)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _first_text(values: object) -> str:
+    return _text(values[0]) if isinstance(values, Sequence) and values else ""
+
+
+def _moment(value: object) -> datetime | None:
+    if not isinstance(value, datetime):
+        return None
+    # py-amqp returns UTC without a time zone.
+    return value if value.tzinfo else value.replace(tzinfo=timezone.utc)

@@ -6,22 +6,65 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from queue import Empty
 from typing import Any, Protocol
 
 from amqp.exceptions import NotFound
 from kombu import Consumer, Queue
 from kombu.exceptions import OperationalError
+from kombu.utils.json import loads
 
 from celery_dlq.errors import IngestError
-from celery_dlq.ingest.taken import BATCH_BYTES, Taken, as_delivered, size_of
+from celery_dlq.model.letter import Envelope
+from celery_dlq.worker.celery_quirks.redis_items import as_message, is_readable
+from celery_dlq.worker.message import envelope
 
 #: Seconds in which the broker must answer, and deliver the messages that it said it has.
 BROKER_TIMEOUT_S = 10.0
 
+#: A batch is full once its bodies have this many bytes together, even if it has few messages.
+BATCH_BYTES = 32_000_000
+
 #: Messages in the first batch from RabbitMQ, before it is known how large they are.
 _FIRST_BATCH = 10
+
+#: Items of a Redis list that are read in one step: few, because their sizes are unknown.
+_STEP = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A message that the broker still has."""
+
+    #: As delivered. Its exchange and queue are those to which its publisher sent it, or empty if unknown.
+    envelope: Envelope
+    #: The broker's identifier of the message, if it has one.
+    tag: str
+    #: The object by which the source removes the message.
+    handle: Any = field(repr=False)
+
+
+def size_of(taken: Taken) -> int:
+    """The size of the body in bytes."""
+    return len(taken.envelope.body)
+
+
+def as_delivered(message: Any, app: Any) -> Envelope:
+    """The envelope of ``message``; only its body if its other fields cannot be read."""
+    try:
+        return envelope(message, app)
+    except Exception:  # noqa: BLE001 - a stranger may have sent anything
+        body = message.body
+        return body_alone(body if isinstance(body, bytes) else str(body).encode())
+
+
+def body_alone(body: bytes) -> Envelope:
+    """The envelope of a message whose other fields cannot be read."""
+    return Envelope(
+        body=body, content_type="", content_encoding="", headers={}, properties={},
+        exchange="", routing_key="", queue="",
+    )  # fmt: skip
 
 
 class Source(Protocol):
@@ -71,9 +114,6 @@ def open_source(app: Any, queue: str) -> Iterator[Source]:
 def _source(app: Any, connection: Any, channel: Any, queue: str) -> Source:
     driver = connection.transport.driver_type
     if driver == "redis":
-        # Redis' client is installed only in this case.
-        from celery_dlq.ingest.redis_list import RedisList
-
         return RedisList(app, channel, queue)
     if driver == "amqp":
         return AMQPQueue(app, connection, channel, queue)
@@ -198,3 +238,75 @@ class PolledQueue:
     def remove(self, taken: Sequence[Taken]) -> None:
         for item in taken:
             item.handle.ack()
+
+
+@dataclass(frozen=True)
+class _Place:
+    key: str
+    item: bytes = field(repr=False)
+
+
+class RedisList:
+    """A Redis list, read in place, and the lists that kombu keeps for the other priorities. An item stays in
+    its list until its letter is stored.
+
+    kombu would pop each message. An item that is not JSON would be lost at once, and a message that was taken
+    when the process was killed would come back only after the visibility timeout, and to the queue where its
+    task runs.
+    """
+
+    def __init__(self, app: Any, channel: Any, queue: str) -> None:
+        # Redis' client is installed only in this case.
+        from redis import Redis
+
+        self._app, self._channel, self._queue = app, channel, queue
+        # kombu's own client adds the global prefix, but only to the commands it uses itself.
+        self._client = Redis(connection_pool=channel.pool)
+        prefix = getattr(channel, "global_keyprefix", "")
+        keys = [prefix + channel._q_for_pri(queue, step) for step in channel.priority_steps]
+        #: How many items at the old end of each list were taken and not removed.
+        self._passed = dict.fromkeys(keys, 0)
+
+    def count(self) -> int:
+        return sum(int(self._client.llen(key)) for key in self._passed)
+
+    def take(self, limit: int) -> Sequence[Taken]:
+        taken: list[Taken] = []
+        size = 0
+        for key, item in self._items(limit):
+            self._passed[key] += 1
+            taken.append(self._taken(key, item))
+            size += size_of(taken[-1])
+            if size >= BATCH_BYTES:
+                break
+        return taken
+
+    def _items(self, limit: int) -> Iterator[tuple[str, bytes]]:
+        for key in self._passed:
+            while limit > 0:
+                # New items enter at the left, so the old ones keep their distance from the right.
+                end = -1 - self._passed[key]
+                step = min(_STEP, limit)
+                items: list[Any] = self._client.lrange(key, end - step + 1, end)
+                for item in reversed(items):
+                    yield key, item
+                limit -= len(items)
+                if len(items) < step:
+                    break
+
+    def _taken(self, key: str, item: bytes) -> Taken:
+        readable = is_readable(item)
+        payload = loads(item) if readable else as_message(item, self._queue)
+        message = self._channel.Message(payload, channel=self._channel)
+        # An item that is not a message of kombu has no tag.
+        tag = str(message.delivery_tag) if readable else ""
+        return Taken(envelope=as_delivered(message, self._app), tag=tag, handle=_Place(key, item))
+
+    def remove(self, taken: Sequence[Taken]) -> None:
+        with self._client.pipeline(transaction=False) as pipe:
+            for item in taken:
+                # By value and from the old end, because another reader may already have removed it.
+                pipe.lrem(item.handle.key, -1, item.handle.item)
+            pipe.execute()
+        for item in taken:
+            self._passed[item.handle.key] -= 1

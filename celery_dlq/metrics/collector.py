@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import TypeAlias
@@ -14,16 +15,18 @@ from prometheus_client.registry import Collector
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import COUNTER, Family
 from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
-from celery_dlq.metrics.of_keeping import keeping_samples
-from celery_dlq.metrics.of_lost import lost_samples
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
 from celery_dlq.store.base import Cell, Measures
+from celery_dlq.store.keeping import Keeping, RoundReport
+from celery_dlq.store.lost import Lost, ReportKind, messages_in
 
 Registry: TypeAlias = CollectorRegistry
 
 #: Seconds for which a scrape waits for a fresh answer. In an event loop, such as Flower's, everything else
 #: waits, too.
 LOOP_WAIT_S, SERVER_WAIT_S = 0.05, 2.0
+
+_DAY_S = 86_400
 
 
 class StoreCollector(Collector):
@@ -87,10 +90,9 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
     yield from _handlers(found)
     yield from _auto_redrives(found)
     yield _many(families.ROUTES, {(route,): count for route, count in found.routes.items()})
-    for family, values in keeping_samples(snapshot.value.keeping, _moment(now)):
-        yield _many(family, values)
-    for family, values in lost_samples(snapshot.value.lost, _moment(now)):
-        yield _many(family, values)
+    moment = datetime.fromtimestamp(now, timezone.utc)
+    yield from _keeping(snapshot.value.keeping, moment)
+    yield from _lost(snapshot.value.lost, moment)
     if spool is not None:
         yield single(families.SPOOL, spool)
     following = snapshot.value.following
@@ -98,10 +100,6 @@ def _samples_of(snapshot: Snapshot[Reading], now: float) -> Iterator[Metric]:
         yield single(families.REPLICA_UP, not following.trouble)
         if following.lag is not None:
             yield single(families.REPLICA_LAG, following.lag.total_seconds())
-
-
-def _moment(now: float) -> datetime:
-    return datetime.fromtimestamp(now, timezone.utc)
 
 
 def _handlers(found: Measures) -> Iterator[Metric]:
@@ -169,3 +167,46 @@ def family_of(family: Family) -> CounterMetricFamily | GaugeMetricFamily:
     """``family`` without samples."""
     make = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
     return make(family.name, family.text, labels=family.labels)
+
+
+def _keeping(found: Keeping, now: datetime) -> Iterator[Metric]:
+    """The metrics of closed letters and the archive."""
+    totals = found.archive
+    yield single(families.SEGMENTS, totals.segments)
+    yield single(families.ARCHIVED, totals.letters)
+    yield single(families.ARCHIVED_BYTES, totals.size)
+    if totals.closed_at is not None:
+        yield single(families.ARCHIVED_AT, totals.closed_at.timestamp())
+    if found.round is not None:
+        yield from _round(found.round, now)
+    if found.check is not None:
+        yield single(families.VERIFIED_AT, found.check.checked_at.timestamp())
+        yield single(families.DAMAGED, found.check.damaged)
+
+
+def _round(found: RoundReport, now: datetime) -> Iterator[Metric]:
+    kept = found.kept
+    names = {_age(bound): pile for bound, pile in kept.ages.items()}
+    yield _many(families.CLOSED, {(name,): pile.letters for name, pile in names.items()})
+    yield _many(families.CLOSED_BYTES, {(name,): pile.size for name, pile in names.items()})
+    yield _many(families.EXPIRING, {("1d",): kept.within_day, ("7d",): kept.within_week})
+    yield single(families.RETENTION_AT, found.ended_at.timestamp())
+    yield single(families.RETENTION_LAG, found.lag(now).total_seconds())
+
+
+def _age(bound: float) -> str:
+    return f"{bound / _DAY_S:g}d" if math.isfinite(bound) else "more"
+
+
+def _lost(found: Lost, now: datetime) -> Iterator[Metric]:
+    """The metrics of messages of killed workers, as workers report them to the store."""
+    kinds = (ReportKind.STUCK, ReportKind.WAITING)
+    yield _many(families.LEFT, {(kind.value,): messages_in(found.of(kind)) for kind in kinds})
+    yield _many(families.LEFT_AGE, {(kind.value,): _age_s(found, kind, now) for kind in kinds})
+    yield single(families.UNCOVERED, len(found.of(ReportKind.UNCOVERED)))
+
+
+def _age_s(found: Lost, kind: ReportKind, now: datetime) -> float:
+    ages = [(now - one.since).total_seconds() for one in found.of(kind)]
+    # The clock of that machine may be ahead.
+    return max(0.0, *ages) if ages else 0.0

@@ -1,9 +1,12 @@
-"""Every metric: its name, its labels and its meaning. This module imports nothing, so that
-documentation and alert rules can be checked against it."""
+"""Every metric: its name, its labels and its meaning. This module does not import ``prometheus_client``, so
+that documentation and alert rules can be checked against it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+
+from celery_dlq.errors import MissingExtra
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
@@ -287,3 +290,14 @@ WORKER_FAMILIES = (
     DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL, RECOVERED, RECORDED, UNRECORDED, UNRECOVERED,
     UNRECOVERED_AGE, STALLED, SENT_AGAIN,
 )  # fmt: skip
+
+
+def need_prometheus() -> None:
+    """Check that metrics can be made here.
+
+    :raises MissingExtra: ``prometheus_client`` is not installed.
+    """
+    if find_spec("prometheus_client") is None:
+        raise MissingExtra(
+            "Metrics need the package prometheus-client; run: pip install 'celery-dlq[prometheus]'"
+        )

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.store.base import Measures
-from celery_dlq.store.database.replica import Following
+from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.store.lost import Lost
 

@@ -39,7 +39,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 
 
 class WorkerMeter:
-    """See :class:`~celery_dlq.worker.wiring.Meter`.
+    """The metrics of a worker. Nothing here raises: a failure to count must not stop the work.
 
     :param spool_size: bytes in the spool; None if it cannot be read.
     :param recording: the numbers of the flight recorder; None if its files cannot be read.
@@ -131,7 +131,7 @@ class _SpoolCollector(Collector):
 class Recording:
     """The numbers of the flight recorder."""
 
-    #: Messages of which this process has kept a copy, and those of which it could not.
+    #: Messages that this process has copied, and messages that it could not copy.
     recorded: int
     unrecorded: int
     #: Messages of killed workers on this machine that wait for recovery.

@@ -1,4 +1,4 @@
-"""The state of a breaker for a task, or for one key of it: whether its messages may run."""
+"""The state of the circuit breaker for a task, or for one key of it: whether its messages may run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 class CircuitState(str, Enum):
     """The states of a circuit."""
 
-    #: Messages run, and transient failures are counted.
+    #: Messages run, and failures are counted.
     CLOSED = "closed"
     #: No message runs until the recovery time is over.
     OPEN = "open"
@@ -22,7 +22,8 @@ class CircuitState(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit:
-    """The state of one breaker, the same for all workers. All times are the database's.
+    """One circuit. If transient failures open it, it is the same for all workers, and its times are the
+    database's. If a worker opens it by itself, its times are by that worker's clock.
 
     Unknown circuits are closed: the defaults say so.
     """
@@ -31,7 +32,7 @@ class Circuit:
     #: The key of its messages within the task; empty for all messages of the task.
     key: str = ""
     state: CircuitState = CircuitState.CLOSED
-    #: While it is closed: transient failures by the time when they were counted, in seconds since 1970.
+    #: While it is closed: failures by the time when they were counted, in seconds since 1970.
     recent: tuple[tuple[float, int], ...] = ()
     #: How many failures opened it, and when.
     failures: int = 0
@@ -48,6 +49,15 @@ class Circuit:
     def name(self) -> str:
         """Its name for people."""
         return f"{self.task}[{self.key}]" if self.key else self.task
+
+    def shown(self, *, messages: str) -> dict[str, Any]:
+        """Its state for ``celery inspect stats``; ``messages`` says what happens to its messages."""
+        return {
+            "state": self.state.value,
+            "failures": self.failures,
+            "probes": self.probes,
+            "messages": messages,
+        }
 
 
 #: The circuit after an event at the given time.

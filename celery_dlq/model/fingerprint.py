@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 #: Changes with the recipe, so that old and new fingerprints are never confused.
 VERSION = 2
@@ -62,12 +61,12 @@ def words_of(texts: Sequence[str]) -> frozenset[str]:
 
 
 def variable_parts(message: str) -> list[str]:
-    """What :func:`normalise` replaces, quoted text without its quotes."""
+    """The parts that :func:`normalise` replaces, quoted text without its quotes."""
     return _split(message)[1]
 
 
 def fixed_parts(message: str) -> list[str]:
-    """What :func:`normalise` keeps: the texts between the variable parts."""
+    """The parts that :func:`normalise` keeps: the texts between the variable ones."""
     return _split(message)[0].split("\n")
 
 
@@ -109,16 +108,6 @@ class Grounds:
     needs_message: bool = False
     #: The name of the user's recipe that made the fingerprint; empty for the built-in one.
     recipe: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Grounds:
-        """The inverse of :meth:`to_dict`."""
-        lists = {name: tuple(data[name]) for name in ("frames", "lines", "evidence", "causes")}
-        return cls(**{**data, **lists})
 
     def in_words(self) -> str:
         """Why a letter is in its group."""

@@ -5,30 +5,24 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from celery_dlq.codec import plain_form, read_plain_form
+from celery_dlq.codec import plain_form, read_plain_form, read_record, record_of
 from celery_dlq.model.fingerprint import FingerprintInput, Grounds
 from celery_dlq.model.headers import COUNT_LIMIT
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.redact import clip
 
-#: Version of the dictionary form, checked when a spooled letter is read back. The first version wrote values
-#: that JSON cannot express as text; attempts have evidence since the third; letters have a route since the
-#: fourth, and grounds since the fifth.
-FORMAT = 5
+#: Version of the dictionary form, checked when a spooled letter is read back.
+FORMAT = 1
 
 #: The task's name in the letter of a message that names no task.
 NO_TASK = "<no task>"
 
 #: The most characters of an attempt's message; the letter has the whole message of the last one.
 ATTEMPT_MESSAGE_LIMIT = 500
-
-
-#: The fields of a letter that are points in time.
-_MOMENTS = ("first_failed_at", "last_failed_at", "lease_expires_at", "closed_at", "due_at")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +141,7 @@ class DeadLetter:
     #: The fingerprint that a recipe made of its failure, if it differs from that of the group: groups were
     #: merged, or the group was made by another recipe.
     raw_fingerprint: str = ""
-    #: The facts by which it is grouped; None in letters of releases that did not keep them.
+    #: The facts by which it is grouped; None if they are unknown.
     grounds: Grounds | None = None
     #: Display copies: redacted, bounded, never sent anywhere.
     args: Any
@@ -218,16 +212,8 @@ class DeadLetter:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole letter in JSON-able form, for the spool. :data:`FORMAT` is its version."""
-        nested = {
-            "attempts": [_plain_fields(attempt) for attempt in self.attempts],
-            "explanation": _plain_fields(self.explanation),
-            "envelope": self.envelope.to_dict(),
-            "grounds": self.grounds and self.grounds.to_dict(),
-            "args": plain_form(self.args),
-            "kwargs": plain_form(self.kwargs),
-        }
-        names = (item.name for item in fields(self) if item.name not in nested)
-        return {"format": FORMAT, **{name: _plain(getattr(self, name)) for name in names}, **nested}
+        shown = {"args": plain_form(self.args), "kwargs": plain_form(self.kwargs)}
+        return {"format": FORMAT, **record_of(self, *shown), **shown}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DeadLetter:
@@ -236,16 +222,8 @@ class DeadLetter:
         :raises ValueError: the dictionary was written by a newer release.
         """
         values = _checked(data)
-        values["attempts"] = tuple(attempt_from_dict(item) for item in values["attempts"])
-        values["explanation"] = explanation_from_dict(values["explanation"])
-        values["envelope"] = Envelope.from_dict(values["envelope"])
-        values["args"], values["kwargs"] = map(read_plain_form, (values["args"], values["kwargs"]))
-        values["state"], values["reason"] = State(values["state"]), Reason(values["reason"])
-        values["tags"] = tuple(values["tags"])
-        values["grounds"] = Grounds.from_dict(values["grounds"]) if values.get("grounds") else None
-        for name in _MOMENTS:
-            values[name] = _moment(values.get(name))
-        return cls(**values)
+        shown = {name: read_plain_form(values[name]) for name in ("args", "kwargs")}
+        return read_record(cls, {**values, **shown})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,15 +235,14 @@ class Outcome:
     redrive: int
     succeeded_at: datetime
     worker: str
-    #: The name of the task, because messages of different tasks may have the same id; empty if unknown, as in
-    #: files of earlier releases.
+    #: The name of the task, because messages of different tasks may have the same id; empty if unknown.
     task: str = ""
     #: The release of the worker's code (``dlq_release``); empty if unknown.
     release: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, for the spool."""
-        return {"format": FORMAT, **_plain_fields(self)}
+        return {"format": FORMAT, **record_of(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Outcome:
@@ -273,30 +250,21 @@ class Outcome:
 
         :raises ValueError: the dictionary was written by a newer release.
         """
-        values = _checked(data)
-        return cls(**{**values, "succeeded_at": _moment(values["succeeded_at"])})
+        return read_record(cls, _checked(data))
 
 
 def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     """A JSON-able form of one attempt, its message cut to :data:`ATTEMPT_MESSAGE_LIMIT`."""
-    data = _plain_fields(attempt)
-    data["message"] = clip(attempt.message, ATTEMPT_MESSAGE_LIMIT)
-    return data
-
-
-def attempt_from_dict(data: Mapping[str, Any]) -> Attempt:
-    """The inverse of :func:`attempt_to_dict`."""
-    values = {**data, "failed_at": _moment(data["failed_at"]), "verdict": Verdict(data["verdict"])}
-    return Attempt(**values)
+    return {**record_of(attempt), "message": clip(attempt.message, ATTEMPT_MESSAGE_LIMIT)}
 
 
 def attempt_from_outside(data: Mapping[str, Any]) -> Attempt:
-    """The same, from an untrusted table: checks that every value has its type, and that the time can be
-    compared with others.
+    """The inverse of :func:`attempt_to_dict`, for an untrusted table: checks that every value has its type,
+    and that the time can be compared with others.
 
     :raises Exception: it is not such a table.
     """
-    attempt = attempt_from_dict(data)
+    attempt = read_record(Attempt, data)
     texts = (
         attempt.exception_type, attempt.message, attempt.rule, attempt.worker, attempt.evidence, attempt.path,
     )  # fmt: skip
@@ -314,11 +282,6 @@ def attempt_from_outside(data: Mapping[str, Any]) -> Attempt:
     )
 
 
-def explanation_from_dict(data: Mapping[str, Any]) -> Explanation:
-    """The inverse of the dictionary that :meth:`DeadLetter.to_dict` writes for an explanation."""
-    return Explanation(**{**data, "verdict": Verdict(data["verdict"])})
-
-
 def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
     """``data`` without its version, after a check that the version is known."""
     values = dict(data)
@@ -326,19 +289,3 @@ def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
     if not 1 <= version <= FORMAT:
         raise ValueError(f"format {version} is newer than {FORMAT}; upgrade celery-dlq")
     return values
-
-
-def _plain_fields(value: Any) -> dict[str, Any]:
-    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).isoformat()
-    if isinstance(value, (State, Reason, Verdict)):
-        return value.value
-    return value
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)

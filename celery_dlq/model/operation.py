@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from celery_dlq.codec import read_record, record_of
+
 
 class OperationState(str, Enum):
     """The state of an operation."""
@@ -75,19 +77,12 @@ class Pacing:
     ramp_s: float = 0.0
     #: This many letters, of every cause in turn, are sent first; the others only when all have succeeded.
     canary: int = 0
-    #: Letters of one claim; None means ``dlq_redrive_batch_size``.
+    #: Letters of one claim; None means the default of a redrive.
     batch: int | None = None
     #: Messages whose outcome is awaited at a time.
     max_in_flight: int | None = None
     #: Nothing is sent to a queue that already holds this many messages.
     max_queue_depth: int | None = None
-    #: The most processes that may send at the same time. All other orders hold for all of them together.
-    processes: int = 1
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several processes may send at the same time."""
-        return self.processes > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,30 +149,12 @@ class Orders:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form."""
-        eta = self.repair.eta
-        return {
-            "pacing": vars(self.pacing),
-            "guard": vars(self.guard),
-            "checking": vars(self.checking),
-            "repair": {**vars(self.repair), "eta": eta and eta.isoformat()},
-            "why": self.why,
-        }
+        return record_of(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Orders:
         """The inverse of :meth:`to_dict`."""
-        repair = dict(data["repair"])
-        eta = repair.pop("eta")
-        return cls(
-            pacing=Pacing(**data["pacing"]),
-            guard=Guard(**data["guard"]),
-            checking=Checking(**data["checking"]),
-            repair=Repair(
-                **{**repair, "assignments": tuple(repair["assignments"])},
-                eta=None if eta is None else datetime.fromisoformat(eta),
-            ),
-            why=data["why"],
-        )
+        return read_record(cls, data)
 
 
 #: The default orders.

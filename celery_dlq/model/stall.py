@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """What a worker has seen of its own stall."""
+    """A stall, as the stalled worker has seen it."""
 
     #: The name of the worker, such as ``celery@host``.
     worker: str

@@ -5,11 +5,10 @@ killed. Before the acknowledgement, the worker copies the message into a memory-
 ended, it marks the entry. The kernel keeps what was written, however the process dies. Each process has a
 directory of its own, and holds a lock in it for as long as it lives.
 
-This room writes and reads the files. What becomes of messages that had not ended, decides
-:mod:`celery_dlq.upkeep.recovery`.
+This room writes and reads the files. :mod:`celery_dlq.upkeep.recovery` decides about the messages that had
+not ended.
 """
 
-from celery_dlq.recorder.entry import Accepted
 from celery_dlq.recorder.flight import MAX_SIZE, FlightRecorder, Uncovered
 from celery_dlq.recorder.left import (
     Left,
@@ -22,7 +21,7 @@ from celery_dlq.recorder.left import (
     taken,
 )
 from celery_dlq.recorder.owner import remove_half_made
-from celery_dlq.recorder.segment import Entry
+from celery_dlq.recorder.segment import Accepted, Entry
 
 __all__ = [
     "MAX_SIZE",

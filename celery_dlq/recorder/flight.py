@@ -15,9 +15,8 @@ from typing import Any
 
 from celery_dlq.codec import raw_body
 from celery_dlq.recorder import layout
-from celery_dlq.recorder.entry import facts_of
 from celery_dlq.recorder.owner import OwnDirectory
-from celery_dlq.recorder.segment import SUFFIX, Entry, Segment
+from celery_dlq.recorder.segment import SUFFIX, Entry, Segment, facts_of
 
 logger = logging.getLogger(__name__)
 

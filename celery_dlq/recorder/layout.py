@@ -19,11 +19,11 @@ FORMAT = 1
 
 _MAGIC = b"celery_dlq recorder\n"
 _NAMED = struct.Struct(f"<{len(_MAGIC)}sI")
-#: The above, and its checksum.
+#: Magic bytes and version, and their checksum.
 _HEADER = struct.Struct(f"<{_NAMED.size}sI")
 #: State, marks, checksum of the two lengths, bytes of the facts, bytes of the body, checksum of both.
 _HEAD = struct.Struct("<BBHIII")
-#: What follows the first two bytes of the head, which change later.
+#: The head without its first two bytes, which change later.
 _REST = struct.Struct("<xHIII")
 _LENGTHS = struct.Struct("<II")
 
@@ -44,7 +44,7 @@ class EntryState(IntEnum):
 
 
 class Mark(IntFlag):
-    """What is known of an entry that has not ended."""
+    """Facts about an entry that has not ended."""
 
     #: The broker has certainly forgotten the message.
     ACKNOWLEDGED = 1

@@ -10,14 +10,14 @@ from celery.utils.log import get_logger
 
 from celery_dlq.errors import RedriveError, SandboxError
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.redrive.check.checks import Checks
-from celery_dlq.redrive.chords.reopen import reopen_chords
+from celery_dlq.redrive.checks import Checks
+from celery_dlq.redrive.chords import reopen_chords
 from celery_dlq.redrive.context import RedriveContext
-from celery_dlq.redrive.flow.depth import Depths
 from celery_dlq.redrive.ledger import BatchResult
-from celery_dlq.redrive.publish.publisher import Publisher
-from celery_dlq.redrive.publish.result import Sent
-from celery_dlq.redrive.repair.repair import Repairs
+from celery_dlq.redrive.message import Sent
+from celery_dlq.redrive.publisher import Publisher
+from celery_dlq.redrive.queues import Depths
+from celery_dlq.redrive.repair import Repairs
 
 logger = get_logger(__name__)
 

@@ -14,9 +14,16 @@ from celery_dlq.errors import OperationError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.context import Clock
-from celery_dlq.redrive.flow import guard
-from celery_dlq.redrive.flow.allowance import SendAllowance, allowance_of, first_letters
-from celery_dlq.redrive.flow.pace import Pace, Steps
+from celery_dlq.redrive.pacing import (
+    Pace,
+    Steps,
+    allowance_of,
+    canary_is_out,
+    first_letters,
+    judged,
+    why_no_more,
+    why_stop,
+)
 from celery_dlq.store.base import Operation
 
 if TYPE_CHECKING:
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at the store, for new outcomes, and for changes that others made to the operation.
 LOOK_S = 0.5
-#: The same while no letter may be sent until something changes.
+#: Polling interval while sending is blocked, in seconds.
 WAIT_S = 0.1
 #: Why a process waits whose claim is empty although letters are left. An empty claim is not the end: the
 #: transaction of a connection that broke has its locks until the server ends it.
@@ -127,14 +134,19 @@ class Ledger:
         """
         if not self.goes_on():
             return NextStep(is_over=True)
-        if self._is_through():
+        with self._counting:
+            is_through = not self._in_hand and not self.counts.left
+        if is_through:
             return self._end()
         with self._counting:
-            allowance = self._allowance(self.counts)
+            allowance = allowance_of(
+                self.operation.orders, self.counts, self._clock.monotonic() - self._began
+            )
             if not self.counts.unclaimed:
                 return NextStep()  # letters in hand may come back unsent
             if not allowance.size:
-                return self._wait(allowance)
+                self._look_at = min(self._look_at, self._clock.monotonic() + WAIT_S)
+                return NextStep(wait_s=WAIT_S, waits_for=allowance.waits_for)
             delay_s = self._pace.delay_s()
             if delay_s:
                 return NextStep(wait_s=delay_s)
@@ -193,14 +205,6 @@ class Ledger:
                 self._install(self._read())
         return self.operation
 
-    def _allowance(self, counts: Counts) -> SendAllowance:
-        for_s = self._clock.monotonic() - self._began
-        return allowance_of(self.operation.orders, counts, for_s)
-
-    def _is_through(self) -> bool:
-        with self._counting:
-            return not self._in_hand and not self.counts.left
-
     def _end(self) -> NextStep:
         """By the counts here, no letter is left. The store decides whether that is true."""
         with self._at_store:
@@ -210,41 +214,27 @@ class Ledger:
             self._look_at = self._clock.monotonic()  # the guard has to judge before more is sent
         return NextStep(is_over=self.is_done or self.is_stopped)
 
-    def _wait(self, allowance: SendAllowance) -> NextStep:
-        self._look_soon()
-        return NextStep(wait_s=WAIT_S, waits_for=allowance.waits_for)
-
-    def _look_soon(self) -> None:
-        self._look_at = min(self._look_at, self._clock.monotonic() + WAIT_S)
-
     def _claim(self, token: str, size: int, is_last: bool) -> NextStep:
         """Claim up to ``size`` letters.
 
         :param is_last: whether no other letter was in hand. Otherwise letters may come back unsent, and an
             empty claim is not the end.
         """
-        step = self._claimed(token, size)
-        if step.letters:
-            return step
+        began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
+        try:
+            letters = self._taken(token, size)
+        finally:
+            with self._counting:
+                self._hold(token, _InHand(len(letters), began))
+                self._pace.took(len(letters))
+        if letters:
+            return NextStep(letters=letters, token=token, claimed_at=began)
         if is_last and self._store.claims.are_left(self.operation):
             return NextStep(wait_s=WAIT_S, waits_for=LOCKED)
         self.is_done = is_last
         return NextStep(is_over=is_last)
 
-    def _claimed(self, token: str, size: int, *, is_reserved: bool = False) -> NextStep:
-        """Claim up to ``size`` letters; the step has none if there are none."""
-        began, letters = self._clock.monotonic(), tuple[DeadLetter, ...]()
-        try:
-            letters = self._letters(token, size, is_reserved)
-        finally:
-            with self._counting:
-                self._hold(token, _InHand(len(letters), began))
-                self._pace.took(len(letters))
-        if not letters:
-            return NextStep()
-        return NextStep(letters=letters, token=token, claimed_at=began)
-
-    def _letters(self, token: str, size: int, is_reserved: bool) -> tuple[DeadLetter, ...]:
+    def _taken(self, token: str, size: int) -> tuple[DeadLetter, ...]:
         now = self._clock.now()
         return self._store.claims.take(
             self.operation,
@@ -253,7 +243,6 @@ class Ledger:
             lease_until=now + timedelta(seconds=self._lease_s),
             limit=size,
             now=now,
-            is_reserved=is_reserved,
             of_every_cause=self.counts.out < first_letters(self.operation.orders),
         ).letters
 
@@ -317,13 +306,13 @@ class Ledger:
     def _why_abort(self, found: Operation) -> str | None:
         orders, counts = found.orders, found.counts
         canary = orders.pacing.canary
-        if canary and guard.canary_is_out(canary, counts):
+        if canary and canary_is_out(canary, counts):
             endings = self._store.sendings.recent_endings(found.id, canary)
-            return guard.why_no_more(canary, counts, endings)
-        judged = guard.judged(orders.guard, counts, canary) if orders.guard.enabled else 0
-        if not judged:
+            return why_no_more(canary, counts, endings)
+        newest = judged(orders.guard, counts, canary) if orders.guard.enabled else 0
+        if not newest:
             return None
-        return guard.why_stop(orders.guard, self._store.sendings.recent_endings(found.id, judged))
+        return why_stop(orders.guard, self._store.sendings.recent_endings(found.id, newest))
 
     def _install(self, found: Operation) -> None:
         with self._counting:

@@ -12,9 +12,6 @@ from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
 if TYPE_CHECKING:
     from celery_dlq.redrive.plan import Plan
 
-#: The most processes that may carry an operation. More would wait for their turns.
-MOST_PROCESSES = 32
-
 #: The most tasks that an error names.
 _NAMED = 5
 
@@ -81,13 +78,6 @@ def _pacing_problems(pacing: Pacing) -> Iterator[str]:
         value = getattr(pacing, name)
         if value is not None and value < 1:
             yield f"{name} must be 1 or more, not {value!r}."
-    if not 1 <= pacing.processes <= MOST_PROCESSES:
-        yield f"processes must be 1 to {MOST_PROCESSES}, not {pacing.processes!r}."
-    if pacing.is_shared and pacing.max_queue_depth is not None:
-        yield (
-            "max_queue_depth cannot be kept by several processes, because each asks the broker by itself; "
-            "leave one of the two out."
-        )
 
 
 def _guard_problems(guard: Guard) -> Iterator[str]:

@@ -1,22 +1,30 @@
-"""The plan of a redrive: what it would do, according to the store's counts and a trial of its first
-letters."""
+"""The plan of a redrive: what it would do, according to the store's counts and a trial of its letters. A
+trial says how a redrive would change each letter, or why it would not send it. Nothing is sent."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from celery_dlq.errors import FilterError
+from celery_dlq.errors import FilterError, RedriveError
+from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts, Orders
 from celery_dlq.model.states import Reason, State
-from celery_dlq.redrive.check.checks import why_no_task
+from celery_dlq.redrive.checks import open_checks, why_no_task
 from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.redrive.repair import Repairs
 from celery_dlq.store.base import Filter
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+
+#: Letters that are listed, or read, at a time.
+_PAGE = 500
+
+#: The most letters that are tried for a plan, and the most seconds that it takes.
+MOST, PATIENCE_S = 500, 1.0
 
 #: The most letters of a plan that are named one by one.
 NAMED_LIMIT = 20
@@ -34,17 +42,8 @@ NAMED_ONLY: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Skipped:
-    """A letter that is not sent, and the reason."""
-
-    task_id: str
-    task: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tried:
-    """One letter in a dry run."""
+    """One letter that was tried, or would not be sent."""
 
     task_id: str
     task: str
@@ -62,7 +61,7 @@ class Trial:
     passed: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     #: The first letters that would not be sent.
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[Tried] = field(default_factory=list)
     #: Letters whose messages would change, even if a check refuses them; and the first of these.
     changed: int = 0
     changes: list[Tried] = field(default_factory=list)
@@ -85,7 +84,7 @@ class Trial:
             return
         self.refused[one.task] += 1
         if len(self.skipped) < NAMED_LIMIT:
-            self.skipped.append(Skipped(task_id=one.task_id, task=one.task, why=one.why_not))
+            self.skipped.append(one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,7 @@ class Plan:
     #: Letters that can be sent, by task; a limit takes the oldest of them.
     by_task: Mapping[str, int]
     #: The first letters that cannot be sent.
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Tried, ...]
     #: How many of the letters that were tried have messages that would change; and the first of these.
     changed: int
     changes: tuple[Tried, ...]
@@ -132,73 +131,122 @@ def make_plan(context: RedriveContext, wanted: Filter, orders: Orders, trial: Tr
 
     :param trial: the results of the first letters.
     """
-    store, limit = context.store, orders.pacing.limit
-    matched, counts = store.counts.letters(wanted), store.counts.by_task(redrivable(wanted))
-    set_apart = _set_apart(store, wanted)
-    forecast = _forecast(context.app, counts, limit, orders.repair.to_task, trial)
-    in_flight = matched - sum(counts.values()) - sum(set_apart.values())
-    awaited = _awaited(store, wanted) if forecast.sendable else 0
-    unnamed = {task: why for task, why in forecast.refused.items() if task not in trial.refused}
-    return Plan(
+    store, limit, taken = context.store, orders.pacing.limit, redrivable(wanted)
+    matched, counts = store.counts.letters(wanted), store.counts.by_task(taken)
+    total, to_task = sum(counts.values()), orders.repair.to_task
+    refused = {task: why for task in counts if (why := why_no_task(context.app, to_task or task))}
+    apart = {
+        reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
+        for reason in sorted(taken.without_reasons)
+    }
+    number = total if limit is None else min(limit, total)
+    by_task, sendable, unsendable = _forecast(counts, refused, number, trial)
+    is_again = sendable and State.REDRIVEN in taken.states
+    unnamed = {task: why for task, why in refused.items() if task not in trial.refused}
+    plan = Plan(
         matched=matched,
-        sendable=forecast.sendable,
-        unsendable=forecast.unsendable,
+        sendable=sendable,
+        unsendable=unsendable,
         tried=trial.tried,
-        is_exact=forecast.is_exact,
-        in_flight=in_flight,
-        awaited=awaited,
-        by_task=forecast.by_task,
-        skipped=(*trial.skipped, *_examples(store, wanted, unnamed))[:NAMED_LIMIT],
+        is_exact=trial.tried >= number,
+        in_flight=matched - total - sum(apart.values()),
+        awaited=store.sendings.count_awaited(taken) if is_again else 0,
+        by_task=by_task,
+        skipped=(*trial.skipped, *_examples(store, taken, unnamed))[:NAMED_LIMIT],
         changed=trial.changed,
         changes=tuple(trial.changes),
-        notes=(
-            *failed_before(store, redrivable(wanted)),
-            *(_why_apart(reason, count) for reason, count in set_apart.items() if count),
-            *([why_twice(awaited)] if awaited else []),
-            *_notes(in_flight, forecast, limit),
-            *_trial_notes(forecast, trial),
-        ),
+        notes=(),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Forecast:
-    """How many letters would be sent."""
-
-    #: Those that the redrive would take, to send or to skip them.
-    taken: int
-    sendable: int
-    unsendable: int
-    is_exact: bool
-    by_task: Mapping[str, int]
-    #: Tasks whose letters cannot be sent, and the reason.
-    refused: Mapping[str, str]
+    said = _notes(plan, apart, limit if number == limit else None, trial.trouble)
+    return replace(plan, notes=(*failed_before(store, taken), *said))
 
 
 def _forecast(
-    app: Any, counts: Mapping[str, int], limit: int | None, to_task: str | None, trial: Trial
-) -> _Forecast:
-    """Combine the counts by task with the trial. For letters that were not tried, it is only known whether
-    their task is registered."""
-    refused = {task: why for task in counts if (why := why_no_task(app, to_task or task))}
-    taken = sum(counts.values()) if limit is None else min(limit, sum(counts.values()))
-    is_exact = trial.tried >= taken
-    if is_exact and trial.tried:
+    counts: Mapping[str, int], refused: Mapping[str, str], number: int, trial: Trial
+) -> tuple[Mapping[str, int], int, int]:
+    """The letters that would be sent, by task; how many they are, and how many cannot be sent. For letters
+    that were not tried, it is only known whether their task is registered.
+
+    :param counts: letters by task.
+    :param refused: tasks whose letters cannot be sent.
+    :param number: how many letters the redrive would take, to send or to skip them.
+    """
+    if trial.tried and trial.tried >= number:
         by_task = dict(sorted(trial.passed.items(), key=lambda item: (-item[1], item[0])))
-        sendable, unsendable = trial.passed.total(), trial.refused.total()
+        return by_task, trial.passed.total(), trial.refused.total()
+    left = {task: n - trial.refused[task] for task, n in counts.items()}
+    by_task = {task: n for task, n in left.items() if task not in refused and n > 0}
+    most = sum(by_task.values())
+    return by_task, min(number - trial.refused.total(), most), sum(counts.values()) - most
+
+
+def dry_run(context: RedriveContext, wanted: Filter, orders: Orders) -> Iterator[Tried]:
+    """The letters that a redrive of ``wanted`` would take, oldest failure first, each as it would be
+    repaired and checked.
+
+    :raises RepairError: a change is wrong, or cannot be imported.
+    :raises RedriveError: the result backend does not answer.
+    """
+    limit, taken = orders.pacing.limit, redrivable(wanted)
+    if limit is None:
+        ids = _oldest_first(context.store, taken)
     else:
-        left = {task: n - trial.refused[task] for task, n in counts.items()}
-        by_task = {task: n for task, n in left.items() if task not in refused and n > 0}
-        sendable = min(taken - trial.refused.total(), sum(by_task.values()))
-        unsendable = sum(counts.values()) - sum(by_task.values())
-    return _Forecast(
-        taken=taken,
-        sendable=sendable,
-        unsendable=unsendable,
-        is_exact=is_exact,
-        by_task=by_task,
-        refused=refused,
-    )
+        ids = context.store.claims.first_ids(taken, limit)
+    yield from _tried(context, ids, orders)
+
+
+def try_first(context: RedriveContext, wanted: Filter, orders: Orders) -> Trial:
+    """Try the first letters of a redrive of ``wanted``, for a moment. They are not validated, because that
+    runs the user's code, which may take any time.
+
+    :raises RepairError: a change is wrong, or cannot be imported.
+    """
+    until, trial = context.clock.monotonic() + PATIENCE_S, Trial()
+    quick = replace(orders, checking=replace(orders.checking, validate=False))
+    limit = min(orders.pacing.limit or MOST, MOST)
+    ids = context.store.claims.first_ids(redrivable(wanted), limit)
+    try:
+        for one in _tried(context, ids, quick):
+            trial.note(one)
+            if context.clock.monotonic() >= until:
+                break
+    except RedriveError as error:
+        trial.trouble = str(error)
+    return trial
+
+
+def _tried(context: RedriveContext, ids: Sequence[str], orders: Orders) -> Iterator[Tried]:
+    now, redactor = context.clock.now(), context.redactor
+    repairs = Repairs(context.app, orders.repair, redactor)
+    with open_checks(context.app, orders) as checks:
+        for letter in _read(context.store, ids):
+            repaired = repairs.repaired(letter, now)
+            why_not = repaired.why_not or checks.why_not(repaired.letter, now)
+            yield Tried(
+                task_id=letter.task_id,
+                task=letter.task,
+                change=repaired.change,
+                why_not=None if why_not is None else redactor.text(why_not),
+            )
+
+
+def _read(store: Store, ids: Sequence[str]) -> Iterator[DeadLetter]:
+    """The letters with their messages, without those that were deleted in the meantime."""
+    done = 0
+    while done < len(ids):
+        letters, told = store.letters.read(ids[done : done + _PAGE])
+        yield from letters
+        done += told
+
+
+def _oldest_first(store: Store, wanted: Filter) -> list[str]:
+    newest_first, after = list[str](), None
+    while True:
+        page = store.letters.find(wanted, limit=_PAGE, after=after)
+        newest_first += [letter.task_id for letter in page.letters]
+        after = page.next
+        if after is None:
+            return newest_first[::-1]
 
 
 def redrivable(wanted: Filter) -> Filter:
@@ -219,20 +267,6 @@ def redrivable(wanted: Filter) -> Filter:
     return replace(wanted, states=states or frozenset({State.DEAD}), without_reasons=apart)
 
 
-def _set_apart(store: Store, wanted: Filter) -> Mapping[Reason, int]:
-    """How many letters of ``wanted`` are left out because they are not named, by reason."""
-    taken = redrivable(wanted)
-    return {
-        reason: store.counts.letters(replace(taken, reason=reason, without_reasons=frozenset()))
-        for reason in sorted(taken.without_reasons)
-    }
-
-
-def _awaited(store: Store, wanted: Filter) -> int:
-    taken = redrivable(wanted)
-    return store.sendings.count_awaited(taken) if State.REDRIVEN in taken.states else 0
-
-
 def failed_before(store: Store, wanted: Filter) -> Iterator[str]:
     """The warnings that a cause of these letters was redriven, and failed again."""
     for cause, (operation, failed, ended) in store.sendings.last_of_causes().items():
@@ -247,37 +281,37 @@ def why_twice(awaited: int) -> str:
     return f"{awaited} sent already, their outcome is awaited; sent again, they may run twice."
 
 
-def _why_apart(reason: Reason, count: int) -> str:
-    return (
-        f"{count} {NAMED_ONLY[reason]}; "
-        f"they are sent only by their ids or with --reason {reason.value}."
-    )
-
-
-def _examples(store: Store, wanted: Filter, refused: Mapping[str, str]) -> Iterator[Skipped]:
+def _examples(store: Store, taken: Filter, refused: Mapping[str, str]) -> Iterator[Tried]:
     left = NAMED_LIMIT
     for task, why in refused.items():
-        page = store.letters.find(replace(redrivable(wanted), task=task), limit=left)
-        yield from (Skipped(task_id=one.task_id, task=task, why=why) for one in page.letters)
+        page = store.letters.find(replace(taken, task=task), limit=left)
+        yield from (Tried(task_id=one.task_id, task=task, why_not=why) for one in page.letters)
         left -= len(page.letters)
         if not left:
             return
 
 
-def _notes(in_flight: int, forecast: _Forecast, limit: int | None) -> Iterator[str]:
-    if in_flight:
-        yield f"{in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
-    if forecast.unsendable:
-        yield f"{forecast.unsendable} cannot be sent and stay dead."
-    if limit is not None and forecast.taken == limit:
-        yield f"The limit of {limit} takes the oldest failures first."
-
-
-def _trial_notes(forecast: _Forecast, trial: Trial) -> Iterator[str]:
-    if trial.trouble:
-        yield f"The others were not checked: {trial.trouble}"
-    elif trial.tried and not forecast.is_exact:
+def _notes(
+    plan: Plan, apart: Mapping[Reason, int], limit: int | None, trouble: str
+) -> Iterator[str]:
+    for reason, count in apart.items():
+        if count:
+            named = f"they are sent only by their ids or with --reason {reason.value}."
+            yield f"{count} {NAMED_ONLY[reason]}; {named}"
+    if plan.awaited:
+        yield why_twice(plan.awaited)
+    if plan.in_flight:
         yield (
-            f"The first {trial.tried:,} were checked one by one; the others are checked when it is their "
+            f"{plan.in_flight} claimed or redriven already; left alone, their outcome is awaited or unknown."
+        )
+    if plan.unsendable:
+        yield f"{plan.unsendable} cannot be sent and stay dead."
+    if limit is not None:
+        yield f"The limit of {limit} takes the oldest failures first."
+    if trouble:
+        yield f"The others were not checked: {trouble}"
+    elif plan.tried and not plan.is_exact:
+        yield (
+            f"The first {plan.tried:,} were checked one by one; the others are checked when it is their "
             "turn. --dry-run checks all of them now."
         )

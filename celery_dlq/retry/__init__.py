@@ -4,7 +4,6 @@ Attempts, waits and counts enter; a wait, a refusal or a new state of a circuit 
 the clock, the time and the random numbers. This room knows neither Celery nor the store.
 """
 
-from celery_dlq.retry.backoff import full_jitter
 from celery_dlq.retry.breaker import BreakerLimits
 from celery_dlq.retry.budget import RetryBudget
 from celery_dlq.retry.policy import Exhausted, RetryPolicy, Wait
@@ -15,5 +14,4 @@ __all__ = [
     "RetryBudget",
     "RetryPolicy",
     "Wait",
-    "full_jitter",
 ]

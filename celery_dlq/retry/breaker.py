@@ -1,6 +1,6 @@
-"""The rules of a circuit breaker: when a task's messages stop running, which one is the probe, and what
+"""The rules of the circuit breaker: when a task's messages stop running, which one is the probe, and what
 its outcome means. There is no clock and no state here: each rule makes a new circuit from a circuit, so
-that a store can apply it in a transaction."""
+that a store can apply it in a transaction, and a worker to a circuit of its own."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class BreakerLimits:
 def failed(
     circuit: Circuit, now: datetime, limits: BreakerLimits, number: int = 1, seen: int = 0
 ) -> Circuit:
-    """The circuit after ``number`` runs ended in a transient failure. If it is not closed, these runs began
-    before it opened, and nothing changes.
+    """The circuit after ``number`` runs failed. If it is not closed, these runs began before it opened, and
+    nothing changes.
 
     :param seen: failures that one worker has itself seen within the window, reported before or not.
     """
@@ -104,17 +104,21 @@ def probe_succeeded(circuit: Circuit, _now: datetime, probe: str) -> Circuit:
 
 
 def probe_failed(circuit: Circuit, now: datetime, probe: str, limits: BreakerLimits) -> Circuit:
-    """The circuit after ``probe`` ended in a transient failure."""
+    """The circuit after ``probe`` failed."""
     if not _is_probe(circuit, probe):
         return circuit
     probes = circuit.probes + 1
     return _waiting(circuit, now + timedelta(seconds=limits.recovery_after(probes)), probes)
 
 
-def probe_was_inconclusive(circuit: Circuit, now: datetime, probe: str) -> Circuit:
+def probe_was_inconclusive(
+    circuit: Circuit, now: datetime, probe: str, wait_s: float = 0.0
+) -> Circuit:
     """The circuit after ``probe`` ended without showing whether its service is back: another probe may
-    run at once."""
-    return _waiting(circuit, now, circuit.probes) if _is_probe(circuit, probe) else circuit
+    run after ``wait_s``."""
+    if not _is_probe(circuit, probe):
+        return circuit
+    return _waiting(circuit, now + timedelta(seconds=wait_s), circuit.probes)
 
 
 def _is_probe(circuit: Circuit, probe: str) -> bool:

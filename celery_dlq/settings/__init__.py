@@ -5,7 +5,7 @@ A Celery configuration enters, with the environment variables of the store's URL
 except the errors and the words for unknown names.
 """
 
-from celery_dlq.settings.archive_url import archive_package
+from celery_dlq.settings.allowed import archive_package
 from celery_dlq.settings.definitions import (
     ReadSettings,
     Settings,

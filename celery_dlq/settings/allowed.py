@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery_dlq.settings.archive_url import PACKAGES, is_archive_url
+#: The schemes of places that keep files for ever, each with the package that fsspec needs for it.
+PACKAGES = {
+    "file": "",
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
 
-_WORD = re.compile("[A-Z][A-Z0-9_-]*")
+
+def is_archive_url(value: str) -> bool:
+    """Whether ``value`` names a place for an archive: a known scheme with a bucket, or a whole path."""
+    scheme, rest = _split(value)
+    if scheme == "file":
+        return rest.startswith("/") and bool(rest.strip("/"))
+    # A chain of fsspec, such as simplecache::s3://…, would read back its own copy.
+    return scheme in PACKAGES and "::" not in rest and bool(rest.strip("/"))
+
+
+def archive_package(url: str) -> str:
+    """The package that the scheme of ``url`` needs; empty if it needs none."""
+    return PACKAGES.get(_split(url)[0], "")
+
+
+def _split(url: str) -> tuple[str, str]:
+    scheme, separator, rest = url.partition("://")
+    return (scheme, rest) if separator else ("", url)
 
 
 @dataclass(frozen=True)
@@ -48,10 +74,6 @@ SHARE = Allowed(
 )
 TEXT = Allowed("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
 MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))
-STATE = Allowed(
-    "a word in capitals, digits, - or _, or None",
-    lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
-)
 ON_STALL = Allowed("'log' or 'exit'", lambda value: value in ("log", "exit"))
 ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",
@@ -80,25 +102,32 @@ RULES = Allowed(
 )
 AUTO_REDRIVES = Allowed(
     "a list of celery_dlq.AutoRedrive objects with different names",
-    lambda value: _is_list(value) and _have_own_names(value, "after_s"),
+    lambda value: _is_list(value) and _have_own_names(value, "AutoRedrive"),
 )
 
 ROUTES = Allowed(
     "a list of celery_dlq.Route objects with different names",
-    lambda value: _is_list(value) and _have_own_names(value, "takes"),
+    lambda value: _is_list(value) and _have_own_names(value, "Route"),
 )
 
 
 RETENTION = Allowed(
     "a celery_dlq.Retention object, or None",
-    lambda value: value is None or hasattr(value, "history_bounds"),
+    lambda value: value is None or _is_a(value, "Retention"),
 )
 
 
-def _have_own_names(items: Sequence[Any], mark: str) -> bool:
-    """Whether all ``items`` have the attribute ``mark``, by which their class is known here, and names of
-    their own."""
-    names = [item.name for item in items if hasattr(item, mark)]
+def _is_a(value: object, name: str) -> bool:
+    """Whether ``value`` is of the class ``name`` of this package. Rooms above this one define it."""
+    return any(
+        kind.__name__ == name and kind.__module__.startswith("celery_dlq.")
+        for kind in type(value).__mro__
+    )
+
+
+def _have_own_names(items: Sequence[Any], kind: str) -> bool:
+    """Whether all ``items`` are of the class ``kind``, and have names of their own."""
+    names = [item.name for item in items if _is_a(item, kind)]
     return len(items) == len(names) == len(set(names))
 
 

@@ -22,7 +22,6 @@ from celery_dlq.settings.allowed import (
     ROUTES,
     RULES,
     SHARE,
-    STATE,
     TEXT,
     Allowed,
     number,
@@ -205,38 +204,6 @@ class Settings:
         "memory of a worker. At most half of the broker's visibility timeout, and "
         "15 minutes on RabbitMQ.",
     )
-    brake_failures: int = _setting(
-        0,
-        whole(0, 1_000_000),
-        "Failed runs of a task within dlq_brake_window after which a worker stops running the task; "
-        "retried runs count, and a success starts the count again. 0 for never.",
-    )
-    brake_window: float = _setting(
-        60.0,
-        number(0.1, 86_400, "seconds"),
-        "Time window in which dlq_brake_failures are counted.",
-    )
-    brake_pause: float = _setting(
-        30.0,
-        number(0.1, 86_400, "seconds"),
-        "How long a braked task pauses before one message is tried; it doubles with each failed "
-        "try.",
-    )
-    brake_pause_max: float = _setting(
-        600.0, number(0.1, 86_400, "seconds"), "Upper bound of that pause."
-    )
-    brake_hold: int = _setting(
-        1_000,
-        whole(0, 10_000),
-        "Messages of braked tasks that a worker holds beyond its prefetch limit, so that other "
-        "tasks in the same queue continue.",
-    )
-    brake_hold_time: float = _setting(
-        600.0,
-        number(1.0, 86_400, "seconds"),
-        "How long a worker holds a message before it goes back to the broker; at most half of the "
-        "broker's visibility timeout.",
-    )
     breaker_failures: int = _setting(
         0,
         whole(0, 1_000_000),
@@ -244,11 +211,18 @@ class Settings:
         "which its messages are parked instead of run; 0 for never. A task's dlq_breaker_failures "
         "overrides it.",
     )
+    breaker_streak: int = _setting(
+        0,
+        whole(0, 1_000_000),
+        "Failed runs of a task of any kind, without a success between them, within dlq_breaker_window, after "
+        "which a worker holds its messages instead of running them; 0 for never. A task's "
+        "dlq_breaker_streak overrides it.",
+    )
     breaker_window: float = _setting(
         60.0,
         number(0.1, 86_400, "seconds"),
-        "Time window in which dlq_breaker_failures are counted; a task's dlq_breaker_window "
-        "overrides it.",
+        "Time window in which dlq_breaker_failures and dlq_breaker_streak are counted; a task's "
+        "dlq_breaker_window overrides it.",
     )
     breaker_recovery: float = _setting(
         30.0,
@@ -354,29 +328,11 @@ class Settings:
         "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, "
         "which Flower's list of tasks shows.",
     )
-    event_state: str | None = _setting(
-        "DEAD-LETTERED",
-        STATE,
-        "State that monitors show for a dead letter; REDRIVEN follows when a worker has its "
-        "message again. None leaves both to Celery, which shows FAILURE.",
-    )
     worker_metrics: bool = _setting(
         False,
         BOOLEAN,
         "Whether a worker counts letters, retries and writes on the default registry of "
         "prometheus_client, which you serve. Needs the extra prometheus.",
-    )
-    redrive_batch_size: int = _setting(
-        2_000,
-        whole(1, 5_000),
-        "The most letters that a redrive claims and sends in one step. The first steps are "
-        "smaller, and so are all steps if they would take more than a quarter of dlq_claim_lease.",
-    )
-    claim_lease: float = _setting(
-        120.0,
-        number(1.0, 86_400, "seconds"),
-        "How long a redrive holds a letter. After that, the redrive counts as dead and the letter "
-        "is free again.",
     )
     auto_redrive: Sequence[Any] = _setting(
         (),
@@ -395,7 +351,7 @@ class Settings:
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
         "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
     )
-    retention: object | None = _setting(
+    retention: Any = _setting(  # noqa: RUF009 - it makes a field
         None,
         RETENTION,
         "A Retention object: how long closed letters, history and the audit are kept. None keeps letters for "

@@ -1,4 +1,4 @@
-"""Reads values into a class of settings, and describes what is wrong with them."""
+"""Reads values into a class of settings, and describes the problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celery_dlq.settings.allowed import Allowed
 #: Overrides ``dlq_store_url``, as ``CELERY_BROKER_URL`` overrides ``broker_url``.
 STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 
-#: The same for ``dlq_store_read_url``.
+#: Overrides ``dlq_store_read_url``.
 READ_URL_VARIABLE = "CELERY_DLQ_STORE_READ_URL"
 
 #: The settings that variables of the environment override.
@@ -24,9 +24,6 @@ _SECRET = frozenset({"store_url", "store_read_url", "search_redacted_key"})
 
 PREFIX = "dlq_"
 _DOCS = page("settings")
-
-#: Pairs of settings; the first must not be above the second.
-_IN_ORDER = (("brake_pause", "brake_pause_max"), ("retry_base", "retry_cap"))
 
 #: How similar a variable's name must be to ours to count as misspelt. Other variables with our prefix belong
 #: to the user, whose configuration may read them.
@@ -67,13 +64,16 @@ def read_values(
         if problem:
             problems.append(problem)
             del chosen[name]
-    for low, high in _IN_ORDER:
+    settings: Any = definition(**chosen)
+    base, cap = settings.retry_base, settings.retry_cap
+    if base > cap:
+        problems.append(
+            f"dlq_retry_base ({base:g} s) is above dlq_retry_cap ({cap:g} s); raise dlq_retry_cap or lower "
+            f"dlq_retry_base. See {_DOCS}."
+        )
+        chosen = {name: chosen[name] for name in chosen.keys() - {"retry_base", "retry_cap"}}
         settings = definition(**chosen)
-        problem = _out_of_order(low, high, getattr(settings, low), getattr(settings, high))
-        if problem:
-            problems.append(problem)
-            chosen = {name: value for name, value in chosen.items() if name not in (low, high)}
-    return definition(**chosen), tuple(problems)
+    return settings, tuple(problems)
 
 
 def problem_of(name: str, value: Any, allowed: Allowed) -> str:
@@ -111,12 +111,3 @@ def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
         f"See {_DOCS}."
         for near in near_names("STORE" + rest, endings, alike=_ALIKE)[:1]
     ]
-
-
-def _out_of_order(low: str, high: str, below: float, above: float) -> str:
-    if below <= above:
-        return ""
-    return (
-        f"dlq_{low} ({below:g} s) is above dlq_{high} ({above:g} s); raise dlq_{high} or lower "
-        f"dlq_{low}. See {_DOCS}."
-    )

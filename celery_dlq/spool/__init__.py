@@ -8,8 +8,7 @@ room does not know the store: it gets a function that saves.
 from celery_dlq.spool.directory import MAX_SIZE, Spool
 from celery_dlq.spool.drain import Drained, hand_over
 from celery_dlq.spool.lines import NewerRecord, Record, decode, encode, find_record, log_whole
-from celery_dlq.spool.look import FileState, SpoolFile, look
-from celery_dlq.spool.privacy import exposed_files, is_exposed, is_shared
+from celery_dlq.spool.look import FileState, SpoolFile, exposed_files, is_exposed, is_shared, look
 
 __all__ = [
     "MAX_SIZE",

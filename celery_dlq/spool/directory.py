@@ -10,7 +10,6 @@ from pathlib import Path
 
 from celery_dlq.spool.drain import Drained, Save, drain_file
 from celery_dlq.spool.lines import Record, encode, log_whole
-from celery_dlq.spool.privacy import make_private
 from celery_dlq.spool.segment import Segment, new_segment, waiting_files
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,6 @@ class Spool:
         self.directory = Path(directory)
         self.max_size = max_size
         self._segment: Segment | None = None
-        self._is_private = False
         # Files that a newer release wrote, with their size, so that they are not read again.
         self._newer: dict[Path, int] = {}
 
@@ -52,6 +50,18 @@ class Spool:
             raise
         if segment.size >= SEGMENT_SIZE:
             self.close()
+
+    def keep(self, records: Sequence[Record]) -> None:
+        """Append ``records``, or write those to the log for which there is no room; never raises."""
+        try:
+            self.append(records)
+        except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+            if len(records) == 1:
+                _keep_in_log(records[0], error)
+                return
+            # The remaining space may be enough for some of them.
+            for record in records:
+                self.keep([record])
 
     def check(self) -> None:
         """Check whether a letter could be kept now. Leaves no file behind.
@@ -78,7 +88,6 @@ class Spool:
 
         :raises StoreError: ``save`` raised it; the remaining records stay for the next time.
         """
-        self._make_private()
         own = self._segment.path if self._segment else None
         others = [path for path in self.files() if path != own]
         for path in others:
@@ -115,15 +124,8 @@ class Spool:
         if self._segment is not None and not self._segment.is_in_place:
             self.close()
         if self._segment is None:
-            self._make_private()
             self._segment = new_segment(self.directory)
         return self._segment
-
-    def _make_private(self) -> None:
-        """Make the directory private once; later files are private from the start."""
-        if not self._is_private:
-            self._is_private = True
-            make_private(self.directory)
 
     def _restore(self, lost: Segment) -> None:
         """Write the lines of a file that another process removed into a new file."""
@@ -149,6 +151,18 @@ class Spool:
                 "bring the store back, or raise the limit",
                 str(self.directory),
             )
+
+
+def _keep_in_log(record: Record, error: Exception) -> None:
+    try:
+        log_whole(encode(record), error)
+    except Exception:
+        # An error here would end the writer's thread, and no further message would be finished.
+        logger.critical(
+            "dead letter neither stored nor spooled, and it cannot be encoded: %r",
+            record,
+            exc_info=True,
+        )
 
 
 def _size(path: Path) -> int:

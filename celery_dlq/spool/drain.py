@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.private_files import private_opener
@@ -25,6 +25,8 @@ TORN_SUFFIX, REFUSED_SUFFIX = ".torn", ".refused"
 
 #: Errors that do not depend on the records. If they counted as refusals, every record would be set aside.
 _NOT_ABOUT_RECORDS = (CeleryDLQError, OSError, MemoryError)
+
+R = TypeVar("R", bound=Record)
 
 #: Stores records; idempotent.
 Save = Callable[[Sequence[Record]], object]
@@ -46,14 +48,7 @@ class Drained:
     failed: tuple[str, ...] = ()
 
     def __add__(self, other: Drained) -> Drained:
-        return Drained(
-            stored=self.stored + other.stored,
-            torn=self.torn + other.torn,
-            refused=self.refused + other.refused,
-            newer=self.newer + other.newer,
-            in_use=self.in_use + other.in_use,
-            failed=self.failed + other.failed,
-        )
+        return Drained(**{name: mine + vars(other)[name] for name, mine in vars(self).items()})
 
 
 def drain_file(path: Path, save: Save) -> Iterator[Drained]:
@@ -86,7 +81,7 @@ def drain_file(path: Path, save: Save) -> Iterator[Drained]:
 _UPGRADE = "run: pip install --upgrade celery-dlq"
 
 
-def hand_over(records: Sequence[Record], save: Save) -> list[int]:
+def hand_over(records: Sequence[R], save: Callable[[Sequence[R]], object]) -> list[int]:
     """Give ``records`` to ``save``, one by one if saving them together fails; returns the indexes of those
     that it refuses.
 

@@ -1,8 +1,12 @@
-"""The files of a spool's directory, and their states. Reading them changes nothing."""
+"""The files of a spool's directory, their states, and who may read them. Looking at them changes nothing.
+
+They hold whole messages, so only their owner may read them."""
 
 from __future__ import annotations
 
 import fcntl
+import re
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +46,13 @@ class SpoolFile:
     size: int
     written_at: datetime
 
+
+#: Bits that a directory does not have by default: if one is set, the directory is shared on purpose, as
+#: /tmp is.
+_SHARED = stat.S_ISVTX | stat.S_ISGID
+
+#: The names of files of :mod:`~celery_dlq.spool.segment`, and of lines that were set aside.
+_OURS = re.compile(r"\d+-[\w.-]+-\d+-[0-9a-f]{8}\.(?:jsonl|torn|refused)")
 
 _ASIDE = {TORN_SUFFIX: FileState.TORN, REFUSED_SUFFIX: FileState.REFUSED}
 
@@ -104,3 +115,29 @@ def _readable(line: bytes) -> bool | None:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def exposed_files(directory: Path) -> list[Path]:
+    """The files of a spool whose modes let other users than the owner open them."""
+    try:
+        paths = [*directory.iterdir()]
+    except OSError:
+        return []
+    return [path for path in paths if _OURS.fullmatch(path.name) and is_exposed(path)]
+
+
+def is_exposed(path: Path) -> bool:
+    """Whether users other than the owner of ``path`` have any permission on it."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:  # it was just removed, or this process may not see it
+        return False
+    return bool(mode & (stat.S_IRWXG | stat.S_IRWXO)) and not stat.S_ISLNK(mode)
+
+
+def is_shared(directory: Path) -> bool:
+    """Whether ``directory`` was prepared for several users."""
+    try:
+        return bool(directory.stat().st_mode & _SHARED)
+    except OSError:
+        return False

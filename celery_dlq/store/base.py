@@ -257,41 +257,11 @@ class Operation:
     ended_at: datetime | None = None
     #: How many messages were sent again because they had vanished.
     sent_again: int = 0
-    #: How many processes carry it now, while it is running. A process that was killed counts until its lease
-    #: ends.
-    carriers: int = 0
-    #: How many letters its processes were allotted so far, if several may carry it; see :class:`Turn`.
-    allotted: int = 0
 
     @property
-    def lease_names(self) -> tuple[str, ...]:
-        """The leases of the processes that carry it, one for each that may at the same time."""
-        others = range(2, self.orders.pacing.processes + 1)
-        first = f"operation.{self.id}"
-        return (first, *(f"{first}.{number}" for number in others))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """An operation that several processes carry, at the moment when one of them asks for letters. The others
-    wait until it has got its answer."""
-
-    state: OperationState
-    #: How many letters its processes were allotted so far, including those that they gave back.
-    allotted: int
-    #: The moment from which its rate counts these letters; None if no letter was allotted yet.
-    paced_from: datetime | None
-    #: Whether no process holds letters, or was allotted some and is about to claim them.
-    is_idle: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Allotment:
-    """The answer to a process that asks for letters: how many it may claim."""
-
-    size: int = 0
-    #: The new value of :attr:`Turn.paced_from`.
-    paced_from: datetime | None = None
+    def lease_name(self) -> str:
+        """The lease of the process that runs it."""
+        return f"operation.{self.id}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
+from celery_dlq.codec import read_record, record_of
 from celery_dlq.errors import FilterError
 from celery_dlq.known import names_its_fields, unknown_name
 from celery_dlq.model.states import OPEN_STATES, Reason, State, Verdict
@@ -139,7 +140,7 @@ class Filter:
                 )
 
     def before(self, moment: datetime) -> Filter:
-        """The same filter, without letters that failed at ``moment`` or later."""
+        """This filter, without letters that failed at ``moment`` or later."""
         return replace(self, until=min(self.until or moment, moment))
 
     @property
@@ -168,32 +169,30 @@ class Filter:
 
     @property
     def indexed(self) -> Filter:
-        """The same filter without the fields that no index covers. For those, letters are searched one after
+        """This filter without the fields that no index covers. For those, letters are searched one after
         the other. Values are such fields, too, unless few letters have them."""
         nothing: dict[str, Any] = dict.fromkeys(_UNINDEXED)
         return replace(self, args=(), values=(), **nothing)
 
     def only(self, state: State) -> Filter:
-        """The same filter, for letters in ``state`` only."""
+        """This filter, for letters in ``state`` only."""
         return replace(self, states=frozenset({state}))
 
     @property
     def noted(self) -> Filter:
-        """The same filter without the values of arguments by position, which have no name that would say
+        """This filter without the values of arguments by position, which have no name that would say
         whether they are secrets."""
         args = (replace(one, value=REDACTED) if one.is_by_position else one for one in self.args)
         return replace(self, args=tuple(args))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that restrict, in JSON-able form."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: _plain(value) for name, value in given.items() if value}
+        return {name: value for name, value in record_of(self).items() if value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Filter:
         """The inverse of :meth:`to_dict`."""
-        read = {name: _READ[name](value) for name, value in data.items() if name in _READ}
-        return cls(**{**data, **read})
+        return read_record(cls, data)
 
 
 def _member(kind: type[_Word], value: Any) -> _Word:
@@ -203,27 +202,3 @@ def _member(kind: type[_Word], value: Any) -> _Word:
         known = (item.value for item in kind)
         said = unknown_name(f"a {kind.__name__.lower()}", str(value), known)
         raise FilterError(said) from None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(item.value for item in value)
-    if isinstance(value, tuple):
-        return [vars(item) if isinstance(item, Argument) else item for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value.value if isinstance(value, (Reason, Verdict)) else value
-
-
-def _argument_from(data: Mapping[str, Any]) -> Argument:
-    positions = tuple((task, position) for task, position in data["positions"])
-    return Argument(path=data["path"], value=data["value"], positions=positions)
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "ids": tuple,
-    "args": lambda items: tuple(map(_argument_from, items)),
-    "values": tuple,
-    "since": datetime.fromisoformat,
-    "until": datetime.fromisoformat,
-}

@@ -1,4 +1,4 @@
-"""What is kept of closed letters: in the store, and in the archive."""
+"""Numbers of the closed letters that are kept: in the store, and in the archive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
+from typing import Any
 
+from celery_dlq.codec import read_record, record_of
 from celery_dlq.store.filter import Filter
 
 _DAY_S = 86_400.0
@@ -47,7 +49,7 @@ class Kept:
 
     #: All of them.
     ages: Ages
-    #: Those that have expired.
+    #: The letters that have expired.
     expired: Pile
     #: How many expire within the next day, and within the next week.
     within_day: int
@@ -62,6 +64,17 @@ class Kept:
             ages=dict.fromkeys(CLOSED_AGES, NO_LETTERS), expired=NO_LETTERS, within_day=0,
             within_week=0, oldest_closed_at=None,
         )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form. The ages are in their order, because JSON has no infinity."""
+        ages = [vars(self.ages[bound]) for bound in CLOSED_AGES]
+        return {**record_of(self, "ages"), "ages": ages}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Kept:
+        """The inverse of :meth:`to_dict`."""
+        piles = (Pile(**pile) for pile in data["ages"])
+        return read_record(cls, {**data, "ages": dict(zip(CLOSED_AGES, piles, strict=True))})
 
     @property
     def every(self) -> Pile:
@@ -98,12 +111,12 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """What the last round of retention that came to its end has found and done."""
+    """The findings and deeds of the last round of retention that came to its end."""
 
     ended_at: datetime
     #: Letters that it deleted, or moved into the archive.
     removed: int
-    #: What it left in the store: for each entry of ``dlq_retention``, and then for all other letters.
+    #: The letters that it left in the store: for each entry of ``dlq_retention``, and then all others.
     holdings: tuple[Holding, ...]
 
     @property
@@ -126,7 +139,7 @@ class RoundReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveTotals:
-    """What a store has archived."""
+    """The letters that a store has archived."""
 
     #: Identifies the store's segments; empty if it has none.
     chain: str
@@ -140,7 +153,7 @@ class ArchiveTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What the last check of the archive has found."""
+    """The findings of the last check of the archive."""
 
     checked_at: datetime
     #: Whole segments, and their letters and bytes.
@@ -154,7 +167,7 @@ class CheckReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """What is kept of closed letters, as far as it is known without counting them."""
+    """The closed letters that are kept, as far as they are known without counting them."""
 
     #: None before the first round.
     round: RoundReport | None

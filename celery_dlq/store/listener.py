@@ -57,17 +57,15 @@ class Notes(StoreListener):
         :param letters: whether the listener wants the letters of :meth:`saved`, which are large.
         """
         taken, noted = Notes(), self._noted
-        taken._noted = (
-            noted if letters else [(event, _without_letters(what)) for event, what in noted]
-        )
-        self._noted = []
+        if not letters:
+            noted = [
+                (event, replace(what, letters=()) if isinstance(what, Saved) else what)
+                for event, what in noted
+            ]
+        taken._noted, self._noted = noted, []
         return taken
 
     def notify(self, listener: StoreListener) -> None:
         """Notify ``listener`` of all of them."""
         for event, what in self._noted:
             getattr(listener, event)(what)
-
-
-def _without_letters(what: Any) -> Any:
-    return replace(what, letters=()) if isinstance(what, Saved) else what

@@ -1,4 +1,4 @@
-"""What is known about messages that killed workers were running, on all machines."""
+"""Messages that killed workers were running, on all machines, as far as the store knows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class ReportKind(str, Enum):
-    """What a worker reports about the flight recorder."""
+    """The kinds of reports about the flight recorder."""
 
     #: Messages of a killed worker that cannot be recovered, and why.
     STUCK = "stuck"
@@ -21,7 +21,7 @@ class ReportKind(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RecorderReport:
-    """What a worker reports about the flight recorder."""
+    """A worker's report about the flight recorder."""
 
     kind: ReportKind
     #: The directory or process that it is about. Several workers may report about the same directory.
@@ -40,13 +40,13 @@ class RecorderReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """What the store knows about messages of killed workers."""
+    """The messages of killed workers, as far as the store knows them."""
 
     #: Open letters with the reason ``lost``.
     open: int
     #: Messages that became such letters within the last 24 hours.
     arrived: int
-    #: What workers report now; the worst kinds first, then the oldest.
+    #: The present reports of workers; the worst kinds first, then the oldest.
     reports: tuple[RecorderReport, ...]
 
     def of(self, *kinds: ReportKind) -> tuple[RecorderReport, ...]:

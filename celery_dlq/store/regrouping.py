@@ -12,13 +12,12 @@ from typing import Any
 from sqlalchemy import Column, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.engine import Connection
 
-from celery_dlq.codec import dump_json
-from celery_dlq.model.group import GroupStatus, hour_of
-from celery_dlq.model.regrouping import Judged, Waiting, heir_of, home, place_name
+from celery_dlq.codec import dump_json, record_of
+from celery_dlq.model.group import GroupStatus, Judged, Waiting, heir_of, home, hour_of, place_name
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
-from celery_dlq.store.letters.deleting import empty_examples
+from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import OF_LETTER, one_of
@@ -233,7 +232,7 @@ def _write_raws(connection: Connection, judged: Sequence[Judged], to: Mapping[st
 
 def _write_grounds(connection: Connection, judged: Sequence[Judged]) -> None:
     rows = [
-        {"of_id": one.id, "new_grounds": dump_json(one.after.grounds.to_dict())}
+        {"of_id": one.id, "new_grounds": dump_json(record_of(one.after.grounds))}
         for one in judged
         if one.after.grounds is not None
     ]

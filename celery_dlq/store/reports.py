@@ -1,40 +1,60 @@
-"""The last report of each work that is done again and again: a round of retention, and a check of the
-archive.
+"""The last report of each work that is done again and again: a round of retention, a check of the archive,
+and what workers report about the flight recorder.
 
 A round goes through all closed letters, which takes seconds in a large store. Screens and metrics read its
 report instead of counting the letters.
+
+A report about the flight recorder has a row only while there is something to report, so an idle worker writes
+nothing. The row of a machine that is gone is soon not shown any more, and later deleted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.engine import Connection
 
-from celery_dlq.store.archive.segments import totals_of
+from celery_dlq.codec import dump_json, read_record, record_of
+from celery_dlq.errors import TaskLost
+from celery_dlq.model.states import Reason
+from celery_dlq.redact import clip, safe_text
+from celery_dlq.store.archive.archiving import totals_of
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.filter import Filter
-from celery_dlq.store.keeping import (
-    CLOSED_AGES,
-    CheckReport,
-    Holding,
-    Keeping,
-    Kept,
-    Pile,
-    RoundReport,
-)
-from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.report_rows import write_reports
+from celery_dlq.store.keeping import CheckReport, Holding, Keeping, RoundReport
+from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
+from celery_dlq.store.rows.audit import write_audit, write_reports
+from celery_dlq.store.rows.query import sum_of
 
-report = tables.report
+report, count, arrival = tables.report, tables.count, tables.arrival
 
 #: The names of the reports.
 _ROUND, _CHECK = "retention", "archive check"
+
+#: Workers report once a minute. A report that has not changed is written again after ``AGAIN``, and is not
+#: shown any more after ``FADES``: its worker, or its machine, is gone.
+AGAIN, FADES = timedelta(minutes=5), timedelta(minutes=15)
+
+#: The most reports that one worker writes at a time. More directories are on one volume only after a fault of
+#: the whole fleet.
+MOST = 100
+
+#: Characters of the names, and of the cause, in a report. They come from files and from the system.
+NAME_LIMIT, WHY_LIMIT = 200, 500
+
+_DAY = timedelta(days=1)
+
+#: The names of the rows begin with this. Other reports are in the same table.
+_PREFIX = "recorder."
+_IS_OF_RECORDER = report.c.name.startswith(_PREFIX, autoescape=True)
+
+_LOST = f"{TaskLost.__module__}.{TaskLost.__qualname__}"
 
 
 class Reports(StoreRole):
@@ -42,7 +62,7 @@ class Reports(StoreRole):
 
     @reads
     def keeping(self, connection: Connection) -> Keeping:
-        """What is kept of closed letters, by the last reports. Reads few rows."""
+        """The closed letters that are kept, by the last reports. Reads few rows."""
         is_kept = report.c.name.in_((_ROUND, _CHECK))
         rows = {row.name: row for row in connection.execute(select(report).where(is_kept))}
         return Keeping(
@@ -60,8 +80,8 @@ class Reports(StoreRole):
         :param holdings: what it left in the store.
         :param removed: how many letters it has deleted or archived.
         """
-        detail = {"removed": removed, "holdings": list(map(_plain_holding, holdings))}
-        write_reports(connection, {_ROUND: detail}, clock.now(connection))
+        found = {"removed": removed, "holdings": list(map(record_of, holdings))}
+        write_reports(connection, {_ROUND: found}, clock.now(connection))
 
     @writes
     def note_check(
@@ -85,9 +105,52 @@ class Reports(StoreRole):
         write_audit(connection, who=who, act="verify", count=letters, at=now, detail=detail)
 
 
+class RecorderReports(StoreRole):
+    """Messages of killed workers, and workers that cannot copy messages."""
+
+    @reads
+    def look(self, connection: Connection, now: datetime) -> Lost:
+        """The messages of killed workers that are known now. Reads few rows.
+
+        :param now: the time by the clock of the store.
+        """
+        lately = [arrival.c.minute > now - _DAY, arrival.c.exception_type == _LOST]
+        return Lost(
+            open=sum_of(connection, count.c.open_count, count.c.reason == Reason.LOST.value),
+            arrived=sum_of(connection, arrival.c.count, *lately),
+            reports=_reports_since(connection, now - FADES),
+        )
+
+    @writes
+    def note(self, connection: Connection, reports: Sequence[RecorderReport]) -> None:
+        """Write ``reports``, except those that another worker has just written."""
+        now, known = clock.now(connection), _rows(connection)
+        details = {}
+        # In one order, so that two workers do not wait for each other.
+        for one in sorted(reports[:MOST], key=_name):
+            name, detail = _name(one), _detail(one)
+            row = known.get(name)
+            if row is None or row.detail != dump_json(detail) or row.at < now - AGAIN:
+                details[name] = detail
+        if details:
+            write_reports(connection, details, now)
+
+    @writes
+    def withdraw(self, connection: Connection, reports: Iterable[RecorderReport]) -> None:
+        """Delete ``reports``, because they are not true any more."""
+        names = sorted(map(_name, reports))
+        connection.execute(delete(report).where(report.c.name.in_(names)))
+
+    @writes
+    def prune(self, connection: Connection, *, older_than_s: float) -> None:
+        """Delete the reports that no worker has written again for ``older_than_s`` seconds."""
+        before = clock.now(connection) - timedelta(seconds=older_than_s)
+        connection.execute(delete(report).where(_IS_OF_RECORDER, report.c.at < before))
+
+
 def _round_from(row: Any) -> RoundReport:
     detail = json.loads(row.detail)
-    holdings = tuple(map(_holding_from, detail["holdings"]))
+    holdings = tuple(read_record(Holding, one) for one in detail["holdings"])
     return RoundReport(ended_at=row.at, removed=detail["removed"], holdings=holdings)
 
 
@@ -95,32 +158,27 @@ def _check_from(row: Any) -> CheckReport:
     return CheckReport(checked_at=row.at, **json.loads(row.detail))
 
 
-def _plain_holding(holding: Holding) -> dict[str, Any]:
-    kept, oldest = holding.kept, holding.kept.oldest_closed_at
-    return {
-        "where": None if holding.where is None else holding.where.to_dict(),
-        "age_s": None if holding.age is None else holding.age.total_seconds(),
-        # In the order of CLOSED_AGES, because JSON has no infinity.
-        "ages": [vars(kept.ages[bound]) for bound in CLOSED_AGES],
-        "expired": vars(kept.expired),
-        "within_day": kept.within_day,
-        "within_week": kept.within_week,
-        "oldest_closed_at": None if oldest is None else oldest.isoformat(),
-    }
+def _rows(connection: Connection) -> dict[str, Any]:
+    return {row.name: row for row in connection.execute(select(report).where(_IS_OF_RECORDER))}
 
 
-def _holding_from(plain: Mapping[str, Any]) -> Holding:
-    where, age_s, oldest = plain["where"], plain["age_s"], plain["oldest_closed_at"]
-    return Holding(
-        where=None if where is None else Filter.from_dict(where),
-        age=None if age_s is None else timedelta(seconds=age_s),
-        kept=Kept(
-            ages={
-                bound: Pile(**pile) for bound, pile in zip(CLOSED_AGES, plain["ages"], strict=True)
-            },
-            expired=Pile(**plain["expired"]),
-            within_day=plain["within_day"],
-            within_week=plain["within_week"],
-            oldest_closed_at=None if oldest is None else datetime.fromisoformat(oldest),
-        ),
-    )
+def _reports_since(connection: Connection, since: datetime) -> tuple[RecorderReport, ...]:
+    found = [_report_from(row) for row in _rows(connection).values() if row.at > since]
+    kinds = [*ReportKind]
+    return tuple(sorted(found, key=lambda one: (kinds.index(one.kind), one.since, one.about)))
+
+
+def _name(one: RecorderReport) -> str:
+    # The names of directories are longer than the column.
+    about = hashlib.sha256(f"{one.kind.value} {safe_text(one.about)}".encode()).hexdigest()
+    return _PREFIX + about[:40]
+
+
+def _detail(one: RecorderReport) -> dict[str, Any]:
+    lengths = dict.fromkeys(("about", "worker", "host"), NAME_LIMIT) | {"why": WHY_LIMIT}
+    texts = {name: clip(safe_text(getattr(one, name)), most) for name, most in lengths.items()}
+    return {**record_of(one, "seen_at"), **texts}
+
+
+def _report_from(row: Any) -> RecorderReport:
+    return replace(read_record(RecorderReport, json.loads(row.detail)), seen_at=row.at)

@@ -15,7 +15,7 @@ from celery_dlq.errors import FilterError
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows.audit import write_audit
-from celery_dlq.store.rows.rows import fit, fit_text
+from celery_dlq.store.rows.rows import fit, fit_text, read_row
 
 saved_filter = tables.saved_filter
 
@@ -43,11 +43,9 @@ class SavedFilters(StoreRole):
     @reads
     def read(self, connection: Connection) -> list[SavedFilter]:
         """All saved filters, by name."""
-        rows = connection.execute(select(saved_filter).order_by(saved_filter.c.name)).all()
-        return [
-            SavedFilter(name=row.name, fields=json.loads(row.fields), who=row.who, at=row.at)
-            for row in rows
-        ]
+        in_order = select(saved_filter).order_by(saved_filter.c.name)
+        rows = connection.execute(in_order).mappings()
+        return [read_row(SavedFilter, row, fields=json.loads(row["fields"])) for row in rows]
 
     @writes
     def save(self, connection: Connection, name: str, fields: Fields, *, who: str) -> None:

@@ -9,7 +9,7 @@ TOLERATED_S = 5.0
 
 
 def why_wrong(ahead: timedelta) -> str:
-    """What is wrong with this machine's clock, and the next step; empty if it agrees with the database's.
+    """The error of this machine's clock, and the next step; empty if it agrees with the database's.
 
     :param ahead: how far the database's clock is ahead of this machine's.
     """

@@ -14,42 +14,35 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.archive.archiving import Archiving
+from celery_dlq.store.auto_redrives import AutoRedrives
 from celery_dlq.store.base import Filter
-from celery_dlq.store.coordination.auto_redrives import AutoRedrives
-from celery_dlq.store.coordination.circuits import StoredCircuits
-from celery_dlq.store.coordination.deliveries import Deliveries
-from celery_dlq.store.coordination.leases import Leases
+from celery_dlq.store.coordination import Deliveries, Leases, StoredCircuits
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.dialects.supported import parse_read_url
 from celery_dlq.store.database.engine import Database
-from celery_dlq.store.database.replica import Following, ReplicaTransactions
-from celery_dlq.store.database.transactions import Transactions
+from celery_dlq.store.database.transactions import Following, ReplicaTransactions, Transactions
 from celery_dlq.store.groups.by_cause import Groups
 from celery_dlq.store.handlings.handlings import Handlings
 from celery_dlq.store.handlings.tickets import Tickets
-from celery_dlq.store.letters.closing import Closing
-from celery_dlq.store.letters.counting import Counts
-from celery_dlq.store.letters.deleting import Deleting
+from celery_dlq.store.letters.acts import Closing, Deleting
+from celery_dlq.store.letters.counting import Counts, OverTime
 from celery_dlq.store.letters.erasing import Erasing
 from celery_dlq.store.letters.expiring import Expiring
 from celery_dlq.store.letters.monitoring import Monitoring
-from celery_dlq.store.letters.over_time import OverTime
 from celery_dlq.store.letters.parked import Parked
 from celery_dlq.store.letters.records import Letters
 from celery_dlq.store.letters.values import Values
 from celery_dlq.store.letters.vanished import Vanished
 from celery_dlq.store.listener import StoreListener
-from celery_dlq.store.recorder_reports import RecorderReports
 from celery_dlq.store.redrive.audit import Audit
 from celery_dlq.store.redrive.edits import Edits
 from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.pruning import History
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
-from celery_dlq.store.redrive.turns import Turns
 from celery_dlq.store.regrouping import Regroupings
-from celery_dlq.store.reports import Reports
+from celery_dlq.store.reports import RecorderReports, Reports
 from celery_dlq.store.rows.query import conditions, in_states, is_parked
 from celery_dlq.store.saved_filters import SavedFilters
 
@@ -116,7 +109,6 @@ class SQLStore:
 
         self.operations = Operations(transactions, told)
         self.claims = Claims(transactions, told)
-        self.turns = Turns(transactions)
         self.sendings = Sendings(transactions)
         self.vanished = Vanished(transactions)
         self.audit = Audit(transactions)

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
-from celery_dlq.model.handler_letter import HandlerLetter
+from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.settings.allowed import Allowed
-from celery_dlq.tickets.definition import LABELS, LOGINS, SITE, TOKEN, matching
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in, warn_of_lost_label
-from celery_dlq.tickets.service import Service
+from celery_dlq.tickets.service import LABELS, LOGINS, SITE, TOKEN, Service, matching
 from celery_dlq.tickets.text import TicketText
 
 #: Pull requests are in GitHub's lists of issues, too. More than these do not have the label of one group.

@@ -9,12 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.model.handler_letter import HandlerLetter
-from celery_dlq.model.handling import Leave, Ticket
+from celery_dlq.model.handling import HandlerLetter, Leave, Ticket
 from celery_dlq.redact import hide_known
 from celery_dlq.settings.allowed import Allowed, number
-from celery_dlq.tickets.definition import APP
-from celery_dlq.tickets.service import Service
+from celery_dlq.tickets.service import APP, Service
 from celery_dlq.tickets.text import TicketText, text_about
 
 logger = logging.getLogger(__name__)
@@ -33,7 +31,7 @@ class TicketHandler(ABC):
 
     #: Asked by ``@dlq.handler``, which then demands ``once_per_group=True``.
     opens_tickets: ClassVar[bool] = True
-    #: What the values of a definition may be, by name.
+    #: The allowed values of a definition, by name.
     allowed: ClassVar[Mapping[str, Allowed]] = {
         "app": APP, "timeout": number(0.05, 300, "seconds"),
     }  # fmt: skip
@@ -67,7 +65,7 @@ class TicketHandler(ABC):
         return Ticket(found)
 
     def contradictions(self) -> Iterable[str]:
-        """What is wrong with the values together."""
+        """Contradictions between the values."""
         return ()
 
     @abstractmethod

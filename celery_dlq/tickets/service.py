@@ -1,25 +1,70 @@
-"""Talks JSON with another system. Errors say what the answer means and what to do, and contain no secrets."""
+"""Talks JSON with another system, and checks the values that users give about it. Errors name the meaning of
+the answer and the next step, and contain no secrets."""
 
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.errors import CeleryDLQError, HandlerError, TicketError
 from celery_dlq.hooks.http import USER_AGENT, make_opener, may_pass, origin_of, text_of, unanswered
 from celery_dlq.redact import REDACTED
+from celery_dlq.settings.allowed import NAMES, Allowed
 
 #: The most bytes of an answer, and of an error's text.
 ANSWER_SIZE, REFUSAL_SIZE = 8_000_000, 500
 
 _AGAIN = "The handler is called again in a minute or two"
+
+#: Hosts to which a token may travel without encryption.
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_URL_WORDS = (
+    "an address that begins with https:// (http:// only for localhost) and names a host, "
+    "without a user, a fragment"
+)
+
+
+def matching(pattern: str, words: str) -> Allowed:
+    """A string that ``pattern`` matches as a whole."""
+    compiled = re.compile(pattern, re.ASCII)
+    return Allowed(words, lambda value: isinstance(value, str) and bool(compiled.fullmatch(value)))
+
+
+def _is_address(value: Any, *, query: bool) -> bool:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]+", value):
+        return False
+    try:
+        parts = urlsplit(value)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL)
+    has_more = bool(parts.query) and not query
+    return bool(
+        is_safe and host and "@" not in parts.netloc and not parts.fragment and not has_more
+    )
+
+
+#: The address under which a system's API is.
+SITE = Allowed(f"{_URL_WORDS} or a query", lambda value: _is_address(value, query=False))
+#: One address to post to.
+ADDRESS = Allowed(_URL_WORDS, lambda value: _is_address(value, query=True))
+#: It becomes a header. An error about a header with a line break would show the token.
+TOKEN = matching(
+    r"[!-~]+", "a text of printable ASCII characters without blanks; is its variable set?"
+)
+APP = matching(r"[\w.:-]*", "the name after `celery -A`, such as shop, or an empty string")
+LABELS = Allowed("a list of names, such as ('celery',)", NAMES.accepts)
+LOGINS = Allowed("a list of login names, such as ('ann',)", NAMES.accepts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +79,9 @@ class Service:
     #: The address that all paths begin with.
     base: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
-    #: What no error may contain.
+    #: Texts that no error may contain.
     secrets: tuple[str, ...] = field(repr=False)
-    #: What a status means, and what to do.
+    #: The meaning of each status, and the next step.
     meanings: Mapping[int, str]
     timeout_s: float
 
@@ -49,11 +94,11 @@ class Service:
         return self._answer(urllib.request.Request(f"{self.base}{path}?{urlencode(query)}"))  # noqa: S310 - the scheme is checked
 
     def post(self, path: str, told: object, headers: Mapping[str, str] | None = None) -> Any:
-        """The same, for a question or an act that has a JSON value."""
+        """The answer to a question or an act that has a JSON value; errors as in :meth:`get`."""
         return self.post_bytes(path, json.dumps(told).encode(), headers or {})
 
     def post_bytes(self, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
-        """The same, for a body that is JSON already."""
+        """The answer to a body that is JSON already; errors as in :meth:`get`."""
         own = {"Content-Type": "application/json", **headers}
         url = f"{self.base}{path}"
         return self._answer(urllib.request.Request(url, body, own, method="POST"))  # noqa: S310 - the scheme is checked

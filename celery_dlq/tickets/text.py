@@ -1,4 +1,4 @@
-"""What a ticket says: the same facts in Markdown, in Jira's markup and in Jira's documents.
+"""The text of a ticket: the same facts in Markdown, in Jira's markup and in Jira's documents.
 
 It has no arguments and no headers. Everything in it may come from a hostile message, so all of it is shown as
 code, which no system interprets: no links, no mentions, no commands such as GitLab's ``/close``.

@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.http import origin_of
-from celery_dlq.hooks.signature import key_of, signed
+from celery_dlq.hooks.webhook import key_of, signed
 from celery_dlq.hooks.words import letter_data
-from celery_dlq.model.handler_letter import HandlerLetter
+from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.settings.allowed import Allowed
-from celery_dlq.tickets.definition import ADDRESS
 from celery_dlq.tickets.handler import TicketHandler, field_of
-from celery_dlq.tickets.service import Service
+from celery_dlq.tickets.service import ADDRESS, Service
 from celery_dlq.tickets.text import TicketText
 
 

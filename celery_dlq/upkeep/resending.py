@@ -9,7 +9,6 @@ under two copies, because the worker that gets a copy asks the store first.
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,12 +24,12 @@ from celery_dlq.errors import RedriveError, RepairError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Repair
 from celery_dlq.redrive.context import app_and_broker_of
-from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.redrive.payload import task_of
-from celery_dlq.redrive.presence import Look, Presence, open_presence
-from celery_dlq.redrive.publish.publisher import Publisher, open_publisher
-from celery_dlq.redrive.repair.repair import Repairs
+from celery_dlq.redrive.publisher import Publisher, open_publisher
+from celery_dlq.redrive.queues import Look, Presence, open_presence
+from celery_dlq.redrive.repair import Repairs
 from celery_dlq.store.base import Lease, Overdue
+from celery_dlq.store.tenure import TRY_S
 
 logger = get_logger(__name__)
 
@@ -105,11 +104,12 @@ class Resender:
     ) -> None:
         overdue = self._overdue(operation_id, repair)
         vanished = [one for one in overdue if self._has_vanished(one, broker.look(one, repair))]
-        for batch in _batches(vanished, self._dlq.settings.batch_size):
+        size = self._dlq.settings.batch_size
+        for first in range(0, len(vanished), size):
             lease = prolong()
             if lease is None:
                 return
-            self._send_batch(broker.publisher, lease, batch, repair)
+            self._send_batch(broker.publisher, lease, vanished[first : first + size], repair)
 
     def _overdue(self, operation_id: str, repair: Repair) -> list[Overdue]:
         sent_before = self._sent_before(repair)
@@ -215,7 +215,7 @@ class _Broker:
         self._looks: dict[str, Look | None] = {}
 
     def look(self, one: Overdue, repair: Repair) -> Look | None:
-        """What the queue holds to which the message of ``one`` was sent."""
+        """The messages in the queue to which the message of ``one`` was sent."""
         queue = repair.to_queue or one.queue
         if queue not in self._looks:
             self._looks[queue] = self._presence.look(queue)
@@ -228,10 +228,3 @@ class _Broker:
     @cached_property
     def _presence(self) -> Presence:
         return self._stack.enter_context(open_presence(self._app))
-
-
-def _batches(found: Sequence[Overdue], size: int) -> Iterator[Sequence[Overdue]]:
-    for start in itertools.count(0, size):
-        if start >= len(found):
-            return
-        yield found[start : start + size]

@@ -8,16 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.hiding import (
-    hide_act,
-    hide_change,
-    hide_group,
-    hide_handling,
-    hide_letter,
-    hide_operation,
-    hide_sending,
-    hide_status,
-)
+from celery_dlq import hiding
 from celery_dlq.redact import Redactor
 from celery_dlq.store.base import Page, Rows
 
@@ -27,14 +18,14 @@ if TYPE_CHECKING:
 #: The roles of the store that screens read, each with the function that hides the secrets in its values, and
 #: the methods that return such values.
 _READ: Mapping[str, tuple[Callable[..., Any], Collection[str]]] = {
-    "letters": (hide_letter, ("get", "find")),
-    "groups": (hide_group, ("get", "find", "triage")),
-    "operations": (hide_operation, ("get", "find")),
-    "sendings": (hide_sending, ("of_letter", "of_cause", "of_operation")),
-    "edits": (hide_change, ("of_letter",)),
-    "handlings": (hide_handling, ("get", "find")),
-    "auto_redrives": (hide_status, ("statuses",)),
-    "audit": (hide_act, ("find",)),
+    "letters": (hiding.hide_letter, ("get", "find")),
+    "groups": (hiding.hide_group, ("get", "find", "triage")),
+    "operations": (hiding.hide_operation, ("get", "find")),
+    "sendings": (hiding.hide_sending, ("of_letter", "of_cause", "of_operation")),
+    "edits": (hiding.hide_change, ("of_letter",)),
+    "handlings": (hiding.hide_handling, ("get", "find")),
+    "auto_redrives": (hiding.hide_status, ("statuses",)),
+    "audit": (hiding.hide_act, ("find",)),
 }
 
 
@@ -62,7 +53,7 @@ class _Discreet:
         return lambda *args, **kwargs: self._hidden(method(*args, **kwargs))
 
     def _hidden(self, found: Any) -> Any:
-        """What was found (a value, a list, or a page), without secrets."""
+        """The value, list or page that was found, without secrets."""
         if found is None:
             return None
         if isinstance(found, list):

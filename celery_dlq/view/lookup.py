@@ -6,13 +6,13 @@ such a command leaves it empty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import (
     AmbiguousId,
+    CeleryDLQError,
     FilterError,
     LetterDeleted,
     UnknownGroup,
@@ -49,10 +49,7 @@ def letter_id(store: Store, prefix: str, *, see: str = "") -> str:
     :raises UnknownLetter: no id matches.
     :raises AmbiguousId: several ids match, and none is ``prefix`` itself.
     """
-    found = store.letters.match(prefix, limit=_CANDIDATES + 1) if prefix else []
-    if not found:
-        raise UnknownLetter(_unknown("dead letter has an id", prefix, see))
-    return _only(prefix, found, "id")
+    return _only(store.letters, prefix, UnknownLetter, "dead letter has an id", see)
 
 
 def letter(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
@@ -69,8 +66,8 @@ def letter(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
 
 
 def letter_to_show(store: Store, prefix: str, *, see: str = "") -> DeadLetter:
-    """The same letter, for a screen. If there is none, the error may repeat the reason of its deletion, so
-    ``store`` must be one without secrets.
+    """The letter whose id starts with ``prefix``, for a screen. If there is none, the error may
+    repeat the reason of its deletion, so ``store`` must be one without secrets.
 
     :raises LetterDeleted: the letter with this id was deleted, and the audit says so.
     :raises UnknownLetter: no id matches.
@@ -89,10 +86,10 @@ def operation(store: Store, prefix: str, *, see: str = "") -> Operation:
     :raises UnknownOperation: no id matches.
     :raises AmbiguousId: several ids match.
     """
-    ids = store.operations.match(prefix, limit=_CANDIDATES + 1) if prefix else []
-    found = store.operations.get(_only(prefix, ids, "id")) if ids else None
+    only = _only(store.operations, prefix, UnknownOperation, "operation has an id", see)
+    found = store.operations.get(only)
     if found is None:
-        raise UnknownOperation(_unknown("operation has an id", prefix, see))
+        raise UnknownOperation
     return found
 
 
@@ -102,10 +99,7 @@ def fingerprint(store: Store, prefix: str, *, see: str = "") -> str:
     :raises UnknownGroup: no fingerprint matches.
     :raises AmbiguousId: several fingerprints match.
     """
-    found = store.groups.match(prefix, limit=_CANDIDATES + 1) if prefix else []
-    if not found:
-        raise UnknownGroup(_unknown("group has a fingerprint", prefix, see))
-    return _only(prefix, found, "group")
+    return _only(store.groups, prefix, UnknownGroup, "group has a fingerprint", see)
 
 
 def audited_letter(store: Store, prefix: str) -> str:
@@ -160,19 +154,26 @@ def _check_deleted(store: Store, task_id: str) -> None:
         )
 
 
-def _only(prefix: str, found: Sequence[str], what: str) -> str:
+def _only(role: Any, prefix: str, unknown: type[CeleryDLQError], subject: str, see: str) -> str:
+    """The id that starts with ``prefix``.
+
+    :param role: the role of the store that has the ids.
+    :param unknown: the error if there is none.
+    :param subject: the subject of that error.
+    """
+    found: list[str] = role.match(prefix, limit=_CANDIDATES + 1) if prefix else []
+    shown = repr(clip(prefix, _SHOWN))
+    if not found:
+        said = f"No {subject} that begins with {shown}"
+        raise unknown(f"{said}; see: {see}" if see else f"{said}.")
     if prefix in found or len(found) == 1:
         return prefix if prefix in found else found[0]
+    what = "group" if unknown is UnknownGroup else "id"
     more = " and more" if len(found) > _CANDIDATES else ""
     raise AmbiguousId(
-        f"More than one {what} begins with {clip(prefix, _SHOWN)!r}: {', '.join(found[:_CANDIDATES])}{more}; "
-        "give more characters."
+        f"More than one {what} begins with {shown}: {', '.join(found[:_CANDIDATES])}{more}; give more "
+        "characters."
     )
-
-
-def _unknown(subject: str, prefix: str, see: str) -> str:
-    said = f"No {subject} that begins with {clip(prefix, _SHOWN)!r}"
-    return f"{said}; see: {see}" if see else f"{said}."
 
 
 def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:

@@ -1,12 +1,14 @@
-"""Operations as screens select them, and in words: filters, orders, counts and outcomes."""
+"""Operations and filters as screens select them, and in words: orders, counts and outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from celery_dlq.model.operation import Counts, OperationState, Orders, Sending, SendingState
-from celery_dlq.store.base import Operation
+from celery_dlq.redrive.plan import NAMED_ONLY
+from celery_dlq.store.base import Filter, Operation
+from celery_dlq.view import times
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import rate
 
@@ -18,6 +20,25 @@ TROUBLED = frozenset({SendingState.FAILED, SendingState.UNKNOWN, SendingState.SK
 
 #: Values of a filter or an order that are listed.
 _NAMED = 5
+
+#: How each field that holds one text is said.
+_SAID = {
+    "task": "of the task {}",
+    "exception": "with the exception {}",
+    "queue": "in the queue {}",
+    "group": "in the group {}",
+    "route": "on the route {}",
+    "worker": "from the worker {}",
+    "release": "of the release {}",
+    "tag": "with the tag {}",
+    "root": "in the canvas {}",
+    "rule": "judged by the rule {}",
+    "operation": "of the operation {}",
+    "search": "with the text “{}”",
+}
+
+#: Values that are said.
+_VALUES = 5
 
 
 def given_orders(orders: Orders) -> list[tuple[str, str]]:
@@ -36,11 +57,6 @@ def state_word(operation: Operation) -> str:
     """The state of an operation; ``failed`` if it is done, and every letter that was sent failed again."""
     is_failed = operation.state is OperationState.DONE and operation.counts.all_failed
     return "failed" if is_failed else operation.state.value
-
-
-def run_by(orders: Orders) -> str:
-    """Who runs an operation that was left to workers."""
-    return f"up to {orders.pacing.processes} workers" if orders.pacing.is_shared else "a worker"
 
 
 def named_values(values: Mapping[str, Any]) -> str:
@@ -91,6 +107,50 @@ def summary(counts: Counts) -> list[str]:
     if counts.sending:
         said.append(
             f"{counted(counts.sending, 'letter')} may have been sent, but the broker has not confirmed it; "
-            "to be redriven again when the claim expires (dlq_claim_lease)."
+            "to be redriven again when the claim expires."
         )
     return said
+
+
+def letters_said(wanted: Filter) -> str:
+    """The letters of a filter: ``dead letters of the task charge, that failed before 12:00:00 UTC``. Texts of
+    the filter are in it unchanged."""
+    details = [*_details(wanted)]
+    return f"{_kind(wanted)} {', '.join(details)}" if details else f"all {_kind(wanted)}"
+
+
+def _kind(wanted: Filter) -> str:
+    states = " or ".join(sorted(state.value for state in wanted.states)) or "open"
+    return f"{states} letters"
+
+
+def _details(wanted: Filter) -> Iterator[str]:
+    if wanted.ids:
+        yield f"with {counted(len(wanted.ids), 'chosen id')}"
+    for name, said in _SAID.items():
+        text = getattr(wanted, name)
+        if text:
+            yield said.format(text)
+    if wanted.reason:
+        yield f"with the reason {wanted.reason.value}"
+    # Each redrive leaves these out, unless they are named.
+    if wanted.without_reasons not in (frozenset(), frozenset(NAMED_ONLY)):
+        reasons = " or ".join(sorted(reason.value for reason in wanted.without_reasons))
+        yield f"with another reason than {reasons}"
+    if wanted.verdict:
+        yield f"with the verdict {wanted.verdict.value}"
+    values = [f"with {argument}" for argument in wanted.args]
+    values += [f"with the value {value}" for value in wanted.values]
+    yield from values[:_VALUES]
+    if len(values) > _VALUES:
+        yield f"with {counted(len(values) - _VALUES, 'more value')}"
+    if wanted.held:
+        yield "held for a person"
+    if wanted.since or wanted.until:
+        yield _time(wanted)
+
+
+def _time(wanted: Filter) -> str:
+    bounds = (("since", wanted.since), ("before", wanted.until))
+    said = (f"{word} {times.utc(moment)}" for word, moment in bounds if moment)
+    return f"that failed {' and '.join(said)}"

@@ -4,27 +4,87 @@ release."""
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from celery_dlq.archive.files import Manifest
+from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.reading import Found
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState
-from celery_dlq.model.letter import Attempt, DeadLetter
-from celery_dlq.model.operation import Sending
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import Orders, Sending
 from celery_dlq.recorder import Left
+from celery_dlq.redact import Redactor
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.spool import SpoolFile
-from celery_dlq.store.base import AuditRow, Change, Operation, Stats
-from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
+from celery_dlq.store.base import Change, Filter, Operation, Stats
+from celery_dlq.view.letters import has_unread_body, shown_body
 from celery_dlq.view.operations import state_word
-from celery_dlq.view.times import iso, maybe_iso
+from celery_dlq.view.times import iso
 
 if TYPE_CHECKING:
     from celery_dlq.upkeep.handlers.definition import Handler
-    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
+
+#: Names of fields, in the order of a record.
+Names = Sequence[str]
+
+#: Texts of an archived letter that this package does not write as JSON.
+_PLAIN = ("message", "traceback", "body")
+
+#: A letter in a list.
+_LETTER: Names = (
+    "task_id", "task", "state", "reason", "verdict", "rule", "exception_type", "message", "fingerprint",
+    "queue", "attempts", "first_failed_at", "last_failed_at", "worker", "release", "redrive_count", "due_at",
+    "tags", "route", "owner", "args", "kwargs",
+)  # fmt: skip
+#: Further fields of a whole letter.
+_LETTER_ORIGIN: Names = (
+    "grouped", "traceback", "pid", "root_id", "parent_id", "group_id", "correlation_id", "canvas", "errbacks",
+    "lease_expires_at", "closed_at", "closed_by", "closed_reason",
+)  # fmt: skip
+_ENVELOPE: Names = (
+    "exchange", "routing_key", "content_type", "content_encoding", "headers", "properties",
+)  # fmt: skip
+_OPERATION: Names = (
+    "id", "state", "word", "cause", "who", "host", "app", "broker", "detached", "created_at",
+    "started_at", "ended_at",
+)  # fmt: skip
+_OWNER: Names = ("worker", "host", "pid")
+_HANDLER: Names = (
+    "name", "version", "where", "all", "once_per_group", "timeout", "per_hour", "queue",
+)  # fmt: skip
+
+
+def as_record(one: Any, names: Names = (), **given: Any) -> dict[str, Any]:
+    """The fields of the dataclass ``one`` as plain data.
+
+    :param names: only these fields, in this order; empty means all.
+    :param given: values that take the place of a field with this name, or follow the fields.
+    """
+    shown = names or [item.name for item in fields(one)]
+    values = {name: given[name] if name in given else getattr(one, name) for name in shown}
+    return {name: plain(value) for name, value in {**values, **given}.items()}
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON has it: a time in ISO 8601, a member of an enumeration as its value. What is in a
+    list or in a table stays as it is."""
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (Filter, Orders)):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {plain(name): item for name, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def attempts_of(letter: DeadLetter) -> int:
@@ -37,30 +97,7 @@ def letter_record(letter: DeadLetter, *, owner: str) -> dict[str, Any]:
 
     :param owner: the owner of its route.
     """
-    return {
-        "task_id": letter.task_id,
-        "task": letter.task,
-        "state": letter.state.value,
-        "reason": letter.reason.value,
-        "verdict": letter.verdict.value,
-        "rule": letter.rule,
-        "exception_type": letter.exception_type,
-        "message": letter.message,
-        "fingerprint": letter.fingerprint,
-        "queue": letter.queue,
-        "attempts": attempts_of(letter),
-        "first_failed_at": iso(letter.first_failed_at),
-        "last_failed_at": iso(letter.last_failed_at),
-        "worker": letter.worker,
-        "release": letter.release,
-        "redrive_count": letter.redrive_count,
-        "due_at": maybe_iso(letter.due_at),
-        "tags": list(letter.tags),
-        "route": letter.route,
-        "owner": owner,
-        "args": letter.args,
-        "kwargs": letter.kwargs,
-    }
+    return as_record(letter, _LETTER, attempts=attempts_of(letter), owner=owner)
 
 
 def whole_letter_record(
@@ -73,32 +110,12 @@ def whole_letter_record(
     envelope, linked = letter.envelope, linked_to(letter.envelope)
     return {
         **letter_record(letter, owner=owner),
-        "explanation": {
-            **vars(letter.explanation),
-            "verdict": letter.verdict.value,
-        },
-        "attempt_history": [attempt_record(attempt) for attempt in letter.attempts],
-        "redrives": [sending_record(sending) for sending in redrives],
-        "changes": [change_record(change) for change in changes],
-        "grouped": letter.grouped,
-        "traceback": letter.traceback,
-        "pid": letter.pid,
-        "root_id": letter.root_id,
-        "parent_id": letter.parent_id,
-        "group_id": letter.group_id,
-        "correlation_id": letter.correlation_id,
-        "canvas": letter.canvas,
-        "errbacks": list(linked.tasks),
-        "lease_expires_at": maybe_iso(letter.lease_expires_at),
-        "closed_at": maybe_iso(letter.closed_at),
-        "closed_by": letter.closed_by,
-        "closed_reason": letter.closed_reason,
-        "exchange": envelope.exchange,
-        "routing_key": envelope.routing_key,
-        "content_type": envelope.content_type,
-        "content_encoding": envelope.content_encoding,
-        "headers": dict(envelope.headers),
-        "properties": dict(envelope.properties),
+        "explanation": as_record(letter.explanation),
+        "attempt_history": [*map(as_record, letter.attempts)],
+        "redrives": [*map(as_record, redrives)],
+        "changes": [*map(change_record, changes)],
+        **as_record(letter, _LETTER_ORIGIN, errbacks=linked.tasks),
+        **as_record(envelope, _ENVELOPE),
         "body": base64.b64encode(envelope.body).decode("ascii"),
         "body_size": len(envelope.body),
         "body_unread": linked.unread or None,
@@ -107,25 +124,16 @@ def whole_letter_record(
 
 
 def handled_record(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> dict[str, Any]:
-    """What repair handlers did about a letter, and the tickets of its group."""
+    """The acts of repair handlers on a letter, and the tickets of its group."""
     return {
-        "handlings": [handling_record(handling) for handling in handlings],
-        "tickets": [ticket_record(ticket) for ticket in tickets],
+        "handlings": [*map(as_record, handlings)],
+        "tickets": [*map(as_record, tickets)],
     }
 
 
 def held_record(held: HeldLetter | None) -> dict[str, Any] | None:
     """Which automatic redrive holds a letter, and why; None if none does."""
-    return None if held is None else {"name": held.name, "why": held.why, "at": iso(held.at)}
-
-
-def attempt_record(attempt: Attempt) -> dict[str, Any]:
-    """One run of a letter's task."""
-    return {
-        **vars(attempt),
-        "failed_at": iso(attempt.failed_at),
-        "verdict": attempt.verdict.value,
-    }
+    return None if held is None else as_record(held, ("name", "why", "at"))
 
 
 def group_record(group: Group, now: datetime, *, route_owner: str) -> dict[str, Any]:
@@ -133,14 +141,8 @@ def group_record(group: Group, now: datetime, *, route_owner: str) -> dict[str, 
 
     :param route_owner: the owner of its route.
     """
-    moments = ("first_seen_at", "last_seen_at", "status_at", "ignored_until", "regressed_at")
-    return {
-        **vars(group),
-        **{name: maybe_iso(getattr(group, name)) for name in moments},
-        "status": group.status.value,
-        "marks": [mark.value for mark in group.marks(now)],
-        "route_owner": route_owner,
-    }
+    marks = [mark.value for mark in group.marks(now)]
+    return as_record(group, marks=marks, route_owner=route_owner)
 
 
 def ticketed_group_record(
@@ -149,19 +151,17 @@ def ticketed_group_record(
     """:func:`group_record`, with the tickets and escalations of the group."""
     return {
         **group_record(group, now, route_owner=route_owner),
-        "tickets": [ticket_record(ticket) for ticket in tickets],
+        "tickets": [*map(as_record, tickets)],
     }
 
 
 def stats_record(stats: Stats) -> dict[str, Any]:
     """The numbers of the whole store. ``up_to_s`` is null for ages above the highest bound."""
+    counts = as_record(
+        stats, ("depth", "oldest_open_at", "by_state", "by_task", "by_exception", "by_reason")
+    )
     return {
-        "depth": stats.depth,
-        "oldest_open_at": maybe_iso(stats.oldest_open_at),
-        "by_state": _by_value(stats.by_state),
-        "by_task": dict(stats.by_task),
-        "by_exception": dict(stats.by_exception),
-        "by_reason": _by_value(stats.by_reason),
+        **counts,
         "arrivals_per_hour": list(stats.arrivals),
         "usual_arrivals_per_hour": stats.usual,
         "held": stats.held,
@@ -173,158 +173,128 @@ def stats_record(stats: Stats) -> dict[str, Any]:
 
 
 def stats_rows(stats: Stats) -> list[dict[str, Any]]:
-    """The same as rows, for CSV."""
-    rows: list[dict[str, Any]] = [
-        _row("depth", "", stats.depth),
-        _row("oldest_open_at", "", maybe_iso(stats.oldest_open_at)),
+    """The numbers of :func:`stats_record` as rows, for CSV."""
+    record, hours = stats_record(stats), len(stats.arrivals)
+    usual = "" if stats.usual is None else f"{stats.usual:g}"
+    rows = [
+        ("depth", "", stats.depth),
+        ("oldest_open_at", "", record["oldest_open_at"]),
+        *(
+            (measure, name, count)
+            for measure in ("by_state", "by_task", "by_exception", "by_reason")
+            for name, count in record[measure].items()
+        ),
+        *(
+            ("arrivals_per_hour", f"{hours - place}h ago", count)
+            for place, count in enumerate(stats.arrivals)
+        ),
+        ("usual_arrivals_per_hour", "", usual),
+        ("held", "", stats.held),
+        *(("ages", f"{bound:g}", count) for bound, count in stats.ages.items()),
     ]
-    named: dict[str, Mapping[str, int]] = {
-        "by_state": _by_value(stats.by_state),
-        "by_task": stats.by_task,
-        "by_exception": stats.by_exception,
-        "by_reason": _by_value(stats.by_reason),
-    }
-    for measure, counts in named.items():
-        rows += [_row(measure, name, count) for name, count in counts.items()]
-    hours = len(stats.arrivals)
-    rows += [
-        _row("arrivals_per_hour", f"{hours - place}h ago", count)
-        for place, count in enumerate(stats.arrivals)
-    ]
-    rows += [
-        _row("usual_arrivals_per_hour", "", "" if stats.usual is None else f"{stats.usual:g}"),
-        _row("held", "", stats.held),
-    ]
-    return rows + [_row("ages", f"{bound:g}", count) for bound, count in stats.ages.items()]
+    return [{"measure": measure, "name": name, "value": value} for measure, name, value in rows]
 
 
 def spool_file_record(file: SpoolFile) -> dict[str, Any]:
     """A file of the spool."""
-    return {
-        "file": file.name,
-        "state": file.state.value,
-        "records": file.records,
-        "size": file.size,
-        "written_at": iso(file.written_at),
-    }
+    return {"file": file.name, **as_record(file, ("state", "records", "size", "written_at"))}
 
 
 def recorded_record(left: Left) -> dict[str, Any]:
     """A worker process's directory of the flight recorder."""
-    found = left.owner
+    owner = as_record(left.owner, _OWNER) if left.owner else dict.fromkeys(_OWNER)
     return {
         "directory": left.path.name,
-        "worker": found.worker if found else None,
-        "host": found.host if found else None,
-        "pid": found.pid if found else None,
-        "state": left.state.value,
-        "messages": left.messages,
-        "size": left.size,
-        "written_at": iso(left.written_at),
+        **owner,
+        **as_record(left, ("state", "messages", "size", "written_at")),
     }
 
 
 def operation_record(operation: Operation) -> dict[str, Any]:
     """An operation, and the counts of its letters."""
     return {
-        "id": operation.id,
-        "state": operation.state.value,
-        "word": state_word(operation),
-        "cause": operation.cause,
-        "who": operation.who,
-        "host": operation.host,
-        "app": operation.home.app,
-        "broker": operation.home.broker,
-        "detached": operation.detached,
-        "processes": operation.carriers,
-        "created_at": iso(operation.created_at),
-        "started_at": maybe_iso(operation.started_at),
-        "ended_at": maybe_iso(operation.ended_at),
+        **as_record(
+            operation, _OPERATION, word=state_word(operation), app=operation.home.app,
+            broker=operation.home.broker,
+        ),
         **operation.counts.to_dict(),
-        "sent_again": operation.sent_again,
-        "wanted": operation.wanted.to_dict(),
-        "orders": operation.orders.to_dict(),
-    }
+        **as_record(operation, ("sent_again", "wanted", "orders")),
+    }  # fmt: skip
 
 
 def whole_operation_record(operation: Operation, sendings: Sequence[Sending]) -> dict[str, Any]:
     """An operation with some of its letters."""
-    return {
-        **operation_record(operation),
-        "sendings": [sending_record(sending) for sending in sendings],
-    }
-
-
-def sending_record(sending: Sending) -> dict[str, Any]:
-    """A letter in an operation, and its outcome."""
-    return {
-        **vars(sending),
-        "state": sending.state.value,
-        "sent_at": maybe_iso(sending.sent_at),
-        "ended_at": maybe_iso(sending.ended_at),
-        "sent_again_at": maybe_iso(sending.sent_again_at),
-    }
+    return {**operation_record(operation), "sendings": [*map(as_record, sendings)]}
 
 
 def change_record(change: Change) -> dict[str, Any]:
     """A manual change of a letter's message."""
-    return {"at": iso(change.at), "who": change.who, "how": change.how, "diff": change.diff}
+    return as_record(change, ("at", "who", "how", "diff"))
 
 
 def handler_record(handler: Handler, counts: Mapping[HandlingState, int]) -> dict[str, Any]:
     """A repair handler, and how many letters it has had in each state."""
-    return {
-        "name": handler.name,
-        "version": handler.version,
-        "where": handler.where.to_dict(),
-        "all": handler.all,
-        "once_per_group": handler.once_per_group,
-        "timeout": handler.timeout,
-        "per_hour": handler.per_hour,
-        "queue": handler.queue,
-        **{state.value: counts.get(state, 0) for state in HandlingState},
-    }
+    return as_record(
+        handler, _HANDLER, **{state.value: counts.get(state, 0) for state in HandlingState}
+    )
 
 
 def whole_handler_record(
     handler: Handler, counts: Mapping[HandlingState, int], latest: Sequence[Handling]
 ) -> dict[str, Any]:
     """A repair handler with the latest letters that it had."""
+    return {**handler_record(handler, counts), "latest": [*map(as_record, latest)]}
+
+
+def segment_record(manifest: Manifest) -> dict[str, Any]:
+    """A segment of the archive in a list."""
+    facts = manifest.facts
     return {
-        **handler_record(handler, counts),
-        "latest": [handling_record(handling) for handling in latest],
+        **as_record(manifest, ("segment", "chain", "number", "replaces")),
+        **as_record(facts, ("letters", "size", "raw_size")),
+        "first_failed_at": facts.failed.from_ or None,
+        "last_failed_at": facts.failed.until or None,
+        "first_closed_at": facts.closed.from_ or None,
+        "last_closed_at": facts.closed.until or None,
+        **as_record(facts, ("tasks", "schema")),
+        "software": manifest.software,
+        "archived_at": iso(manifest.made_at),
     }
 
 
-def handling_record(handling: Handling) -> dict[str, Any]:
-    """What a repair handler did about one failure of a letter."""
-    moments = ("failed_at", "queued_at", "started_at", "ended_at")
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """A problem of one file."""
+    return {"file": finding.key, "problem": finding.problem.value, "meaning": finding.reason}
+
+
+def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
+    """An archived letter, without secrets, except in the bodies of messages."""
+    line, content = found.line, found.line["content"]
+    hidden = redactor.hidden(_opened(line))
+    shown = {
+        "traceback": redactor.traceback(content.get("traceback") or ""),
+        "body": content.get("body"),
+    }
     return {
-        **vars(handling),
-        **{name: maybe_iso(getattr(handling, name)) for name in moments},
-        "state": handling.state.value,
-        "detail": dict(handling.detail),
+        "segment": found.manifest.segment,
+        **hidden,
+        "content": {**hidden["content"], **shown},
     }
 
 
-def trial_record(trial: HandlerTrial) -> dict[str, Any]:
-    """What a repair handler would do about one letter."""
-    return {**vars(trial), "detail": dict(trial.detail)}
+def _opened(value: Any, name: str = "") -> Any:
+    """``value`` with the tables and lists that it has as JSON in texts, because secrets are recognized by the
+    names in them."""
+    if isinstance(value, Mapping):
+        return {key: _opened(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_opened(item) for item in value]
+    return _read(value) if isinstance(value, str) and name not in _PLAIN else value
 
 
-def ticket_record(ticket: GroupTicket) -> dict[str, Any]:
-    """The ticket or the escalation of a group."""
-    return {**vars(ticket), "kind": ticket.kind.value, "at": iso(ticket.at)}
-
-
-def audit_record(row: AuditRow) -> dict[str, Any]:
-    """An act of an operator."""
-    return {**vars(row), "at": iso(row.at)}
-
-
-def _row(measure: str, name: str, value: Any) -> dict[str, Any]:
-    return {"measure": measure, "name": name, "value": value}
-
-
-def _by_value(counts: Mapping[Any, int]) -> dict[str, int]:
-    return {key.value: count for key, count in counts.items()}
+def _read(text: str) -> Any:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return read if isinstance(read, (dict, list)) else text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import pairwise
 from os.path import commonprefix
+from typing import Any
 
 # Controls, escapes, direction overrides, invisible characters, line separators, lone surrogates: they
 # could move the cursor, colour the screen, or disguise a text.
@@ -19,6 +22,14 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 #: The least number of characters of an id in a table.
 SHORT_ID = 8
+
+#: A name and its value. Screens leave out a value of None or ''.
+Fact = tuple[str, str | int | datetime | None]
+
+
+def given(facts: Iterable[Fact]) -> list[Fact]:
+    """The facts that have a value."""
+    return [(name, value) for name, value in facts if value not in (None, "")]
 
 
 def visible(text: str) -> str:
@@ -39,6 +50,11 @@ def _written_out(match: re.Match[str]) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON with all characters; empty for None."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def first_line(text: str) -> str:

@@ -4,7 +4,7 @@
 all messages. Here the end of that run becomes the end of each of its messages: another attempt, or a letter.
 A batch that succeeds ends as in celery-batches.
 
-The messages of batches do not pass the guards before the pool (brake, circuit, count of deliveries), except
+The messages of batches do not pass the guards before the pool (circuit, count of deliveries), except
 for the check for copies of a redriven message. See the page about celery-batches in the documentation.
 """
 
@@ -25,11 +25,10 @@ from celery.utils.log import get_logger
 from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.uuid import uuid
 
-from celery_dlq.worker.body.aborting import aborted, is_shutdown
 from celery_dlq.worker.body.answer import answer
-from celery_dlq.worker.body.ending import here
-from celery_dlq.worker.body.tracing import report_end, send_left
-from celery_dlq.worker.request.recorded import RecordedRequest
+from celery_dlq.worker.body.ending import here, report_end, send_left
+from celery_dlq.worker.failure import aborted, is_shutdown
+from celery_dlq.worker.request.classes import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 
 logger = get_logger(__name__)
@@ -61,7 +60,10 @@ class Flush:
     def __call__(self, requests: Iterable[Any]) -> None:
         """Run ``requests``. A request that may be one of several copies runs alone, once the store has said
         which copy runs."""
-        ready = [one for one in requests if not _is_asked_about(one, self._run_alone)]
+        ready = [
+            one for one in requests
+            if not (isinstance(one, DLQRequest) and one.dlq.copies.asks(one, self._run_alone))
+        ]  # fmt: skip
         if ready:
             self._run(ready)
 
@@ -84,10 +86,6 @@ class Flush:
             error_callback=batch.on_lost,
             timeout_callback=batch.on_timeout,
         )
-
-
-def _is_asked_about(request: Any, run: Callable[[Any], object]) -> bool:
-    return isinstance(request, DLQRequest) and request.dlq.copies.asks(request, run)
 
 
 @dataclass(frozen=True)

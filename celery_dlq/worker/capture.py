@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from functools import cached_property
 
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import FlightRecorder, Uncovered
 from celery_dlq.recorder.owner import BEAT_S
-from celery_dlq.worker.admission.brake import Brake, Limits
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
 from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.deliveries import Deliveries
-from celery_dlq.worker.admission.gate import Gate, announce
+from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
 from celery_dlq.worker.reception import Reception
-from celery_dlq.worker.wiring import ConsumerWiring, Wiring
+from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.writer import Writer
@@ -53,7 +51,7 @@ class _SignsOfLife(threading.Thread):
             logger.exception("celery_dlq cannot show that this worker lives")
 
 
-class Capture(ConsumerWiring):
+class Capture:
     """The writing and the admission of one consumer; everything else belongs to the app.
 
     :param app: the wiring of the consumer's app.
@@ -120,17 +118,8 @@ class Capture(ConsumerWiring):
 
     @cached_property
     def gate(self) -> Gate:
-        """Holds the messages of braked tasks, and all messages while the writer is full."""
-        chosen = self.app.settings
-        limits = Limits(
-            chosen.brake_failures, chosen.brake_window, chosen.brake_pause, chosen.brake_pause_max
-        )
-        return Gate(
-            Brake(limits, announce, time.monotonic) if chosen.brake_failures else None,
-            self.writer.is_full,
-            spare=chosen.brake_hold,
-            hold_s=chosen.brake_hold_time,
-        )
+        """Holds the messages of tasks that only fail, and all messages while the writer is full."""
+        return Gate(self.writer.is_full)
 
     @cached_property
     def copies(self) -> Copies:

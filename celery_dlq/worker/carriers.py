@@ -18,7 +18,7 @@ _LOOKED_AT = 10_000
 
 
 class Carrier(DLQTask):
-    """What a task of Celery's own gets in a worker in addition to its own class."""
+    """The second base class that a task of Celery's own gets in a worker."""
 
     abstract = True
     #: Another attempt would run items again that have succeeded. ``task_annotations`` may allow it.

@@ -1,4 +1,5 @@
-"""The parts of an exception that a letter keeps (type, message, traceback), and earlier attempts."""
+"""The parts of an exception that a letter keeps (type, message, traceback), earlier attempts, and exceptions
+that would end more than the task that raised them."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from billiard.common import terminate_handler_fired
 from billiard.einfo import ExceptionInfo, ExceptionWithTraceback
-from celery.exceptions import Reject
+from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 
 from celery_dlq.classify import is_a
+from celery_dlq.errors import TaskAborted
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import attempts_of
 from celery_dlq.model.letter import (
@@ -123,3 +126,22 @@ def _bounded(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     if len(attempts) <= ATTEMPT_LIMIT:
         return attempts
     return (attempts[0], *attempts[1 - ATTEMPT_LIMIT :])
+
+
+#: From libraries that may not be installed: the end of a greenlet, and the time limit of the gevent pool.
+_ENDS_OF_GREENLETS = frozenset({"greenlet.GreenletExit", "gevent.timeout.Timeout"})
+
+
+def aborted(exc: BaseException) -> TaskAborted:
+    """An ordinary exception in place of ``exc``, which would end the worker."""
+    return TaskAborted(f"{type_name(type(exc))}: {safe_message(exc)}")
+
+
+def is_shutdown(exc: BaseException) -> bool:
+    """Whether ``exc`` does not come from the task, but from outside, because its process, its greenlet or (in
+    the solo pool) its worker is being ended."""
+    return (
+        terminate_handler_fired()
+        or is_a(exc, (WorkerShutdown, WorkerTerminate))
+        or not _ENDS_OF_GREENLETS.isdisjoint(map(type_name, type(exc).__mro__))
+    )

@@ -81,7 +81,7 @@ class Reception:
 
     def _has_room(self) -> bool:
         """Whether fewer messages are unacknowledged than the prefetch limit allows. The limit is raised for
-        each message that waits for its time (``eta``), or that a brake holds."""
+        each message that waits for its time (``eta``), or that is held."""
         limit = self._prefetch_limit()
         return not limit or self._unacknowledged() < limit
 

@@ -17,7 +17,7 @@ from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
 from celery_dlq.worker.celery_quirks.last_results import read_last_results
 from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable, is_on_redis
 from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
-from celery_dlq.worker.foreign.catch import Foreign
+from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver
 from celery_dlq.worker.uncaptured import gaps
 
@@ -112,7 +112,10 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
                 "stalled": None if stall is None else stall.to_dict(),
                 "unwritten": self._capture.writer.waiting,
                 **self._capture.gate.status(),
-                **self._capture.breaker.status(),
+                "circuits": {
+                    **self._capture.breaker.status(),
+                    **self._capture.gate.circuits.status(),
+                },
                 "recorded": self._capture.flight_recorder.recorded,
                 "unrecorded": self._capture.flight_recorder.uncovered,
                 "hooks": queue.hooks.status(),

@@ -18,32 +18,37 @@ from celery_dlq.model.headers import redrive_headers
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
-from celery_dlq.worker.admission.circuit_key import check_key
+from celery_dlq.worker.admission.circuit_options import check_key
 from celery_dlq.worker.body.answer import answer
-from celery_dlq.worker.body.budgeting import budget_of, counted, spend_on_own_retry
-from celery_dlq.worker.body.ending import FINISHED, Replaced, here
+from celery_dlq.worker.body.ending import FINISHED, Replaced, Tracer, here, reporting
 from celery_dlq.worker.body.judge import own_rules
-from celery_dlq.worker.body.outage import limit_of_own_retry
 from celery_dlq.worker.body.parking import long_wait
-from celery_dlq.worker.body.publishing import must_be_sent, note_sent
-from celery_dlq.worker.body.refusal import Refused, note_refused, unpublished
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
     Judged,
+    Refused,
+    budget_of,
     cause_of,
+    counted,
     headers_of_retry,
     judged_for,
+    limit_of_own_retry,
+    must_be_sent,
+    note_refused,
+    note_sent,
     policy_of,
+    spend_on_own_retry,
     successor_of,
+    unpublished,
 )
-from celery_dlq.worker.body.tracing import Tracer, reporting
 from celery_dlq.worker.celery_quirks.short_countdowns import sendable
 from celery_dlq.worker.wiring import Wiring
 
 #: Options with the name and the allowed values of a setting.
 _CHECKED_OPTIONS = (
     "dlq_retry_window", "dlq_retry_budget", "dlq_retry_budget_floor", "dlq_tags",
-    "dlq_breaker_failures", "dlq_breaker_window", "dlq_breaker_recovery", "dlq_recorder",
+    "dlq_breaker_failures", "dlq_breaker_streak", "dlq_breaker_window", "dlq_breaker_recovery",
+    "dlq_recorder",
 )  # fmt: skip
 
 
@@ -94,6 +99,8 @@ class DLQTask(Task):  # type: ignore[misc]
     dlq_retry_budget_floor = _FromSettings(lambda settings: settings.retry_budget_floor)
     #: Transient failures after which its messages are parked instead of run; 0 for never.
     dlq_breaker_failures = _FromSettings(lambda settings: settings.breaker_failures)
+    #: Failed runs without a success between them after which a worker holds its messages; 0 for never.
+    dlq_breaker_streak = _FromSettings(lambda settings: settings.breaker_streak)
     #: Seconds within which these failures count.
     dlq_breaker_window = _FromSettings(lambda settings: settings.breaker_window)
     #: Seconds after which one message is tried.

@@ -12,28 +12,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 
 import click
 
-from celery_dlq.classify.builtin import (
-    cloud,
-    databases,
-    formats,
-    http,
-    mail,
-    messaging,
-    remote,
-    resilience,
-    services,
-    stdlib,
-    stores,
-    web,
-)
-from celery_dlq.classify.builtin.cloud import aws, grpc
-from celery_dlq.classify.builtin.databases import mysql, oracle, postgres, sqlserver
-from celery_dlq.classify.builtin.stores import clickhouse, mongo
-from celery_dlq.classify.builtin.web import pycurl, websockets
+from celery_dlq.classify.builtin import aws, cloud, http, mongo, postgres, sql, stdlib, stores, web
+from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES, Family
@@ -100,9 +83,9 @@ def metrics_of(families: Iterable[Family]) -> str:
     return table(("metric", "type", "labels", "meaning"), rows)
 
 
-def rules_of(module: ModuleType) -> str:
-    """The rows of one family of built-in rules."""
-    rows = [(f"`{row.rule}`", _verdict(row), "; ".join(_types(row.names))) for row in module.ROWS]
+def rules_of(domain: str) -> str:
+    """The rows of one domain of the built-in rules."""
+    rows = [(f"`{row.rule}`", _verdict(row), "; ".join(_types(row.names))) for row in ROWS[domain]]
     return table(("rule", "verdict", "exceptions, and those derived from them"), rows)
 
 
@@ -111,14 +94,18 @@ def _verdict(row: Row) -> str:
 
 
 def _types(names: Iterable[str]) -> Iterator[str]:
-    """The dotted names, those of one module together."""
+    """The dotted names, the classes of one module together, then whole packages."""
     by_module: dict[str, list[str]] = {}
+    packages = [f"`{name}`" for name in names if name.endswith(".*")]
     for name in names:
         module, _, cls = name.rpartition(".")
-        by_module.setdefault(module, []).append(cls)
+        if cls != "*":
+            by_module.setdefault(module, []).append(cls)
     for module, classes in by_module.items():
         listed = ", ".join(f"`{cls}`" for cls in classes)
         yield listed if module == "builtins" else f"{listed} of `{module}`"
+    if packages:
+        yield ", ".join(packages)
 
 
 def codes() -> str:
@@ -128,15 +115,15 @@ def codes() -> str:
         ("HTTP status", _listed(http.TRANSIENT_STATUSES)),
         ("`errno`, on Linux", _listed(names)),
         ("SQLSTATE", f"{_listed(postgres.TRANSIENT_SQLSTATES)}, and all that begin with 40"),
-        ("MySQL error number", _listed(mysql.TRANSIENT_NUMBERS)),
-        ("Oracle error number", _listed(oracle.TRANSIENT_NUMBERS)),
-        ("SQL Server and DB-Lib number", _listed(sqlserver.TRANSIENT_NUMBERS)),
+        ("MySQL error number", _listed(sql.MYSQL_NUMBERS)),
+        ("Oracle error number", _listed(sql.ORACLE_NUMBERS)),
+        ("SQL Server and DB-Lib number", _listed(sql.MSSQL_NUMBERS)),
         ("MongoDB code", _listed(mongo.TRANSIENT_CODES)),
-        ("ClickHouse code", _listed(clickhouse.TRANSIENT_CODES)),
-        ("gRPC", _listed(grpc.TRANSIENT_NAMES)),
+        ("ClickHouse code", _listed(stores.CLICKHOUSE_CODES)),
+        ("gRPC", _listed(cloud.GRPC_NAMES)),
         ("AWS, any case", _listed(aws.TRANSIENT_CODES)),
-        ("curl, in pycurl", _listed(pycurl.TRANSIENT_CODES)),
-        ("WebSocket close code", _listed(websockets.TRANSIENT_CLOSE_CODES)),
+        ("curl, in pycurl", _listed(web.CURL_CODES)),
+        ("WebSocket close code", _listed(web.CLOSE_CODES)),
     ]
     return table(("code", "transient"), rows)
 
@@ -163,17 +150,7 @@ def parts() -> dict[str, dict[str, str]]:
             "worker": metrics_of(WORKER_FAMILIES),
         },
         "rules.md": {
-            "stdlib": rules_of(stdlib),
-            "web": rules_of(web),
-            "cloud": rules_of(cloud),
-            "services": rules_of(services),
-            "formats": rules_of(formats),
-            "mail": rules_of(mail),
-            "remote": rules_of(remote),
-            "resilience": rules_of(resilience),
-            "databases": rules_of(databases),
-            "stores": rules_of(stores),
-            "messaging": rules_of(messaging),
+            **{domain: rules_of(domain) for domain in ROWS},
             "codes": codes(),
         },
     }

@@ -7,7 +7,7 @@ from celery import Celery
 from queues import queue_settings
 
 from celery_dlq import AutoRedrive, DLQTask, Filter, Timetable
-from celery_dlq.flower.pages.letters import listing as letters
+from celery_dlq.flower.resources import letters
 from celery_dlq.store.letters import pages
 
 app = Celery("shopfront", broker=os.environ["PROJ_BROKER"], backend=os.environ["PROJ_BACKEND"])

@@ -9,7 +9,7 @@ import pytest
 from celery.contrib.testing import mocks
 
 from celery_dlq import DeadLetterQueue, DLQTask
-from celery_dlq.worker.request.recorded import RecordedRequest
+from celery_dlq.worker.request.classes import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
 
 

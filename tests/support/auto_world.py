@@ -11,9 +11,9 @@ from celery_dlq import AutoRedrive, Filter, Settings, State
 from celery_dlq.model.letter import Outcome
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive.context import Clock, RedriveContext
-from celery_dlq.redrive.operations import Operations
-from celery_dlq.redrive.publish.result import Sent
-from celery_dlq.upkeep.auto_redrive.engine import AutoRedriveEngine
+from celery_dlq.redrive.lifecycle import Operations
+from celery_dlq.redrive.message import Sent
+from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveEngine
 
 CHARGES = Filter(task="shop.charge")
 #: Of a lease that no test wants to end.

@@ -8,14 +8,14 @@ from support.factories import T0, operation
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.brief.facts import (
+from celery_dlq.view.brief.contents import (
     Arguments,
     Attempts,
     Brief,
     Outside,
     Standing,
 )
-from celery_dlq.view.groups.sample import Redrives, Share
+from celery_dlq.view.groups import Redrives, Share
 
 #: All that a brief may consist of, as a parser of Markdown names it.
 PLAIN = {
@@ -37,9 +37,9 @@ def brief_of(text: str, *, letters: int = 3, lists: int = 2) -> Brief:
     return Brief(
         at=T0,
         standing=Standing(
-            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", decided_at=T0, open=2, letters=3, total=3,
-            by_state={State.DEAD: 2, State.RESOLVED: 1}, first_seen_at=T0, last_seen_at=T0,
-            last_day=3, day_before=0,
+            status=GroupStatus.OPEN, marks=(Mark.NEW,), ends="", status_at=T0, open_count=2,
+            letter_count=3, total_count=3, by_state={State.DEAD: 2, State.RESOLVED: 1},
+            first_seen_at=T0, last_seen_at=T0, last_day=3, day_before=0,
         ),
         reason=Reason.TERMINAL,
         verdict=Verdict.TERMINAL,

@@ -3,14 +3,24 @@ from __future__ import annotations
 import json
 import math
 import sys
-from datetime import datetime, timezone
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.codec import LEVELS, decode_table, dump_json, encode_table, quick_json
+from celery_dlq.codec import (
+    LEVELS,
+    decode_table,
+    dump_json,
+    encode_table,
+    quick_json,
+    read_record,
+    record_of,
+)
 
 scalars = (
     st.none()
@@ -159,3 +169,54 @@ def test_json_of_a_cycle_ends():
     cycle = []
     cycle.append(cycle)
     assert json.loads(dump_json(cycle))
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Part:
+    number: int
+    colour: Colour = Colour.RED
+
+
+@dataclass(frozen=True)
+class Whole:
+    name: str
+    at: datetime | None
+    took: timedelta
+    first: Part
+    parts: tuple[Part, ...]
+    colours: frozenset[Colour]
+    names: tuple[str, ...] = ()
+    best: Colour | None = None
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        Whole(
+            "a", datetime(2026, 3, 1, 12, tzinfo=timezone.utc), timedelta(seconds=1.5), Part(1),
+            (Part(2), Part(3, Colour.BLUE)), frozenset(Colour), ("x", "y"), Colour.BLUE,
+        ),
+        Whole("b", None, timedelta(), Part(0), (), frozenset()),
+    ],
+    ids=["full", "empty"],
+)  # fmt: skip
+def test_a_dataclass_comes_back_from_json(whole):
+    assert read_record(Whole, json.loads(json.dumps(record_of(whole)))) == whole
+
+
+def test_a_record_has_the_fields_that_are_asked_for():
+    part = Part(7, Colour.BLUE)
+    assert record_of(part) == {"number": 7, "colour": "blue"}
+    assert record_of(part, "colour") == {"number": 7}
+    assert read_record(Part, {"number": 7}) == Part(7), "other fields get their defaults"
+
+
+def test_a_record_that_does_not_fit_is_refused():
+    for data in ({}, {"number": 1, "shape": "round"}, {"number": 1, "colour": "green"}):
+        with pytest.raises((TypeError, ValueError)):
+            read_record(Part, data)

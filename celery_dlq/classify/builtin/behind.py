@@ -43,7 +43,7 @@ def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | N
 
 
 def lasting_text(value: object) -> Finding | None:
-    """The same, from the only message that a library kept."""
+    """The certificate, TLS error or unknown host that the only message of a library mentions."""
     text = text_of(value) or ""
     for words, rule in (
         (_CERTIFICATE, "tls.certificate"),
@@ -57,7 +57,7 @@ def lasting_text(value: object) -> Finding | None:
 
 
 def lasting_copy(exc: BaseException) -> Finding | None:
-    """The same, from an exception that repeats its cause, if pickling left nothing else."""
+    """The lasting cause in the message of an exception that repeats it, if pickling left nothing else."""
     return None if reachable(exc) else lasting_text(message(exc))
 
 

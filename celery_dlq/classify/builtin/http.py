@@ -1,11 +1,16 @@
-"""HTTP answers: what a status means, and the ways in which services say more than their status."""
+"""HTTP answers: the meaning of a status, and the ways in which services say more than their status.
+
+The functions here make probes; the probes at the end serve several libraries.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
-from celery_dlq.classify.evidence import STATUS_SOURCES, Source, read, shown_name, status, text_of
-from celery_dlq.classify.table import Finding, Probe
+from celery_dlq.classify.evidence import STATUS_SOURCES, Source, message, read, shown_name, text_of
+from celery_dlq.classify.evidence import status as find_status
+from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.classify.wait import headers, retry_after
 from celery_dlq.model.states import Verdict
 
@@ -35,7 +40,7 @@ def http_status(*sources: Source, passing: Collection[int] = ()) -> Probe:
     """
 
     def probe(exc: BaseException) -> Finding | None:
-        found = status(exc, sources)
+        found = find_status(exc, sources)
         if found is None:
             return None
         code, source = found
@@ -52,7 +57,30 @@ def http_status(*sources: Source, passing: Collection[int] = ()) -> Probe:
     return probe
 
 
-any_status = http_status(*STATUS_SOURCES)
+def status_in_text(
+    pattern: str,
+    rule: str = "http.status",
+    evidence: str = "status={}",
+    passing: Collection[int] = (),
+) -> Probe:
+    """A probe for a library that keeps the status in the message only.
+
+    :param pattern: matches the beginning of the message; its group is the status.
+    :param evidence: the text to show, with ``{}`` for the status.
+    :param passing: further statuses that the service documents as worth another attempt.
+    """
+    compiled = re.compile(pattern)
+
+    def probe(exc: BaseException) -> Finding | None:
+        match = compiled.match(message(exc))
+        if match is None:
+            return None
+        code = int(match[1])
+        return transient_if(
+            code in passing or code in TRANSIENT_STATUSES, rule, evidence.format(code)
+        )
+
+    return probe
 
 
 def header_says(name: str, rule: str) -> Probe:
@@ -85,11 +113,14 @@ def word(
     return probe
 
 
-def otherwise(verdict: Verdict, rule: str) -> Probe:
-    """The last of several probes: what the type means when it carries nothing."""
+def otherwise(verdict: Verdict, rule: str, evidence: str = "") -> Probe:
+    """The last of several probes: the meaning of a type that carries nothing.
+
+    :param evidence: the text to show; by default, the name of the type.
+    """
 
     def probe(exc: BaseException) -> Finding:
-        return Finding(verdict, rule, f"type={shown_name(type(exc))}")
+        return Finding(verdict, rule, evidence or f"type={shown_name(type(exc))}")
 
     return probe
 
@@ -101,3 +132,14 @@ def in_turn(*probes: Probe) -> Probe:
         return next((found for ask in probes if (found := ask(exc)) is not None), None)
 
     return probe
+
+
+any_status = http_status(*STATUS_SOURCES)
+
+code = http_status(("code",))
+errcode = http_status(("errcode",))
+http_status_code = http_status(("http_status_code",))
+response_code = http_status(("response_code",))
+response_status_code = http_status(("response", "status_code"))
+status = http_status(("status",))
+status_code = http_status(("status_code",))

@@ -1,4 +1,4 @@
-"""Mail, news and FTP: protocols whose replies say by their first digit whether they will pass."""
+"""Probes of mail, news and FTP: the first digit of a reply says whether the failure will pass."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from itertools import islice
 from typing import cast
 
 from celery_dlq.classify.evidence import arguments, message, number, read, text_of
-from celery_dlq.classify.table import Finding, Probe, probed, terminal, transient, within
-from celery_dlq.model.states import Verdict
+from celery_dlq.classify.table import Finding, Probe, transient_if
 
 _RECIPIENT_LIMIT = 1_000
 
@@ -31,9 +30,13 @@ def reply_code(attribute: str) -> Probe:
         code = number(read(exc, attribute))
         if code is None or not 400 <= code <= 599:
             return None
-        return Finding(_transient_if(code < 500), "smtp.reply", f"{attribute}={code}")
+        return transient_if(code < 500, "smtp.reply", f"{attribute}={code}")
 
     return probe
+
+
+smtp_code = reply_code("smtp_code")
+code = reply_code("code")
 
 
 def smtp_recipients(exc: BaseException) -> Finding | None:
@@ -42,9 +45,9 @@ def smtp_recipients(exc: BaseException) -> Finding | None:
     if replies is None:
         return None
     codes = [number(reply) for reply in islice(replies, _RECIPIENT_LIMIT)]
-    verdict = _transient_if(bool(codes) and all(code and 400 <= code < 500 for code in codes))
+    passes = bool(codes) and all(code and 400 <= code < 500 for code in codes)
     listed = ",".join(sorted({str(code) for code in codes}))
-    return Finding(verdict, "smtp.reply", f"smtp_code={listed} from recipients")
+    return transient_if(passes, "smtp.reply", f"smtp_code={listed} from recipients")
 
 
 def _replies(recipients: object) -> Iterable[object] | None:
@@ -61,20 +64,20 @@ def pop_reply(exc: BaseException) -> Finding:
     """poplib gives the line of the server, mostly as bytes."""
     line = text_of(next(iter(arguments(exc)), None)) or ""
     passes = _POP_PASSING.match(line)
-    return Finding(_transient_if(bool(passes)), "pop.reply", f"reply {passes[0]}" if passes else "")
+    return transient_if(bool(passes), "pop.reply", f"reply {passes[0]}" if passes else "")
 
 
 def imap_reply(exc: BaseException) -> Finding:
     """imaplib gives the server's text, which may have a response code."""
     passes = _IMAP_PASSING.match(message(exc))
-    verdict = _transient_if(bool(passes))
-    return Finding(verdict, "imap.error", "a response code that passes" if passes else "type=error")
+    evidence = "a response code that passes" if passes else "type=error"
+    return transient_if(bool(passes), "imap.error", evidence)
 
 
 def news_reply(exc: BaseException) -> Finding:
     """nntplib's temporary errors (Python <= 3.12)."""
     code = number(read(exc, "response"))
-    return Finding(_transient_if(code in _NEWS_PASSING), "nntp.reply", f"reply {code}")
+    return transient_if(code in _NEWS_PASSING, "nntp.reply", f"reply {code}")
 
 
 def ftp_codes(exc: BaseException) -> Finding | None:
@@ -83,54 +86,4 @@ def ftp_codes(exc: BaseException) -> Finding | None:
     code = number(received[-1]) if type(received) is tuple and received else None
     if code is None:
         return None
-    return Finding(_transient_if(400 <= code <= 499), "ftp.reply", f"reply {code}")
-
-
-def _transient_if(condition: bool) -> Verdict:
-    return Verdict.TRANSIENT if condition else Verdict.TERMINAL
-
-
-_STDLIB = (
-    probed("smtp.reply", reply_code("smtp_code"), "smtp_code", "smtplib.SMTPResponseException"),
-    probed("smtp.reply", smtp_recipients, "recipients", "smtplib.SMTPRecipientsRefused"),
-    transient("smtp.closed", "smtplib.SMTPServerDisconnected"),
-    terminal("smtp.unsupported", "smtplib.SMTPNotSupportedError"),
-    # ftplib: RFC 959, 4.2, the same digits, one class for each.
-    transient("ftp.reply", "ftplib.error_temp"),
-    terminal("ftp.reply", "ftplib.Error"),
-    # imaplib documents that after abort "closing the instance and instantiating a new one will
-    # usually allow recovery".
-    transient("imap.abort", "imaplib.IMAP4.abort"),
-    probed("imap.error", imap_reply, "the response code in the text", "imaplib.IMAP4.error"),
-    probed("pop.reply", pop_reply, "the response code in the reply", "poplib.error_proto"),
-    probed("nntp.reply", news_reply, "the code in response", "nntplib.NNTPTemporaryError"),
-    terminal("nntp.reply", "nntplib.NNTPError"),
-    # Another program holds the lock of the mailbox.
-    transient("mailbox.lock", "mailbox.ExternalClashError"),
-    terminal("mailbox.error", "mailbox.Error"),
-)
-
-# aiosmtplib/errors.py: the same names, the code in "code".
-_AIOSMTPLIB = (
-    probed(
-        "smtp.reply",
-        reply_code("code"),
-        "code",
-        *within("aiosmtplib.errors", "SMTPResponseException SMTPConnectResponseError"),
-    ),
-    probed("smtp.reply", smtp_recipients, "recipients", "aiosmtplib.errors.SMTPRecipientsRefused"),
-    transient(
-        "smtp.closed",
-        *within("aiosmtplib.errors", "SMTPServerDisconnected SMTPConnectError SMTPTimeoutError"),
-    ),
-    terminal("smtp.unsupported", "aiosmtplib.errors.SMTPNotSupported"),
-)
-
-# aioftp/errors.py.
-_AIOFTP = (
-    probed("ftp.reply", ftp_codes, "received_codes", "aioftp.errors.StatusCodeError"),
-    transient("ftp.ports", "aioftp.errors.NoAvailablePort"),
-    terminal("ftp.usage", *within("aioftp.errors", "InvalidCommand PathIsNotAbsolute")),
-)
-
-ROWS = (*_STDLIB, *_AIOSMTPLIB, *_AIOFTP)
+    return transient_if(400 <= code <= 499, "ftp.reply", f"reply {code}")

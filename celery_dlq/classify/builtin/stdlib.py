@@ -1,4 +1,4 @@
-"""The standard library: what Python itself raises, files, sockets, names, TLS, processes."""
+"""Probes of the standard library: files, sockets, names, TLS, processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 from celery_dlq.classify.builtin.http import status_verdict
 from celery_dlq.classify.evidence import message, number, os_errno, read, text_of
-from celery_dlq.classify.table import Finding, Row, group, probed, terminal, transient, within
+from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.model.states import Verdict
 
 # errno(3). The network, and an operation that was interrupted or would block.
@@ -60,8 +60,8 @@ def os_error(exc: BaseException) -> Finding | None:
     code = os_errno(exc)
     if code is None:
         return _bare_os_error(message(exc)) if type(exc) is OSError else None
-    verdict = _transient_if(code in TRANSIENT_ERRNOS)
-    return Finding(verdict, "os.errno", f"errno={errno.errorcode.get(code, code)}")
+    evidence = f"errno={errno.errorcode.get(code, code)}"
+    return transient_if(code in TRANSIENT_ERRNOS, "os.errno", evidence)
 
 
 def _bare_os_error(text: str) -> Finding | None:
@@ -69,9 +69,9 @@ def _bare_os_error(text: str) -> Finding | None:
         return Finding(Verdict.TRANSIENT, "os.closed", f"message {text!r}")
     if text.startswith(_SEVERAL):
         codes = {int(code) for code in _ERRNO_IN_TEXT.findall(text)}
-        verdict = _transient_if(bool(codes) and codes <= TRANSIENT_ERRNOS)
         names = ",".join(str(errno.errorcode.get(code, code)) for code in sorted(codes))
-        return Finding(verdict, "os.errno", f"errno={names} of several attempts")
+        passes = bool(codes) and codes <= TRANSIENT_ERRNOS
+        return transient_if(passes, "os.errno", f"errno={names} of several attempts")
     refused = _TUNNEL.match(text)
     if refused:
         verdict = status_verdict(int(refused[1]))
@@ -84,7 +84,7 @@ def name_lookup(exc: BaseException) -> Finding | None:
     code = os_errno(exc)
     if code is None:
         return None
-    return Finding(_transient_if(code in _TRANSIENT_EAI), "dns.lookup", f"getaddrinfo code={code}")
+    return transient_if(code in _TRANSIENT_EAI, "dns.lookup", f"getaddrinfo code={code}")
 
 
 def host_lookup(exc: BaseException) -> Finding | None:
@@ -92,13 +92,13 @@ def host_lookup(exc: BaseException) -> Finding | None:
     code = os_errno(exc)
     if code is None:
         return None
-    return Finding(_transient_if(code == _HERROR_TRY_AGAIN), "dns.lookup", f"h_errno={code}")
+    return transient_if(code == _HERROR_TRY_AGAIN, "dns.lookup", f"h_errno={code}")
 
 
 def exit_code(exc: BaseException) -> Finding:
     """``CalledProcessError``: only EX_TEMPFAIL invites to try again."""
     code = number(read(exc, "returncode"))
-    return Finding(_transient_if(code == _EX_TEMPFAIL), "subprocess.exit_code", f"exit code={code}")
+    return transient_if(code == _EX_TEMPFAIL, "subprocess.exit_code", f"exit code={code}")
 
 
 def tls_reason(exc: BaseException) -> Finding | None:
@@ -116,83 +116,3 @@ def full_queue(exc: BaseException) -> Finding | None:
     if message(exc) != _QUEUE_FULL:
         return None
     return Finding(Verdict.TRANSIENT, "kafka.queue", f"message {_QUEUE_FULL!r}")
-
-
-def _transient_if(condition: bool) -> Verdict:
-    return Verdict.TRANSIENT if condition else Verdict.TERMINAL
-
-
-ROWS = (
-    # Python's own names of network conditions (PEP 3151).
-    transient("os.network", *within("builtins", "ConnectionError TimeoutError"), open_below=True),
-    transient("os.interrupted", *within("builtins", "BlockingIOError InterruptedError")),
-    # Python <= 3.10 knows these apart from the built-in TimeoutError.
-    transient(
-        "os.network",
-        "socket.timeout",
-        "asyncio.exceptions.TimeoutError",
-        "concurrent.futures._base.TimeoutError",
-    ),
-    terminal(
-        "os.file",
-        *within(
-            "builtins",
-            "FileNotFoundError PermissionError IsADirectoryError NotADirectoryError FileExistsError",
-        ),
-    ),
-    probed("os.errno", os_error, "errno", "builtins.OSError", open_below=True),
-    probed("dns.lookup", name_lookup, "the getaddrinfo code in errno", "socket.gaierror"),
-    probed("dns.lookup", host_lookup, "the h_errno in errno", "socket.herror"),
-    # ssl: the peer cut the line; its certificate, or the handshake, is wrong and stays so.
-    transient("tls.closed", *within("ssl", "SSLEOFError SSLZeroReturnError SSLSyscallError")),
-    transient("os.interrupted", *within("ssl", "SSLWantReadError SSLWantWriteError")),
-    terminal("tls.certificate", "ssl.SSLCertVerificationError"),
-    Row(
-        "tls.protocol",
-        ("ssl.SSLError",),
-        verdict=Verdict.TERMINAL,
-        probe=tls_reason,
-        depends_on="an early end in reason; else terminal",
-    ),
-    # A mistake in the program or in its input: the same input fails the same way.
-    terminal(
-        "python.error",
-        *within(
-            "builtins",
-            "ValueError TypeError LookupError AttributeError ArithmeticError AssertionError NameError "
-            "ImportError SyntaxError NotImplementedError RecursionError EOFError "
-            "ReferenceError StopIteration StopAsyncIteration SystemError Warning",
-        ),
-        open_below=True,
-    ),
-    Row(
-        "python.error",
-        ("builtins.BufferError",),
-        verdict=Verdict.TERMINAL,
-        probe=full_queue,
-        depends_on="librdkafka's text of a full queue; else terminal",
-        open_below=True,
-    ),
-    group("python.group", "builtins.BaseExceptionGroup", "exceptiongroup.BaseExceptionGroup"),
-    terminal("python.memory", "builtins.MemoryError"),
-    # Not for a classifier to judge; terminal if it is asked all the same.
-    terminal(
-        "python.exit",
-        *within("builtins", "SystemExit KeyboardInterrupt GeneratorExit"),
-        "asyncio.exceptions.CancelledError",
-        "concurrent.futures._base.CancelledError",
-    ),
-    # The other end hung up in the middle of a record.
-    transient("asyncio.closed", "asyncio.exceptions.IncompleteReadError"),
-    transient("queue.full", "queue.Full", "asyncio.queues.QueueFull"),
-    terminal("queue.empty", "_queue.Empty", "queue.Empty", "asyncio.queues.QueueEmpty"),
-    terminal("asyncio.usage", *within("asyncio.exceptions", "InvalidStateError LimitOverrunError")),
-    transient("multiprocessing.timeout", "multiprocessing.context.TimeoutError"),
-    # A worker of the pool died, most likely of this very input.
-    terminal("futures.broken", "concurrent.futures._base.BrokenExecutor"),
-    terminal("futures.usage", "concurrent.futures._base.InvalidStateError"),
-    terminal("multiprocessing.error", "multiprocessing.context.ProcessError"),
-    transient("subprocess.timeout", "subprocess.TimeoutExpired"),
-    terminal("subprocess.failed", "subprocess.SubprocessError"),
-    probed("subprocess.exit_code", exit_code, "returncode", "subprocess.CalledProcessError"),
-)

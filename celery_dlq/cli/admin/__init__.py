@@ -1,2 +1,2 @@
 """Commands for administrators: schema, spool, ingesting, metrics, schedules and documentation. Each enters as
-a click command; tables and messages leave. They may use the doctor, but no command for letters."""
+a click command; tables and messages leave."""

@@ -1,4 +1,4 @@
-"""``dlq db`` manages the schema of the store; ``dlq doctor`` checks the installation."""
+"""``dlq db`` manages the schema of the store."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Any
 
 import click
 
-from celery_dlq.cli.doctor.checks import examine
-from celery_dlq.cli.doctor.finding import Level
-from celery_dlq.cli.exits import FAILED, STORE, NamingGroup
-from celery_dlq.cli.screens.render import Column, Table
+from celery_dlq.cli.exits import STORE, NamingGroup, leave
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.known import unknown_name
 
@@ -52,7 +49,7 @@ def current(session: Session) -> None:
         upgraded = session.command("db", "upgrade")
         is_newer = found is not None and found > schema.HEAD
         session.error(f"Run: {'pip install --upgrade celery-dlq' if is_newer else upgraded}")
-        click.get_current_context().exit(STORE)
+        leave(STORE)
 
 
 @db.command("sql")
@@ -83,18 +80,3 @@ def _database(session: Session) -> Any:
     queue = session.queue
     # The queue's own store would refuse a schema that does not fit.
     return SQLStore.from_settings(queue.settings, client=queue.client).database
-
-
-@click.command("doctor")
-@pass_session
-def doctor(session: Session) -> None:
-    """Check the installation and suggest fixes.
-
-    Examines settings, store, spool, broker and tasks. Exits with 1 if a check finds an error.
-    """
-    found = list(examine(session))
-    rows = [(check, item.level.value, item.text) for check, item in found]
-    columns = (Column("CHECK", rigid=True), Column("RESULT", rigid=True), Column("", fold=True))
-    session.screen.show(Table(columns, rows))
-    if any(item.level is Level.ERROR for _, item in found):
-        click.get_current_context().exit(FAILED)

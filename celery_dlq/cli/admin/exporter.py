@@ -13,7 +13,7 @@ import click
 from celery_dlq.cli.exits import for_app, one_line
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import SchemaError, StoreUnavailable
-from celery_dlq.metrics.extra import need_prometheus
+from celery_dlq.metrics.families import need_prometheus
 from celery_dlq.store.database.client import Role
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 import celery_dlq
-from celery_dlq.cli.screens.render import Column, Screen, Table
+from celery_dlq.cli.screens.parts import Column, Table
+from celery_dlq.cli.screens.render import Screen
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.known import unknown_name

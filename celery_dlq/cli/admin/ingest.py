@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY
+from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY, leave
 from celery_dlq.cli.options import limit_option
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.selection import confirm
@@ -15,7 +15,7 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.view.text import counted
 
 if TYPE_CHECKING:
-    from celery_dlq.ingest.engine import IngestReport
+    from celery_dlq.ingest.ingestion import IngestReport
 
 
 @click.command("ingest")
@@ -40,7 +40,8 @@ def ingest(
     if to == queue:
         raise click.UsageError("--to is the queue to ingest; give the queue where tasks wait.")
     if dry_run:
-        _count(session, queue)
+        held = counted(_held(session, queue), "message")
+        session.screen.show(f"{queue} holds {held}; nothing was changed.")
         return
     if queue in session.cli.app.amqp.queues:
         question = f"Tasks of this app wait in the queue {queue}. Ingest it anyway?"
@@ -53,12 +54,6 @@ def _held(session: Session, queue: str) -> int:
 
     with open_source(session.queue.app, queue) as source:
         return source.count()
-
-
-def _count(session: Session, queue: str) -> None:
-    session.screen.show(
-        f"{queue} holds {counted(_held(session, queue), 'message')}; nothing was changed."
-    )
 
 
 def _run(session: Session, queue: str, to: str, limit: int | None) -> IngestReport:
@@ -95,8 +90,8 @@ def _tell(session: Session, queue: str, report: IngestReport) -> None:
     elif not report.interrupted:
         tell(f"{queue} is empty.")
     if report.interrupted:
-        click.get_current_context().exit(INTERRUPTED)
-    click.get_current_context().exit(PARTLY if report.refused else DONE)
+        leave(INTERRUPTED)
+    leave(PARTLY if report.refused else DONE)
 
 
 def _counts(report: IngestReport) -> str:

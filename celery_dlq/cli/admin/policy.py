@@ -9,7 +9,7 @@ import click
 
 from celery_dlq.cli.completion import complete_task
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.render import Column, Facts, Field, Part, table_of
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, UnknownTask
 from celery_dlq.known import unknown_name
@@ -78,8 +78,7 @@ def _find(session: Session, name: str) -> Any:
 
 
 def _record(session: Session, task: Any) -> dict[str, Any]:
-    from celery_dlq.retry.outage import exhausts_all, exhausts_share
-    from celery_dlq.retry.outlook import outlook
+    from celery_dlq.retry.outlook import exhausts_all, exhausts_share, outlook
     from celery_dlq.worker.body.retrying import policy_of
 
     found, held = policy_of(task), session.queue.hold.at_most_s
@@ -159,18 +158,16 @@ def _facts(record: dict[str, Any]) -> Facts:
         f"{_seconds(record['retry_backoff_max_s'])}"
     )
     jitter = "random between 0 and a bound " if record["retry_jitter"] else ""
-    return Facts(
+    return facts_of(
         "Schedule",
-        [
-            ("Task", record["task"]),
-            ("Attempts", record["max_attempts"] or "no limit"),
-            ("Wait", f"{_seconds(fixed)} each" if fixed is not None else jitter + bounds),
-            ("Retry window", duration(record["retry_window_s"])),
-            (
-                "Retry-After",
-                f"added to the wait, up to {duration(record['retry_after_max_s'])}; does not use an attempt",
-            ),
-        ],
+        ("Task", record["task"]),
+        ("Attempts", record["max_attempts"] or "no limit"),
+        ("Wait", f"{_seconds(fixed)} each" if fixed is not None else jitter + bounds),
+        ("Retry window", duration(record["retry_window_s"])),
+        (
+            "Retry-After",
+            f"added to the wait, up to {duration(record['retry_after_max_s'])}; does not use an attempt",
+        ),
     )
 
 

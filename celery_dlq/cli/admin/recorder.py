@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from celery_dlq.cli.exits import PARTLY, NamingGroup
+from celery_dlq.api.queue import NotedAct
+from celery_dlq.cli.exits import PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.render import Column, Field, table_of
+from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.recorder import Left, LeftState
-from celery_dlq.store.noted_act import NotedAct
-from celery_dlq.upkeep.recovery.engine import Recovered
+from celery_dlq.upkeep.recovery import Recovered
 from celery_dlq.view.records import recorded_record
 from celery_dlq.view.text import byte_size, counted
 
@@ -50,14 +50,14 @@ def list_files(session: Session, form: str) -> None:
 
 
 @recorder.command("recover")
-@click.pass_context
-def recover(ctx: click.Context) -> None:
+@pass_session
+def recover(session: Session) -> None:
     """Make letters of the messages that killed workers were running.
 
     Workers do this themselves, when they start and once a minute. Files of living workers are left alone.
     Exits with 4 if messages or damaged files remain.
     """
-    session, total = Session(ctx.obj), Recovered()
+    total = Recovered()
     _look(session)
     place = {"directory": str(session.queue.recorder_dir)}
     # Without messages to recover, no store is needed.
@@ -76,7 +76,7 @@ def recover(ctx: click.Context) -> None:
     for remark in remarks:
         session.error(remark)
     if remarks:
-        ctx.exit(PARTLY)
+        leave(PARTLY)
 
 
 def _look(session: Session) -> list[Left]:

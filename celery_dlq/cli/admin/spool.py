@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
-from celery_dlq.cli.exits import PARTLY, NamingGroup
+from celery_dlq.api.queue import NotedAct
+from celery_dlq.cli.exits import PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import format_option
-from celery_dlq.cli.screens.render import Column, Field, table_of
+from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
-from celery_dlq.store.noted_act import NotedAct
 from celery_dlq.view.records import spool_file_record
 from celery_dlq.view.text import byte_size, counted
 
@@ -62,14 +61,14 @@ def list_files(session: Session, form: str) -> None:
 
 
 @spool.command("drain")
-@click.pass_context
-def drain(ctx: click.Context) -> None:
+@pass_session
+def drain(session: Session) -> None:
     """Move the letters of the spool into the store.
 
     Drained files are removed; a file that a live worker writes to is left to that worker. Exits with 0 if the
     spool is empty afterwards, and with 4 if files remain: in use, refused, torn, or newer.
     """
-    session, total = Session(ctx.obj), Drained()
+    total = Drained()
     directory = session.queue.spool.directory.absolute()
     _files_in(directory)  # a drain takes an unreadable directory for an empty one
     place = {"directory": str(directory)}
@@ -88,7 +87,7 @@ def drain(ctx: click.Context) -> None:
     for remark in remarks:
         session.error(remark)
     if remarks:
-        ctx.exit(PARTLY)
+        leave(PARTLY)
 
 
 def _files_in(directory: Path) -> list[SpoolFile]:
@@ -114,48 +113,43 @@ def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
         FileState.REFUSED: f"Refused by the store, set aside: {{}}; fix the cause, then run: {again}",
     }
     for state, remark in steps.items():
-        names = [file.name for file in files if file.state is state and _holds_something(file)]
+        # A live worker has a file open before it writes its first letter.
+        kept = [file for file in files if file.state is not FileState.IN_USE or file.records]
+        names = [file.name for file in kept if file.state is state]
         if names:
             yield remark.format(_shortened("file", names))
-
-
-def _holds_something(file: SpoolFile) -> bool:
-    # A live worker has a file open before it writes its first letter.
-    return file.state is not FileState.IN_USE or file.records > 0
 
 
 @spool.command("import")
 @click.argument(
     "file", metavar="FILE", type=click.File("r", encoding="utf-8", errors="backslashreplace")
 )
-@click.pass_context
-def import_records(ctx: click.Context, file: IO[str]) -> None:
+@pass_session
+def import_records(session: Session, file: IO[str]) -> None:
     """Store the letters in a log or in a file that was set aside.
 
     FILE is a worker's log, plain or in JSON, with critical lines "dead letter neither stored nor spooled"; or
     a *.refused file; or - for standard input. Letters that are already stored are not stored twice.
     """
-    session, found = Session(ctx.obj), _Found()
-    stored, refused, letters = 0, list[str](), dict[str, None]()
+    stored, refused, unreadable, letters = 0, list[str](), list[str](), dict[str, None]()
     try:
         named = {"file": getattr(file, "name", "<stdin>")}
         store = session.store
         act = NotedAct(lambda: store, who=operator(), act="import", detail=named)
-        for batch in _batches(found.read(file)):
+        for batch in _batches(_records_in(file, unreadable)):
             places = session.queue.store_records(batch)
             refused += [batch[place].task_id for place in places]
             stored += len(batch) - len(places)
             act.reached(stored)
-            letters |= dict.fromkeys(_stored_letters(batch, places))
+            kept = [one for place, one in enumerate(batch) if place not in places]
+            letters |= dict.fromkeys(one.task_id for one in kept if isinstance(one, DeadLetter))
         again = list(_delivered_again(store, letters))
     except StoreError:
         session.say(f"{counted(stored, 'record')} stored before the store failed; run it again.")
         raise
     session.done(f"{counted(stored, 'record')} stored.")
-    if found.unreadable:
-        session.say(
-            f"Cut off, or written by a newer release: {_shortened('line', found.unreadable)}"
-        )
+    if unreadable:
+        session.say(f"Cut off, or written by a newer release: {_shortened('line', unreadable)}")
     if refused:
         session.say(f"Refused by the store: {_shortened('record', refused)}")
     if again:
@@ -163,15 +157,8 @@ def import_records(ctx: click.Context, file: IO[str]) -> None:
             "Delivered again after their failure, so their tasks may have succeeded since; check this before "
             f"you redrive them: {_shortened('letter', again)}"
         )
-    if found.unreadable or refused:
-        ctx.exit(PARTLY)
-
-
-def _stored_letters(records: Sequence[Record], refused: Sequence[int]) -> Iterator[str]:
-    """The ids of the letters among ``records`` that the store did not refuse."""
-    for place, record in enumerate(records):
-        if place not in refused and isinstance(record, DeadLetter):
-            yield record.task_id
+    if unreadable or refused:
+        leave(PARTLY)
 
 
 def _delivered_again(store: Store, task_ids: Iterable[str]) -> Iterator[str]:
@@ -187,26 +174,17 @@ def _delivered_again(store: Store, task_ids: Iterable[str]) -> Iterator[str]:
             yield letter.task_id
 
 
-@dataclass
-class _Found:
-    """Reads a file line by line."""
-
-    #: Numbers of the lines whose record cannot be read.
-    unreadable: list[str] = field(default_factory=list)
-
-    def read(self, lines: Iterable[str]) -> Iterator[Record]:
-        """The records of ``lines``; unreadable ones are noted in ``unreadable``."""
-        for number, line in enumerate(lines, start=1):
-            record = self._record_in(line, number)
-            if record is not None:
-                yield record
-
-    def _record_in(self, line: str, number: int) -> Record | None:
+def _records_in(lines: Iterable[str], unreadable: list[str]) -> Iterator[Record]:
+    """The records of ``lines``. The numbers of the lines whose record cannot be read are added to
+    ``unreadable``."""
+    for number, line in enumerate(lines, start=1):
+        record = None
         try:
-            return find_record(line)
+            record = find_record(line)
         except (ValueError, RecursionError):
-            self.unreadable.append(str(number))
-            return None
+            unreadable.append(str(number))
+        if record is not None:
+            yield record
 
 
 def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+
+from celery_dlq.cli.exits import one_line
+from celery_dlq.errors import CeleryDLQError
 
 #: Seconds to wait for the broker.
 BROKER_TIMEOUT_S = 3
 
 #: Tasks that a finding lists.
 _NAMED = 5
-
-#: Default seconds for which a worker may hold a message before the broker delivers it again: kombu's Redis
-#: and SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
-_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
 
 class Level(str, Enum):
@@ -39,6 +37,21 @@ class Finding:
 Findings = Iterator[Finding]
 
 
+def ok(text: str) -> Finding:
+    """A part that works."""
+    return Finding(Level.OK, text)
+
+
+def warning(text: str) -> Finding:
+    """A part that may do harm."""
+    return Finding(Level.WARNING, text)
+
+
+def failure(text: str) -> Finding:
+    """A part that does not work."""
+    return Finding(Level.ERROR, text)
+
+
 def why_not_writable(directory: Path) -> str:
     """Why no file could be made in ``directory``, or it could not be made itself; empty if it could."""
     nearest = next(path for path in (directory, *directory.parents) if path.exists())
@@ -56,10 +69,9 @@ def password_shown(setting: str, variable: str) -> Finding:
 
     :param variable: the variable of the environment that takes the URL instead.
     """
-    return Finding(
-        Level.WARNING,
+    return warning(
         f"celery report, celery inspect conf and Flower's worker page show the password in {setting}; set "
-        f"the URL in the environment variable {variable} instead",
+        f"the URL in the environment variable {variable} instead"
     )
 
 
@@ -70,19 +82,7 @@ def named(names: Iterable[str]) -> str:
     return ", ".join(listed[:_NAMED]) + more
 
 
-def driver_of(app: Any) -> str:
-    """The driver of the app's broker, such as ``redis`` or ``amqp``."""
-    with app.connection_for_write() as connection:
-        return str(connection.transport.driver_type)
-
-
-def hold_limit(app: Any) -> tuple[float, str] | None:
-    """How long the broker lets a worker hold a message, in seconds, and the setting that limits it."""
-    driver = driver_of(app)
-    options = app.conf.broker_transport_options or {}
-    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
-    if driver in defaults:
-        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
-    if driver == "amqp":
-        return float(_RABBITMQ_HELD), "the default of RabbitMQ's consumer_timeout"
-    return None
+def said(error: Exception) -> str:
+    """``error`` on one line."""
+    named = str(error) if isinstance(error, CeleryDLQError) else f"{type(error).__name__}: {error}"
+    return one_line(named)

@@ -9,13 +9,13 @@ import click
 
 from celery_dlq.cli.completion import complete_group, complete_letter
 from celery_dlq.cli.options import Word, format_option, limit_option, read_moment
-from celery_dlq.cli.screens.render import Block, Column, Field, Part, table_of
+from celery_dlq.cli.screens.parts import Block, Column, Field, table_of
 from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.store.base import ACTS, AuditRow
 from celery_dlq.view import times
 from celery_dlq.view.lookup import audited_group, audited_letter
 from celery_dlq.view.operations import named_values
-from celery_dlq.view.records import audit_record
+from celery_dlq.view.records import as_record
 
 
 @click.command("audit")
@@ -25,18 +25,13 @@ from celery_dlq.view.records import audit_record
 )  # fmt: skip
 @click.option("--who", metavar="NAME", help="Only this operator.")
 @click.option(
-    "--letter",
-    "task_id",
-    metavar="ID",
-    shell_complete=complete_letter,
+    "--letter", "task_id", metavar="ID", shell_complete=complete_letter,
     help="Only acts on this letter, or on an operation with it.",
-)
+)  # fmt: skip
 @click.option(
-    "--group",
-    metavar="GROUP",
-    shell_complete=complete_group,
+    "--group", metavar="GROUP", shell_complete=complete_group,
     help="Only acts on this group, or on one of the newest operations that chose it.",
-)
+)  # fmt: skip
 @click.option(
     "--since", metavar="TIME",
     callback=read_moment(times.parse_moment),
@@ -69,10 +64,13 @@ def audit(
     if letter is not None and not page.rows and not session.store.audit.find(letter=letter).rows:
         session.full_id(letter)  # neither a letter nor an act has an unknown id
     table = table_of(_FIELDS, page.rows) if page.rows else "No acts match."
-    changes = [] if letter is None else _changes(page.rows)
-    session.screen.emit(form, [*map(audit_record, page.rows)], table, *changes)
-    if page.next:
-        session.say(f"For the next page, add: --after {page.next}")
+    changes = [
+        Block(f"Changed by {row.act}, {times.iso(row.at)}", row.detail["changed"])
+        for row in page.rows
+        if letter is not None and "changed" in row.detail
+    ]
+    session.screen.emit(form, [*map(as_record, page.rows)], table, *changes)
+    session.say_next(page.next)
 
 
 def _on(row: AuditRow) -> str:
@@ -89,12 +87,3 @@ _FIELDS: Sequence[Field] = (
     (Column("WHY", fold=True), lambda row: row.why),
     (Column("ON", fold=True), _on),
 )
-
-
-def _changes(found: Sequence[AuditRow]) -> list[Part]:
-    """The changes of the letter, as diffs."""
-    return [
-        Block(f"Changed by {row.act}, {times.iso(row.at)}", row.detail["changed"])
-        for row in found
-        if "changed" in row.detail
-    ]

@@ -1,10 +1,11 @@
-"""``dlq groups``: lists failures by cause, and records decisions about them."""
+"""``dlq groups``: lists failures by cause, and records decisions about them; and ``dlq brief``."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.letters.regroup import regroup
 from celery_dlq.cli.options import (
     MAYBE_EMPTY,
+    Word,
     choice,
     filters,
     format_option,
@@ -24,26 +26,17 @@ from celery_dlq.cli.options import (
     whole_number,
 )
 from celery_dlq.cli.screens.group import group_parts, group_table
+from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
-from celery_dlq.model.group import (
-    Annotate,
-    Assign,
-    Group,
-    GroupAct,
-    GroupStatus,
-    Ignore,
-    Mark,
-    Merge,
-    Reopen,
-    Resolve,
-    Split,
-)
+from celery_dlq.model import group as acts
+from celery_dlq.model.group import Group, GroupAct, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
-from celery_dlq.view.groups.listing import GROUP_FILTERS, ends_of, grouping_of, groups_with
+from celery_dlq.view.brief import as_json, fitted, gather, markdown
+from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
 _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
@@ -98,8 +91,7 @@ def groups(
     table = group_table(found, trends, tickets, session.queue.owner_of, screen.now)
     screen.emit(form, rows, table)
     if len(known) > limit:
-        cursor = shlex.quote(GroupMark.of(found[-1]).cursor)
-        session.say(f"For the next page, add: --after {cursor}")
+        session.say_next(shlex.quote(GroupMark.of(found[-1]).cursor))
 
 
 def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> dict[str, Any]:
@@ -173,7 +165,7 @@ def ignore(
     letters are still kept and counted.
     """
     _act(
-        session, fingerprint, Ignore(until=until, rate=in_hour, count=count),
+        session, fingerprint, acts.Ignore(until=until, rate=in_hour, count=count),
         lambda group: f"Ignored group {group.fingerprint}. This ends {ends_of(group)}.",
     )  # fmt: skip
 
@@ -192,8 +184,11 @@ def resolve(session: Session, fingerprint: str, release: str | None) -> None:
     Its letters stay open. The next failure reopens the group and marks it as regressed.
     """
     _act(
-        session, fingerprint, Resolve(release=release or ""),
-        lambda group: f"Resolved group {group.fingerprint}; {_waiting(group)}.",
+        session, fingerprint, acts.Resolve(release=release or ""),
+        lambda group: (
+            f"Resolved group {group.fingerprint}; it still has {counted(group.open_count, 'open letter')} to "
+            "redrive or discard."
+        ),
     )  # fmt: skip
 
 
@@ -205,7 +200,7 @@ def reopen(session: Session, fingerprint: str) -> None:
 
     Clears the mark of a regressed group.
     """
-    _act(session, fingerprint, Reopen(), lambda group: f"Group {group.fingerprint} is open.")
+    _act(session, fingerprint, acts.Reopen(), lambda group: f"Group {group.fingerprint} is open.")
 
 
 @groups.command("note")
@@ -218,7 +213,7 @@ def note(session: Session, fingerprint: str, text: str) -> None:
     TEXT replaces the previous note; '' removes it.
     """
     _act(
-        session, fingerprint, Annotate(note=text.strip()),
+        session, fingerprint, acts.Annotate(note=text.strip()),
         lambda group: f"{'Set' if group.note else 'Removed'} the note of group {group.fingerprint}.",
     )  # fmt: skip
 
@@ -230,8 +225,12 @@ def note(session: Session, fingerprint: str, text: str) -> None:
 def assign(session: Session, fingerprint: str, owner: str) -> None:
     """Assign a group to an owner; '' removes the owner."""
     _act(
-        session, fingerprint, Assign(owner=owner.strip()),
-        lambda group: f"Group {group.fingerprint} {_owned(group)}.",
+        session, fingerprint, acts.Assign(owner=owner.strip()),
+        lambda group: (
+            f"Group {group.fingerprint} is assigned to {group.owner}."
+            if group.owner
+            else f"Group {group.fingerprint} has no owner."
+        ),
     )  # fmt: skip
 
 
@@ -249,7 +248,7 @@ def merge(session: Session, fingerprint: str, other: str) -> None:
     merged = session.group(other).fingerprint
     undo = session.command("groups", "split", into, merged)
     _act(
-        session, merged, Merge(into=into),
+        session, merged, acts.Merge(into=into),
         lambda _group: f"Merged group {merged} into {into}. To undo that: {undo}",
     )  # fmt: skip
 
@@ -265,7 +264,7 @@ def split(session: Session, fingerprint: str, member: str | None) -> None:
     folded again.
     """
     _act(
-        session, fingerprint, Split(member=member or ""),
+        session, fingerprint, acts.Split(member=member or ""),
         lambda group: (
             f"Split group {group.fingerprint}, which has {counted(group.open_count, 'open letter')} now."
         ),
@@ -282,9 +281,24 @@ def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Grou
     session.done(said(session.group(name)))
 
 
-def _owned(group: Group) -> str:
-    return f"is assigned to {group.owner}" if group.owner else "has no owner"
+@click.command("brief")
+@click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
+@click.option(
+    "--format", "form", type=Word("a format", ("markdown", "json")), default="markdown",
+    show_default=True, help="Output format.",
+)  # fmt: skip
+@pass_showing_session
+def brief(session: Session, fingerprint: str, form: str) -> None:
+    """Print a group in brief, for a ticket or an assistant.
 
-
-def _waiting(group: Group) -> str:
-    return f"it still has {counted(group.open_count, 'open letter')} to redrive or discard"
+    GROUP is a fingerprint, or a prefix of it that no other group has. The brief has the cause with the frames
+    of your own code, the evidence of the verdict, attempts, arguments that most letters share, releases, and
+    how redrives ended, in at most 4,000 tokens. Texts from outside are marked as data.
+    """
+    found = gather(
+        session.store, fingerprint, session.screen.now,
+        owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
+    )  # fmt: skip
+    is_ascii = not speaks_unicode()
+    write = partial(as_json, is_ascii=is_ascii) if form == "json" else markdown
+    session.screen.write(fitted(found, write))

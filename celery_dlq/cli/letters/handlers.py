@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from celery_dlq.cli.completion import complete_letter
-from celery_dlq.cli.exits import DONE, PARTLY, NamingGroup
+from celery_dlq.cli.exits import DONE, PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import choice, format_option, limit_option, whole_number
 from celery_dlq.cli.screens.handler import (
     changes_of,
@@ -67,11 +67,9 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
 )  # fmt: skip
 @limit_option("Call it with at most this many letters.", default=20)
 @format_option
-@click.pass_context
 @pass_session
 def run(
     session: Session,
-    ctx: click.Context,
     name: str,
     dry_run: bool,
     prefixes: Sequence[str],
@@ -91,8 +89,8 @@ def run(
     session.load_tasks()
     ids = [session.full_id(prefix) for prefix in prefixes]
     trials = list(session.queue.try_handler(name, ids=ids, limit=limit))
-    session.screen.emit(form, [*map(records.trial_record, trials)], *trial_parts(trials))
-    ctx.exit(DONE if all(trial.verdict for trial in trials) else PARTLY)
+    session.screen.emit(form, [*map(records.as_record, trials)], *trial_parts(trials))
+    leave(DONE if all(trial.verdict for trial in trials) else PARTLY)
 
 
 @handlers.command("history")
@@ -130,7 +128,6 @@ def history(
         session.load_tasks()
         session.queue.handler_named(name)  # a misspelt name is an error
     changes = [] if letter_id is None else changes_of(page.rows)
-    rows = [*map(records.handling_record, page.rows)]
+    rows = [*map(records.as_record, page.rows)]
     session.screen.emit(form, rows, history_table(page.rows), *changes)
-    if page.next:
-        session.say(f"For the next page, add: --after {page.next}")
+    session.say_next(page.next)

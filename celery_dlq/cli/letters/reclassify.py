@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave
 from celery_dlq.cli.options import filters, format_option, selection_options
+from celery_dlq.cli.screens.parts import Column, Field, Part, Table, last_name, table_of
 from celery_dlq.cli.screens.progress import Step, shown_progress
-from celery_dlq.cli.screens.render import Column, Field, Part, Table, last_name, table_of
 from celery_dlq.cli.selection import confirm, left_alone, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.model.states import State
@@ -72,8 +72,8 @@ def reclassify(
     session.screen.emit(form, rows, *_parts(found, rows))
     is_whole = dry_run or not changed or _store(session, wanted, changed, yes=yes)
     if some_left_alone and not found:
-        click.get_current_context().exit(FAILED)
-    click.get_current_context().exit(DONE if is_whole and not some_left_alone else PARTLY)
+        leave(FAILED)
+    leave(DONE if is_whole and not some_left_alone else PARTLY)
 
 
 def _judge(session: Session, wanted: Filter) -> list[Rejudged]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from celery_dlq.cli.exits import INTERRUPTED, PARTLY
+from celery_dlq.cli.exits import INTERRUPTED, PARTLY, leave
 from celery_dlq.cli.options import format_option, why_option
+from celery_dlq.cli.screens.parts import Column, Field, last_name, table_of
 from celery_dlq.cli.screens.progress import OnStep, Step, shown_progress, stopping_on_interrupt
-from celery_dlq.cli.screens.render import Column, Field, last_name, table_of
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.view.text import counted
@@ -70,7 +70,16 @@ def _show_plan(session: Session, regrouper: Regrouper, form: str, total: int) ->
         if rows
         else []
     )
-    records = [_record(one) for one in fates if one.leaving]
+    records = [
+        {
+            "fingerprint": fate.group.fingerprint,
+            "task": fate.group.task,
+            "exception_type": fate.group.exception_type,
+            "letters_to": dict(fate.to),
+        }
+        for fate in fates
+        if fate.leaving
+    ]
     session.screen.emit(form, records, *table, text, *_kept(regrouper))
     _end(regrouper)
 
@@ -78,15 +87,6 @@ def _show_plan(session: Session, regrouper: Regrouper, form: str, total: int) ->
 def _leaving(fate: Fate) -> list[tuple[str, int]]:
     others = [item for item in fate.to.items() if item[0] != fate.group.fingerprint]
     return sorted(others, key=lambda item: (-item[1], item[0]))
-
-
-def _record(fate: Fate) -> dict[str, Any]:
-    return {
-        "fingerprint": fate.group.fingerprint,
-        "task": fate.group.task,
-        "exception_type": fate.group.exception_type,
-        "letters_to": dict(fate.to),
-    }
 
 
 def _regroup(
@@ -116,7 +116,7 @@ def _regroup(
             f"Interrupted after {counted(progress.looked, 'dead letter')}. A worker with this recipe "
             "continues."
         )
-        click.get_current_context().exit(INTERRUPTED)
+        leave(INTERRUPTED)
     text = f"Moved {progress.moved:,} of {counted(progress.looked, 'dead letter')} to other groups."
     record = {"looked_at": progress.looked, "moved": progress.moved}
     session.screen.emit(form, record, text, *_kept(regrouper))
@@ -153,4 +153,4 @@ def _staying(number: int) -> str:
 def _end(regrouper: Regrouper) -> None:
     """End with another status if the recipe failed for some letters."""
     if regrouper.failed:
-        click.get_current_context().exit(PARTLY)
+        leave(PARTLY)

@@ -1,4 +1,5 @@
-"""``dlq watch``: the store on a live screen."""
+"""``dlq watch``, the store on a live screen; and ``dlq`` without a command: what is failing, and the next
+commands."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Any
@@ -21,23 +22,27 @@ from celery_dlq.cli.exits import one_line
 from celery_dlq.cli.options import read_with
 from celery_dlq.cli.screens.group import OwnerOf, group_table
 from celery_dlq.cli.screens.operation import operation_table
-from celery_dlq.cli.screens.render import Part, Screen, is_terminal
-from celery_dlq.cli.screens.stats import glance
+from celery_dlq.cli.screens.parts import Part
+from celery_dlq.cli.screens.render import Screen, is_terminal
+from celery_dlq.cli.screens.stats import Overview, glance, overview_parts
 from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.errors import CeleryDLQError
 from celery_dlq.metrics.snapshot import Look, Snapshot, Snapshots
 from celery_dlq.model.group import Group
 from celery_dlq.store.base import Filter, Operation, Stats
 from celery_dlq.view import times
+from celery_dlq.view.groups import worklist
 from celery_dlq.view.operations import UNDER_WAY
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-#: Operations that are shown at most.
+#: Operations that are shown at most on the live screen; and operations and groups in the overview.
 _OPERATIONS = 5
+_OPERATIONS_AT_ONCE, _GROUPS_AT_ONCE = 3, 10
 
-#: The most lines that the parts other than the groups need.
-_OTHER_LINES = 22
+#: The most lines that the parts other than the groups need, on the live screen and in the overview.
+_LIVE_LINES, _OVERVIEW_LINES = 22, 26
 
 #: Seconds between two drawings, so that ages keep counting.
 _TICK_S = 1.0
@@ -84,39 +89,25 @@ def watch(session: Session, interval: float) -> None:
     )
     # Wait for the first answer before the screen is taken over.
     snapshots.look(session.queue.settings.store_timeout)
-    with _live(session.cli) as show, pressed_keys() as key:
-        how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
-        _run(snapshots, show, key, min(interval, _TICK_S), how_often, owner_of)
+    how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
+    pressed = ""
+    with _live(session.cli) as show, pressed_keys() as key, suppress(KeyboardInterrupt):
+        while pressed not in ("q", "Q"):
+            show(*_parts(snapshots.look(0), how_often, owner_of))
+            pressed = key(min(interval, _TICK_S))
 
 
 def _look(store: Store) -> _Seen:
     now = times.utc_now()
     return _Seen(
         stats=store.monitoring.stats(now),
-        groups=store.groups.find(Filter(), now=now, limit=_room_for_groups()),
+        groups=store.groups.find(Filter(), now=now, limit=_room_for_groups(_LIVE_LINES)),
         operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS),
     )
 
 
-def _room_for_groups() -> int:
-    return max(3, shutil.get_terminal_size().lines - _OTHER_LINES)
-
-
-def _run(
-    snapshots: Snapshots[_Seen],
-    show: Callable[..., object],
-    key: Callable[[float], str],
-    tick_s: float,
-    how_often: str,
-    owner_of: OwnerOf,
-) -> None:
-    try:
-        while True:
-            show(*_parts(snapshots.look(0), how_often, owner_of))
-            if key(tick_s) in ("q", "Q"):
-                return
-    except KeyboardInterrupt:
-        return
+def _room_for_groups(other_lines: int) -> int:
+    return max(3, shutil.get_terminal_size().lines - other_lines)
 
 
 def _parts(look: Look[_Seen], how_often: str, owner_of: OwnerOf) -> Iterator[Part]:
@@ -187,3 +178,25 @@ def _next_key(source: IO[Any], within_s: float) -> str:
     ready, _, _ = select.select([source], [], [], within_s)
     # Read the descriptor: select() does not see characters that the stream has buffered.
     return os.read(source.fileno(), 1).decode(errors="replace") if ready else ""
+
+
+def show_overview(ctx: click.Context) -> None:
+    """Print the overview. If the store cannot be read, print the help first, and end as a command does.
+
+    :raises CeleryDLQError: the store cannot be read, or a setting is not valid.
+    :raises click.UsageError: no app is given.
+    """
+    session = Session(ctx.obj, only_shows=True)
+    try:
+        store, now = session.store, session.screen.now
+        room = min(_GROUPS_AT_ONCE, _room_for_groups(_OVERVIEW_LINES))
+        found = Overview(
+            stats=store.monitoring.stats(now),
+            worklist=worklist(store, now, limit=room),
+            operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS_AT_ONCE),
+        )
+    except (CeleryDLQError, click.UsageError):
+        session.screen.write(f"{ctx.get_help()}\n")
+        raise
+    parts = overview_parts(found, session.queue.owner_of, session.screen.now, session.command)
+    session.screen.show(*parts)

@@ -29,8 +29,8 @@ from celery_dlq.cli.session import Session, operator, pass_session, pass_showing
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.auto_redrive import EVERY
 from celery_dlq.upkeep.auto_redrive import suggesting
+from celery_dlq.view import auto_redrives as view
 from celery_dlq.view import times
-from celery_dlq.view.auto_redrives import listing as view
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -16,17 +15,17 @@ from celery_dlq.cli.options import (
     read_with,
     selection_options,
 )
-from celery_dlq.cli.redrive.dry_run import run_dry
+from celery_dlq.cli.redrive.dry_run import DryRun, try_all
 from celery_dlq.cli.redrive.options import orders_options
-from celery_dlq.cli.redrive.running import await_outcomes, end, run_shown, tell_left
-from celery_dlq.cli.screens.plan import plan_parts, to_send
+from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
+from celery_dlq.cli.screens.operation import plan_parts, to_send
 from celery_dlq.cli.selection import confirm, left_alone, of_operation, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import RepairError
 from celery_dlq.known import unknown_name
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, Operation
+from celery_dlq.store.base import Filter
 from celery_dlq.view import times
 from celery_dlq.view.text import counted, visible
 
@@ -83,19 +82,19 @@ def redrive(
     """
     if detach and wait_s:
         raise click.UsageError("--wait contradicts --detach; use only one of them.")
-    if orders.pacing.is_shared and not detach:
-        raise click.UsageError(
-            "--processes needs --detach, because a command is one process; add it."
-        )
     wanted = of_operation(session, wanted, operation_id)
     wanted = select(session, ids, wanted, everything=everything)
     session.load_tasks()
     _check_target(session, orders.repair.to_task)
     others = left_alone(session, wanted, wanted.states or {State.DEAD}) > 0
-    if dry_run:
-        _show_dry(session, wanted, orders)
+    try:
+        tried = try_all(session, wanted, orders) if dry_run else None
+        plan = session.queue.plan(wanted, orders, trial=tried.trial if tried else None)
+    except RepairError as error:
+        raise click.UsageError(one_line(str(error))) from error
+    _show(session, plan, orders, tried)
+    if tried is not None:
         return
-    plan = _planned(session, wanted, orders)
     if not plan.sendable:
         # Letters that another redrive holds are being sent; the others that match are not.
         _end_without_sending(
@@ -103,64 +102,16 @@ def redrive(
         )
     confirm(session, f"Redrive {to_send(plan)}?", count=plan.sendable, yes=yes)
     if detach:
-        _leave(session, wanted, orders, plan, left_alone=others)
-    _send(session, wanted, orders, plan, wait_s, left_alone=others)
-
-
-@contextlib.contextmanager
-def _refusing_repairs() -> Iterator[None]:
-    try:
-        yield
-    except RepairError as error:
-        raise click.UsageError(one_line(str(error))) from error
-
-
-def _show_dry(session: Session, wanted: Filter, orders: Orders) -> None:
-    with _refusing_repairs():
-        found = run_dry(session, wanted, orders)
-        plan = session.queue.plan(wanted, orders, trial=found.trial)
-    parts = plan_parts(plan, orders, with_skipped=False)
-    session.screen.show(*parts, *found.parts())
-    if plan.in_flight:
-        _name_others(session)
-
-
-def _planned(session: Session, wanted: Filter, orders: Orders) -> Plan:
-    with _refusing_repairs():
-        plan = session.queue.plan(wanted, orders)
-    if plan.matched > 1 and not session.cli.quiet:
-        session.screen.show(*plan_parts(plan, orders))
-    elif plan.awaited:
-        from celery_dlq.redrive.plan import why_twice
-
-        session.say(f"Note: {why_twice(plan.awaited)}")
-    if plan.in_flight:
-        _name_others(session)
-    return plan
-
-
-def _send(
-    session: Session,
-    wanted: Filter,
-    orders: Orders,
-    plan: Plan,
-    wait_s: float | None,
-    *,
-    left_alone: bool,
-) -> NoReturn:
-    def act(**shown: Any) -> Operation:
-        return session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, **shown)
-
-    operation = run_shown(session, act)
-    if wait_s:
-        operation = await_outcomes(session, operation, wait_s)
-    end(
-        session,
-        operation,
-        left_alone=left_alone,
-        waited=bool(wait_s),
-        promised=plan.sendable,
-    )
+        left = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
+        letters = counted(left.counts.planned, "dead letter")
+        tell_left(session, left, f"A worker will send operation {left.id} with {letters}")
+        click.get_current_context().exit(PARTLY if others else DONE)
+    with in_foreground(session) as foreground:
+        operation = session.queue.redrive(
+            wanted, who=operator(), orders=orders, plan=plan,
+            on_progress=foreground.on_progress, should_stop=foreground.should_stop,
+        )  # fmt: skip
+    finish(session, operation, foreground, wait_s=wait_s, left_alone=others, promised=plan.sendable)
 
 
 def _check_target(session: Session, name: str | None) -> None:
@@ -171,24 +122,27 @@ def _check_target(session: Session, name: str | None) -> None:
     raise click.BadParameter(visible(said), param_hint="'--to-task'")
 
 
-def _leave(
-    session: Session, wanted: Filter, orders: Orders, plan: Plan, *, left_alone: bool
-) -> NoReturn:
-    operation = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
-    letters = counted(operation.counts.planned, "dead letter")
-    tell_left(
-        session, operation, f"{_senders(orders)} will send operation {operation.id} with {letters}"
-    )
-    click.get_current_context().exit(PARTLY if left_alone else DONE)
+def _show(session: Session, plan: Plan, orders: Orders, tried: DryRun | None) -> None:
+    """Show the plan, with all letters that were tried in a dry run."""
+    if tried is not None:
+        session.screen.show(*plan_parts(plan, orders, with_skipped=False), *tried.parts())
+    elif plan.matched > 1 and not session.cli.quiet:
+        session.screen.show(*plan_parts(plan, orders))
+    elif plan.awaited:
+        from celery_dlq.redrive.plan import why_twice
 
-
-def _senders(orders: Orders) -> str:
-    return f"Up to {orders.pacing.processes} workers" if orders.pacing.is_shared else "A worker"
+        session.say(f"Note: {why_twice(plan.awaited)}")
+    if plan.in_flight:
+        # Other running operations may hold these letters.
+        running = session.store.operations.find(states=frozenset({OperationState.RUNNING}), limit=5)
+        for one in running:
+            see = session.command("operations", "show", one.id)
+            session.say(f"Operation {one.id} of {one.who} is running. See: {see}")
 
 
 def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoReturn:
     for item in plan.skipped:
-        session.error(f"Not sent: {item.task_id}: {item.why}")
+        session.error(f"Not sent: {item.task_id}: {item.why_not}")
     if plan.matched:
         session.error(" ".join(("Nothing was sent.", *plan.notes)))
     elif failed:
@@ -196,11 +150,3 @@ def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoRet
     else:
         session.screen.show("No dead letters match.")
     click.get_current_context().exit(FAILED if failed else DONE)
-
-
-def _name_others(session: Session) -> None:
-    """Name other running operations, which may hold the letters."""
-    running = session.store.operations.find(states=frozenset({OperationState.RUNNING}), limit=5)
-    for one in running:
-        see = session.command("operations", "show", one.id)
-        session.say(f"Operation {one.id} of {one.who} is running. See: {see}")

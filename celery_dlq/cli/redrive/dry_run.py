@@ -1,4 +1,4 @@
-"""The screen of a dry run: letters that would be sent, changes, and reasons why others would not."""
+"""A dry run, and its screen: letters that would be sent, changes, and reasons why others would not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from celery_dlq.cli.screens.parts import Block, Column, Part, Short, Table
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
-from celery_dlq.cli.screens.render import Block, Column, Part, Short, Table
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import Orders
 from celery_dlq.store.base import Filter
@@ -46,7 +46,7 @@ class DryRun:
             self.first.setdefault(reason, one)
 
     def _note_change(self, one: Tried) -> None:
-        from celery_dlq.redrive.repair.change import kind_of
+        from celery_dlq.redrive.contents import kind_of
 
         if one.change:
             self.kinds[kind_of(one.change)] += 1
@@ -81,8 +81,8 @@ class DryRun:
         return Table(columns, [(n, kind) for kind, n in self.kinds.most_common(_KINDS)])
 
 
-def run_dry(session: Session, wanted: Filter, orders: Orders) -> DryRun:
-    """Try every letter and show the progress; Ctrl-C stops it and shows the results so far."""
+def try_all(session: Session, wanted: Filter, orders: Orders) -> DryRun:
+    """Try every letter and show the progress; Ctrl-C stops it, and the results so far remain."""
     from celery_dlq.redrive.plan import Trial, redrivable
 
     total = session.store.counts.letters(redrivable(wanted))

@@ -9,7 +9,7 @@ import click
 from celery_dlq.cli.completion import complete_operation
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import choice, format_option, limit_option, why_option
-from celery_dlq.cli.redrive.running import end, run_shown, tell_left
+from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import next_step, operation_parts, operation_table
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.model.operation import OperationState, SendingState
@@ -117,7 +117,9 @@ def resume(session: Session, operation_id: str, detach: bool, why: str) -> None:
         left = session.queue.resume(operation.id, who=who, why=why, detach=True)
         tell_left(session, left, f"A worker will run operation {left.id}")
         return
-    done = run_shown(
-        session, lambda **shown: session.queue.resume(operation.id, who=who, why=why, **shown)
-    )
-    end(session, done, left_alone=False, waited=False)
+    with in_foreground(session) as foreground:
+        done = session.queue.resume(
+            operation.id, who=who, why=why,
+            on_progress=foreground.on_progress, should_stop=foreground.should_stop,
+        )  # fmt: skip
+    finish(session, done, foreground)

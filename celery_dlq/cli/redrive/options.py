@@ -71,8 +71,6 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
         f"--canary {canary} is larger than --limit {limit}; make it smaller.": (
             canary and limit and canary > limit
         ),
-        "--processes contradicts --max-queue-depth, because each process asks the broker by itself; use only "
-        "one of them.": (given["processes"] or 1) > 1 and given["max_queue_depth"] is not None,
         "--no-guard contradicts the other options of the guard; leave one of them out.": (
             given["no_guard"] and tuned
         ),
@@ -100,17 +98,12 @@ def _pacing_options() -> Options:
         ),
         "ramp_s": _span("--ramp", "ramp_s", "Increase the rate evenly up to --rate over this time: 2m."),
         "canary": _count("--canary", "Send this many letters first, and the others only if all succeed."),
-        "batch": _count("--batch", "Letters that are sent in one step. Default: dlq_redrive_batch_size."),
+        "batch": _count("--batch", "Letters that are sent in one step. Default: 2,000."),
         "max_in_flight": _count(
             "--max-in-flight", "Keep at most this many messages without an outcome."
         ),
         "max_queue_depth": _count(
             "--max-queue-depth", "Send nothing to a queue that holds this many messages."
-        ),
-        "processes": _count(
-            "--processes",
-            "With --detach: let up to this many workers send at the same time. Rate, canary, guard and all "
-            "limits hold for them together. Default: 1.",
         ),
     }  # fmt: skip
 

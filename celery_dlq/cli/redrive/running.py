@@ -14,7 +14,13 @@ import click
 
 from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app
 from celery_dlq.cli.screens.operation import eta_text, next_step
-from celery_dlq.cli.screens.progress import Speed, Step, shown_progress, stopping_on_interrupt
+from celery_dlq.cli.screens.progress import (
+    OnStep,
+    Speed,
+    Step,
+    shown_progress,
+    stopping_on_interrupt,
+)
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError, StoreError
 from celery_dlq.model.operation import ENDED, Counts, OperationState, SendingState
@@ -25,9 +31,6 @@ from celery_dlq.view.times import rate
 
 if TYPE_CHECKING:
     from celery_dlq.redrive.plan import Progress
-
-#: Runs the operation; called with ``on_progress`` and ``should_stop``.
-Act = Callable[..., Operation]
 
 #: Wait for seconds, and count them.
 Sleep = Callable[[float], object]
@@ -53,33 +56,119 @@ OBJECTS = 100_000
 _TROUBLE = {SendingState.SKIPPED: "Not sent", SendingState.FAILED: "Failed again"}
 
 
-def run_shown(session: Session, act: Act, *, monotonic: Clock = time.monotonic) -> Operation:
-    """Run an operation and show its progress. The first Ctrl-C pauses it after the current batch, the second
-    one at once."""
-    reached: list[Progress] = []
-    speed, watch = Speed(monotonic), _Watch(session, monotonic)
+class Foreground:
+    """An operation that runs in this process.
+
+    :param show: shows its progress.
+    :param should_stop: says whether Ctrl-C was pressed.
+    """
+
+    def __init__(
+        self, session: Session, show: OnStep, should_stop: Callable[[], bool], monotonic: Clock
+    ) -> None:
+        self._show, self.should_stop = show, should_stop
+        self._speed, self._watch = Speed(monotonic), _Watch(session, monotonic)
+        #: The latest progress; None before the first.
+        self.reached: Progress | None = None
+
+    def on_progress(self, progress: Progress) -> None:
+        """Show how far the operation has come."""
+        self.reached = progress
+        self._speed.note(progress.counts.out)
+        self._show(_step(progress, self._speed))
+        self._watch.note(progress.counts)
+
+
+@contextlib.contextmanager
+def in_foreground(session: Session, *, monotonic: Clock = time.monotonic) -> Iterator[Foreground]:
+    """Show the progress of an operation that the block runs. The first Ctrl-C pauses it after the current
+    batch, the second one at once."""
     with (
         redrive_tuning(),
         shown_progress(session.cli, "Redriving") as show,
         stopping_on_interrupt() as should_stop,
     ):
-
-        def on_progress(progress: Progress) -> None:
-            reached[:] = [progress]
-            speed.note(progress.counts.out)
-            show(_step(progress, speed))
-            watch.note(progress.counts)
-
+        foreground = Foreground(session, show, should_stop, monotonic)
         try:
-            operation = act(on_progress=on_progress, should_stop=should_stop)
+            yield foreground
         except (CeleryDLQError, KeyboardInterrupt):
-            for last in reached:
-                _tell_cut_off(session, last)
+            if foreground.reached is not None:
+                _tell_cut_off(session, foreground.reached)
             raise
-        stopped = should_stop()
-    if stopped and operation.state not in ENDED:
+
+
+def finish(
+    session: Session,
+    operation: Operation,
+    foreground: Foreground,
+    *,
+    wait_s: float | None = None,
+    left_alone: bool = False,
+    promised: int = 0,
+) -> NoReturn:
+    """Wait for the outcomes for up to ``wait_s`` seconds, summarize the operation, and end the command with
+    its status.
+
+    :param left_alone: whether letters that the command names were left alone.
+    :param promised: how many letters the plan said would be sent.
+    """
+    if foreground.should_stop() and operation.state not in ENDED:
         _end_interrupted(session, operation)
-    return operation
+    if wait_s:
+        operation = await_outcomes(session, operation, wait_s)
+    gone = max(0, promised - operation.counts.planned)
+    status = _status(operation, left_alone=left_alone or gone > 0, waited=bool(wait_s))
+    tell = session.done if status == DONE else session.error
+    for line in (*_troubles(session, operation), *_summary(session, operation, promised, gone)):
+        tell(line)
+    click.get_current_context().exit(status)
+
+
+def _summary(session: Session, operation: Operation, promised: int, gone: int) -> Iterator[str]:
+    yield from summary(operation.counts)
+    if gone:
+        yield (
+            f"The plan had {counted(promised, 'dead letter')}, but {gone:,} could no longer be taken when "
+            "the redrive began: another redrive has claimed or sent them, or they were closed. "
+            f"See their state: {session.command('list')}"
+        )
+    unsent = operation.counts.left - operation.counts.sending
+    if unsent > 0 and operation.state is OperationState.DONE:
+        yield (
+            f"{counted(unsent, 'letter')} not sent, because another process took or closed them first."
+        )
+    elif unsent > 0 and operation.state in ENDED:
+        yield f"{counted(unsent, 'letter')} not sent and left unchanged."
+    if operation.state is not OperationState.DONE:
+        redacted = for_app(session.queue.redactor.text(operation.cause))
+        cause = f": {redacted}" if operation.cause else ""
+        yield visible(f"Operation {operation.id} is {operation.state.value}{cause}")
+    if operation.counts.succeeded < operation.counts.planned:
+        yield f"Next: {next_step(operation, session.command)}"
+
+
+def _status(operation: Operation, *, left_alone: bool, waited: bool) -> int:
+    counts = operation.counts
+    # Without waiting, the outcomes so far are a matter of chance.
+    missing = counts.skipped or counts.left or (waited and counts.succeeded < counts.out)
+    if operation.state is OperationState.DONE and counts.all_failed:
+        return FAILED
+    if operation.state is OperationState.DONE and not missing and not left_alone:
+        return DONE
+    return PARTLY if counts.out else FAILED
+
+
+def _troubles(session: Session, operation: Operation) -> list[str]:
+    counts = operation.counts
+    if not counts.skipped and not counts.failed:
+        return []
+    found = session.store.sendings.of_operation(
+        operation.id, states=frozenset(_TROUBLE), limit=_NAMED
+    )
+    lines = [visible(f"{_TROUBLE[one.state]}: {one.task_id}: {one.why}") for one in found.rows]
+    if found.next:
+        lines.append(f"… and more: {session.command('operations', 'show', operation.id)}")
+    return lines
 
 
 @contextlib.contextmanager
@@ -151,8 +240,9 @@ def await_outcomes(
         while operation.counts.sent and monotonic() < deadline and not should_stop():
             sleep(_LOOK_S)
             operation = session.store.operations.get(operation.id) or operation
-            show(_waiting_step(operation.counts))
-            watch.note(operation.counts)
+            counts, text = operation.counts, outcome_text(operation.counts)
+            show(Step(total=counts.out, done=counts.out - counts.sent, short=text, long=text))
+            watch.note(counts)
         stopped = should_stop()
     if stopped:
         _end_interrupted(session, operation)
@@ -180,7 +270,9 @@ def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = ti
     """Say that the operation ``left`` was left to a worker; and if none begins it soon, what that needs."""
     session.done(f"{text}. See: {session.command('operations', 'show', left.id)}")
     for _ in range(int(_ANSWER_S / _LOOK_S)):
-        if left.carriers or left.state not in (OperationState.PLANNED, OperationState.RUNNING):
+        if left.state not in (OperationState.PLANNED, OperationState.RUNNING):
+            return
+        if session.store.leases.to_do(left.lease_name).lease_free_in_s:
             return
         sleep(_LOOK_S)
         left = session.store.operations.get(left.id) or left
@@ -188,69 +280,3 @@ def tell_left(session: Session, left: Operation, text: str, *, sleep: Sleep = ti
         "the workers on this broker are busy with another one, do not have its tasks, or run another app"
     )
     session.error(f"Operation {left.id} has not begun: {why}.")
-
-
-def _waiting_step(counts: Counts) -> Step:
-    text = outcome_text(counts)
-    return Step(total=counts.out, done=counts.out - counts.sent, short=text, long=text)
-
-
-def end(
-    session: Session, operation: Operation, *, left_alone: bool, waited: bool, promised: int = 0
-) -> NoReturn:
-    """Summarize the operation and end the command with its status.
-
-    :param promised: how many letters the plan said would be sent.
-    """
-    gone = max(0, promised - operation.counts.planned)
-    status = _status(operation, left_alone=left_alone or gone > 0, waited=waited)
-    tell = session.done if status == DONE else session.error
-    for line in _troubles(session, operation):
-        tell(line)
-    for sentence in summary(operation.counts):
-        tell(sentence)
-    if gone:
-        tell(
-            f"The plan had {counted(promised, 'dead letter')}, but {gone:,} could no longer be taken when "
-            "the redrive began: another redrive has claimed or sent them, or they were closed. "
-            f"See their state: {session.command('list')}"
-        )
-    unsent = operation.counts.left - operation.counts.sending
-    if unsent > 0 and operation.state is OperationState.DONE:
-        tell(
-            f"{counted(unsent, 'letter')} not sent, because another process took or closed them first."
-        )
-    elif unsent > 0 and operation.state in ENDED:
-        tell(f"{counted(unsent, 'letter')} not sent and left unchanged.")
-    if operation.state is not OperationState.DONE:
-        cause = (
-            f": {for_app(session.queue.redactor.text(operation.cause))}" if operation.cause else ""
-        )
-        tell(visible(f"Operation {operation.id} is {operation.state.value}{cause}"))
-    if operation.counts.succeeded < operation.counts.planned:
-        tell(f"Next: {next_step(operation, session.command)}")
-    click.get_current_context().exit(status)
-
-
-def _status(operation: Operation, *, left_alone: bool, waited: bool) -> int:
-    counts = operation.counts
-    # Without waiting, the outcomes so far are a matter of chance.
-    missing = counts.skipped or counts.left or (waited and counts.succeeded < counts.out)
-    if operation.state is OperationState.DONE and counts.all_failed:
-        return FAILED
-    if operation.state is OperationState.DONE and not missing and not left_alone:
-        return DONE
-    return PARTLY if counts.out else FAILED
-
-
-def _troubles(session: Session, operation: Operation) -> list[str]:
-    counts = operation.counts
-    if not counts.skipped and not counts.failed:
-        return []
-    found = session.store.sendings.of_operation(
-        operation.id, states=frozenset(_TROUBLE), limit=_NAMED
-    )
-    lines = [visible(f"{_TROUBLE[one.state]}: {one.task_id}: {one.why}") for one in found.rows]
-    if found.next:
-        lines.append(f"… and more: {session.command('operations', 'show', operation.id)}")
-    return lines

@@ -2,31 +2,78 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from celery_dlq.archive.files import Manifest
 from celery_dlq.archive.finding import Finding
-from celery_dlq.archive.reading import Wanted
-from celery_dlq.archive.restore import Restoration
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup
+from celery_dlq.archive.reading import Restoration, Wanted
+from celery_dlq.archive.segment import Line, moment
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import filters, format_option, selection_options
-from celery_dlq.cli.retention.choosing import archived, archived_filters
-from celery_dlq.cli.retention.lease import removing
-from celery_dlq.cli.screens.archive import archived_parts, findings_table, segments_table
-from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
+from celery_dlq.cli.retention.removal import removing
+from celery_dlq.cli.screens.operation import Command
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
+from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select, with_positions
 from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.codec import dump_json
 from celery_dlq.errors import UnknownLetter
 from celery_dlq.model.states import CLOSED_STATES
-from celery_dlq.store.base import Filter
-from celery_dlq.view.archived import archived_record, finding_record, segment_record
+from celery_dlq.model.terms import (
+    Term,
+    hash_of_path,
+    hash_of_value,
+    terms_of_arguments,
+    terms_of_message,
+)
+from celery_dlq.store.base import Argument, Filter
+from celery_dlq.view.records import archived_record, finding_record, segment_record
 from celery_dlq.view.text import byte_size, counted, visible
 
 #: Task ids that a remark lists.
 _NAMED = 10
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: The filters whose values an archived letter has.
+_FILTERS = (
+    "task", "exception", "queue", "group", "route", "since", "until", "release", "tag", "root", "verdict",
+    "rule", "args", "values",
+)  # fmt: skip
+
+_SEGMENT_FIELDS: Sequence[Field] = (
+    (Column("SEGMENT", rigid=True), lambda one: one.segment),
+    (Column("LETTERS", right=True, rigid=True), lambda one: one.facts.letters),
+    (Column("SIZE", right=True, rigid=True), lambda one: byte_size(one.facts.size)),
+    (Column("FIRST FAILURE", from_width=80), lambda one: _moment(one.facts.failed.from_)),
+    (Column("LAST FAILURE"), lambda one: _moment(one.facts.failed.until)),
+    (Column("ARCHIVED", from_width=100), lambda one: one.made_at),
+)
+
+_FINDING_FIELDS: Sequence[Field] = (
+    (Column("PROBLEM", rigid=True), lambda finding: finding.problem.value),
+    (Column("FILE", fold=True), lambda finding: finding.key),
+    (Column("MEANING", fold=True), lambda finding: finding.reason),
+)
+
+#: The facts of a letter, by its fields.
+_FACTS = {
+    "Task": "task", "Id": "task_id", "State": "state", "Reason": "reason", "Group": "fingerprint",
+    "Queue": "queue", "Route": "route", "Worker": "worker", "Release": "release",
+    "Attempts": "attempt_count", "Redrives": "redrive_count", "Closed by": "closed_by",
+    "Closed because": "closed_reason",
+}  # fmt: skip
+
+_TIMES = {
+    "First failed": "first_failed_at", "Last failed": "last_failed_at", "Closed": "closed_at",
+}  # fmt: skip
 
 
 def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
@@ -38,6 +85,14 @@ def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
         said = getattr(error, "strerror", None) or error
         raise click.BadParameter(f"it cannot be the name of a file: {said}", ctx, param) from error
     raise click.BadParameter("the file exists; give the name of a new one.", ctx, param)
+
+
+def archived_filters(command: _Command) -> Callable[..., Any]:
+    """Add ``--segment`` and the filters to a command; it is called with ``segment`` and ``wanted``."""
+    segment = click.option(
+        "--segment", metavar="ID", help="Only the letters of this segment; see `archive ls`."
+    )
+    return segment(filters(only=_FILTERS, states=())(command))
 
 
 @click.group("archive", cls=NamingGroup)
@@ -61,14 +116,13 @@ def run(session: Session, ids: Sequence[str], everything: bool, yes: bool, wante
     with removing(session, "dlq archive run") as (lease, _pause):
         moved = archive.move(wanted, lease, who=operator())
     session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'ls')}")
-    click.get_current_context().exit(PARTLY if failed else DONE)
+    leave(PARTLY if failed else DONE)
 
 
 @archive.command("ls")
 @format_option
-@click.pass_context
 @pass_session
-def list_segments(session: Session, ctx: click.Context, form: str) -> None:
+def list_segments(session: Session, form: str) -> None:
     """List the segments of the archive, oldest first.
 
     Segments that were replaced because a letter was forgotten are left out. Exits with 4 if a manifest cannot
@@ -81,7 +135,7 @@ def list_segments(session: Session, ctx: click.Context, form: str) -> None:
     table = segments_table(segments, url) if segments else empty
     session.screen.emit(form, [*map(segment_record, segments)], table)
     _report(session, chains.unreadable)
-    ctx.exit(PARTLY if chains.unreadable else DONE)
+    leave(PARTLY if chains.unreadable else DONE)
 
 
 @archive.command("show")
@@ -108,9 +162,8 @@ def show(session: Session, task_id: str, form: str) -> None:
 
 @archive.command("verify")
 @format_option
-@click.pass_context
 @pass_session
-def verify(session: Session, ctx: click.Context, form: str) -> None:
+def verify(session: Session, form: str) -> None:
     """Check every byte of the archive.
 
     Reads all segments and manifests, and names each file that is damaged, missing, or not in its place. Exits
@@ -124,7 +177,7 @@ def verify(session: Session, ctx: click.Context, form: str) -> None:
     )
     parts = [findings_table(result.findings), whole] if result.findings else [whole]
     session.screen.emit(form, [*map(finding_record, result.findings)], *parts)
-    ctx.exit(FAILED if not result.is_whole else PARTLY if result.findings else DONE)
+    leave(FAILED if not result.is_whole else PARTLY if result.findings else DONE)
 
 
 @archive.command("restore")
@@ -133,11 +186,9 @@ def verify(session: Session, ctx: click.Context, form: str) -> None:
     "--reopen", is_flag=True, help="Make the letters dead again, so that a redrive takes them."
 )
 @selection_options
-@click.pass_context
 @pass_session
 def restore(
     session: Session,
-    ctx: click.Context,
     ids: Sequence[str],
     everything: bool,
     yes: bool,
@@ -165,7 +216,7 @@ def restore(
     _remark(session, "Already in the store", result.living)
     _remark(session, "Not in the archive", result.missing)
     _report(session, result.findings)
-    ctx.exit(_status(result))
+    leave(_status(result))
 
 
 @archive.command("export")
@@ -178,11 +229,9 @@ def restore(
     "--contents", is_flag=True,
     help="Include messages, arguments, tracebacks and exception messages; secrets in them are not hidden.",
 )  # fmt: skip
-@click.pass_context
 @pass_session
 def export(
     session: Session,
-    ctx: click.Context,
     target: Path,
     segment: str | None,
     wanted: Filter,
@@ -198,7 +247,7 @@ def export(
     )
     session.done(f"{counted(result.letters, 'letter')} written to {target}.")
     _report(session, result.findings)
-    ctx.exit(PARTLY if result.findings else DONE)
+    leave(PARTLY if result.findings else DONE)
 
 
 def _status(result: Restoration) -> int:
@@ -216,3 +265,91 @@ def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
 def _report(session: Session, findings: Sequence[Finding]) -> None:
     for finding in findings:
         session.error(finding.reason)
+
+
+def archived(session: Session, ids: Sequence[str], segment: str | None, wanted: Filter) -> Wanted:
+    """The archived letters that ids, a segment and filters select."""
+    placed = with_positions(session, wanted)
+    return Wanted(
+        ids=frozenset(ids), segment=segment,
+        failed_since=wanted.since, failed_until=wanted.until,
+        where=lambda line: _matches(line["letter"], placed) and _has_values(line, placed),
+    )  # fmt: skip
+
+
+def _matches(letter: Line, wanted: Filter) -> bool:
+    return (
+        _has_name(letter["task"], wanted.task)
+        and _has_name(letter["exception_type"], wanted.exception)
+        and letter["fingerprint"].startswith(wanted.group or "")
+        and wanted.queue in (None, letter["queue"])
+        and wanted.route in (None, letter["route"])
+        and wanted.release in (None, letter["release"])
+        and wanted.verdict in (None, letter["verdict"])
+        and letter["rule"].startswith(wanted.rule or "")
+        and (wanted.tag is None or wanted.tag in json.loads(letter["tags"]))
+        # A task that names no root is the root of the tasks that it sends.
+        and wanted.root in (None, letter["root_id"] or letter["task_id"])
+    )
+
+
+def _has_values(line: Line, wanted: Filter) -> bool:
+    if not wanted.asks_for_values:
+        return True
+    found = _terms(line)
+    values = {one.value for one in found}
+    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
+        any(term in found for term in _anywhere(argument, line["letter"]["task"]))
+        for argument in wanted.args
+    )
+
+
+def _terms(line: Line) -> set[Term]:
+    letter, content = line["letter"], line["content"]
+    args, kwargs = json.loads(content["args"]), json.loads(content["kwargs"])
+    # The store limits them for the size of its index, which the archive does not have.
+    return terms_of_message(letter["message"]) | terms_of_arguments(args, kwargs, sys.maxsize)
+
+
+def _anywhere(argument: Argument, task: str) -> Iterator[Term]:
+    """The argument under its name, and in the position that it has in ``task``."""
+    placed = [argument.path_at(position) for name, position in argument.positions if name == task]
+    for path in (argument.path, *placed):
+        yield Term(hash_of_value(argument.value), hash_of_path(path))
+
+
+def _has_name(dotted: str, wanted: str | None) -> bool:
+    """Whether a name is ``wanted``, in full or in its last part."""
+    return wanted is None or dotted == wanted or dotted.endswith(f".{wanted}")
+
+
+def segments_table(segments: Sequence[Manifest], url: str) -> Part:
+    """A table of segments."""
+    return table_of(_SEGMENT_FIELDS, segments, url)
+
+
+def findings_table(findings: Sequence[Finding]) -> Part:
+    """A table of problems."""
+    return table_of(_FINDING_FIELDS, findings)
+
+
+def archived_parts(record: Mapping[str, Any], command: Command) -> list[Part]:
+    """The parts of the screen of an archived letter, from its record."""
+    letter, content = record["letter"], record["content"]
+    facts = [(name, letter.get(field)) for name, field in _FACTS.items()]
+    times: list[tuple[str, Value]] = [
+        (name, _moment(letter.get(field) or "")) for name, field in _TIMES.items()
+    ]
+    error = f"{letter.get('exception_type', '')}: {letter.get('message', '')}"
+    arguments = [(name, dump_json(content[name])) for name in ("args", "kwargs") if name in content]
+    return [
+        Facts("Archived letter", [*facts, *times, ("Segment", record["segment"])]),
+        Block("Error", error),
+        Facts("Arguments", arguments),
+        *([Block("Traceback", content["traceback"].rstrip())] if content.get("traceback") else []),
+        f"Next: {command('archive', 'restore', str(letter['task_id']))}",
+    ]
+
+
+def _moment(text: str) -> Value:
+    return moment(text) if text else None

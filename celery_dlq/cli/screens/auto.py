@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from celery_dlq.cli.screens.operation import Command
-from celery_dlq.cli.screens.render import Column, Facts, Field, Part, Table, table_of
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, table_of
 from celery_dlq.model.auto_redrive import AutoMode, HeldLetter
-from celery_dlq.view.auto_redrives import facts
-from celery_dlq.view.auto_redrives.listing import SeenAuto, SeenRun, SeenSuggestion, definition_text
+from celery_dlq.view import auto_redrives as facts
+from celery_dlq.view.auto_redrives import SeenAuto, SeenRun, SeenSuggestion, definition_text
 from celery_dlq.view.operations import given_orders, outcome_text
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
-    from celery_dlq.upkeep.auto_redrive.engine import Look
+    from celery_dlq.upkeep.auto_redrive.runner import Look
     from celery_dlq.upkeep.auto_redrive.suggesting import Outcomes
 
 #: Letters of a dry run that a table names; the records name all.
@@ -67,7 +67,7 @@ def auto_parts(found: Sequence[SeenAuto], command: Command) -> list[Part]:
         return [f"{facts.NO_AUTO_REDRIVES}; see: {how}"]
     return [
         table_of(_FIELDS, found),
-        *(f"{one.auto.name}: {one.stopped}" for one in _stopped(found)),
+        *(f"{one.auto.name}: {one.stopped}" for one in found if one.stopped),
     ]
 
 
@@ -126,10 +126,6 @@ def held_facts(held: HeldLetter | None) -> list[Part]:
     if held is None:
         return []
     return [Facts(facts.HELD, facts.holding(held))]
-
-
-def _stopped(found: Sequence[SeenAuto]) -> Iterator[SeenAuto]:
-    return (seen for seen in found if seen.stopped)
 
 
 def _next_step(seen: SeenAuto, command: Command) -> str:

@@ -7,19 +7,19 @@ from datetime import datetime
 
 from celery_dlq.cli.screens.handler import ticket_parts
 from celery_dlq.cli.screens.operation import Command
-from celery_dlq.cli.screens.render import (
+from celery_dlq.cli.screens.parts import (
     Block,
     Column,
-    Facts,
     Field,
     Part,
     Short,
+    facts_of,
     last_name,
     table_of,
 )
 from celery_dlq.model.group import AliasReason, Group
 from celery_dlq.model.handling import GroupTicket
-from celery_dlq.view.groups.listing import Grouping, ends_of, standing
+from celery_dlq.view.groups import Grouping, ends_of, standing
 from celery_dlq.view.text import first_line, sparkline
 
 #: Arrivals per hour of each group.
@@ -92,30 +92,28 @@ def group_parts(
     :param route_owner: the owner of its route.
     """
     arrivals = sparkline(trend) if drawn else " ".join(map(str, trend))
-    facts = Facts(
+    facts = facts_of(
         "Group",
-        [
-            ("Id", group.fingerprint),
-            ("Task", group.task),
-            ("Exception", group.exception_type),
-            ("Grouped", grouping.grouped),
-            *((_MERGED[one.why], one.in_words()) for one in grouping.merged),
-            ("Status", standing(group, now) or group.status.value),
-            ("Ends", ends_of(group)),
-            ("Fixed in", group.resolved_in),
-            ("Decided", group.status_at),
-            ("By", group.status_by),
-            ("Regressed", group.regressed_at),
-            ("Owner", group.owner),
-            ("Route", group.route),
-            ("Owner of the route", route_owner),
-            ("Open", group.open_count),
-            ("Letters", group.letter_count),
-            ("Failures", group.total_count),
-            ("First seen", group.first_seen_at),
-            ("Last seen", group.last_seen_at),
-            ("Arrivals/h", arrivals),
-        ],
+        ("Id", group.fingerprint),
+        ("Task", group.task),
+        ("Exception", group.exception_type),
+        ("Grouped", grouping.grouped),
+        *((_MERGED[one.why], one.in_words()) for one in grouping.merged),
+        ("Status", standing(group, now) or group.status.value),
+        ("Ends", ends_of(group)),
+        ("Fixed in", group.resolved_in),
+        ("Decided", group.status_at),
+        ("By", group.status_by),
+        ("Regressed", group.regressed_at),
+        ("Owner", group.owner),
+        ("Route", group.route),
+        ("Owner of the route", route_owner),
+        ("Open", group.open_count),
+        ("Letters", group.letter_count),
+        ("Failures", group.total_count),
+        ("First seen", group.first_seen_at),
+        ("Last seen", group.last_seen_at),
+        ("Arrivals/h", arrivals),
     )
     texts = [("Note", group.note), ("Example", group.message)]
     blocks = [Block(title, text) for title, text in texts if text]

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from celery_dlq.cli.screens.render import (
+from celery_dlq.cli.screens.parts import (
     Block,
     Column,
     Facts,
     Field,
     Part,
     Value,
+    facts_of,
     last_name,
     table_of,
 )
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState, by_handler
-from celery_dlq.view.letter.handlings import CHANGE, said_of
+from celery_dlq.view.letters import CHANGE, said_of
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.calling import HandlerTrial
     from celery_dlq.upkeep.handlers.definition import Handler
-    from celery_dlq.upkeep.handlers.dry_run import HandlerTrial
 
 #: The number of a handler's letters in each state.
 Counts = Mapping[HandlingState, int]
@@ -40,7 +41,7 @@ _HANDLING_FIELDS: Sequence[Field] = (
     (Column("DETAIL", fold=True), lambda one: said_of(one.detail, one.error)),
 )
 
-#: The same for one letter.
+#: The columns on the screen of one letter.
 _HANDLED_FIELDS = [field for field in _HANDLING_FIELDS if field[0].title != "ID"]
 
 _TICKET_FIELDS: Sequence[Field] = (
@@ -75,17 +76,15 @@ def handler_table(found: Sequence[tuple[Handler, Counts]]) -> Part:
 
 def handler_parts(handler: Handler, counts: Counts, latest: Sequence[Handling]) -> list[Part]:
     """The parts of a handler's screen."""
-    facts = Facts(
+    facts = facts_of(
         "Handler",
-        [
-            ("Name", handler.name),
-            ("Version", handler.version),
-            ("Where", where_of(handler)),
-            ("Letters", "one of each group" if handler.once_per_group else None),
-            ("Timeout", duration(handler.timeout)),
-            ("Per hour", handler.per_hour),
-            ("Queue", handler.queue),
-        ],
+        ("Name", handler.name),
+        ("Version", handler.version),
+        ("Where", where_of(handler)),
+        ("Letters", "one of each group" if handler.once_per_group else None),
+        ("Timeout", duration(handler.timeout)),
+        ("Per hour", handler.per_hour),
+        ("Queue", handler.queue),
     )
     numbers = Facts("Letters", [(state.value, counts.get(state)) for state in HandlingState])
     parts: list[Part] = [facts]
@@ -101,7 +100,7 @@ def history_table(found: Sequence[Handling]) -> Part:
 
 
 def handled_parts(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> list[Part]:
-    """What repair handlers did about a letter, and the tickets of its group, as parts of its screen."""
+    """The acts of repair handlers on a letter, and the tickets of its group, as parts of its screen."""
     shown: list[Part] = []
     if handlings:
         shown.append(table_of(_HANDLED_FIELDS, handlings, "Handlers"))

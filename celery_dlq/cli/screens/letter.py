@@ -3,20 +3,19 @@ last."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from celery_dlq.cli.screens.auto import held_facts
 from celery_dlq.cli.screens.handler import handled_parts
 from celery_dlq.cli.screens.operation import Command
-from celery_dlq.cli.screens.render import (
+from celery_dlq.cli.screens.parts import (
     Block,
     Column,
     Facts,
     Field,
     Part,
     Short,
+    facts_of,
     last_name,
     table_of,
 )
@@ -27,11 +26,10 @@ from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
-from celery_dlq.view.letter.raw_body import has_unread_body, shown_body
-from celery_dlq.view.letter.reasons import MEANINGS, first_step
+from celery_dlq.view.letters import MEANINGS, first_step, has_unread_body, shown_body
 from celery_dlq.view.operations import why_text
 from celery_dlq.view.records import attempts_of
-from celery_dlq.view.text import counted, first_line
+from celery_dlq.view.text import counted, first_line, json_text
 from celery_dlq.view.times import duration, iso
 
 #: Celery's headers with the options of a task.
@@ -100,7 +98,9 @@ def letter_parts(
     :param owner: the owner of its route.
     :param held: set if no automatic redrive sends it again.
     """
-    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", _error(letter))]
+    kind, message = letter.exception_type, letter.message
+    error = f"{kind}: {message}" if message else kind
+    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", error)]
     if letter.attempts:
         parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
     if redrives:
@@ -114,29 +114,23 @@ def letter_parts(
 
 
 def _why(letter: DeadLetter, owner: str) -> Facts:
-    return Facts(
+    return facts_of(
         "Why it is parked" if letter.state is State.PARKED else "Why it died",
-        [
-            ("Task", letter.task),
-            ("Id", letter.task_id),
-            ("State", letter.state.value),
-            ("Reason", f"{letter.reason.value}: {MEANINGS[letter.reason]}"),
-            ("Verdict", letter.verdict.value),
-            ("Rule", letter.rule),
-            ("Evidence", letter.explanation.evidence),
-            ("Path", letter.explanation.path),
-            ("Group", letter.fingerprint),
-            ("Grouped", letter.grouped),
-            ("Route", letter.route),
-            ("Owner", owner),
-            ("Last failed", letter.last_failed_at),
-            ("Next attempt", letter.due_at),
-        ],
+        ("Task", letter.task),
+        ("Id", letter.task_id),
+        ("State", letter.state.value),
+        ("Reason", f"{letter.reason.value}: {MEANINGS[letter.reason]}"),
+        ("Verdict", letter.verdict.value),
+        ("Rule", letter.rule),
+        ("Evidence", letter.explanation.evidence),
+        ("Path", letter.explanation.path),
+        ("Group", letter.fingerprint),
+        ("Grouped", letter.grouped),
+        ("Route", letter.route),
+        ("Owner", owner),
+        ("Last failed", letter.last_failed_at),
+        ("Next attempt", letter.due_at),
     )
-
-
-def _error(letter: DeadLetter) -> str:
-    return f"{letter.exception_type}: {letter.message}" if letter.message else letter.exception_type
 
 
 def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator[Block]:
@@ -151,53 +145,44 @@ def _changed(redrives: Sequence[Sending], changes: Sequence[Change]) -> Iterator
 def _contents(letter: DeadLetter) -> list[Part]:
     if has_unread_body(letter):
         return [Block("Body", shown_body(letter.envelope.body))]
-    known = letter.args is not None or letter.kwargs is not None
-    return [_arguments(letter)] if known else []
-
-
-def _arguments(letter: DeadLetter) -> Facts:
-    return Facts(
-        "Arguments", [("args", _as_json(letter.args)), ("kwargs", _as_json(letter.kwargs))]
-    )
+    # Known arguments are shown as JSON, even if they are empty.
+    pairs = [("args", json_text(letter.args)), ("kwargs", json_text(letter.kwargs))]
+    return [Facts("Arguments", pairs)] if any(text for _, text in pairs) else []
 
 
 def _message(letter: DeadLetter) -> Facts:
     envelope, linked = letter.envelope, linked_to(letter.envelope)
     known = [(name, envelope.headers.get(name)) for name in _HEADERS]
-    return Facts(
+    return facts_of(
         "Message",
-        [
-            ("Queue", letter.queue),
-            ("Exchange", envelope.exchange),
-            ("Routing key", envelope.routing_key),
-            ("Priority", _as_json(envelope.properties.get("priority"))),
-            ("Content", f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"),
-            ("Part of", letter.canvas),
-            ("Unreadable", linked.unread),
-            ("Ran when it died", ", ".join(linked.tasks)),
-            ("Root", letter.root_id),
-            ("Parent", letter.parent_id),
-            ("Group", letter.group_id),
-            *((name, _as_json(value)) for name, value in known if value not in (None, [], {}, 0)),
-        ],
+        ("Queue", letter.queue),
+        ("Exchange", envelope.exchange),
+        ("Routing key", envelope.routing_key),
+        ("Priority", json_text(envelope.properties.get("priority"))),
+        ("Content", f"{counted(len(envelope.body), 'byte')} of {envelope.content_type}"),
+        ("Part of", letter.canvas),
+        ("Unreadable", linked.unread),
+        ("Ran when it died", ", ".join(linked.tasks)),
+        ("Root", letter.root_id),
+        ("Parent", letter.parent_id),
+        ("Group", letter.group_id),
+        *((name, json_text(value)) for name, value in known if value not in (None, [], {}, 0)),
     )
 
 
 def _history(letter: DeadLetter) -> Facts:
-    return Facts(
+    return facts_of(
         "History",
-        [
-            ("First failed", letter.first_failed_at),
-            ("Redriven", counted(letter.redrive_count, "time")),
-            ("Worker", letter.worker),
-            ("Release", letter.release),
-            ("Tags", ", ".join(letter.tags)),
-            ("Failure group", letter.fingerprint),
-            ("Claimed until", letter.lease_expires_at),
-            ("Closed", letter.closed_at),
-            ("Closed by", letter.closed_by),
-            ("Closed because", letter.closed_reason),
-        ],
+        ("First failed", letter.first_failed_at),
+        ("Redriven", counted(letter.redrive_count, "time")),
+        ("Worker", letter.worker),
+        ("Release", letter.release),
+        ("Tags", ", ".join(letter.tags)),
+        ("Failure group", letter.fingerprint),
+        ("Claimed until", letter.lease_expires_at),
+        ("Closed", letter.closed_at),
+        ("Closed by", letter.closed_by),
+        ("Closed because", letter.closed_reason),
     )
 
 
@@ -216,7 +201,3 @@ def _next_step(letter: DeadLetter, command: Command) -> str:
     if letter.state is State.DISCARDED:
         return f"nothing, it is discarded; to reopen it: {command('undiscard', letter.task_id)}"
     return f"nothing, it succeeded; see the others: {command('list')}"
-
-
-def _as_json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)

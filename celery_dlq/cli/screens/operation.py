@@ -1,15 +1,31 @@
-"""The screens of operations: state, outcomes of the letters, and the next step."""
+"""The screens of operations: the plan of one, its state, the outcomes of its letters, and the next step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from celery_dlq.cli.screens.render import Block, Column, Facts, Field, Part, last_name, table_of
-from celery_dlq.model.operation import ENDED, OperationState, Sending
+from celery_dlq.cli.screens.parts import (
+    Block,
+    Column,
+    Facts,
+    Field,
+    Part,
+    Table,
+    facts_of,
+    last_name,
+    table_of,
+)
+from celery_dlq.model.operation import ENDED, OperationState, Orders, Sending
+from celery_dlq.redrive.orders import suggested_pacing
 from celery_dlq.store.base import Operation
-from celery_dlq.view.filters import letters_said
-from celery_dlq.view.operations import given_orders, run_by, state_word, why_text
+from celery_dlq.view import times
+from celery_dlq.view.operations import given_orders, letters_said, state_word, why_text
+from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
+
+if TYPE_CHECKING:
+    from celery_dlq.redrive.plan import Plan
 
 #: Turns words into a command line for this app.
 Command = Callable[..., str]
@@ -36,6 +52,11 @@ _SENDING_FIELDS: Sequence[Field] = (
     (Column("ENDED", from_width=80), lambda sending: sending.ended_at),
 )
 
+_SKIPPED_FIELDS: Sequence[Field] = (
+    (Column("CANNOT BE SENT", rigid=True, ids=True), lambda item: item.task_id),
+    (Column("WHY", fold=True), lambda item: item.why_not),
+)
+
 
 def operation_table(operations: Sequence[Operation]) -> Part:
     """A table of ``operations``, or a sentence if there are none."""
@@ -49,61 +70,47 @@ def operation_parts(
 
     :param command: makes command lines such as ``celery -A shop dlq list``.
     """
-    parts: list[Part] = [_facts(operation), _letters(operation)]
+    parts: list[Part] = [_operation_facts(operation), _letters(operation)]
     parts.append(Facts("Orders", given_orders(operation.orders)))
     if sendings:
         parts.append(table_of(_SENDING_FIELDS, sendings))
-        parts += _changes(sendings)
+        parts += [Block(f"Changed in {one.task_id}", one.change) for one in sendings if one.change]
     return [part for part in parts if not isinstance(part, Facts) or part.given] + [
         f"Next: {next_step(operation, command)}"
     ]
 
 
-def _facts(operation: Operation) -> Facts:
-    return Facts(
+def _operation_facts(operation: Operation) -> Facts:
+    return facts_of(
         "Operation",
-        [
-            ("Id", operation.id),
-            ("State", state_word(operation)),
-            ("Cause", operation.cause),
-            ("Letters", letters_said(operation.wanted)),
-            ("By", f"{operation.who} on {operation.host}"),
-            ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
-            ("Run by", run_by(operation.orders) if operation.detached else None),
-            (
-                "Processes",
-                operation.carriers if operation.state is OperationState.RUNNING else None,
-            ),
-            ("Created", operation.created_at),
-            ("Started", operation.started_at),
-            ("Ended", operation.ended_at),
-        ],
+        ("Id", operation.id),
+        ("State", state_word(operation)),
+        ("Cause", operation.cause),
+        ("Letters", letters_said(operation.wanted)),
+        ("By", f"{operation.who} on {operation.host}"),
+        ("For", " on ".join(filter(None, (operation.home.app, operation.home.broker)))),
+        ("Run by", "a worker" if operation.detached else None),
+        ("Created", operation.created_at),
+        ("Started", operation.started_at),
+        ("Ended", operation.ended_at),
     )
 
 
 def _letters(operation: Operation) -> Facts:
     counts = operation.counts
-    return Facts(
+    return facts_of(
         "Letters",
-        [
-            ("Planned", counts.planned),
-            ("Sent", counts.out),
-            ("Sent again", operation.sent_again or None),
-            ("Succeeded", counts.succeeded),
-            ("Failed again", counts.failed),
-            ("Awaited", counts.sent),
-            ("Unknown", counts.unknown or None),
-            ("Skipped", counts.skipped),
-            ("Left", counts.left),
-            ("In hand", counts.sending or None),
-        ],
+        ("Planned", counts.planned),
+        ("Sent", counts.out),
+        ("Sent again", operation.sent_again or None),
+        ("Succeeded", counts.succeeded),
+        ("Failed again", counts.failed),
+        ("Awaited", counts.sent),
+        ("Unknown", counts.unknown or None),
+        ("Skipped", counts.skipped),
+        ("Left", counts.left),
+        ("In hand", counts.sending or None),
     )
-
-
-def _changes(sendings: Sequence[Sending]) -> Iterator[Block]:
-    for sending in sendings:
-        if sending.change:
-            yield Block(f"Changed in {sending.task_id}", sending.change)
 
 
 def next_step(operation: Operation, command: Command) -> str:
@@ -131,3 +138,39 @@ def next_step(operation: Operation, command: Command) -> str:
 def eta_text(left_s: float | None) -> str:
     """The remaining time; empty if it is unknown."""
     return "" if left_s is None else f"{duration(left_s)} left"
+
+
+def plan_parts(plan: Plan, orders: Orders, *, with_skipped: bool = True) -> list[Part]:
+    """The parts of a plan's screen."""
+    parts: list[Part] = [_plan_facts(plan, orders)]
+    if plan.by_task:
+        columns = (Column("TASK"), Column("SENDABLE", right=True, rigid=True))
+        parts.append(Table(columns, [*plan.by_task.items()]))
+    if plan.skipped and with_skipped:
+        parts.append(table_of(_SKIPPED_FIELDS, plan.skipped))
+    return parts
+
+
+def _plan_facts(plan: Plan, orders: Orders) -> Facts:
+    pacing = orders.pacing
+    seconds = plan.sendable / pacing.rate + pacing.ramp_s / 2 if pacing.rate else None
+    return facts_of(
+        "Plan",
+        ("Match", counted(plan.matched, "dead letter")),
+        ("To send", to_send(plan)),
+        ("Takes about", times.duration(seconds) if seconds and plan.sendable else None),
+        ("Suggestion", _suggestion(plan, orders)),
+        *(("Note", note) for note in plan.notes),
+    )
+
+
+def _suggestion(plan: Plan, orders: Orders) -> str:
+    is_paced = orders.pacing.canary or orders.pacing.rate or not orders.guard.enabled
+    found = {} if is_paced else suggested_pacing(plan.sendable)
+    return " ".join(f"--{name} {value}" for name, value in found.items())
+
+
+def to_send(plan: Plan) -> str:
+    """The number of letters that a plan would send."""
+    letters = counted(plan.sendable, "dead letter")
+    return letters if plan.is_exact else f"at most {letters}"

@@ -1,16 +1,16 @@
-"""Tables without lines and colours, for a pipe: as wide as asked for, whatever is in their cells."""
+"""The parts of a screen without lines and colours, for a pipe. Tables are as wide as asked for, whatever is
+in their cells."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Short, Value, as_text
 from celery_dlq.redact import ELIDED
-
-if TYPE_CHECKING:
-    from celery_dlq.cli.screens.render import Column
+from celery_dlq.view.text import visible, visible_lines
 
 #: A column is not cut below this width as long as other columns can be left out instead.
 _LEAST = 10
@@ -20,6 +20,21 @@ _GAP = "  "
 
 #: The cells of a table by rows, or of one row.
 Rows = Sequence[Sequence[str]]
+
+
+def plain_part(part: Part, width: int) -> list[str]:
+    """The lines of a part of a screen."""
+    if isinstance(part, str):
+        return [visible(part)]
+    title = [visible(part.title)] if part.title else []
+    if isinstance(part, Block):
+        return title + ["  " + line for line in visible_lines(part.text)]
+    if isinstance(part, Facts):
+        pairs = [(name, visible(as_text(value))) for name, value in part.given]
+        return title + ["  " + line for line in aligned(pairs)]
+    whole = [[_cell(value) for value in row] for row in part.rows]
+    short = [[_short_cell(value) for value in row] for row in part.rows]
+    return title + plain_table(part.columns, whole, short, width)
 
 
 def plain_table(columns: Sequence[Column], whole: Rows, short: Rows, width: int) -> list[str]:
@@ -57,6 +72,16 @@ def aligned(rows: Rows, right: Collection[int] = ()) -> list[str]:
     return lines
 
 
+def _cell(value: Value) -> str:
+    # Parts of a second would take the room of other columns.
+    exact = value.replace(microsecond=0) if isinstance(value, datetime) else value
+    return visible(as_text(exact))
+
+
+def _short_cell(value: Value) -> str:
+    return visible(value.shown) if isinstance(value, Short) else _cell(value)
+
+
 def _widths(rows: Rows) -> list[int]:
     from rich.cells import cell_len
 
@@ -74,8 +99,7 @@ def _of_columns(rows: Rows, places: Sequence[int]) -> list[list[str]]:
 def _with_room(
     columns: Sequence[Column], widths: Sequence[int], places: Sequence[int], width: int
 ) -> list[int]:
-    """Those of ``places`` whose columns have room. The columns that narrow terminals omit are left out
-    first."""
+    """The ``places`` of columns that have room. The columns that narrow terminals omit are left out first."""
 
     def least(place: int) -> int:
         return widths[place] if columns[place].rigid else min(widths[place], _LEAST)

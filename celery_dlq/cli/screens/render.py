@@ -1,4 +1,4 @@
-"""The parts of a screen, and their output: drawn on a terminal, plain in a pipe, or as data."""
+"""The output of a screen: drawn on a terminal, plain in a pipe, or as data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from celery_dlq.cli.screens.plain import aligned, plain_table
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Short, Table, Value, as_text
+from celery_dlq.cli.screens.plain import plain_part
 from celery_dlq.codec import dump_json
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
 from celery_dlq.view.spreadsheet import csv_lines
-from celery_dlq.view.text import last_part, short_ids, visible, visible_lines
+from celery_dlq.view.text import short_ids, visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -43,76 +44,6 @@ _STYLES = {
     "resolved": "green", "discarded": "dim", "ok": "green", "warning": "yellow", "error": "red",
 }  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Short:
-    """A value that is shortened on a terminal, and in a pipe if there is no room for all of it."""
-
-    shown: str
-    whole: str
-
-
-#: The value of a cell or a fact. None and '' are shown as nothing.
-Value = str | int | datetime | Short | None
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table."""
-
-    title: str
-    right: bool = False
-    #: Never cut.
-    rigid: bool = False
-    #: Wrapped onto more lines instead of being cut.
-    fold: bool = False
-    #: Narrower terminals and pipes omit the column.
-    from_width: int = 0
-    #: Holds ids: a terminal shows of each the beginning that no other row has.
-    ids: bool = False
-
-
-#: A column, and what it shows of an item.
-Field = tuple[Column, Callable[[Any], Value]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns and rows."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Value]]
-    title: str = ""
-
-
-def table_of(fields: Sequence[Field], items: Sequence[Any], title: str = "") -> Table:
-    """A table with a row for each of ``items``."""
-    rows = [[read(item) for _, read in fields] for item in items]
-    return Table([column for column, _ in fields], rows, title)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Named values; empty ones are omitted."""
-
-    title: str
-    pairs: Sequence[tuple[str, Value]]
-
-    @property
-    def given(self) -> list[tuple[str, Value]]:
-        return [(name, value) for name, value in self.pairs if value not in (None, "")]
-
-
-@dataclass(frozen=True)
-class Block:
-    """A text of several lines, such as a traceback."""
-
-    title: str
-    text: str
-
-
-#: A part of a screen; a string is a sentence.
-Part = Table | Facts | Block | str
 
 Record = Mapping[str, Any]
 
@@ -145,7 +76,7 @@ class Screen:
         if self.drawn:
             self.write(self.draw(*parts))
         else:
-            self.write("\n\n".join("\n".join(_plain(part, self.width)) for part in parts))
+            self.write("\n\n".join("\n".join(plain_part(part, self.width)) for part in parts))
 
     def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
         """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
@@ -255,13 +186,8 @@ class Screen:
             return Text(f"{times.local(value)} ({ago})" if full else ago)
         if isinstance(value, Short) and not whole:
             return Text(visible(value.shown))
-        text = visible(_as_text(value))
+        text = visible(as_text(value))
         return Text(text, style=_STYLES.get(text, ""))
-
-
-def last_name(dotted: str) -> Short:
-    """A dotted name. A terminal shows only its last part."""
-    return Short(last_part(dotted), dotted)
 
 
 def is_terminal(stream: IO[Any]) -> bool:
@@ -277,39 +203,3 @@ def speaks_unicode() -> bool:
 def _pipe_width() -> int:
     given = os.environ.get("COLUMNS", "")[:6]
     return int(given) if given.isdecimal() and int(given) > 0 else _PIPE
-
-
-def _as_text(value: Value) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, datetime):
-        return times.iso(value)
-    return value.whole if isinstance(value, Short) else str(value)
-
-
-def _plain(part: Part, width: int) -> list[str]:
-    if isinstance(part, str):
-        return [visible(part)]
-    title = [visible(part.title)] if part.title else []
-    if isinstance(part, Block):
-        return title + ["  " + line for line in visible_lines(part.text)]
-    if isinstance(part, Facts):
-        pairs = [(name, visible(_as_text(value))) for name, value in part.given]
-        return title + ["  " + line for line in aligned(pairs)]
-    return title + _plain_table(part, width)
-
-
-def _plain_table(table: Table, width: int) -> list[str]:
-    whole = [[_cell(value) for value in row] for row in table.rows]
-    short = [[_short_cell(value) for value in row] for row in table.rows]
-    return plain_table(table.columns, whole, short, width)
-
-
-def _cell(value: Value) -> str:
-    # Parts of a second would take the room of other columns.
-    exact = value.replace(microsecond=0) if isinstance(value, datetime) else value
-    return visible(_as_text(exact))
-
-
-def _short_cell(value: Value) -> str:
-    return visible(value.shown) if isinstance(value, Short) else _cell(value)

@@ -1,15 +1,25 @@
-"""The screen of ``dlq stats``: open letters, closed ones, and messages of killed workers."""
+"""The screens of numbers: ``dlq stats``, and the overview of ``dlq`` without a command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from celery_dlq.cli.screens.render import Column, Facts, Field, Part, Table, table_of
-from celery_dlq.store.base import Stats
+from celery_dlq.cli.screens.group import OwnerOf, group_table
+from celery_dlq.cli.screens.operation import Command, operation_table
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
+from celery_dlq.store.base import Operation, Stats
 from celery_dlq.store.keeping import Keeping
-from celery_dlq.view.stats.keeping import archive_facts, named_ages, retention_facts
-from celery_dlq.view.stats.lost import Losses, lost_facts, said_why
+from celery_dlq.view.groups import MOST_MARKED, Worklist
+from celery_dlq.view.stats import (
+    Losses,
+    archive_facts,
+    lost_facts,
+    named_ages,
+    retention_facts,
+    said_why,
+)
 from celery_dlq.view.text import bar, byte_size, counted, sparkline
 from celery_dlq.view.times import age_names
 
@@ -18,25 +28,35 @@ _BAR_WIDTH = 30
 #: Rows of a table of counts on a terminal; the others are added up in one row.
 _TOP = 15
 
+_AGE_COLUMNS = (
+    Column("SINCE CLOSED"),
+    Column("LETTERS", right=True, rigid=True),
+    Column("SIZE", right=True, rigid=True),
+)
+
+_REPORT_FIELDS: Sequence[Field] = (
+    (Column("WORKER"), lambda report: report.worker),
+    (Column("HOST"), lambda report: report.host),
+    (Column("STATE", rigid=True), lambda report: report.kind.value),
+    (Column("MESSAGES", right=True, rigid=True), lambda report: report.messages or None),
+    (Column("SINCE", rigid=True), lambda report: report.since),
+    (Column("SEEN", rigid=True, from_width=100), lambda report: report.seen_at),
+    (Column("WHY", fold=True), said_why),
+)
+
 
 def glance(found: Stats, *, drawn: bool) -> Facts:
     """Depth, oldest letter, states and arrivals."""
     arrivals = sparkline(found.arrivals) if drawn else " ".join(map(str, found.arrivals))
-    return Facts(
+    states = (f"{count:,} {state.value}" for state, count in found.by_state.items() if count)
+    last_day = f"{sum(found.arrivals):,}, {found.arrivals[-1]:,} of them in the last hour"
+    return facts_of(
         "At a glance",
-        [
-            ("Depth", counted(found.depth, "open letter")),
-            ("Oldest", found.oldest_open_at),
-            (
-                "States",
-                ", ".join(f"{n:,} {state.value}" for state, n in found.by_state.items() if n),
-            ),
-            ("Arrivals/h", arrivals),
-            (
-                "Last 24 h",
-                f"{sum(found.arrivals):,}, {found.arrivals[-1]:,} of them in the last hour",
-            ),
-        ],
+        ("Depth", counted(found.depth, "open letter")),
+        ("Oldest", found.oldest_open_at),
+        ("States", ", ".join(states)),
+        ("Arrivals/h", arrivals),
+        ("Last 24 h", last_day),
     )
 
 
@@ -88,18 +108,57 @@ def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table
     return Table([*columns, Column("")], rows)
 
 
-_AGE_COLUMNS = (
-    Column("SINCE CLOSED"),
-    Column("LETTERS", right=True, rigid=True),
-    Column("SIZE", right=True, rigid=True),
-)
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The store at one moment."""
 
-_REPORT_FIELDS: Sequence[Field] = (
-    (Column("WORKER"), lambda report: report.worker),
-    (Column("HOST"), lambda report: report.host),
-    (Column("STATE", rigid=True), lambda report: report.kind.value),
-    (Column("MESSAGES", right=True, rigid=True), lambda report: report.messages or None),
-    (Column("SINCE", rigid=True), lambda report: report.since),
-    (Column("SEEN", rigid=True, from_width=100), lambda report: report.seen_at),
-    (Column("WHY", fold=True), said_why),
-)
+    stats: Stats
+    worklist: Worklist
+    #: Those that may still send.
+    operations: Sequence[Operation]
+
+
+def overview_parts(
+    found: Overview, owner_of: OwnerOf, now: datetime, command: Command
+) -> Iterator[Part]:
+    """The parts of the screen.
+
+    :param owner_of: the owner of the route with a name.
+    :param command: makes command lines such as ``celery -A shop dlq list``.
+    """
+    yield glance(found.stats, drawn=True)
+    if found.worklist.groups:
+        yield group_table(found.worklist.groups, {}, {}, owner_of, now)
+    else:
+        yield (
+            "No group has open letters."
+            if not found.stats.depth
+            else "All groups are ignored or resolved."
+        )
+    if any(found.worklist.marked.values()):
+        yield _marked(found)
+    if found.operations:
+        yield operation_table(found.operations)
+    yield Facts("Next", list(_next(found, command)))
+
+
+def _marked(found: Overview) -> str:
+    said = (
+        f"{count:,}{' or more' * (count == MOST_MARKED)} {mark.value}"
+        for mark, count in found.worklist.marked.items()
+        if count
+    )
+    return f"Groups that need a decision: {', '.join(said)}."
+
+
+def _next(found: Overview, command: Command) -> Iterator[tuple[str, str]]:
+    if found.worklist.groups:
+        worst = found.worklist.groups[0].fingerprint
+        yield "One group", command("groups", "show", worst)
+        yield "For a ticket", command("brief", worst)
+        yield "Its letters", command("list", "--group", worst)
+    else:
+        yield "Check the set-up", command("doctor")
+    if found.operations:
+        yield "A redrive", command("operations", "show", found.operations[0].id)
+    yield "All commands", command("--help")

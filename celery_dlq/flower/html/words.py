@@ -12,12 +12,15 @@ from celery_dlq.codec import dump_json
 from celery_dlq.model.handling import ADDRESSES, by_handler
 from celery_dlq.redact import clip
 from celery_dlq.view import times
-from celery_dlq.view.operations import state_word
+from celery_dlq.view.groups import ends_of
+from celery_dlq.view.letters import MEANINGS
+from celery_dlq.view.operations import given_orders, letters_said, outcome_text, state_word
 from celery_dlq.view.text import byte_size, counted, first_line, last_part, visible, visible_lines
 
 __all__ = [
-    "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "fact", "last_part", "line",
-    "lines", "moment", "query", "rate", "said", "short", "span", "state_word", "value",
+    "MEANINGS", "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "ends_of", "fact",
+    "given_orders", "last_part", "letters_said", "line", "lines", "moment", "outcome_text", "query", "rate",
+    "said", "short", "span", "state_word", "value",
 ]  # fmt: skip
 
 #: Characters of a line in a table, and of a block.

@@ -11,8 +11,8 @@ from tornado.web import HTTPError, RequestHandler
 
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import CeleryDLQError, FilterError
-from celery_dlq.flower.filters import Given, read_filter
 from celery_dlq.flower.html import words
+from celery_dlq.flower.http.filters import read_filter
 from celery_dlq.flower.http.permission import (
     FOREIGN,
     NO_AUTHENTICATION,
@@ -25,7 +25,15 @@ from celery_dlq.flower.http.permission import (
     why_no_changes,
 )
 from celery_dlq.flower.http.problems import Problem, Refused, problem_of
-from celery_dlq.flower.http.request import first
+from celery_dlq.flower.http.request import (
+    Given,
+    asked,
+    check_names,
+    first,
+    reason_in,
+    sent,
+    sent_json,
+)
 from celery_dlq.flower.http.site import Site
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
@@ -60,12 +68,12 @@ class Handler(BaseHandler):
 
     #: Whether every change needs the XSRF token of a browser.
     always_token = False
-    #: The act that a handler of acts runs; its route says which, if it runs several.
+    #: The act that the handler runs; its route says which.
     act = ""
 
     def initialize(self, site: Site, act: str = "") -> None:
         """Called by Tornado for each request."""
-        self.site, self.links, self.act = site, site.links, act or self.act
+        self.site, self.links, self.act = site, site.links, act
 
     def set_default_headers(self) -> None:
         """Replaces Flower's headers, which let other sites read."""
@@ -130,6 +138,16 @@ class Handler(BaseHandler):
             self.site.options,
         )
 
+    def asked(self, *names: str) -> Given:
+        """The names and values of the query string.
+
+        :param names: the names that it may have.
+        :raises FilterError: it has another one, or they are not UTF-8.
+        """
+        given = asked(self.request)
+        check_names(given, names)
+        return given
+
     def filter_in(self, given: Given, *, others: Collection[str] = ()) -> Filter:
         """The filter in ``given``, whose arguments are also found in the positions that the app's tasks give
         them. A Flower without the tasks only knows the names in the messages.
@@ -190,21 +208,32 @@ class Page(Handler):
             f"{url}{'&' if '?' in url else '?'}{words.query(next=self.request.uri or '/')}"
         )
 
-    def page(self, template: str, view: Any, status: int = 200) -> None:
-        """Render one of our templates with ``view``, ``words``, ``links`` and ``tab``."""
+    def page(self, template: str, view: Any, status: int = 200, **others: Any) -> None:
+        """Render one of our templates with ``view``, ``others``, and the values of every page: ``words``,
+        ``links``, ``tab``, ``mark``."""
         self.set_status(status)
         # Read it before the headers are written, because it may set its cookie.
         token = self.xsrf_token.decode()
         self.render(
             f"dlq_{template}.html",
-            view=view, words=words, links=self.links, tab=self.tab, token=token,
+            view=view, words=words, links=self.links, tab=self.tab, token=token, mark=self.mark,
             locked=self.why_no_changes, has_auto_redrives=self.site.has_auto_redrives,
-            replica=self.site.replica,
+            replica=self.site.replica, **others,
         )  # fmt: skip
 
     def mark(self, act: str) -> str:
         """A mark for a form of this user that runs ``act``."""
         return self.site.forms.mark(act, self.actor)
+
+    def sent_for(self, act: str) -> Given:
+        """The names and values of a form that runs ``act``; takes its mark.
+
+        :raises FilterError: they are not UTF-8.
+        :raises Refused: the form has no mark that is valid, or was sent before.
+        """
+        given = sent(self.request)
+        self.take_mark(given, act)
+        return given
 
     def take_mark(self, given: Given, act: str) -> None:
         """Take the mark of a form that runs ``act``.
@@ -231,6 +260,16 @@ class Api(Handler):
         if not asks_who(self.site.options) and not is_open():
             raise Refused(401, NO_AUTHENTICATION)
         super().prepare()
+
+    def sent_reason(self) -> str:
+        """The reason of an act, in a body with no other field.
+
+        :raises FilterError: the body has another field, or is not a JSON object.
+        """
+        given = sent_json(self.request)
+        if given.keys() - {"why"}:
+            raise FilterError("The body may have only the field why; leave the others out.")
+        return reason_in(given)
 
     def reply(self, record: Any, status: int = 200) -> None:
         """Answer with JSON."""

@@ -1,17 +1,33 @@
-"""Read the arguments of a request unchanged: Flower's methods escape them, and Tornado's strip them."""
+"""The names and values of a request, unchanged: Flower's methods escape them, and Tornado's strip them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeVar
 
 from tornado.httputil import HTTPServerRequest
 
 from celery_dlq.errors import FilterError
+from celery_dlq.known import unknown_name
+
+#: The given names and values; a name may have several values.
+Given = Mapping[str, Sequence[str]]
 
 #: Bytes of JSON at most.
 BODY_LIMIT = 1_048_576
+
+#: The value of a choice that is made. JSON's ``true`` arrives as it, too.
+YES = "1"
+
+#: Characters of a reason that are kept.
+WHY_LIMIT = 500
+
+#: Rows per page of the REST API by default, and at most.
+USUAL_ROWS, MOST_ROWS = 50, 500
+
+_Word = TypeVar("_Word", bound=Enum)
 
 
 def asked(request: HTTPServerRequest) -> dict[str, list[str]]:
@@ -58,7 +74,7 @@ def _object(body: bytes) -> dict[str, Any]:
 def _values(name: str, value: Any) -> Iterator[str]:
     for item in value if isinstance(value, list) else [value]:
         if item is True:
-            yield "1"
+            yield YES
         elif isinstance(item, (str, int, float)) and item is not False:
             yield str(item)
         elif item is not None and item is not False:
@@ -67,10 +83,87 @@ def _values(name: str, value: Any) -> Iterator[str]:
             )
 
 
-def first(given: Mapping[str, Sequence[str]], name: str, default: str = "") -> str:
+def first(given: Given, name: str, default: str = "") -> str:
     """The first value of ``name``."""
     values = given.get(name) or (default,)
     return values[0]
+
+
+def reason_in(given: Given) -> str:
+    """The reason of an act; empty if none is given."""
+    return first(given, "why").strip()[:WHY_LIMIT]
+
+
+def filled(given: Given, name: str) -> list[str]:
+    """The values of ``name`` without blank ones, which forms send."""
+    return [value for value in given.get(name, ()) if value.strip()]
+
+
+def one(given: Given, name: str) -> str | None:
+    """The value of ``name``, or None if it is not given.
+
+    :raises FilterError: it has several.
+    """
+    values = filled(given, name)
+    if len(values) > 1:
+        raise FilterError(f"{name} is given more than once; give it once.")
+    return values[0] if values else None
+
+
+def choice(given: Given, name: str) -> bool:
+    """Whether the choice ``name`` is made.
+
+    :raises FilterError: it has another value than :data:`YES`.
+    """
+    value = one(given, name)
+    if value not in (None, YES):
+        raise FilterError(f"{name} must be {YES}, or left out, not {value[:40]!r}.")
+    return value is not None
+
+
+def check_names(given: Given, known: Collection[str]) -> None:
+    """Check that all names are known; ignoring a misspelt one would widen an act.
+
+    :raises FilterError: a name is unknown.
+    """
+    for name in given:
+        if name not in known:
+            raise FilterError(unknown_name("a filter", name, known))
+
+
+def words_of(kind: type[_Word], name: str, given: Given) -> frozenset[_Word]:
+    """The members of ``kind`` in the values of ``name``.
+
+    :raises FilterError: a value is not a member.
+    """
+    return frozenset(word_of(kind, name, item) for item in given.get(name, ()) if item)
+
+
+def word_of(kind: type[_Word], name: str, value: str) -> _Word:
+    """The member of ``kind`` with a value.
+
+    :raises FilterError: there is none.
+    """
+    try:
+        return kind(value.strip().lower())
+    except ValueError:
+        known = (item.value for item in kind)
+        raise FilterError(unknown_name(f"a {name}", value, known)) from None
+
+
+def limit_of(given: Given) -> int:
+    """The requested number of rows.
+
+    :raises FilterError: it is not a number, or is out of range.
+    """
+    text = first(given, "limit")
+    if not text:
+        return USUAL_ROWS
+    # Longer texts are not numbers in this range, and Python refuses to read very long ones.
+    is_short = len(text) <= len(str(MOST_ROWS)) and text.isascii() and text.isdigit()
+    if not (is_short and 1 <= int(text) <= MOST_ROWS):
+        raise FilterError(f"limit must be a whole number from 1 to {MOST_ROWS}, not {text[:40]!r}.")
+    return int(text)
 
 
 def _texts(arguments: Mapping[str, Sequence[bytes]]) -> dict[str, list[str]]:

@@ -13,19 +13,20 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import SettingsError
 from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.calls import Calls, Snapshots
-from celery_dlq.flower.http.forms import Forms
+from celery_dlq.flower.http.permission import Forms
 from celery_dlq.model.route import Route, owner_of
 from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
 from celery_dlq.view.discreet import discreet
-from celery_dlq.view.stats.replica import replica_text
+from celery_dlq.view.stats import replica_text
+from celery_dlq.worker.request.closing import DEAD_STATE
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-    from celery_dlq.upkeep.retention.definition import Retention
+    from celery_dlq.upkeep.retention import Retention
 
 T = TypeVar("T")
 
@@ -46,7 +47,9 @@ class Site:
         self.links = Links(self.options.url_prefix)
         self.forms = Forms()
         # Longer than the database's own timeouts, whose errors are more precise.
-        self.calls = Calls(2 * _store_timeout(self.app))
+        self.calls = Calls(
+            2 * self._setting(lambda found: found.store_timeout, Settings().store_timeout)
+        )
         self.snapshots = Snapshots(self.calls)
         self._making = threading.Lock()
         #: From which server the pages read, as a sentence; empty without a read replica.
@@ -56,24 +59,43 @@ class Site:
     @cached_property
     def dead_state(self) -> str:
         """The state of dead-lettered tasks in Flower's list; empty if Flower does not show them."""
-        try:
-            settings = Settings.from_app(self.app)
-        except SettingsError:
-            return ""
-        return (settings.events and settings.event_state) or ""
+        return self._setting(lambda found: DEAD_STATE if found.events else "", "")
+
+    @cached_property
+    def has_archive(self) -> bool:
+        """Whether the app has an archive."""
+        return self._setting(lambda found: found.archive_url is not None, False)
+
+    @cached_property
+    def search_values(self) -> int:
+        """How many values of a letter's arguments are kept for searches."""
+        return self._setting(lambda found: found.search_values, 0)
+
+    @cached_property
+    def kept_arrivals(self) -> timedelta | None:
+        """How long counts of arrivals are kept, by the settings; None for ever."""
+        retention = cast("Retention | None", self._setting(lambda found: found.retention, None))
+        return None if retention is None else retention.arrivals
+
+    @cached_property
+    def has_auto_redrives(self) -> bool:
+        """Whether the app has automatic redrives."""
+        return self._setting(lambda found: bool(found.auto_redrive), False)
 
     def owner_of(self, route: str) -> str:
         """The owner of the route with this name, by the settings; empty if it has none."""
         return owner_of(route, self._routes)
 
     @cached_property
-    def has_archive(self) -> bool:
-        """Whether the app has an archive."""
+    def _routes(self) -> Sequence[Route]:
+        return self._setting(lambda found: found.routes, ())
+
+    def _setting(self, read: Callable[[Settings], T], default: T) -> T:
+        """A value of the settings, or ``default`` if they are not valid: each page shows why."""
         try:
-            return Settings.from_app(self.app).archive_url is not None
+            return read(Settings.from_app(self.app))
         except SettingsError:
-            # Each page shows this error.
-            return False
+            return default
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -85,37 +107,6 @@ class Site:
         return Redactor(chosen.redact, chosen.search_redacted_key)
 
     @cached_property
-    def search_values(self) -> int:
-        """How many values of a letter's arguments are kept for searches."""
-        try:
-            return Settings.from_app(self.app).search_values
-        except SettingsError:
-            # Each page shows this error.
-            return 0
-
-    @cached_property
-    def kept_arrivals(self) -> timedelta | None:
-        """How long counts of arrivals are kept, by the settings; None for ever."""
-        try:
-            retention = Settings.from_app(self.app).retention
-        except SettingsError:
-            # Each page shows this error.
-            return None
-        return None if retention is None else cast("Retention", retention).arrivals
-
-    @cached_property
-    def _routes(self) -> Sequence[Route]:
-        try:
-            return Settings.from_app(self.app).routes
-        except SettingsError:
-            # Each page shows this error.
-            return ()
-
-    def flower_knows(self, task_id: str) -> bool:
-        """Whether Flower has a page for a task."""
-        return task_id in self._flower_app.events.state.tasks
-
-    @cached_property
     def auto_redrives(self) -> Sequence[AutoRedrive]:
         """The automatic redrives of the app, in the order in which they come first.
 
@@ -125,13 +116,9 @@ class Site:
         found: Sequence[AutoRedrive] = Settings.from_app(self.app).auto_redrive
         return found
 
-    @property
-    def has_auto_redrives(self) -> bool:
-        """Whether the app has automatic redrives. Pages show that a setting is not valid."""
-        try:
-            return bool(self.auto_redrives)
-        except SettingsError:
-            return False
+    def flower_knows(self, task_id: str) -> bool:
+        """Whether Flower has a page for a task."""
+        return task_id in self._flower_app.events.state.tasks
 
     async def ask(self, question: Callable[[Store], T]) -> T:
         """The store's answer, with secrets hidden.
@@ -142,18 +129,20 @@ class Site:
         return await self.calls.run(lambda: question(self._shown()))
 
     async def ask_primary(self, question: Callable[[Store], T]) -> T:
-        """The same answer, never from a read replica. What an act is about is asked here, because a replica
-        lacks the latest letters and changes.
+        """The store's answer, with secrets hidden, and never from a read replica. What an act is about is
+        asked here, because a replica lacks the latest letters and changes.
 
         :raises SettingsError: a ``dlq_*`` setting is not valid.
         :raises StoreError: the store does not answer, or not in time.
         """
+        return await self.consult_now(lambda queue: question(discreet(queue.store, queue.redactor)))
 
-        def ask() -> T:
-            queue = self.queue()
-            return question(discreet(queue.store, queue.redactor))
+    async def consult_now(self, question: Callable[[DeadLetterQueue], T]) -> T:
+        """The answer of the queue to a question that changes nothing.
 
-        return await self.calls.run(ask)
+        :raises CeleryDLQError: it has none, or the store does not answer in time.
+        """
+        return await self.calls.run(lambda: question(self.queue()))
 
     async def act(self, work: Callable[[DeadLetterQueue], T]) -> T:
         """Make a change.
@@ -198,11 +187,3 @@ class Site:
             # One thread opens the store. The pages use its clock.
             times.CLOCK.set_ahead(queue.read_store.clock_ahead())
             return queue
-
-
-def _store_timeout(app: Any) -> float:
-    try:
-        return Settings.from_app(app).store_timeout
-    except SettingsError:
-        # Each page shows this error.
-        return Settings().store_timeout

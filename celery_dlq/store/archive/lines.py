@@ -87,14 +87,12 @@ def _plain(value: Any) -> Any:
 
 def _value(column: Column[Any], given: Any) -> Any:
     if given is None:
-        return None if column.nullable else _EMPTY[_kind(column)]
+        if column.nullable:
+            return None
+        return next(empty for kind, empty in _EMPTY.items() if isinstance(column.type, kind))
     if isinstance(column.type, Moment):
         return datetime.fromisoformat(given).astimezone(timezone.utc)
     return b64decode(given) if isinstance(column.type, LargeBinary) else given
-
-
-def _kind(column: Column[Any]) -> type[Any]:
-    return next(kind for kind in _EMPTY if isinstance(column.type, kind))
 
 
 #: The value of a column that an older line does not have.

@@ -14,10 +14,9 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, Engine, Transaction
 
 from celery_dlq.store.database.client import Client
-from celery_dlq.store.database.connections import Connections
+from celery_dlq.store.database.connections import Connections, close_at_fork
 from celery_dlq.store.database.dialects.dialect import WRITES, Dialect
 from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
-from celery_dlq.store.database.forking import close_at_fork
 
 #: How often a transaction is begun before it is given up.
 MAX_TRIES = 6

@@ -8,7 +8,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
-from celery_dlq.store.database.hosts import hosts_of
+from celery_dlq.store.database.servers import hosts_of
 
 #: The next step when the schema does not fit.
 UPGRADE = "run: celery -A <app> dlq db upgrade"

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 #: The newest migration: the schema that this release reads and writes.
 HEAD = "0025"
 
+#: The migration that makes the tables of a new database, as they are at :data:`HEAD`.
+INITIAL = "0025"
+
 #: The versions that no release had. No migration leads from them to a later one.
 UNRELEASED = frozenset(f"{number:04}" for number in range(1, 25))
 
@@ -111,7 +114,9 @@ def upgrade_sql(database: Database, since: str | None = None) -> str:
     buffer = io.StringIO()
     with _alembic() as command:
         config = _config(buffer=buffer, dialect=database.dialect)
-        command.upgrade(config, f"{since or 'base'}:head", sql=True)
+        command.upgrade(config, f"{since}:head" if since else f"base:{INITIAL}", sql=True)
+        if since is None and INITIAL != HEAD:
+            command.stamp(config, f"{INITIAL}:head", sql=True)
     return buffer.getvalue()
 
 
@@ -150,7 +155,10 @@ def _migrate(connection: Connection, found: str | None) -> None:
         from alembic.util import CommandError
 
         try:
-            command.upgrade(_config(connection=connection), "head")
+            config = _config(connection=connection)
+            command.upgrade(config, INITIAL if found is None else "head")
+            if found is None and INITIAL != HEAD:
+                command.stamp(config, "head")
         except CommandError as error:
             raise SchemaError(
                 f"The schema of the dead-letter store is at {found}, which this release cannot upgrade "

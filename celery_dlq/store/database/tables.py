@@ -283,10 +283,6 @@ operation = _table(
     Column("ended_at", Moment),
     # How many messages were sent again because they had vanished.
     Column("sent_again", BigInteger, nullable=False, server_default="0"),
-    # If several processes may carry it: how many letters they were allotted so far, and the moment from which
-    # the rate counts these.
-    Column("allotted", BigInteger, nullable=False, server_default="0"),
-    Column("paced_from", Moment),
 )
 Index(None, operation.c.created_at)
 Index(None, operation.c.ended_at)
@@ -338,10 +334,6 @@ claim = _table(
     # Letters that were neither sent nor given back.
     Column("letters", Integer, nullable=False),
     Column("lease_expires_at", Moment, nullable=False),
-    # If several processes carry the operation: the holder of the claim, as its lease names it, and how many
-    # letters it may still take under this claim.
-    Column("holder", name(), nullable=False, server_default=""),
-    Column("reserved", Integer, nullable=False, server_default="0"),
 )
 
 # The changes that people made in letters' messages; each row keeps the message as it was.

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, case, delete, func, select, update
+from sqlalchemy import ColumnElement, case, delete, exists, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import AmbiguousId, TriageError, UnknownGroup
@@ -20,12 +20,14 @@ from celery_dlq.model.group import (
     Group,
     Merge,
     Split,
+    home,
+    place_name,
 )
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.regrouping import home, place_name
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.rows.query import begins_with, one_of
+from celery_dlq.store.rows.rows import read_row
 
 logger = logging.getLogger("celery_dlq")
 
@@ -33,6 +35,9 @@ alias, group = tables.alias, tables.group
 
 #: Marks a group whose letters have to be counted by the aliases of today.
 BY_ALIASES = "-"
+
+#: Whether a group has an alias, so that its letters are counted in another one.
+HAS_ALIAS = exists().where(alias.c.name == group.c.fingerprint).correlate(group)
 
 #: Aliases that lead to one group; a chain of merges that is longer is cut.
 _CHAIN_LIMIT = 32
@@ -176,9 +181,7 @@ def one_group(connection: Connection, prefix: str) -> str:
 
 def mark_merged(connection: Connection, fingerprints: Iterable[str]) -> None:
     """Mark those of these groups that have an alias, because letters have come to them nevertheless."""
-    merged = sorted(homes(connection, fingerprints))
-    if merged:
-        mark(connection, one_of(connection, group.c.fingerprint, merged))
+    mark(connection, one_of(connection, group.c.fingerprint, sorted(fingerprints)), HAS_ALIAS)
 
 
 def merge(connection: Connection, fingerprint: str, act: Merge, who: str, now: datetime) -> None:
@@ -215,7 +218,7 @@ def aliases_of(connection: Connection, fingerprint: str) -> list[Alias]:
     shown = [AliasReason.MERGED.value, AliasReason.FOLDED.value]
     these = select(alias).where(alias.c.fingerprint == fingerprint, alias.c.why.in_(shown))
     rows = connection.execute(these.order_by(alias.c.at, alias.c.name)).mappings()
-    return [Alias(**{**row, "why": AliasReason(row["why"])}) for row in rows]
+    return [read_row(Alias, row) for row in rows]
 
 
 def claimed(connection: Connection, fingerprint: str, recipe: str) -> bool:

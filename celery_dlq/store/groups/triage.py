@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,7 +28,9 @@ from celery_dlq.model.group import (
 from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
 from celery_dlq.store.database import tables
-from celery_dlq.store.rows.rows import Row
+from celery_dlq.store.groups import aliases
+from celery_dlq.store.rows.query import one_of
+from celery_dlq.store.rows.rows import Row, read_row
 from celery_dlq.store.rows.tally import GroupKey
 
 letter, group, trend = tables.letter, tables.group, tables.trend
@@ -51,7 +52,9 @@ _KEY = tuple(group.primary_key.columns)
 _NAMED = group.c.fingerprint.in_(bindparam("fingerprints", expanding=True))
 
 # Built once, because each save runs the first query. Few saves run the second one.
-_STANDING = select(*_KEY, group.c.total_count, group.c.status).where(_NAMED)
+_STANDING = select(
+    *_KEY, group.c.total_count, group.c.status, aliases.HAS_ALIAS.label("is_merged")
+).where(_NAMED)
 _WHOLE = select(group).where(_NAMED).order_by(*_KEY)
 
 
@@ -59,8 +62,9 @@ def review(
     connection: Connection, arrived: Mapping[GroupKey, Arrivals]
 ) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
     """Open closed groups again if the letters in ``arrived`` require it; returns the groups that are new, and
-    those that were opened again. The letters have been counted already, which locked the rows of their
-    groups, so only one transaction sees a group as new."""
+    those that were opened again. Mark those that were merged since the aliases of the letters were read. The
+    letters have been counted already, which locked the rows of their groups, so only one transaction sees a
+    group as new, and no merge is missed."""
     new: list[Group] = []
     regressed: list[Group] = []
     for row in _noteworthy(connection, arrived):
@@ -77,9 +81,8 @@ def group_from(row: Row, now: datetime | None = None) -> Group:
     status = GroupStatus(row["status"])
     if now and status is GroupStatus.IGNORED and row["ignored_until"] is not None:
         status = status if now < row["ignored_until"] else GroupStatus.OPEN
-    values = {item.name: row[item.name] for item in fields(Group) if item.name in row}
     letters = sum(row[name] for name in ("open_count", "resolved_count", "discarded_count"))
-    return Group(**{**values, "letter_count": letters, "status": status, "note": row["note"] or ""})
+    return read_row(Group, row, letter_count=letters, status=status, note=row["note"] or "")
 
 
 def locked(connection: Connection, fingerprint: str) -> Sequence[Row]:
@@ -129,11 +132,15 @@ def _noteworthy(connection: Connection, arrived: Mapping[GroupKey, Arrivals]) ->
     if not arrived:
         return []
     names = {"fingerprints": sorted({fingerprint for fingerprint, *_ in arrived})}
+    standing = connection.execute(_STANDING, names).mappings().all()
+    merged = {row["fingerprint"] for row in standing if row["is_merged"]}
+    if merged:
+        aliases.mark(connection, one_of(connection, group.c.fingerprint, sorted(merged)))
     keys = {
         key
-        for *key_parts, total, status in connection.execute(_STANDING, names)
-        if (key := tuple(key_parts)) in arrived
-        and (status != GroupStatus.OPEN.value or total == arrived[key].count)
+        for row in standing
+        if (key := _key(row)) in arrived
+        and (row["status"] != GroupStatus.OPEN.value or row["total_count"] == arrived[key].count)
     }
     if not keys:
         return []

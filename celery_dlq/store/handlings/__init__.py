@@ -1,4 +1,4 @@
-"""What repair handlers do about letters: which letters they get, what they decided, and the tickets of
+"""The work of repair handlers: which letters they get, what they decided, and the tickets of
 groups.
 
 A dispatcher chooses letters and sends messages. A worker starts a handling and ends it with a verdict, which

@@ -27,16 +27,16 @@ from celery_dlq.model.handling import (
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Edit, HandlerScope, Lease, Operation, Rows
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
 from celery_dlq.store.handlings.choosing import chosen, room
 from celery_dlq.store.handlings.tickets import write_ticket
-from celery_dlq.store.letters.closing import discard_one
+from celery_dlq.store.letters.acts import discard_one
 from celery_dlq.store.redrive.edits import has_message, lock_dead, save_edit
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows.query import Conditions, one_of
-from celery_dlq.store.rows.rows import Row, fit, fit_text, stored_id
+from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id
 
 handling, letter = tables.handling, tables.letter
 
@@ -51,12 +51,6 @@ _DOUBLINGS = 8
 _LOST = "its worker was killed, or it did not end within its timeout"
 _CHANGED = "the letter was changed, or failed again, before the handler's verdict came"
 _REPLACED = "the handler has another version now"
-
-#: Fields of a handling that are columns of the same name and type.
-_SAME_NAME = (
-    "id", "task_id", "fingerprint", "handler", "version", "failed_at", "verdict", "error", "tries",
-    "queued_at", "started_at", "ended_at", "worker", "operation",
-)  # fmt: skip
 
 
 class Handlings(StoreRole):
@@ -280,7 +274,7 @@ class Handlings(StoreRole):
         newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
         rows = connection.execute(newest).mappings().all()
         next_mark = str(rows[limit - 1]["id"]) if len(rows) > limit > 0 else None
-        return Rows(rows=tuple(map(_handling_from, rows[:limit])), next=next_mark)
+        return Rows(rows=tuple(_handling_from(row) for row in rows[:limit]), next=next_mark)
 
     @reads
     def count(
@@ -384,8 +378,4 @@ def _is_as_chosen(connection: Connection, row: Row) -> bool:
 
 
 def _handling_from(row: Row) -> Handling:
-    return Handling(
-        **{name: row[name] for name in _SAME_NAME},
-        state=HandlingState(row["state"]),
-        detail=json.loads(row["detail"]),
-    )
+    return read_row(Handling, row, detail=json.loads(row["detail"]))

@@ -23,7 +23,7 @@ from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import one_of
-from celery_dlq.store.rows.rows import Row, fit
+from celery_dlq.store.rows.rows import Row, fit, read_row
 
 ticket = tables.ticket
 
@@ -62,14 +62,11 @@ def write_ticket(
     connection.execute(upsert, [values])
     said: dict[str, object] = dict(vars(verdict))
     why = str(said.pop("why", ""))
+    act = "ticket" if isinstance(verdict, Ticket) else "escalate"
     audit.write_audit(
-        connection, who=by_handler(handling.handler), act=_act_of(verdict), count=1, why=why,
+        connection, who=by_handler(handling.handler), act=act, count=1, why=why,
         detail={"letter": handling.task_id, "group": handling.fingerprint, **said}, at=now,
     )  # fmt: skip
-
-
-def _act_of(verdict: Ticket | Escalate) -> str:
-    return "ticket" if isinstance(verdict, Ticket) else "escalate"
 
 
 def _values(handling: Handling, verdict: Ticket | Escalate, now: datetime) -> dict[str, Any]:
@@ -83,6 +80,5 @@ def _values(handling: Handling, verdict: Ticket | Escalate, now: datetime) -> di
 
 
 def _ticket_from(row: Row) -> GroupTicket:
-    same = {name: row[name] for name in ("fingerprint", "why", "handler", "at")}
-    kind, url = TicketKind(row["kind"]), hide_known(row["url"])
-    return GroupTicket(**same, kind=kind, url=url, to=row["recipient"])
+    url = hide_known(row["url"])
+    return read_row(GroupTicket, row, url=url, to=row["recipient"])

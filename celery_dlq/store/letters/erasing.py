@@ -29,11 +29,10 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import DELETABLE_STATES
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Lease, OngoingAct
-from celery_dlq.store.coordination.leases import check_lease
+from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.letters.acts import MEMBER
-from celery_dlq.store.letters.deleting import delete_rows
+from celery_dlq.store.letters.acts import MEMBER, delete_rows
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import (
     in_states,
@@ -44,7 +43,7 @@ from celery_dlq.store.rows.query import (
     without_claimed,
 )
 from celery_dlq.store.rows.rows import parked_letter
-from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey
+from celery_dlq.store.rows.tally import SAMPLE_LIMIT, GroupKey, Member
 
 letter, group, parked = tables.letter, tables.group, tables.parked
 operation, sending, acts = tables.operation, tables.sending, tables.audit
@@ -83,7 +82,7 @@ _KEPT_ACTS = ("forget", "restore")
 
 @dataclass(frozen=True, kw_only=True)
 class Mention:
-    """A text outside of letters that has a value in it."""
+    """A text, stored outside letters, that contains an erased value."""
 
     #: The table and the column, for people.
     place: str
@@ -153,7 +152,7 @@ class Erasing(StoreRole):
         if rows:
             _erase_acts(connection, [row["task_id"] for row in rows])
             delete_rows(connection, rows)
-            _renew_examples(connection, {_group_of(row) for row in rows})
+            _renew_examples(connection, {Member.of(row).key for row in rows})
             audit.add_to_act(connection, act, len(rows))
         return len(rows)
 
@@ -223,10 +222,6 @@ class Erasing(StoreRole):
         """Write the texts without the values; returns how many. A text that has changed since stays. A saved
         filter whose name has a value is deleted, because two names may be the same without it."""
         return sum(connection.execute(_without_value(one)).rowcount for one in mentions)
-
-
-def _group_of(row: Any) -> GroupKey:
-    return row["fingerprint"], row["task"], row["exception_type"]
 
 
 def _renew_examples(connection: Connection, groups: Collection[GroupKey]) -> None:
@@ -304,7 +299,7 @@ def _without(text: str, texts: Sequence[str]) -> str:
 
 
 def _nothing(text: str) -> str:
-    """What is left of a text that is erased: of an assignment, its place."""
+    """Replacement for an erased text; an assignment keeps its place."""
     place, sign, _value = text.partition("=")
     return f"{place}{sign}{ERASED}" if sign else text and ERASED
 

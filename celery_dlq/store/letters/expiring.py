@@ -114,7 +114,7 @@ class Expiring(StoreRole):
         """The next ``step`` closed letters by the index of the expiry that counts for them, or -1; and
         ``after`` for the next step, or None at the end.
 
-        :param now: the moment of which the ages are.
+        :param now: the moment at which the letters have these ages.
         """
         part = _next_part(connection, after, step, true())
         if part is None:

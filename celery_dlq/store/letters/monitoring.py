@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
-from sqlalchemy import Column, func, select
+from sqlalchemy import Column, ColumnElement, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.auto_redrive import AutoState
@@ -17,13 +18,13 @@ from celery_dlq.model.group import hour_of
 from celery_dlq.model.handling import LIVE, HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
+from celery_dlq.store.auto_redrives import count_held
 from celery_dlq.store.base import Cell, Measures, Stats
-from celery_dlq.store.coordination.auto_redrives import count_held
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
 from celery_dlq.store.rows.query import count_rows, in_states, is_parked, sum_of
-from celery_dlq.store.rows.rows import Row
+from celery_dlq.store.rows.rows import Row, read_row
 
 letter, group, arrival, trend = tables.letter, tables.group, tables.arrival, tables.trend
 count, operation = tables.count, tables.operation
@@ -56,7 +57,10 @@ class Monitoring(StoreRole):
             by_state=by_state,
             by_task=_open_by(connection, group.c.task),
             by_exception=_open_by(connection, group.c.exception_type),
-            by_reason=_by_reason(connection),
+            by_reason={
+                Reason(name): number
+                for name, number in _open_by(connection, count.c.reason).items()
+            },
             arrivals=_arrivals(connection, now),
             oldest_open_at=_oldest_open(connection),
             ages=_ages(connection, now, hours, depth),
@@ -83,7 +87,9 @@ class Monitoring(StoreRole):
             auto_redrives=_auto_redrives(connection),
             auto_letters=_auto_letters(connection),
             held=count_held(connection),
-            routes=_by_route(connection),
+            routes={
+                name: number for name, number in _open_by(connection, count.c.route).items() if name
+            },
         )
 
 
@@ -95,7 +101,9 @@ def _count_states(connection: Connection) -> dict[State, int]:
     )
     # Few letters are on their way at a time, so these are counted. The many dead ones are the rest.
     moving = count_rows(connection, letter, in_states([State.CLAIMED, State.REDRIVEN]))
-    claimed = min(moving, _held(connection))
+    # Letters in claims. It includes a few whose outcome came before their claim ended: to find these, all
+    # redriven letters would have to be read.
+    claimed = min(moving, sum_of(connection, tables.claim.c.letters))
     return {
         State.DEAD: opened - moving,
         State.CLAIMED: claimed,
@@ -106,30 +114,23 @@ def _count_states(connection: Connection) -> dict[State, int]:
     }
 
 
-def _held(connection: Connection) -> int:
-    """Letters in claims. It includes a few whose outcome came before their claim ended: to find these, all
-    redriven letters would have to be read."""
-    return sum_of(connection, tables.claim.c.letters)
+def _sums(
+    connection: Connection,
+    total: ColumnElement[int],
+    *columns: Column[str],
+    where: Sequence[ColumnElement[bool]],
+) -> dict[Any, int]:
+    """A number of the rows with each value of a column, or each combination of values."""
+    summed = select(*columns, total).where(*where).group_by(*columns)
+    # Sums are decimals on some databases.
+    found = {tuple(values): int(number) for *values, number in connection.execute(summed)}
+    return found if len(columns) > 1 else {value: number for (value,), number in found.items()}
 
 
 def _open_by(connection: Connection, column: Column[str]) -> dict[str, int]:
-    total = func.sum(group.c.open_count)
-    counted = select(column, total).where(group.c.open_count > 0).group_by(column)
-    rows = connection.execute(counted.order_by(total.desc(), column))
-    return {name: int(number) for name, number in rows}
-
-
-def _by_reason(connection: Connection) -> dict[Reason, int]:
-    total = func.sum(tables.count.c.open_count)
-    counted = select(tables.count.c.reason, total).group_by(tables.count.c.reason)
-    rows = connection.execute(counted.having(total > 0).order_by(total.desc()))
-    return {Reason(name): int(number) for name, number in rows}
-
-
-def _by_route(connection: Connection) -> dict[str, int]:
-    total = func.sum(count.c.open_count)
-    counted = select(count.c.route, total).where(count.c.route != "").group_by(count.c.route)
-    return {name: int(number) for name, number in connection.execute(counted.having(total > 0))}
+    open_count = column.table.c.open_count
+    found = _sums(connection, func.sum(open_count), column, where=[open_count > 0])
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _oldest_open(connection: Connection) -> datetime | None:
@@ -225,12 +226,11 @@ def _cells(connection: Connection) -> tuple[Cell, ...]:
 def _cell(row: Row) -> Cell:
     # Sums are decimals on some databases.
     numbers = {name: int(row[name]) for name in ("open", "arrived", "succeeded", "failed")}
-    return Cell(**{**row, **numbers, "reason": Reason(row["reason"])})
+    return read_row(Cell, row, **numbers)
 
 
 def _operations(connection: Connection) -> dict[OperationState, int]:
-    counted = select(operation.c.state, func.count()).group_by(operation.c.state)
-    found = {state: int(number) for state, number in connection.execute(counted)}
+    found = _sums(connection, func.count(), operation.c.state, where=[])
     return {state: found.get(state.value, 0) for state in OperationState}
 
 
@@ -243,42 +243,24 @@ def _aborted_at(connection: Connection) -> datetime | None:
 
 
 def _circuits(connection: Connection) -> dict[tuple[str, CircuitState], int]:
-    breaker = tables.breaker
-    counted = (
-        select(breaker.c.task, breaker.c.state, func.count())
-        .where(breaker.c.state != CircuitState.CLOSED.value)
-        .group_by(breaker.c.task, breaker.c.state)
-    )
-    return {
-        (task, CircuitState(state)): int(number)
-        for task, state, number in connection.execute(counted)
-    }
+    state = tables.breaker.c.state
+    where = [state != CircuitState.CLOSED.value]
+    found = _sums(connection, func.count(), tables.breaker.c.task, state, where=where)
+    return {(task, CircuitState(name)): number for (task, name), number in found.items()}
 
 
 def _handlings(connection: Connection) -> dict[tuple[str, HandlingState], int]:
-    handling = tables.handling
+    state = tables.handling.c.state
     # Those that are done are many, and nothing has to be done about them.
-    states = sorted(state.value for state in LIVE | {HandlingState.FAILED})
-    counted = (
-        select(handling.c.handler, handling.c.state, func.count())
-        .where(handling.c.state.in_(states))
-        .group_by(handling.c.handler, handling.c.state)
-    )
-    return {
-        (handler, HandlingState(state)): int(number)
-        for handler, state, number in connection.execute(counted)
-    }
+    where = [state.in_(sorted(one.value for one in LIVE | {HandlingState.FAILED}))]
+    found = _sums(connection, func.count(), tables.handling.c.handler, state, where=where)
+    return {(handler, HandlingState(name)): number for (handler, name), number in found.items()}
 
 
 def _tickets(connection: Connection) -> dict[TicketKind, int]:
-    ticket = tables.ticket
     is_open = select(group.c.fingerprint).where(group.c.open_count > 0)
-    counted = (
-        select(ticket.c.kind, func.count())
-        .where(ticket.c.fingerprint.in_(is_open))
-        .group_by(ticket.c.kind)
-    )
-    found = {kind: int(number) for kind, number in connection.execute(counted)}
+    where = [tables.ticket.c.fingerprint.in_(is_open)]
+    found = _sums(connection, func.count(), tables.ticket.c.kind, where=where)
     return {kind: found.get(kind.value, 0) for kind in TicketKind}
 
 
@@ -289,14 +271,6 @@ def _auto_redrives(connection: Connection) -> dict[str, AutoState]:
 
 def _auto_letters(connection: Connection) -> dict[tuple[str, SendingState], int]:
     run, sending = tables.auto_run, tables.sending
-    since = clock.now(connection) - _DAY
-    counted = (
-        select(run.c.name, sending.c.state, func.count())
-        .join(sending, sending.c.operation == run.c.id)
-        .where(run.c.at > since)
-        .group_by(run.c.name, sending.c.state)
-    )
-    return {
-        (name, SendingState(state)): int(number)
-        for name, state, number in connection.execute(counted)
-    }
+    where = [sending.c.operation == run.c.id, run.c.at > clock.now(connection) - _DAY]
+    found = _sums(connection, func.count(), run.c.name, sending.c.state, where=where)
+    return {(name, SendingState(state)): number for (name, state), number in found.items()}

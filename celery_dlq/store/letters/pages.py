@@ -1,9 +1,11 @@
-"""Pages of a list of letters: the newest failure first, letters and parked retries in one order."""
+"""Pages of a list of letters: the newest failure first, letters and parked retries in one order. For what
+no index has, letters are checked one by one, in steps: that is a search."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -11,8 +13,10 @@ from sqlalchemy import ColumnElement, Select, Table, or_, select, union_all
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import FilterError
+from celery_dlq.model.fingerprint import fixed_parts, variable_parts
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
+from celery_dlq.model.terms import MESSAGE_LIMIT, hash_of_value
 from celery_dlq.store.base import Filter, Page
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.query import (
@@ -20,12 +24,16 @@ from celery_dlq.store.rows.query import (
     OF_LETTER,
     Conditions,
     conditions,
+    group_conditions,
     in_states,
     is_parked,
+    one_of,
 )
 from celery_dlq.store.rows.rows import bare, letter_from, parked_letter
+from celery_dlq.store.rows.terms import newest_with, newest_with_all
 
 letter, content, parked = tables.letter, tables.content, tables.parked
+group = tables.group
 
 # A list does not need the other columns, which are large; WHOLE has them.
 _LISTED = select(letter, content.c.args, content.c.kwargs, IS_CLAIMED).join(content, OF_LETTER)
@@ -149,3 +157,112 @@ def _inside(table: Table, after: Mark | None, down_to: Mark | None) -> Condition
     if down_to:
         found += [at >= down_to.moment, or_(at > down_to.moment, number >= down_to.number)]
     return found
+
+
+#: Seconds of a search before indexes are asked for letters from further back. If they know some, the search
+#: stops there, because these are probably the letters that a person looks for.
+QUICK_S = 0.15
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for a page of letters."""
+
+    connection: Connection
+    wanted: Filter
+    #: Where the letters are that match.
+    places: Places
+    #: Where the letters are that are checked; an index has them in their order.
+    steps: Places
+    #: Letters in a page.
+    limit: int
+    monotonic: Callable[[], float]
+
+    def run(self, start: Mark | None, patience_s: float | None) -> Page:
+        """The page after ``start``.
+
+        :param patience_s: see :meth:`~celery_dlq.store.letters.records.Letters.find`.
+        """
+        until_s = math.inf if patience_s is None else patience_s
+        further_from_s = math.inf if patience_s is None else min(patience_s, QUICK_S)
+        began, found = self.monotonic(), list[Mark]()
+        while True:
+            end = end_of_step(self.connection, self.steps, start)
+            left = self.limit + 1 - len(found)
+            found += newest(self.connection, self.places, start, down_to=end, limit=left)
+            if end is None or len(found) > self.limit:
+                return page_of(self.connection, found, self.limit)
+            taken_s, further = self.monotonic() - began, tuple[DeadLetter, ...]()
+            if taken_s >= further_from_s:
+                further, further_from_s = self._further(end), math.inf
+            if further or taken_s >= until_s:
+                page = page_of(self.connection, found, self.limit)
+                return replace(page, next=end.cursor, searched_to=end.moment, further=further)
+            start = end
+
+    def _further(self, end: Mark) -> tuple[DeadLetter, ...]:
+        """Letters behind ``end`` that match, as far as indexes know them."""
+        ids = sorted(likely(self.connection, self.wanted, self.limit))
+        is_likely = one_of(self.connection, letter.c.id, ids)
+        places = [
+            (table, [*found, is_likely]) for table, found in self.places if table is letter and ids
+        ]
+        marks = newest(self.connection, places, end, limit=self.limit) if places else []
+        return page_of(self.connection, marks, self.limit).letters
+
+
+#: Groups whose letters are taken: of those that contain the text, the ones that failed last.
+_GROUPS = 10
+
+#: Groups that are read to find them. Their words are compared here, because a database cannot tell the words
+#: of a message from its variable parts.
+_READ = 1_000
+
+
+def likely(connection: Connection, wanted: Filter, limit: int) -> set[int]:
+    """The ids of letters that probably match ``wanted``; few of them may not.
+
+    :param limit: the most letters of one group and one state.
+    """
+    if not wanted.search:
+        return newest_with_all(connection, wanted)
+    texts = {wanted.search.strip(), *variable_parts(wanted.search)[:MESSAGE_LIMIT]}
+    found = {
+        number for text in texts for number in newest_with(connection, hash_of_value(text), None)
+    }
+    parts = list(_of_groups(connection, wanted, wanted.search, limit))
+    if parts:
+        found.update(connection.execute(union_all(*parts)).scalars())
+    return found
+
+
+def _of_groups(
+    connection: Connection, wanted: Filter, text: str, limit: int
+) -> Iterator[Select[Any]]:
+    """The newest letters of each group that contains ``text``, by state: the index of fingerprints is in the
+    order of time only within a state."""
+    for fingerprint in _groups_with(connection, wanted, text):
+        for state in sorted(wanted.wanted_states - {State.PARKED}):
+            found = [letter.c.fingerprint == fingerprint, in_states([state])]
+            theirs = select(letter.c.id, letter.c.last_failed_at).where(*found)
+            newest = theirs.order_by(letter.c.last_failed_at.desc(), letter.c.id.desc())
+            yield select(newest.limit(limit).subquery().c.id)
+
+
+def _groups_with(connection: Connection, wanted: Filter, text: str) -> list[str]:
+    named = (group.c.task, group.c.exception_type, group.c.message)
+    contains = (column.icontains(text, autoescape=True) for column in named)
+    rows = connection.execute(
+        select(group.c.fingerprint, *named)
+        .where(*group_conditions(connection, group, wanted), or_(*contains))
+        .order_by(group.c.last_seen_at.desc())
+        .limit(_READ)
+    )
+    lowered = text.lower()
+    found = dict.fromkeys(
+        row.fingerprint
+        for row in rows
+        for words in (row.task, row.exception_type, *fixed_parts(row.message))
+        if lowered in words.lower()
+    )
+    return list(found)[:_GROUPS]

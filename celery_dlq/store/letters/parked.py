@@ -17,8 +17,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.base import NO_COPY, Filter, Lease, Release
-from celery_dlq.store.coordination.deliveries import end_deliveries
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination import end_deliveries, is_held
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.rows import audit

@@ -14,13 +14,12 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, NewVerdict, Page, Saved
-from celery_dlq.store.coordination.deliveries import end_deliveries
+from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
-from celery_dlq.store.letters.pages import Mark, by_state, newest, page_of
+from celery_dlq.store.letters.pages import Mark, Search, by_state, newest, page_of
 from celery_dlq.store.letters.parked import waiting_retry
 from celery_dlq.store.letters.save import IS_LETTER, Stored, lock_stored, save_batch
-from celery_dlq.store.letters.searching import Search
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import endings
 from celery_dlq.store.rows import audit
@@ -32,8 +31,7 @@ from celery_dlq.store.rows.bodies import (
     with_body,
     within,
 )
-from celery_dlq.store.rows.id_conflicts import ids_of_success, letter_of_success
-from celery_dlq.store.rows.merge import resolves
+from celery_dlq.store.rows.merge import ids_of_success, letter_of_success, resolves
 from celery_dlq.store.rows.query import (
     IS_CLAIMED,
     OF_LETTER,

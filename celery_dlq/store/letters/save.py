@@ -13,23 +13,30 @@ from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.states import OPEN_STATES, State
+from celery_dlq.model.states import OPEN_STATES
 from celery_dlq.store.base import Saved
-from celery_dlq.store.coordination.deliveries import end_deliveries
+from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import Searched
 from celery_dlq.store.groups import aliases, triage
 from celery_dlq.store.redrive import endings
 from celery_dlq.store.rows.bodies import check_sizes
-from celery_dlq.store.rows.id_conflicts import named_apart
-from celery_dlq.store.rows.merge import AttemptKey, Change, Effect, Facts, merge, redrive_of
+from celery_dlq.store.rows.merge import (
+    AttemptKey,
+    Change,
+    Effect,
+    Facts,
+    merge,
+    named_apart,
+    redrive_of,
+)
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import (
     FAILURE_COLUMNS,
-    Row,
     attempt_row,
     letter_row,
     part_of,
+    read_row,
     storable,
 )
 from celery_dlq.store.rows.tally import Member, Tally
@@ -68,7 +75,7 @@ class Stored:
 
 @dataclass
 class _Draft:
-    """One letter while its failures in the batch are merged, one after another."""
+    """A letter while its failures in the batch are merged, one after another."""
 
     stored: Stored | None
     facts: Facts | None
@@ -91,7 +98,8 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     tally = Tally()
     drafts, arrived = [], list[DeadLetter]()
     for task_id, failures in groupby(batch, key=attrgetter("task_id")):
-        draft = _draft(stored.get(task_id))
+        known = stored.get(task_id)
+        draft = _Draft(known, known.facts, known.member) if known else _Draft(None, None, None)
         arrived += [failure for failure in failures if _merge_into(draft, failure, tally)]
         drafts.append(draft)
     _write(connection, drafts, searched.value_limit)
@@ -100,8 +108,6 @@ def save_batch(connection: Connection, letters: Sequence[DeadLetter], searched: 
     end_deliveries(connection, (item.task_id for item in given))
     new, regressed = triage.review(connection, tally.arrivals)
     aliases.fold_floods(connection, new, given)
-    # A merge may have been committed since the aliases were read. The rows of the groups are locked now.
-    aliases.mark_merged(connection, {fingerprint for fingerprint, *_ in tally.arrivals})
     return Saved(
         arrived=len(arrived),
         known=len(letters) - len(arrived),
@@ -143,12 +149,12 @@ def lock_stored(
     )
     rows = connection.execute(wanted).mappings().all()
     known = _attempts_of(connection, [row["task_id"] for row in rows]) if with_attempts else {}
-    return {
-        row["task_id"]: Stored(
-            row["id"], row["task_id"], _facts(row, known.get(row["task_id"], ())), Member.of(row)
-        )
-        for row in rows
-    }
+    found = {}
+    for row in rows:
+        attempts = frozenset(known.get(row["task_id"], ()))
+        facts = read_row(Facts, row, attempts=attempts)
+        found[row["task_id"]] = Stored(row["id"], row["task_id"], facts, Member.of(row))
+    return found
 
 
 def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[AttemptKey]]:
@@ -161,23 +167,6 @@ def _attempts_of(connection: Connection, task_ids: list[str]) -> dict[str, set[A
     ):
         known.setdefault(task_id, set()).add((key[0], key[1], key[2]))
     return known
-
-
-def _facts(row: Row, attempts: Iterable[AttemptKey]) -> Facts:
-    return Facts(
-        state=State(row["state"]),
-        redrive_count=row["redrive_count"],
-        last_redrive=row["last_redrive"],
-        last_failed_at=row["last_failed_at"],
-        closed_at=row["closed_at"],
-        attempts=frozenset(attempts),
-    )
-
-
-def _draft(stored: Stored | None) -> _Draft:
-    if stored is None:
-        return _Draft(None, None, None)
-    return _Draft(stored, stored.facts, stored.member)
 
 
 def _merge_into(draft: _Draft, failure: DeadLetter, tally: Tally) -> bool:

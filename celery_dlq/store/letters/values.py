@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from celery_dlq.store.base import ValuesKept
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
+from celery_dlq.store.rows.audit import write_reports
 from celery_dlq.store.rows.query import OF_LETTER, one_of
-from celery_dlq.store.rows.report_rows import write_reports
 from celery_dlq.store.rows.rows import without_secrets
 from celery_dlq.store.rows.terms import add_terms
 

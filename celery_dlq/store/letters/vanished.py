@@ -22,10 +22,10 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState, Orders, Repair, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Lease, Overdue
-from celery_dlq.store.coordination.leases import is_held
+from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.redrive.claim_rows import (
+from celery_dlq.store.redrive.claims import (
     BODY,
     BODY_SIZE,
     COLUMNS,
@@ -168,7 +168,7 @@ def _these(
 
 
 def _locked(connection: Connection, overdue: Sequence[Overdue]) -> list[Overdue]:
-    """Those of ``overdue`` that are as they were, locked in the order in which copies are accepted."""
+    """The sendings of ``overdue`` that have not changed, locked in the order in which copies are accepted."""
     by_id = {one.task_id: one for one in overdue}
     stored = (
         select(sending.c.task_id, sending.c.accepted, sending.c.sent_again)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from celery_dlq.codec import dump_json
 from celery_dlq.errors import OperationError, UnknownOperation
 from celery_dlq.model.operation import ENDED, MOVES, Counts, OperationState, Orders, SendingState
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
-from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database import tables
 from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
@@ -24,12 +23,11 @@ from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import begins_with, one_of
 from celery_dlq.store.rows.rows import Row, fit
 
-operation, sending = tables.operation, tables.sending
-claim, lease = tables.claim, tables.lease
+operation, sending, claim = tables.operation, tables.sending, tables.claim
 
 _SENDING, _SENT = SendingState.SENDING.value, SendingState.SENT.value
-#: These take the place of a state in the counts of letters that claims hold, or may still take.
-_HELD, _RESERVED = "held", "reserved"
+#: This takes the place of a state in the counts of letters that claims hold.
+_HELD = "held"
 
 #: The moves that the audit records, each with its name there.
 _ACTS: Mapping[OperationState, str] = {
@@ -40,7 +38,7 @@ _ACTS: Mapping[OperationState, str] = {
 
 _SAME_NAME = (
     "id", "cause", "who", "host", "detached", "created_at", "started_at", "ended_at",
-    "sent_again", "allotted",
+    "sent_again",
 )  # fmt: skip
 
 
@@ -215,7 +213,7 @@ def any_left(connection: Connection) -> bool:
 
 
 def has_claims(connection: Connection, operation_id: str) -> bool:
-    """Whether any process holds letters of the operation, or is about to claim some."""
+    """Whether a claim holds letters of the operation."""
     held = select(claim.c.token).where(claim.c.operation == operation_id).limit(1)
     return connection.execute(held).first() is not None
 
@@ -270,26 +268,13 @@ def _counted(connection: Connection, rows: Sequence[Row]) -> list[Operation]:
     if rows:
         for operation_id, state, number in connection.execute(_numbers(connection, sorted(counts))):
             counts[operation_id][state] = int(number)
-    found = [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
-    carriers = _carriers(connection, found)
-    return [replace(one, carriers=carriers[one.id]) for one in found]
-
-
-def _carriers(connection: Connection, found: Iterable[Operation]) -> Counter[str]:
-    """How many processes carry each of the operations that are running."""
-    running = [one for one in found if one.state is OperationState.RUNNING]
-    names = {name: one.id for one in running for name in one.lease_names}
-    if not names:
-        return Counter()
-    live = select(lease.c.name).where(lease.c.expires_at > clock.now(connection))
-    held = connection.execute(live.where(one_of(connection, lease.c.name, sorted(names))))
-    return Counter(names[name] for name in held.scalars())
+    return [_operation_from(row, _without_held(counts[row["id"]])) for row in rows]
 
 
 def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:
-    """The numbers of the operations' sendings in each state, and of the letters that their claims hold, or
-    may still take. One statement reads all, because a claim that is made between two statements would be
-    subtracted from counts that do not include it."""
+    """The numbers of the operations' sendings in each state, and of the letters that their claims hold. One
+    statement reads all, because a claim that is made between two statements would be subtracted from counts
+    that do not include it."""
     by_state = (
         select(sending.c.operation, sending.c.state, func.count())
         .where(one_of(connection, sending.c.operation, ids))
@@ -302,22 +287,17 @@ def _numbers(connection: Connection, ids: Sequence[str]) -> CompoundSelect[Any]:
         .where(one_of(connection, claim.c.operation, ids))
         .group_by(claim.c.operation)
     )
-    reserved = (
-        select(claim.c.operation, literal(_RESERVED), func.sum(claim.c.reserved))
-        .where(one_of(connection, claim.c.operation, ids), claim.c.reserved > 0)
-        .group_by(claim.c.operation)
-    )
-    return union_all(by_state, held, reserved)
+    return union_all(by_state, held)
 
 
 def _without_held(numbers: Counter[str]) -> dict[str, int]:
     """The counts of an operation. Held letters are written as sent, but are still being sent; those that
     already have an outcome are neither."""
-    held, reserved = numbers.pop(_HELD, 0), numbers.pop(_RESERVED, 0)
+    held = numbers.pop(_HELD, 0)
     being_sent, left_behind = min(held, numbers[_SENT]), numbers[_SENDING]
     return {
         **numbers,
-        _SENDING: left_behind + being_sent + reserved,
+        _SENDING: left_behind + being_sent,
         _SENT: numbers[_SENT] - being_sent,
         "unmarked": held - being_sent,
         "left_behind": left_behind,

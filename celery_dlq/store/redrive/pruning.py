@@ -38,8 +38,10 @@ class History(StoreRole):
         so that a crash leaves no sending without an operation. Deletes up to ``limit`` rows of each kind;
         returns how many were deleted."""
         old = [
-            *_old_history(bounds.history), *_old_arrivals(bounds.arrivals), *_old_audit(bounds.audit)
+            *_old_history(bounds.history), *_old_arrivals(bounds.arrivals)
         ]  # fmt: skip
+        if bounds.audit is not None:
+            old.append((audit, audit.c.at < bounds.audit))
         return sum(_delete(connection, table, condition, limit) for table, condition in old)
 
 
@@ -51,12 +53,15 @@ def _old_history(before: datetime | None) -> Iterator[_Old]:
     if before is None:
         return
     yield sending, _is_old(before)
-    yield operation, and_(operation.c.ended_at < before, ~_has_sendings())
+    sendings = select(1).where(sending.c.operation == operation.c.id).correlate(operation)
+    yield operation, and_(operation.c.ended_at < before, ~sendings.exists())
     yield change, and_(change.c.at < before, ~_is_open(change))
     yield handling, and_(handling.c.ended_at < before, ~_is_open(handling))
     # The limit of an open letter is counted by them.
-    yield auto_letter, and_(_is_of_old_run(before), ~_is_open(auto_letter))
-    yield auto_run, and_(auto_run.c.at < before, ~_has_letters())
+    old_runs = select(auto_run.c.id).where(auto_run.c.at < before)
+    yield auto_letter, and_(auto_letter.c.run.in_(old_runs), ~_is_open(auto_letter))
+    letters = select(1).where(auto_letter.c.run == auto_run.c.id).correlate(auto_run)
+    yield auto_run, and_(auto_run.c.at < before, ~letters.exists())
     yield held, and_(held.c.at < before, ~_is_open(held))
 
 
@@ -66,11 +71,6 @@ def _old_arrivals(before: datetime | None) -> Iterator[_Old]:
     yield arrival, arrival.c.minute < before
     # The ages of open letters are read from these.
     yield trend, and_(trend.c.hour < before, trend.c.open_count == 0)
-
-
-def _old_audit(before: datetime | None) -> Iterator[_Old]:
-    if before is not None:
-        yield audit, audit.c.at < before
 
 
 def _is_old(before: datetime) -> ColumnElement[bool]:
@@ -83,18 +83,6 @@ def _is_old(before: datetime) -> ColumnElement[bool]:
         sending.c.ended_at < before,
         ~_is_open(sending),
     )
-
-
-def _has_sendings() -> ColumnElement[bool]:
-    return select(1).where(sending.c.operation == operation.c.id).correlate(operation).exists()
-
-
-def _is_of_old_run(before: datetime) -> ColumnElement[bool]:
-    return auto_letter.c.run.in_(select(auto_run.c.id).where(auto_run.c.at < before))
-
-
-def _has_letters() -> ColumnElement[bool]:
-    return select(1).where(auto_letter.c.run == auto_run.c.id).correlate(auto_run).exists()
 
 
 def _is_open(table: Table) -> ColumnElement[bool]:

@@ -40,7 +40,7 @@ from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import claims
-from celery_dlq.store.redrive.claim_rows import ID
+from celery_dlq.store.redrive.claims import ID
 from celery_dlq.store.rows.query import one_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
 
@@ -92,7 +92,6 @@ class Claims(StoreRole):
         lease_until: datetime,
         limit: int,
         now: datetime,
-        is_reserved: bool = False,
         of_every_cause: bool = False,
     ) -> Claim:
         """Claim up to ``limit`` letters for ``operation``, oldest failure first; fewer if their bodies have
@@ -105,15 +104,10 @@ class Claims(StoreRole):
         out: their sending is in a state other than ``sending``. Concurrent claims never take the same
         letter.
 
-        :param is_reserved: whether these letters were allotted under ``token``
-            (:meth:`~celery_dlq.store.redrive.turns.Turns.take`). If this process counted as dead since then,
-            no letter is claimed.
         :param of_every_cause: take a letter of each cause in turn instead, first of those of which the
             operation has sent none.
         """
         rescue(connection, now)
-        if is_reserved and not claims.is_live(connection, token):
-            return Claim(token=token, letters=())
         left = _is_left_for(operation.id)
         if of_every_cause:
             first = claims.first_of_every_cause(connection, operation, left, limit=limit)
@@ -122,9 +116,7 @@ class Claims(StoreRole):
         numbers = [row[ID] for row, _ in found]
         if numbers:
             _write(connection, operation.id, token, numbers, now)
-        return claims.hold(
-            connection, found, operation.id, token, lease_until, is_reserved=is_reserved
-        )
+        return claims.hold(connection, found, operation.id, token, lease_until)
 
     @reads
     def are_left(self, connection: Connection, operation: Operation) -> bool:
@@ -216,14 +208,11 @@ class Claims(StoreRole):
         return moved
 
     @writes
-    def free(self, connection: Connection, operation_id: str, holder: str | None = None) -> int:
+    def free(self, connection: Connection, operation_id: str) -> int:
         """Release the letters that this operation holds, before their lease ends; returns how many. Used by a
         process that takes the operation over from one that has ended. Their sendings stay, because a copy may
-        have been sent.
-
-        :param holder: only those of this process; None for all.
-        """
-        held = claims.of_operation(connection, operation_id, holder)
+        have been sent."""
+        held = claims.of_operation(connection, operation_id)
         return sum(dissolve(connection, *one) for one in held)
 
     @writes

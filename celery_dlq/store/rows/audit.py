@@ -1,4 +1,4 @@
-"""Writes the audit: one row for each act of a person."""
+"""Writes the audit, one row for each act of a person; and reports, one row for each name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from celery_dlq.codec import dump_json
 from celery_dlq.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.rows.query import begins_with
 from celery_dlq.store.rows.rows import fit, stored_id
 
@@ -59,6 +60,19 @@ def add_to_act(connection: Connection, act: OngoingAct, count: int) -> OngoingAc
         detail=act.detail, row=act.row,
     )  # fmt: skip
     return replace(act, row=row)
+
+
+def write_reports(
+    connection: Connection, details: Mapping[str, Mapping[str, Any]], now: datetime
+) -> None:
+    """Write reports, each with its detail after its name, instead of the earlier ones of these names."""
+    upsert = dialect_of(connection).upsert(
+        tables.report, lambda given: {"at": given.at, "detail": given.detail}
+    )
+    rows = [
+        {"name": name, "at": now, "detail": dump_json(detail)} for name, detail in details.items()
+    ]
+    connection.execute(upsert, rows)
 
 
 def by_filter(wanted: Filter) -> dict[str, object]:

@@ -156,7 +156,7 @@ def in_states(states: Iterable[State]) -> ColumnElement[bool]:
 
 
 def without_claimed(connection: Connection, rows: Sequence[RowMapping]) -> list[RowMapping]:
-    """Those of locked rows, which have ``claim_token``, that no claim holds. A query that waited for the lock
+    """The locked rows, which have ``claim_token``, that no claim holds. A query that waited for the lock
     of a claim does not see that claim, but a new query does."""
     tokens = sorted({row["claim_token"] for row in rows} - {None})
     if not tokens:

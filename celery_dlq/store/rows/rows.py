@@ -6,14 +6,16 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
+from enum import EnumMeta
+from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_type_hints
 
 from sqlalchemy import Column, Table
 
-from celery_dlq.codec import decode_table, dump_json, encode_table
+from celery_dlq.codec import decode_table, dump_json, encode_table, read_record, record_of
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.letter import (
     ATTEMPT_MESSAGE_LIMIT,
@@ -22,7 +24,7 @@ from celery_dlq.model.letter import (
     Envelope,
     Explanation,
 )
-from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.model.states import State
 from celery_dlq.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.store.database import tables
 
@@ -42,6 +44,7 @@ FAILURE_COLUMNS = (
 #: A row as SQLAlchemy gives it (keyed by name or column), or one about to be written.
 Row = Mapping[Any, Any]
 
+T = TypeVar("T")
 _Value = TypeVar("_Value", Attempt, DeadLetter)
 
 
@@ -82,13 +85,19 @@ def letter_row(letter: DeadLetter) -> dict[str, Any]:
         **fit(tables.letter, given),
         **envelope_values(letter.envelope),
         **_UNCLAIMED,
+        **_converted(letter),
+        "grounds": letter.grounds and dump_json(record_of(letter.grounds)),
+    }
+
+
+def _converted(letter: DeadLetter) -> dict[str, str]:
+    # ASCII already, and never cut: half a JSON text cannot be read.
+    return {
         "reason": letter.reason.value,
-        "verdict": letter.explanation.verdict.value,
-        # ASCII already, and never cut: half a JSON text cannot be read.
+        "verdict": letter.verdict.value,
         "args": dump_json(letter.args),
         "kwargs": dump_json(letter.kwargs),
         "tags": dump_json(list(letter.tags)),
-        "grounds": letter.grounds and dump_json(letter.grounds.to_dict()),
     }
 
 
@@ -124,7 +133,8 @@ def storable(letter: DeadLetter, redactor: Redactor = KNOWN) -> DeadLetter:
 
 
 def without_secrets(row: Row, stored: Callable[[Any], Any]) -> dict[str, Any]:
-    """The row of a letter, which an earlier release may have written, without secrets in what is searched.
+    """The row of a letter without secrets in what is searched. When it was written, the settings may have
+    hidden fewer of them.
 
     :param stored: of a :class:`~celery_dlq.redact.Redactor`.
     """
@@ -143,21 +153,15 @@ def _changed(value: _Value, **fields: Any) -> _Value:
 def letter_from(row: Row, attempts: Iterable[Row] = ()) -> DeadLetter:
     """The letter of a row. Columns that were not selected are empty."""
     whole = {**_EMPTY, **row, **_as_shown(row)}
-    return DeadLetter(
-        **{name: whole[name] for name in _SAME_NAME},
-        state=State(whole["state"]),
-        reason=Reason(whole["reason"]),
-        explanation=Explanation(
-            verdict=Verdict(whole["verdict"]),
-            rule=whole["rule"],
-            evidence=whole["evidence"],
-            path=whole["path"],
-        ),
+    return read_row(
+        DeadLetter,
+        whole,
+        explanation=read_row(Explanation, whole),
         args=_parsed(whole["args"]),
         kwargs=_parsed(whole["kwargs"]),
         tags=tuple(_parsed(whole["tags"]) or ()),
-        grounds=Grounds.from_dict(json.loads(whole["grounds"])) if whole["grounds"] else None,
-        attempts=tuple(attempt_from(item) for item in attempts),
+        grounds=read_record(Grounds, json.loads(whole["grounds"])) if whole["grounds"] else None,
+        attempts=tuple(read_row(Attempt, item) for item in attempts),
         envelope=envelope_from(whole),
     )
 
@@ -171,17 +175,32 @@ def _as_shown(row: Row) -> dict[str, Any]:
 
 def envelope_from(row: Row) -> Envelope:
     """The message of a row."""
-    return Envelope(
-        **{name: row[name] for name in _ENVELOPE_NAMES},
-        headers=decode_table(row["headers"]),
-        properties=decode_table(row["properties"]),
-    )
+    headers, properties = decode_table(row["headers"]), decode_table(row["properties"])
+    return read_row(Envelope, row, headers=headers, properties=properties)
 
 
-def attempt_from(row: Row) -> Attempt:
-    """The attempt of a row."""
-    values = {key: value for key, value in row.items() if key != "task_id"}
-    return Attempt(**{**values, "verdict": Verdict(row["verdict"])})
+def read_row(kind: type[T], row: Row, **given: Any) -> T:
+    """The value, of a dataclass, that a row holds: each field is in the column of its name, an enum by its
+    value.
+
+    :param given: the fields that have no such column, or another form in it.
+    """
+    stored = {
+        name: row[name] if read is None else read(row[name])
+        for name, read in _fields_of(cast("Any", kind)).items()
+        if name in row and name not in given
+    }
+    return kind(**stored, **given)
+
+
+@cache
+def _fields_of(kind: type[Any]) -> Mapping[str, EnumMeta | None]:
+    """The fields of a dataclass, each with its type if that is an enum."""
+    hints = get_type_hints(kind)
+    return {
+        item.name: hint if isinstance(hint := hints[item.name], EnumMeta) else None
+        for item in fields(kind)
+    }
 
 
 def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict[str, Any]:
@@ -201,11 +220,7 @@ def parked_row(letter: DeadLetter, redactor: Redactor, ahead: timedelta) -> dict
         **fit(tables.parked, {**plain, "task_id": stored_id(letter.task_id)}),
         "state": State.PARKED.value,
         "place": letter.parking.partition(".")[0],
-        "reason": letter.reason.value,
-        "verdict": letter.verdict.value,
-        "args": dump_json(letter.args),
-        "kwargs": dump_json(letter.kwargs),
-        "tags": dump_json(list(letter.tags)),
+        **_converted(letter),
         "due_at": due_at,
         "next_at": due_at,
         "copies": 0,
@@ -235,19 +250,14 @@ _PARKED_NAMES = (
     "worker", "queue", "route", "release", "root_id", "rule",
 )  # fmt: skip
 
-#: Fields of a letter that are columns of the same name and type.
-_SAME_NAME = (
-    "task_id", "task", "exception_type", "message", "traceback", "fingerprint", "first_failed_at",
-    "last_failed_at", "worker", "pid", "release", "root_id", "parent_id", "group_id",
-    "correlation_id", "canvas", "redrive_count", "attempt_count", "claim_token",
-    "lease_expires_at", "closed_at", "closed_by", "closed_reason", "route", "raw_fingerprint",
-)  # fmt: skip
+#: Fields of a letter, and of its envelope, that have another form in the column of their name.
+_CONVERTED = ("state", "reason", "args", "kwargs", "tags", "grounds", "headers", "properties")
 
-
-#: The same for its envelope.
-_ENVELOPE_NAMES = (
-    "body", "content_type", "content_encoding", "exchange", "routing_key", "queue",
-)  # fmt: skip
+_COLUMNS = {*tables.letter.columns.keys(), *tables.content.columns.keys()} - {*_CONVERTED}
+_SAME_NAME, _ENVELOPE_NAMES = (
+    tuple(item.name for item in fields(kind) if item.name in _COLUMNS)
+    for kind in (DeadLetter, Envelope)
+)
 
 # In one call each: a storm of failures makes thousands of rows.
 _same, _of_envelope = attrgetter(*_SAME_NAME), attrgetter(*_ENVELOPE_NAMES)

@@ -45,7 +45,7 @@ _CELL_COUNTS = ("open_count", "arrived_count", "succeeded_count", "failed_count"
 #: The primary key of a group: fingerprint, task, exception type.
 GroupKey = tuple[str, str, str]
 
-#: What letters are counted by for monitoring: task, queue, reason, exception type, route.
+#: Letters are counted by these for monitoring: task, queue, reason, exception type, route.
 CellKey = tuple[str, str, str, str, str]
 
 
@@ -245,9 +245,7 @@ def _sample(member: Member) -> str:
 
 
 def _new_cell(member: Member) -> dict[str, Any]:
-    # Letters without a route are counted in the rows of releases that knew no routes.
-    key = member.cell if member.route else member.cell[:-1]
-    names = "\0".join(key).encode("utf-8", "surrogatepass")
+    names = "\0".join(member.cell).encode("utf-8", "surrogatepass")
     return {
         "id": hashlib.blake2b(names, digest_size=32).hexdigest(),
         "task": member.task,

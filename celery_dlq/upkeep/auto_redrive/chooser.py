@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from celery_dlq.model.auto_redrive import AutoMode, AutoTry, Candidate
+from celery_dlq.model.states import Reason
+from celery_dlq.redrive.checks import why_no_task
+from celery_dlq.redrive.context import RedriveContext
+from celery_dlq.upkeep.auto_redrive.conditions import open_circuits, why_not_again
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-
-if TYPE_CHECKING:
-    from celery_dlq.store import Store
 
 #: Letters that are read together.
 PAGE = 500
@@ -61,7 +61,9 @@ def judge(auto: AutoRedrive, one: Candidate, now: datetime, *, release: str) -> 
         return Judgement(Fate.HOLD, why)
     if any(item.mode is AutoMode.ON and not item.is_over for item in one.tries):
         return Judgement(Fate.WAIT, "it is in an operation that has not ended")
-    if not auto.is_on and any(_is_shadow_of(item, one) for item in one.tries):
+    if not auto.is_on and any(
+        item.mode is AutoMode.SHADOW and item.at >= one.failed_at for item in one.tries
+    ):
         return Judgement(Fate.WAIT, "a shadow run has chosen it since it failed")
     since = max([one.failed_at, *(item.at for item in tries)])
     if now - since < timedelta(seconds=auto.pause_s(len(tries))):
@@ -82,28 +84,16 @@ def _why_hold(auto: AutoRedrive, one: Candidate, tries: Sequence[AutoTry]) -> st
     return ""
 
 
-def _is_shadow_of(item: AutoTry, one: Candidate) -> bool:
-    return item.mode is AutoMode.SHADOW and item.at >= one.failed_at
-
-
 class Chooser:
     """Chooses letters for one automatic redrive.
 
-    :param earlier: those that come before it, and take the letters that they match.
-    :param blocked: why no letter of a task may be sent now, by task.
+    :param earlier: the ones that come before it, and take the letters that they match.
     """
 
     def __init__(
-        self,
-        store: Store,
-        auto: AutoRedrive,
-        *,
-        earlier: Sequence[AutoRedrive],
-        blocked: Callable[[Collection[str]], Mapping[str, str]],
-        release: str,
+        self, context: RedriveContext, auto: AutoRedrive, *, earlier: Sequence[AutoRedrive]
     ) -> None:
-        self._store, self._auto, self._release = store, auto, release
-        self._blocked = blocked
+        self._context, self._store, self._auto = context, context.store, auto
         # One that sends nothing must not keep letters from one that does.
         self._earlier = [one for one in earlier if one.is_on or not auto.is_on]
         self._room: dict[str, int] = {}
@@ -143,7 +133,7 @@ class Chooser:
         for one in mine:
             if len(choice.letters) >= size:
                 return
-            judgement = judge(self._auto, one, now, release=self._release)
+            judgement = judge(self._auto, one, now, release=self._context.settings.release)
             if judgement.fate is Fate.HOLD:
                 choice.held[one.task_id] = judgement.why
             elif judgement.fate is Fate.WAIT:
@@ -155,6 +145,21 @@ class Chooser:
             else:
                 self._room[one.fingerprint] -= 1
                 choice.letters[one.task_id] = one.fingerprint
+
+    def _blocked(self, tasks: Collection[str]) -> Mapping[str, str]:
+        """The tasks whose letters may not be sent now, each with the reason."""
+        auto, app = self._auto, self._context.app
+        blocked = dict(open_circuits(self._store)) if auto.require.closed_circuit else {}
+        for task in tasks:
+            target = auto.orders.repair.to_task or task
+            why = why_no_task(app, target)
+            if why is None and not self._context.reports(target):
+                why = f"{target} is not on DLQTask, so that its outcome would not be known"
+            if why is None and auto.where.reason is Reason.LOST:
+                why = why_not_again(app, target)
+            if why:
+                blocked[task] = why
+        return blocked
 
     def _taken_by_others(self, task_ids: Sequence[str]) -> frozenset[str]:
         taken: frozenset[str] = frozenset()

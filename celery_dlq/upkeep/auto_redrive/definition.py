@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from operator import attrgetter
 
 from celery_dlq.errors import OrdersError, SettingsError, page
 from celery_dlq.known import names_its_fields
@@ -21,14 +21,6 @@ _DOCS = page("auto-redrive")
 NAME_LIMIT = 40
 #: The longest pause between two automatic redrives of a letter, in seconds: a year.
 _LONGEST_S = 31_536_000.0
-
-#: A share that is not empty.
-_SHARE = Allowed(
-    "a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1
-)
-
-#: The longest time of a probe: it must end before the lease does.
-_LONGEST_PROBE_S = 15.0
 
 
 @names_its_fields(SettingsError)
@@ -143,37 +135,20 @@ class AutoRedrive:
 
 
 def _problems(auto: AutoRedrive) -> Iterator[str]:
-    yield from _name_problems(auto.name)
-    yield from _type_problems(auto)
+    name = auto.name
+    if not isinstance(name, str) or not name.strip() or name == EVERY or len(name) > NAME_LIMIT:
+        yield f"The name must be a text of 1 to {NAME_LIMIT} characters other than {EVERY!r}."
+    for place, allowed in _ALLOWED.items():
+        try:
+            value = attrgetter(place)(auto)
+        except AttributeError:  # its parent has the wrong type, which is a problem of its own
+            continue
+        if not allowed.accepts(value):
+            yield f"{place} must be {allowed.words}, not {value!r}."
     if isinstance(auto.where, Filter):
         yield from _filter_problems(auto)
     if isinstance(auto.orders, Orders):
         yield from _order_problems(auto.orders)
-    if isinstance(auto.limits, Limits):
-        yield from _limit_problems(auto.limits)
-    if isinstance(auto.suspend, Suspension):
-        yield from _suspension_problems(auto.suspend)
-    if isinstance(auto.require, Requirements):
-        yield from _requirement_problems(auto.require)
-    yield from _checked("after_s", auto.after_s, number(0.0, _LONGEST_S))
-    if auto.mode not in tuple(AutoMode):
-        yield f"mode must be 'on' or 'shadow', not {auto.mode!r}."
-
-
-def _name_problems(name: Any) -> Iterator[str]:
-    if not isinstance(name, str) or not name.strip() or name == EVERY or len(name) > NAME_LIMIT:
-        yield f"The name must be a text of 1 to {NAME_LIMIT} characters other than {EVERY!r}."
-
-
-def _type_problems(auto: AutoRedrive) -> Iterator[str]:
-    wanted: dict[str, type] = {
-        "where": Filter, "when": Timetable, "require": Requirements,
-        "orders": Orders, "limits": Limits, "suspend": Suspension, "owner": str,
-    }  # fmt: skip
-    for name, kind in wanted.items():
-        value = getattr(auto, name)
-        if not isinstance(value, kind):
-            yield f"{name} must be a {kind.__name__}, not {value!r}."
 
 
 def _filter_problems(auto: AutoRedrive) -> Iterator[str]:
@@ -195,31 +170,38 @@ def _order_problems(orders: Orders) -> Iterator[str]:
         yield "orders.guard cannot be switched off."
 
 
-def _limit_problems(limits: Limits) -> Iterator[str]:
-    yield from _checked("limits.per_letter", limits.per_letter, whole(1, 20))
-    yield from _checked("limits.per_run", limits.per_run, whole(1, 5_000))
-    yield from _checked("limits.per_day", limits.per_day, whole(1, 10_000_000))
-    yield from _checked("limits.growth", limits.growth, number(1.0, 100.0))
-    yield from _checked("limits.share_of_group", limits.share_of_group, _SHARE)
+def _of_type(kind: type) -> Allowed:
+    return Allowed(f"a {kind.__name__}", lambda value: isinstance(value, kind))
 
 
-def _suspension_problems(suspend: Suspension) -> Iterator[str]:
-    yield from _checked("suspend.success_below", suspend.success_below, _SHARE)
-    yield from _checked("suspend.of_last", suspend.of_last, whole(1, 10_000))
-    if suspend.arrivals_above is not None:
-        yield from _checked(
-            "suspend.arrivals_above", suspend.arrivals_above, whole(1, 1_000_000_000)
-        )
+#: A share that is not empty.
+_SHARE = Allowed(
+    "a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1
+)
+_ARRIVALS = whole(1, 1_000_000_000)
 
-
-def _requirement_problems(require: Requirements) -> Iterator[str]:
-    yield from _checked(
-        "require.probe_timeout_s", require.probe_timeout_s, number(0.1, _LONGEST_PROBE_S)
-    )
-    if not isinstance(require.probe, str):
-        yield f"require.probe must be the name of a task, not {require.probe!r}."
-
-
-def _checked(name: str, value: Any, allowed: Allowed) -> Iterator[str]:
-    if not allowed.accepts(value):
-        yield f"{name} must be {allowed.words}, not {value!r}."
+#: The allowed values, by their place in the definition.
+_ALLOWED: Mapping[str, Allowed] = {
+    "where": _of_type(Filter),
+    "when": _of_type(Timetable),
+    "require": _of_type(Requirements),
+    "orders": _of_type(Orders),
+    "limits": _of_type(Limits),
+    "suspend": _of_type(Suspension),
+    "owner": _of_type(str),
+    "after_s": number(0.0, _LONGEST_S),
+    "mode": Allowed("'on' or 'shadow'", lambda value: value in tuple(AutoMode)),
+    "limits.per_letter": whole(1, 20),
+    "limits.per_run": whole(1, 5_000),
+    "limits.per_day": whole(1, 10_000_000),
+    "limits.growth": number(1.0, 100.0),
+    "limits.share_of_group": _SHARE,
+    "suspend.success_below": _SHARE,
+    "suspend.of_last": whole(1, 10_000),
+    "suspend.arrivals_above": Allowed(
+        _ARRIVALS.words, lambda value: value is None or _ARRIVALS.accepts(value)
+    ),
+    # A probe must end before the lease does.
+    "require.probe_timeout_s": number(0.1, 15.0),
+    "require.probe": Allowed("the name of a task", lambda value: isinstance(value, str)),
+}

@@ -13,9 +13,10 @@ from cronsim import CronSim, CronSimError
 
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.known import names_its_fields
+from celery_dlq.settings.allowed import number
 
 _DOCS = page("auto-redrive")
-_SHORTEST_S, _LONGEST_S = 1.0, 31_536_000.0
+_EVERY_S = number(1.0, 31_536_000.0)
 
 
 @names_its_fields(SettingsError)
@@ -121,8 +122,8 @@ def _in_zone(text: str, zone: ZoneInfo) -> datetime:
 
 
 def _problems(when: Timetable) -> Iterator[str]:
-    if not _is_number(when.every_s) or not _SHORTEST_S <= when.every_s <= _LONGEST_S:
-        yield f"every_s must be a number from {_SHORTEST_S:g} to {_LONGEST_S:g}, not {when.every_s!r}."
+    if not _EVERY_S.accepts(when.every_s):
+        yield f"every_s must be {_EVERY_S.words}, not {when.every_s!r}."
     zone = _zone_of(when.timezone)
     if zone is None:
         yield (
@@ -137,10 +138,6 @@ def _problems(when: Timetable) -> Iterator[str]:
         return
     for window in when.quiet:
         yield from _window_problems("quiet", window, zone or ZoneInfo("UTC"))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _zone_of(name: Any) -> ZoneInfo | None:

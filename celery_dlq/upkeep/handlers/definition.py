@@ -9,8 +9,7 @@ from typing import Any
 
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.lookup import find_hook
-from celery_dlq.model.handler_letter import HandlerLetter
-from celery_dlq.model.handling import HandlerVerdict
+from celery_dlq.model.handling import HandlerLetter, HandlerVerdict
 from celery_dlq.model.states import State
 from celery_dlq.settings.allowed import BOOLEAN, TEXT, Allowed, number, whole
 from celery_dlq.store.base import Filter, HandlerScope

@@ -6,6 +6,7 @@ its operation, the process may be killed: the store knows what was not done yet,
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +16,16 @@ from typing import Any
 from celery.utils.log import get_logger
 
 from celery_dlq.errors import HandlerError
-from celery_dlq.model.handling import HANDLE_TASK, by_handler
+from celery_dlq.known import unknown_task
+from celery_dlq.model.handling import HANDLE_TASK, by_handler, may_have_letters
 from celery_dlq.model.operation import Orders
 from celery_dlq.redact import safe_message
+from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.store.base import Filter, HandlerScope, Lease
+from celery_dlq.store.tenure import Tenure
+from celery_dlq.upkeep.handlers.calling import HARD_S
 from celery_dlq.upkeep.handlers.definition import Handler
-from celery_dlq.upkeep.handlers.run import HARD_S
+from celery_dlq.upkeep.periodic import Leased
 
 logger = get_logger(__name__)
 
@@ -83,7 +88,7 @@ class Dispatcher:
         return 0.0 if more else LOOK_S
 
     def _serve(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> bool:
-        """Do for one handler what is to be done now; whether there may be more."""
+        """One round for one handler; whether there may be more to do."""
         given_up = self._dlq.store.handlings.expire(lease, handler.scope)
         if given_up:
             logger.error("handler %s: gave up on %d letters", handler.name, given_up)
@@ -149,3 +154,36 @@ class Dispatcher:
             )
             store.handlings.redrive(lease, [one.id for one in found], operation)
         return len(found)
+
+
+class HandlersThread(Leased):
+    """Gives letters to handlers while it has the lease."""
+
+    does = "handlers"
+    stopped = "handlers get no letters"
+    again = "handlers get letters again"
+
+    def __init__(self, dlq: Any, holder: str, *, draw: Uniform = uniform) -> None:
+        tenure = Tenure(lambda: dlq.store, lease_name(dlq.app, dlq.hold.place), holder)
+        super().__init__(dlq.store_health, tenure, draw=draw)
+        self._dispatcher = Dispatcher(dlq)
+
+    def work(self, lease: Lease) -> float:
+        """Give letters that wait to their handlers."""
+        return self._dispatcher.run(lease, self._tenure.prolong)
+
+
+def warn_of_unknown_tasks(app: Any) -> None:
+    """Log the handlers whose filter names a task that the app does not have. Letters of such a task may still
+    be in the store, so this is not an error."""
+    for handler in app.dead_letter_queue.handlers.values():
+        unknown = unknown_task(handler.where.task, filter(may_have_letters, app.tasks))
+        if unknown:
+            logger.warning("handler %s: %s", handler.name, unknown)
+
+
+def lease_name(app: Any, place: str) -> str:
+    """The name of the lease, under which the workers of one app on one broker give letters to handlers: each
+    app has handlers of its own."""
+    named = hashlib.blake2b(str(app.main).encode(), digest_size=8).hexdigest()
+    return f"handlers.{place}.{named}"

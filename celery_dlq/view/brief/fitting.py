@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from celery_dlq.redact import ELIDED
-from celery_dlq.view.brief.facts import Arguments, Brief, Outside
-from celery_dlq.view.groups.sample import Share
+from celery_dlq.view.brief.contents import Arguments, Brief, Outside
+from celery_dlq.view.groups import Share
 from celery_dlq.view.text import counted, visible, visible_lines
 
 #: The most tokens of a brief, and the bytes that stand for one.
@@ -36,9 +36,9 @@ class _Sizes:
     traceback: int = 6_000
     message: int = 1_500
     note: int = 1_500
-    #: Of one letter's positional or keyword arguments.
+    #: One letter's positional or keyword arguments.
     arguments: int = 800
-    #: Of any other value.
+    #: Any other value.
     value: int = 500
 
 

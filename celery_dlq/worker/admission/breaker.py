@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -20,7 +20,6 @@ from celery.worker import state
 from celery_dlq.model.circuit import Circuit, CircuitChange, CircuitState
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Verdict
-from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.retry.breaker import (
     probe_failed,
@@ -29,16 +28,17 @@ from celery_dlq.retry.breaker import (
     probed,
 )
 from celery_dlq.store.base import NO_COPY
-from celery_dlq.worker.admission.circuit_key import key_of
+from celery_dlq.worker.admission.circuit_options import FAILURES, key_of, limits_of
 from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name
 from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
-from celery_dlq.worker.identity import name_of
-from celery_dlq.worker.redelivery import came_back
-from celery_dlq.worker.request.breaker_watch import Probe
+from celery_dlq.worker.message import came_back, name_of
+from celery_dlq.worker.request.closing import Probe
+from celery_dlq.worker.request.letters import letter_of_open_circuit
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.wiring import ConsumerWiring
 from celery_dlq.worker.writing.desk import Desk
-from celery_dlq.worker.writing.parked import letter_of_open_circuit
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.capture import Capture
 
 logger = get_logger(__name__)
 
@@ -49,15 +49,6 @@ QUIET_TICKS = 10
 IDLE_TICKS = 10
 
 
-def limits_of(task: Any) -> BreakerLimits | None:
-    """The limits at which the circuits of ``task`` open; None if they never open, as for a task that is not a
-    DLQTask."""
-    failures = getattr(task, "dlq_breaker_failures", 0)
-    if not failures:
-        return None
-    return BreakerLimits(failures, task.dlq_breaker_window, task.dlq_breaker_recovery)
-
-
 class Breaker(Guard):
     """Parks the messages of open circuits, and lets one probe run among all workers.
 
@@ -66,7 +57,7 @@ class Breaker(Guard):
 
     def __init__(
         self,
-        wiring: ConsumerWiring,
+        wiring: Capture,
         desk: Desk,
         board: CircuitBoard,
         *,
@@ -77,7 +68,7 @@ class Breaker(Guard):
         self._onward: Onward
         self._consumer: Any = None
         self._timer_entries: list[Any] = []
-        #: Tasks that have a breaker.
+        #: Tasks with a limit of transient failures.
         self._watched: frozenset[str] = frozenset()
         self._give_slot_back: Callable[[], object] | None = None
         #: Ticks since a message came, or a run ended.
@@ -87,10 +78,10 @@ class Breaker(Guard):
         self._probes: dict[str, Any] = {}
 
     def join(self, consumer: Any, onward: Onward) -> bool:
-        """Messages have to pass this guard if any task of the app has a breaker."""
+        """Messages have to pass this guard if any task of the app has a limit of transient failures."""
         self._consumer, self._onward = consumer, onward
         tasks = consumer.app.tasks.values()
-        self._watched = frozenset(str(task.name) for task in tasks if limits_of(task))
+        self._watched = frozenset(str(task.name) for task in tasks if limits_of(task, FAILURES))
         # Only prefork has slots; in other pools a message waits in the pool itself.
         self._give_slot_back = getattr(consumer.controller, "_quick_release", None)
         return bool(self._watched)
@@ -98,7 +89,9 @@ class Breaker(Guard):
     def admits(self, request: Any) -> bool:
         """Whether the circuit of ``request`` is closed. If it is not, the message is parked, or runs as the
         probe. A message that came back waits until the store has said whether it was parked before."""
-        self._note_message()
+        was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
+        if was_quiet:
+            self.tick()  # for the messages after this one
         try:
             if self._may_be_parked(request):
                 self._take_back(request)
@@ -128,7 +121,8 @@ class Breaker(Guard):
             for request in list(self._probes.values()):
                 if request not in state.reserved_requests:
                     self._end(request, None)
-            if self._is_due():
+            is_quiet = self._quiet_ticks >= QUIET_TICKS and not (self._probes or self._board.tasks)
+            if not is_quiet or self._quiet_ticks % IDLE_TICKS == 0:
                 self._board.tick()
             self._quiet_ticks += 1
 
@@ -141,7 +135,7 @@ class Breaker(Guard):
         with a transient failure. Called in the process that ran the body, which may be a process of the
         pool."""
         with _guarded():
-            limits = limits_of(task)
+            limits = limits_of(task, FAILURES)
             find = partial(_name_of_circuit, task, args, kwargs)
             return limits is not None and self._board.opens_with(find, limits)
         return False
@@ -150,7 +144,7 @@ class Breaker(Guard):
         """Note that a run of ``request`` failed with ``verdict``; None if the failure says nothing about the
         services that the task needs."""
         with _guarded():
-            limits = limits_of(request.task)
+            limits = limits_of(request.task, FAILURES)
             if limits is None:
                 return
             self._quiet_ticks = 0
@@ -161,19 +155,9 @@ class Breaker(Guard):
                 if name is not None:
                     self._board.failed(name, limits)
 
-    def status(self) -> Mapping[str, Any]:
+    def status(self) -> Mapping[str, Mapping[str, Any]]:
         """The circuits that are not closed, for ``celery inspect stats``."""
-        return {"circuits": self._board.status()}
-
-    def _is_due(self) -> bool:
-        """Whether this tick exchanges news."""
-        is_quiet = self._quiet_ticks >= QUIET_TICKS and not (self._probes or self._board.tasks)
-        return not is_quiet or self._quiet_ticks % IDLE_TICKS == 0
-
-    def _note_message(self) -> None:
-        was_quiet, self._quiet_ticks = self._quiet_ticks > QUIET_TICKS, 0
-        if was_quiet:
-            self.tick()  # for the messages after this one
+        return self._board.status()
 
     def _take_back(self, request: Any) -> None:
         name = name_of(request)
@@ -189,7 +173,7 @@ class Breaker(Guard):
         return (
             isinstance(request, DLQRequest)
             and came_back(request.message)
-            and limits_of(request.task) is not None
+            and limits_of(request.task, FAILURES) is not None
         )
 
     def _taken_back(self, request: Any, connection: int, may_run: bool | None) -> None:
@@ -241,7 +225,7 @@ class Breaker(Guard):
         return True
 
     def _circuit_of(self, request: Any) -> Known | None:
-        if not isinstance(request, DLQRequest) or limits_of(request.task) is None:
+        if not isinstance(request, DLQRequest) or limits_of(request.task, FAILURES) is None:
             return None
         name = _name_of_circuit(request.task, request.args, request.kwargs)
         return None if name is None else self._board.find(name)
@@ -300,7 +284,7 @@ class Breaker(Guard):
 
     def _end(self, request: Any, verdict: Verdict | None, *, succeeded: bool = False) -> None:
         probe, request.dlq_probe = request.dlq_probe, None
-        limits = limits_of(request.task)
+        limits = limits_of(request.task, FAILURES)
         if probe is None or limits is None:
             return
         self._probes.pop(probe.token, None)

@@ -151,14 +151,8 @@ class CircuitBoard:
 
     def status(self) -> Mapping[str, Mapping[str, Any]]:
         """The circuits that are not closed, for ``celery inspect stats``."""
-        return {
-            known.circuit.name: {
-                "state": known.circuit.state.value,
-                "failures": known.circuit.failures,
-                "probes": known.circuit.probes,
-            }
-            for known in self._known.values()
-        }
+        circuits = [known.circuit for known in self._known.values()]
+        return {circuit.name: circuit.shown(messages="parked") for circuit in circuits}
 
     def _count(self, name: Name, limits: BreakerLimits) -> bool:
         """Count a failure that this worker has seen; returns whether it opens the circuit."""

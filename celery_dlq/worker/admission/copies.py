@@ -8,8 +8,8 @@ share one call.
 A message that the broker delivers again is the same copy, and may run again.
 
 If the store does not answer for a minute, a message runs unchecked. Then its copy is reported as soon as the
-store answers, so that no other one is sent and accepted in its place. So is a message that is dropped on
-purpose, so that it is not sent again.
+store answers, so that no other one is sent and accepted in its place. A message that is dropped on purpose is
+reported, too, so that it is not sent again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from celery_dlq.model.headers import (
 )
 from celery_dlq.store.base import Drop
 from celery_dlq.worker.admission.pipeline import Guard, Onward
-from celery_dlq.worker.admission.reports import Report, Reports
-from celery_dlq.worker.identity import letter_id
+from celery_dlq.worker.message import letter_id
 from celery_dlq.worker.writing.desk import Desk
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ logger = get_logger(__name__)
 
 #: How often the store is asked before a message runs without an answer, and the seconds between.
 ACCEPT_TRIES, ACCEPT_PAUSE_S = 12, 5.0
+#: Seconds between two tries to make a report.
+REPORT_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,24 @@ class _Arrival:
     run: Onward
 
 
+@dataclass(frozen=True)
+class _Report:
+    """A report about a copy, which is repeated until the store has taken it. Reports with the same function
+    are made in one call."""
+
+    make: Callable[[Store, Sequence[Any]], Sequence[object]]
+    about: Any
+
+
 class Copies(Guard):
     """Lets one copy of each message pass, and drops the others."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk, self._reports = desk, Reports(desk)
+        self._desk = desk
+        #: Reports that the store has not taken. They are few: a message takes up a place of the prefetch
+        #: limit for a minute before it runs unchecked.
+        self._unreported: list[_Report] = []
+        self._is_timed = False
         #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
         self._consumer: Any = None
@@ -79,7 +93,6 @@ class Copies(Guard):
     def join(self, consumer: Any, onward: Onward) -> bool:
         """Every message has to pass this guard, because any message may be a copy."""
         self._consumer, self._onward = consumer, onward
-        self._reports.join(consumer)
         return True
 
     def admits(self, request: Any) -> bool:
@@ -91,8 +104,9 @@ class Copies(Guard):
         return not self.asks(request, self._onward)
 
     def start(self) -> None:
-        """Called when the broker is connected."""
-        self._reports.start()
+        """Called when the broker is connected. Celery has forgotten all timers of the last connection."""
+        self._is_timed = False
+        self._make_reports()
 
     def stop(self) -> None:
         """Called when the connection is lost, or the worker shuts down. Messages that wait for an answer go
@@ -102,7 +116,11 @@ class Copies(Guard):
     def asks(self, request: Any, run: Onward) -> bool:
         """Whether ``request`` may be one of several copies. If so, ``run`` is called with it once the store
         has said that this copy runs."""
-        copy = _copy_of(request)
+        try:
+            copy = copy_of(request)
+        except Exception:
+            logger.exception("celery_dlq could not tell whether %s is a copy", request)
+            copy = None
         if copy is None:
             return False
         self._ask(_Arrival(request, copy, self._connection, run), ACCEPT_TRIES)
@@ -116,7 +134,7 @@ class Copies(Guard):
             sending = sending_of(headers)
             if sending is not None:
                 drop = Drop(letter_id(request.message, request.id), *sending, why)
-                self._reports.add(Report(_note_drops, drop))
+                self._report(_Report(_note_drops, drop))
         except Exception:
             logger.exception("celery_dlq could not report that %s was dropped", request)
 
@@ -142,8 +160,25 @@ class Copies(Guard):
             "%s was %s, and the store does not say if it ran: it runs", request.id, copy.was
         )
         # First, because in a pool without processes the next call returns when the body has ended.
-        self._reports.add(Report(copy.accept, copy.key))
+        self._report(_Report(copy.accept, copy.key))
         arrival.run(request)
+
+    def _report(self, report: _Report) -> None:
+        """Make ``report``, now or as soon as the store answers."""
+        self._unreported.append(report)
+        self._make_reports()
+
+    def _make_reports(self) -> None:
+        reports, self._unreported = self._unreported, []
+        for report in reports:
+            self._desk.ask_together(report.make, report.about, partial(self._reported, report))
+
+    def _reported(self, report: _Report, answer: object) -> None:
+        if answer is None:
+            self._unreported.append(report)
+            if not self._is_timed:
+                self._is_timed = True
+                self._consumer.timer.call_after(REPORT_PAUSE_S, self.start)
 
 
 def _drop(arrival: _Arrival) -> None:
@@ -153,14 +188,6 @@ def _drop(arrival: _Arrival) -> None:
     )
     request.acknowledge()
     state.task_ready(request)
-
-
-def _copy_of(request: Any) -> Copy | None:
-    try:
-        return copy_of(request)
-    except Exception:
-        logger.exception("celery_dlq could not tell whether %s is a copy", request)
-        return None
 
 
 def copy_of(request: Any) -> Copy | None:

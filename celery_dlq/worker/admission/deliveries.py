@@ -32,7 +32,7 @@ from celery.utils.log import get_logger
 from celery_dlq import process
 from celery_dlq.model.delivery import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.redelivery import brokers_count
+from celery_dlq.worker.message import brokers_count
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.desk import Desk
 
@@ -196,17 +196,13 @@ class Deliveries:
 
         def answered(known: tuple[Delivery, ...] | None) -> None:
             if known is None:
-                known = (*earlier, _numbered(died, earlier))
-                self._keep_unwritten(key, known)
+                known = self._unwritten[key] = (*earlier, _numbered(died, earlier))
+                if len(self._unwritten) > UNWRITTEN:
+                    self._unwritten.pop(next(iter(self._unwritten)))
             then(known)
 
         # A run that was not counted has no number yet; the store knows the runs before it.
         self._desk.ask(partial(note_deaths, deaths=(*earlier, died)), answered)
-
-    def _keep_unwritten(self, key: _Key, deaths: tuple[Delivery, ...]) -> None:
-        self._unwritten[key] = deaths
-        if len(self._unwritten) > UNWRITTEN:
-            self._unwritten.pop(next(iter(self._unwritten)))
 
     def forget(self, known: Sequence[Delivery], then: Callable[[], object]) -> None:
         """Delete these runs, which ended without a death, from the count; call ``then`` once that is
@@ -273,14 +269,13 @@ class Deliveries:
         elif begun.started is None:
             self._isolation.arrived(suspect)
             self._isolation.enter(
-                suspect, partial(self._start, suspect), partial(self._is_joined, suspect)
+                suspect,
+                lambda alone: self._ask(suspect, alone=alone, patient=False),
+                partial(self._is_joined, suspect),
             )
         else:
             self._started[suspect] = begun.started
             suspect.run_counted((*begun.earlier, begun.started))
-
-    def _start(self, suspect: DLQRequest, alone: bool) -> None:
-        self._ask(suspect, alone=alone, patient=False)
 
     def _is_joined(self, suspect: DLQRequest, then: Callable[[], object]) -> None:
         delivery = self._started.get(suspect)

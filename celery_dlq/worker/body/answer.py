@@ -3,6 +3,10 @@ note the end of the run for the worker's parent."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.log import get_logger
@@ -10,15 +14,27 @@ from celery.utils.log import get_logger
 from celery_dlq.classify import Decision, is_a
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
-from celery_dlq.worker.body.aborting import aborted, is_shutdown
+from celery_dlq.retry import Exhausted, Wait
 from celery_dlq.worker.body.ending import Died, Retried, ending_of, here
 from celery_dlq.worker.body.judge import decide
-from celery_dlq.worker.body.next_step import Again, next_step
-from celery_dlq.worker.body.refusal import refused_rejected, refused_with, unpublished
-from celery_dlq.worker.body.retrying import ASKED_FOR, policy_of, successor_of
+from celery_dlq.worker.body.retrying import (
+    ASKED_FOR,
+    Judged,
+    free_before,
+    is_outage,
+    policy_for,
+    policy_of,
+    refused_rejected,
+    refused_with,
+    successor_of,
+    unpublished,
+)
 from celery_dlq.worker.celery_quirks.short_countdowns import sendable
-from celery_dlq.worker.failure import type_name
-from celery_dlq.worker.wiring import CapturedTask
+from celery_dlq.worker.failure import aborted, is_shutdown, read_attempts, type_name
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.task import DLQTask
+
 
 logger = get_logger(__name__)
 
@@ -26,7 +42,7 @@ logger = get_logger(__name__)
 _UNSENT = " itself, which sends no message; call self.retry() instead"
 
 
-def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exception | None:
+def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | None:
     """Retry the run that ``exc`` ended, or let its message die.
 
     :return: the exception that goes to Celery in place of ``exc``; None for ``exc`` itself.
@@ -46,7 +62,7 @@ def answer(task: CapturedTask, exc: BaseException, request: Context) -> Exceptio
     return outcome.instead
 
 
-def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died | Retried | None:
+def _outcome(task: DLQTask, exc: BaseException, request: Context) -> Died | Retried | None:
     """How the run ended; None if the parent sees that in ``exc`` itself."""
     sent = successor_of(request)
     if is_a(exc, Retry):
@@ -64,7 +80,7 @@ def _outcome(task: CapturedTask, exc: BaseException, request: Context) -> Died |
     return None if is_shutdown(exc) else _aborted(exc)
 
 
-def _judged(task: CapturedTask, exc: Exception, request: Context) -> Died | Retried:
+def _judged(task: DLQTask, exc: Exception, request: Context) -> Died | Retried:
     decision, sent = decide(task, exc), successor_of(request)
     if sent is not None and decision.verdict is Verdict.TRANSIENT:
         logger.warning("%s failed after its retry was sent: %s", request.id, safe_message(exc))
@@ -87,9 +103,7 @@ def _aborted(exc: BaseException, why: str = "") -> Died:
     return Died(exc, decision, Reason.TERMINAL, instead=aborted(exc))
 
 
-def _send_retry(
-    task: CapturedTask, exc: Exception, request: Context, again: Again
-) -> Died | Retried:
+def _send_retry(task: DLQTask, exc: Exception, request: Context, again: Again) -> Died | Retried:
     decision = again.decision
     request._dlq_judged = again
     try:
@@ -112,7 +126,7 @@ def _send_retry(
     return Retried(decision.rule, instead=sent)
 
 
-def _retry_eagerly(task: CapturedTask, exc: BaseException, request: Context) -> Retry | None:
+def _retry_eagerly(task: DLQTask, exc: BaseException, request: Context) -> Retry | None:
     """The retry of an eager call. It behaves as on the plain base class, where only autoretry_for retries."""
     if (
         task._built_in
@@ -128,3 +142,45 @@ def _retry_eagerly(task: CapturedTask, exc: BaseException, request: Context) -> 
         options["countdown"] = policy_of(task).backoff(request.retries + 1)
     again: Retry = task.retry(**{**options, "exc": exc, "throw": False})
     return again
+
+
+@dataclass(frozen=True)
+class Again(Judged):
+    """Run again, after a wait."""
+
+    delay_s: float = 0.0
+
+
+def next_step(
+    task: DLQTask, exc: BaseException, request: Context, decision: Decision
+) -> Again | Died:
+    """What follows the run of ``request`` that ended in ``exc``."""
+    if decision.verdict is Verdict.TERMINAL:
+        return Died(exc, decision, Reason.TERMINAL)
+    free = free_before(request, exc, restart=task._wiring.settings.restart_on_new_error)
+    outage = is_outage(task, request)
+    wait = _wait_after(task, request, decision, free, outage=outage)
+    if isinstance(wait, Exhausted):
+        return Died(exc, decision, Reason.EXHAUSTED, wait.why)
+    # While the circuit is open, the retry does not run: it is parked before it reaches the pool.
+    over = None if task._budget is None or outage else task._budget.spend()
+    if over is not None:
+        return Died(exc, decision, Reason.BUDGET, over.why)
+    return Again(decision, free + wait.free, wait.delay_s)
+
+
+def _wait_after(
+    task: DLQTask, request: Context, decision: Decision, free: int, *, outage: bool
+) -> Wait | Exhausted:
+    earlier, now = read_attempts(request.headers), datetime.now(timezone.utc)
+    policy = policy_for(task, decision)
+    # One attempt is a promise that the body runs at most once.
+    uncounted = (decision.throttled or outage) and policy.max_attempts != 1
+    return policy.after(
+        request.retries + 1,
+        failed_at=now,
+        first_failed_at=earlier[0].failed_at if earlier else now,
+        retry_after=decision.retry_after,
+        uncounted=uncounted,
+        free=free,
+    )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from celery.utils.log import get_logger
 
 from celery_dlq.classify import Classifier, Decision, Rule, rules_for
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.states import Verdict
-from celery_dlq.worker.body.aborting import is_shutdown
-from celery_dlq.worker.wiring import CapturedTask
+from celery_dlq.worker.failure import is_shutdown
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.task import DLQTask
 
 logger = get_logger(__name__)
 
@@ -20,7 +23,7 @@ _RULE_OPTIONS = (
 )  # fmt: skip
 
 
-def decide(task: CapturedTask, exc: BaseException) -> Decision:
+def decide(task: DLQTask, exc: BaseException) -> Decision:
     """The verdict on ``exc`` of the task's own ``classify()``; if that gives none, the verdict of the task's
     rules, the app's and the built-in ones."""
     own = _own_judgement(task, exc)
@@ -29,7 +32,7 @@ def decide(task: CapturedTask, exc: BaseException) -> Decision:
     return classifier_of(task).decide(exc)
 
 
-def _own_judgement(task: CapturedTask, exc: BaseException) -> Decision | None:
+def _own_judgement(task: DLQTask, exc: BaseException) -> Decision | None:
     """The verdict of the task's ``classify()``; None if it leaves that to the rules, or fails."""
     try:
         own = task.classify(exc)
@@ -44,7 +47,7 @@ def _own_judgement(task: CapturedTask, exc: BaseException) -> Decision | None:
         return None
 
 
-def classifier_of(task: CapturedTask) -> Classifier:
+def classifier_of(task: DLQTask) -> Classifier:
     """The rules of ``task``, then those of its app."""
     apps = task._wiring.classifier
     options = apps, *(getattr(task, name) for name in _RULE_OPTIONS)
@@ -54,7 +57,7 @@ def classifier_of(task: CapturedTask) -> Classifier:
     return task._classifier_of[1]
 
 
-def own_rules(task: CapturedTask | type[CapturedTask]) -> tuple[Rule, ...]:
+def own_rules(task: DLQTask | type[DLQTask]) -> tuple[Rule, ...]:
     """The rules that the options of ``task`` make, in the order in which they are asked.
 
     :raises SettingsError: one of the options holds something that is not an exception, or not a rule.

@@ -8,11 +8,12 @@ run. Then it is sent to the broker after all, as Celery would have done.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Retry
 from celery.utils.log import get_logger
@@ -27,15 +28,22 @@ from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import Waiting, here
 from celery_dlq.worker.broker_limits import Hold
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text
-from celery_dlq.worker.grounds import grounds_of
-from celery_dlq.worker.wiring import CapturedTask
-from celery_dlq.worker.writing.parked import new_parking
-from celery_dlq.worker.writing.snapshot import queue_name, sent_properties
+from celery_dlq.worker.grouping import grounds_of
+from celery_dlq.worker.message import queue_name, sent_properties
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.task import DLQTask
 
 logger = get_logger(__name__)
 
 
-def long_wait(task: CapturedTask, eta: Any, countdown: Any) -> LongWait | None:
+def new_parking(place: str, message: str = "") -> str:
+    """A unique name for a parking. It begins with the ``place`` (the broker), then the name of the
+    ``message``, if there is one."""
+    return f"{place}.{message}{uuid.uuid4().hex[: 32 - len(message)]}"
+
+
+def long_wait(task: DLQTask, eta: Any, countdown: Any) -> LongWait | None:
     """The wait of a retry, if it is too long for the broker."""
     hold, delay_s = task._wiring.hold, _seconds_until(task.app, eta, countdown)
     if delay_s is None or delay_s <= hold.at_most_s:
@@ -54,7 +62,7 @@ def _seconds_until(app: Any, eta: Any, countdown: Any) -> float | None:
 class LongWait:
     """A wait in the store. Celery's ``retry()`` is to be called with :attr:`options` and no wait."""
 
-    def __init__(self, task: CapturedTask, hold: Hold, when: Any, delay_s: float) -> None:
+    def __init__(self, task: DLQTask, hold: Hold, when: Any, delay_s: float) -> None:
         self._task, self._hold, self._when, self._delay_s = task, hold, when, delay_s
         self._catcher = _Catcher(task.app)
         #: The options of ``retry()`` with which Celery hands over the message instead of sending it.

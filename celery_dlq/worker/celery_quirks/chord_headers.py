@@ -6,7 +6,7 @@ the same since 5.5). So a redrive could not complete the chord. Here the members
 result backend when the chord fails. This is a missing feature: no issue upstream names it.
 
 It can be deleted when Celery itself keeps the members of a chord that failed. The tests in
-``tests/unit/redrive/chords/test_polled_chords.py`` fail without it.
+``tests/unit/redrive/test_polled_chords.py`` fail without it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Header(GroupResult):  # type: ignore[misc]
         return self._kept_on_failure(super().join, *args, **kwargs)
 
     def join_native(self, *args: Any, **kwargs: Any) -> Any:
-        """The same, on a backend that joins in a way of its own."""
+        """The members' results, on a backend that joins in a way of its own."""
         return self._kept_on_failure(super().join_native, *args, **kwargs)
 
     def _kept_on_failure(self, join: Any, *args: Any, **kwargs: Any) -> Any:

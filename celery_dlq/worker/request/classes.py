@@ -1,18 +1,116 @@
-"""Makes the class of a task's requests, which captures failures for the consumer that makes the requests."""
+"""The class of a task's requests: it captures failures for the consumer that makes the requests, and keeps
+messages that are acknowledged early in the flight recorder."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery.worker.request import Request
 from kombu.utils.imports import symbol_by_name
 
-from celery_dlq.worker.request.recorded import RecordedRequest
+from celery_dlq.process import pid_of_run
+from celery_dlq.recorder import Entry, FlightRecorder
+from celery_dlq.worker.request.closing import Closing
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.wiring import ConsumerWiring
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.capture import Capture
+
+
+class RecordedRequest(Request):  # type: ignore[misc]
+    """The base of requests that are acknowledged before they run. It keeps a message in the flight recorder
+    from before its acknowledgement until its run has ended.
+
+    It comes after :class:`~celery_dlq.worker.request.request.DLQRequest` in the order of methods: whatever
+    that class calls last, when the letter is safe, ends here.
+    """
+
+    #: The recorder of the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
+    _dlq_recorder: ClassVar[FlightRecorder]
+    #: The message in the recorder, while it runs.
+    _dlq_entry: Entry | None = None
+    _dlq_closing: Closing | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Celery overrides on_success in a subclass for each task, without calling this class.
+        if "on_success" in vars(cls):
+            cls.on_success = _ending(cls.on_success)  # type: ignore[method-assign]
+
+    def record_acceptance(self, pid: int | None) -> None:
+        """Record the message, which ``pid`` of the pool is about to run."""
+        message = self._message
+        # In the protocol of Celery 3, the body has the fields, and it may be one that no one should unpickle.
+        fields = None if "task" in message.headers else self._request_dict
+        self._dlq_entry = self._dlq_recorder.record(message, self._type, pid_of_run(pid), fields)
+
+    def record_success(self) -> None:
+        """Record that the body has returned. The message stays in the recorder until the store knows that."""
+        if self._dlq_entry is not None:
+            self._dlq_recorder.succeeded(self._dlq_entry)
+
+    def end_record(self) -> None:
+        """Note that the run has ended. While a letter is not safe yet, this does nothing."""
+        closing = self._dlq_closing
+        if closing is None or closing.is_safe:
+            # In one step, because a signal handler may end it at the same time.
+            entry = self.__dict__.pop("_dlq_entry", None)
+            if entry is not None:
+                entry.end()
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """Called when the pool is about to run the task; acknowledges the message."""
+        self.record_acceptance(pid)
+        super().on_accepted(pid, time_accepted)
+
+    def on_success(self, failed__retval__runtime: tuple[Any, Any, Any], **kwargs: Any) -> None:
+        """Called when the body has returned, unless Celery's own subclass replaces this."""
+        super().on_success(failed__retval__runtime, **kwargs)
+        if not failed__retval__runtime[0]:
+            self.end_record()
+
+    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
+        """Called when the letter of a run that failed is safe, or when the run has no letter."""
+        try:
+            return super().on_failure(*args, **kwargs)
+        finally:
+            self.end_record()
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Called when a time limit is over; for a hard one, when the letter is safe."""
+        try:
+            super().on_timeout(soft, timeout)
+        finally:
+            if not soft:
+                self.end_record()
+
+    def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super()._announce_cancelled(*args, **kwargs)
+        finally:
+            self.end_record()
+
+    def _announce_revoked(self, *args: Any) -> None:
+        try:
+            super()._announce_revoked(*args)
+        finally:
+            self.end_record()
+
+
+def _ending(succeed: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(succeed)
+    def on_success(request: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        # First, so that a monitor that cannot be notified does not keep the entry.
+        if not failed__retval__runtime[0]:
+            request.end_record()
+        return succeed(request, failed__retval__runtime, **kwargs)
+
+    return on_success
+
 
 #: Strategies read the class off the task, which all consumers of a process share.
 _BINDING = threading.RLock()
@@ -23,7 +121,7 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
     """Within this block, while a strategy of ``task`` is made for ``consumer``, bind the requests of ``task``
     to that consumer, which captures them. A user's Request class stays as it is if :func:`capturing` returns
     None."""
-    capture: ConsumerWiring = getattr(consumer, "dlq", None) or task.dlq.capture
+    capture: Capture = getattr(consumer, "dlq", None) or task.dlq.capture
     base = capturing(task)
     if base is None:
         yield
@@ -38,7 +136,7 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
             vars(task).update(before)
 
 
-def _class_for(task: Any, base: type[DLQRequest], capture: ConsumerWiring) -> type[DLQRequest]:
+def _class_for(task: Any, base: type[DLQRequest], capture: Capture) -> type[DLQRequest]:
     own: dict[str, Any] = {"_dlq_capture": capture}
     if task.acks_late or not task.dlq_recorder or not task._makes_letters:
         return type(base.__name__, (base,), own)

@@ -1,163 +1,153 @@
-"""The order of steps at the end of a request: first its letter is made durable; then Celery stores the
-result, announces the failure and acknowledges the message."""
+"""The end of a request that has a letter, or may get one: first the letter is made durable; then Celery
+stores the result, announces the failure and acknowledges the message. Monitors and the circuit breaker learn
+of the end, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from celery.exceptions import Reject
+from celery.exceptions import TimeLimitExceeded
 from celery.utils.log import get_logger
+from celery.worker import state
 
 from celery_dlq.classify import is_a
-from celery_dlq.model.delivery import GIVEN_BACK, Delivery
-from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.model.states import State
-from celery_dlq.redact import safe_message
-from celery_dlq.worker.request.events import tell_dead
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State, Verdict
+from celery_dlq.worker.body.ending import RunEnd
+from celery_dlq.worker.request.fate import is_internal
 
 logger = get_logger(__name__)
 
 #: A step of Celery's own: stores, announces, acknowledges or rejects.
 Finish = Callable[[], object]
 
+#: Celery shows an event of an unknown type as a state of that name, except for a task that has failed: only a
+#: field ``state`` replaces FAILURE, and only if it comes after ``task-failed``.
+DEAD_LETTERED, REDRIVEN = "task-dead-lettered", "task-redriven"
 
-@dataclass
+#: The states that monitors show for a dead letter, and while its message runs again.
+DEAD_STATE, REDRIVEN_STATE = "DEAD-LETTERED", "REDRIVEN"
+
+
 class Closing:
-    """The progress of the end of a request that has a letter, or may get one."""
+    """How far the end of ``request`` has come. Celery may report one end twice, so several of its steps may
+    wait for the letter."""
 
-    #: The steps that wait for the letter, in order, because Celery may report one end twice. None once the
-    #: letter is safe.
-    waiting: list[Finish] | None = None
-    is_safe: bool = False
-    #: Whether the dead letter is announced to monitors. A retry that waits in the store is not announced.
-    is_announced: bool = False
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        #: Celery's steps that wait for the letter, in order; None once nothing waits any more.
+        self._waiting: list[Finish] | None = []
+        self.is_safe = False
+        #: Whether the dead letter is announced to monitors. A retry that waits in the store is not announced.
+        self._is_announced = False
+
+    def then(self, finish: Finish) -> None:
+        """Call ``finish`` when the letter is safe, after the steps that wait already; at once if nothing has
+        to wait any more."""
+        if self._waiting is not None:
+            self._waiting.append(finish)
+            return
+        self._finish(finish)
+        # Again, because finish() may have sent another task-failed.
+        self._announce()
+
+    def write(self, letter: DeadLetter, finish: Finish) -> None:
+        """Make ``letter`` durable, then call ``finish`` and the steps that wait."""
+        # Until then, an unacknowledged message keeps another one from being delivered.
+        urgent = not self._request.acknowledged
+        then = partial(self._is_written, letter, finish)
+        self._request.dlq.write(letter, then, urgent=urgent)
+
+    def write_now(self, letter: DeadLetter) -> None:
+        """Make ``letter`` durable before returning, also from a signal handler. No step waits for it."""
+        self._waiting = None
+        self._request.dlq.write_now(letter)
+        self.is_safe = True
+
+    def go_on(self, finish: Finish) -> None:
+        """Call ``finish``, then the steps that wait."""
+        waiting, self._waiting = self._waiting or [], None
+        for step in (finish, *waiting):
+            self._finish(step)
+        self._announce()
+
+    def _is_written(self, letter: DeadLetter, finish: Finish) -> None:
+        self.is_safe, self._is_announced = True, letter.state is not State.PARKED
+        self.go_on(finish)
+
+    def _finish(self, finish: Finish) -> None:
+        """Call ``finish``. If the result backend is down, ``finish`` may raise before it has settled the
+        message, or end the worker."""
+        request = self._request
+        try:
+            finish()
+        except Exception:
+            logger.exception("Celery failed to end %s[%s]", request.name, request.id)
+            if self.is_safe and not request.acknowledged:
+                request.acknowledge()
+
+    def _announce(self) -> None:
+        if self._is_announced:
+            tell_dead(self._request)
 
 
-def close(request: Any, make: Callable[[], DeadLetter | None], finish: Finish) -> None:
-    """Write the letter that ``make`` makes for ``request``, whose run has ended; then call ``finish``."""
-    if request._dlq_closing is not None:
-        _finish_after_letter(request, request._dlq_closing, finish)
+def tell_dead(request: Any) -> None:
+    """Announce that the message of ``request`` is a dead letter. In a cold shutdown, Celery does not announce
+    failures either."""
+    if not state.should_terminate:
+        _tell(request, DEAD_LETTERED, DEAD_STATE)
+
+
+def tell_redriven(request: Any) -> None:
+    """Announce that a worker has the message of ``request`` again."""
+    _tell(request, REDRIVEN, REDRIVEN_STATE)
+
+
+def _tell(request: Any, event: str, shown_as: str) -> None:
+    if not request.task.dlq.settings.events:
         return
-    letter = made(request, make)
-    if letter is None:
-        _finish_without_letter(request, finish)
-    else:
-        request._dlq_closing = Closing([finish])
-        _write_letter(request, request._dlq_closing, letter)
-
-
-def close_returned(
-    request: Any,
-    exc: BaseException,
-    give_back: Finish,
-    end: Finish,
-    make: Callable[..., DeadLetter],
-) -> None:
-    """Count the delivery of ``request``, whose run died of ``exc``, then call ``give_back``, which returns
-    its message to the queue. After too many deliveries, write a letter and call ``end`` instead.
-
-    :param make: makes the letter of the deliveries that it is called with.
-    """
-    if request._dlq_closing is not None:
-        _finish_after_letter(request, request._dlq_closing, give_back)
-        return
-    request._dlq_closing = Closing([])
-    death = f"{type(exc).__name__}: {safe_message(exc)}"
-    if is_a(exc, Reject):
-        death = f"{GIVEN_BACK}: {death}"
-    known = request.known_deliveries
-    died = replace(known[-1], death=death) if known else request.as_delivery("", death=death)
-    counted = partial(_counted, request, request._dlq_closing, make, give_back, end)
-    request.dlq.deliveries.count_death(request, died, counted)
-
-
-def write(request: Any, what: DeadLetter | Outcome, then: Finish) -> None:
-    """Make ``what`` durable, then call ``then``."""
-    # Until then, an unacknowledged message keeps another one from being delivered; and a success that the
-    # flight recorder does not have would be lost with the worker.
-    urgent = not request.acknowledged or isinstance(what, Outcome)
-    request.dlq.write(what, then, urgent=urgent)
-
-
-def made(request: Any, make: Callable[[], DeadLetter | None]) -> DeadLetter | None:
-    """The letter that ``make`` makes; None, and a line in the log, if it fails."""
     try:
-        return make()
+        # Celery sends it only if the worker and the task send events. Without the name, Flower lists a task
+        # that is new to it as "null".
+        request.send_event(event, name=request.name, state=shown_as)
     except Exception:
-        # An exception from here would keep Celery from storing the result and acknowledging.
-        logger.critical(
-            "celery_dlq could not make a dead letter of %s[%s]; its message: body=%r headers=%r",
-            request.name, request.id, request.message.body, request.message.headers, exc_info=True,
-        )  # fmt: skip
-        return None
+        logger.exception(
+            "could not send an event about %s[%s]: %s", request.name, request.id, event
+        )
 
 
-def _counted(
-    request: Any,
-    closing: Closing,
-    make: Callable[..., DeadLetter],
-    give_back: Finish,
-    end: Finish,
-    known: tuple[Delivery, ...],
-) -> None:
-    letter, later = None, closing.waiting or []
-    if request.dlq.deliveries.is_spent(known, request.message):
-        letter = made(request, partial(make, known))
-    closing.waiting = [give_back if letter is None else end, *later]
-    if letter is None:
-        _go_on(request, closing)
-    else:
-        _write_letter(request, closing, letter)
+class Probe(NamedTuple):
+    """The one message of an open circuit that runs."""
+
+    #: Task and key of the circuit.
+    name: tuple[str, str]
+    token: str
 
 
-def _write_letter(request: Any, closing: Closing, letter: DeadLetter) -> None:
-    write(request, letter, partial(_letter_is_safe, request, closing, letter))
-
-
-def _letter_is_safe(request: Any, closing: Closing, letter: DeadLetter) -> None:
-    closing.is_safe, closing.is_announced = True, letter.state is not State.PARKED
-    _go_on(request, closing)
-
-
-def _go_on(request: Any, closing: Closing) -> None:
-    waiting, closing.waiting = closing.waiting or [], None
-    for finish in waiting:
-        _finish(request, closing, finish)
-    _announce(request, closing)
-
-
-def _finish_after_letter(request: Any, closing: Closing, finish: Finish) -> None:
-    if closing.waiting is not None:
-        closing.waiting.append(finish)
+def report_to_breaker(request: Any, end: RunEnd, exc: BaseException) -> None:
+    """Report to the breaker, once, that the run of ``request`` failed: it was retried, or died of ``exc``.
+    This comes before its letter is written, because other messages run in the meantime."""
+    if request._dlq_reported or is_internal(request):
         return
-    _finish(request, closing, finish)
-    # Again, because finish() may have sent another task-failed.
-    _announce(request, closing)
-
-
-def _finish_without_letter(request: Any, finish: Finish) -> None:
-    """Finish a run that has no letter: its message goes on, or was dropped on purpose."""
-    if request.known_deliveries:
-        # First, because the next delivery must not find the record of this one.
-        request.dlq.deliveries.forget(request.known_deliveries, finish)
-    else:
-        finish()
-
-
-def _finish(request: Any, closing: Closing, finish: Finish) -> None:
-    """Call ``finish``. If the result backend is down, ``finish`` may raise before it has settled the message,
-    or end the worker."""
+    request._dlq_reported = True
     try:
-        finish()
+        request.dlq.breaker.ended(request, _verdict(request, end, exc))
     except Exception:
-        logger.exception("Celery failed to end %s[%s]", request.name, request.id)
-        if closing.is_safe and not request.acknowledged:
-            request.acknowledge()
+        # The next steps write the letter, and acknowledge the message.
+        logger.exception(
+            "the end of %s[%s] was not reported to the breaker", request.name, request.id
+        )
 
 
-def _announce(request: Any, closing: Closing) -> None:
-    if closing.is_announced:
-        tell_dead(request)
+def _verdict(request: Any, end: RunEnd, exc: BaseException) -> Verdict | None:
+    """The verdict of the failure; None if it says nothing about the services that the task needs."""
+    if end.failure is not None:
+        return end.failure.explanation.verdict
+    if end.for_error:
+        return Verdict.TRANSIENT
+    if is_a(exc, TimeLimitExceeded):
+        verdict: Verdict = request.dlq.app.classifier.decide(exc).verdict
+        return verdict
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any
 
 from celery.backends.base import DisabledBackend
@@ -28,36 +29,32 @@ _ALSO_GO_BACK = (SystemExit, KeyboardInterrupt) if hasattr(Request, "_worker_los
 _FRACTION = timedelta(seconds=1)
 
 
-def fate_of(request: Any, exc: BaseException) -> Reason | None:
-    """Why the message of ``request`` (a worker's Request) does not run again after ``exc``; None if it does,
-    or was dropped on purpose."""
+class Fate(Enum):
+    """What Celery does with a message that does not become a letter, although its run did not succeed."""
+
+    #: It is settled: another message takes its place, it was dropped on purpose, or its success is stored.
+    SETTLED = "settled"
+    #: It goes back to its queue, because its run died or gave it back.
+    GOES_BACK = "goes back"
+
+
+def fate_of(request: Any, exc: BaseException) -> Reason | Fate:
+    """Why the message of ``request`` (a worker's Request) does not run again after ``exc``; otherwise, what
+    Celery does with it."""
     if is_a(exc, (Retry, Ignore, Terminated)):
-        return None
+        return Fate.SETTLED
+    may_go_back = not (request.acknowledged or _was_ended(request))
     if is_a(exc, Reject):
-        goes_back = exc.requeue and not request.acknowledged
-        return None if goes_back else Reason.REJECTED
+        if exc.requeue and not request.acknowledged:
+            return Fate.GOES_BACK if may_go_back else Fate.SETTLED
+        return Reason.REJECTED
     if is_a(exc, (WorkerLostError, SystemExit, KeyboardInterrupt)):
-        return _fate_of_lost_worker(request)
+        return _fate_of_lost_worker(request, exc, may_go_back=may_go_back)
     if is_a(exc, TimeLimitExceeded):
-        return None if _requeued_on_timeout(request) else Reason.TIMEOUT
+        if _requeued_on_timeout(request):
+            return Fate.GOES_BACK if may_go_back else Fate.SETTLED
+        return Reason.TIMEOUT
     return Reason.TERMINAL
-
-
-def goes_back_after(request: Any, exc: BaseException) -> bool:
-    """Whether the run of ``request`` died of ``exc`` and its message still goes back to its queue, or
-    ``exc`` gives it back."""
-    if request.acknowledged or _was_ended(request):
-        return False
-    if is_a(exc, Reject):
-        return bool(exc.requeue)
-    if is_a(exc, TimeLimitExceeded):
-        return _requeued_on_timeout(request)
-    return (
-        is_a(exc, (WorkerLostError, *_ALSO_GO_BACK))
-        and bool(request.task.acks_late and request.task.reject_on_worker_lost)
-        and not _retries_lost_worker(request)
-        and not (_SUCCESS_IS_KEPT and success_is_stored(request))
-    )
 
 
 def is_bystander(request: Any) -> bool:
@@ -111,19 +108,26 @@ def is_of_run(result: Mapping[str, Any], began_at: datetime, app: Any) -> bool:
     return ended_at + _FRACTION >= began_at
 
 
-def _fate_of_lost_worker(request: Any) -> Reason | None:
-    if _was_ended(request) or (_retries_lost_worker(request) and not _retries_spent(request)):
-        return None
-    return None if success_is_stored(request) else Reason.POISON
+def _fate_of_lost_worker(request: Any, exc: BaseException, *, may_go_back: bool) -> Reason | Fate:
+    retries = bool(getattr(request.task, "retry_on_worker_lost", None))  # since 5.7
+    if _was_ended(request) or (retries and not _retries_spent(request)):
+        return Fate.SETTLED
+    goes_back = (
+        may_go_back
+        and not retries
+        and bool(request.task.acks_late and request.task.reject_on_worker_lost)
+        and is_a(exc, (WorkerLostError, *_ALSO_GO_BACK))
+    )
+    if goes_back and not _SUCCESS_IS_KEPT:
+        return Fate.GOES_BACK
+    if success_is_stored(request):
+        return Fate.SETTLED
+    return Fate.GOES_BACK if goes_back else Reason.POISON
 
 
 def _was_ended(request: Any) -> bool:
     """Whether the run was cancelled or revoked."""
     return bool(request._already_cancelled or request._already_revoked)
-
-
-def _retries_lost_worker(request: Any) -> bool:
-    return bool(getattr(request.task, "retry_on_worker_lost", None))  # since 5.7
 
 
 def _retries_spent(request: Any) -> bool:

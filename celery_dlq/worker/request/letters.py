@@ -1,24 +1,66 @@
-"""The letter of a request, for each way in which it ends. Nothing is written here."""
+"""The letter of a message, for each way in which it ends. Nothing is written or unpickled here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
-from billiard.einfo import ExceptionInfo
-from celery.exceptions import InvalidTaskError
+from billiard.exceptions import WorkerLostError
+from celery.exceptions import InvalidTaskError, Reject, TimeLimitExceeded
+from celery.utils.log import get_logger
 
-from celery_dlq.classify import Decision
-from celery_dlq.errors import TaskCancelled
+from celery_dlq.classify import Decision, is_a, subject
+from celery_dlq.errors import CircuitOpen, TaskCancelled
+from celery_dlq.model.circuit import Circuit
 from celery_dlq.model.delivery import Delivery
-from celery_dlq.model.letter import DeadLetter, Failure
-from celery_dlq.model.states import Reason, Verdict
-from celery_dlq.worker.failure import traceback_text, unwrap
-from celery_dlq.worker.request.fate import fate_of, is_internal
+from celery_dlq.model.fingerprint import Grounds
+from celery_dlq.model.headers import (
+    CIRCUIT_HEADER,
+    FREE_HEADER,
+    attempt_number,
+    redrive_of,
+)
+from celery_dlq.model.letter import (
+    Attempt,
+    DeadLetter,
+    Envelope,
+    Explanation,
+    Failure,
+    Parking,
+)
+from celery_dlq.model.route import routed
+from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.process import pid_of, pid_of_run
+from celery_dlq.redact import safe_message, safe_text
+from celery_dlq.worker.body.ending import RunEnd
+from celery_dlq.worker.body.parking import new_parking
+from celery_dlq.worker.failure import (
+    bounded_traceback,
+    failure_after,
+    read_attempts,
+    traceback_text,
+    type_name,
+)
+from celery_dlq.worker.grouping import grounds_of
+from celery_dlq.worker.message import (
+    Contents,
+    envelope,
+    letter_id,
+    name_of,
+    sendable_envelope,
+)
+from celery_dlq.worker.request.fate import Fate, is_internal
 from celery_dlq.worker.request.handover import RULE
-from celery_dlq.worker.run_end import RunEnd
-from celery_dlq.worker.writing.parked import parked_letter
-from celery_dlq.worker.writing.snapshot import failure_of, poisoned, snapshot
+from celery_dlq.worker.wiring import Wiring
+
+logger = get_logger(__name__)
+
+P = ParamSpec("P")
+#: Makes the letter of a request (a worker's Request); None if the message has none.
+_Make = Callable[Concatenate[Any, P], DeadLetter | None]
 
 _CANCELLED = Decision(
     Verdict.TRANSIENT, rule="task.cancelled", evidence="a shutdown of the worker cut it off"
@@ -26,35 +68,56 @@ _CANCELLED = Decision(
 _NOT_TAKEN = Decision(Verdict.TERMINAL, rule=RULE, evidence="the task did not run")
 
 
-def letter_of_run(request: Any, einfo: ExceptionInfo, end: RunEnd) -> DeadLetter | None:
-    """The letter of a run that did not succeed; None if its message goes on, or was dropped on purpose."""
-    if end.retried:
-        # This also holds if the result backend is down, and einfo has its error instead of the retry.
-        return None if end.parking is None else parked_letter(request, end.parking, request.dlq.app)
-    return letter_of(request, unwrap(einfo), str(einfo.traceback or ""), end.failure)
+def _guarded(make: _Make[P]) -> _Make[P]:
+    """``make``, which returns None if it fails, and writes the message to the log."""
+
+    @wraps(make)
+    def made(request: Any, /, *args: P.args, **kwargs: P.kwargs) -> DeadLetter | None:
+        try:
+            return make(request, *args, **kwargs)
+        except Exception:
+            # An exception from here would keep Celery from storing the result and acknowledging.
+            logger.critical(
+                "celery_dlq could not make a dead letter of %s[%s]; its message: body=%r headers=%r",
+                request.name, request.id, request.message.body, request.message.headers, exc_info=True,
+            )  # fmt: skip
+            return None
+
+    return made
 
 
-def letter_of(
-    request: Any, exc: BaseException, traceback: str = "", reported: Failure | None = None
+@_guarded
+def letter_of_run(
+    request: Any, exc: BaseException, fate: Reason | Fate, traceback: str, end: RunEnd
 ) -> DeadLetter | None:
-    """The letter of a run that ``exc`` ended; None if its message goes on, or was dropped on purpose.
+    """The letter of a run that ``exc`` ended; None if its message is settled.
 
-    :param reported: the failure as the process that ran the task reported it.
+    :param fate: what Celery does with the message.
     """
-    reason = fate_of(request, exc)
-    if reason is None or is_internal(request):
+    if end.retried:
+        # This also holds if the result backend is down, and exc is its error instead of the retry.
+        return None if end.parking is None else parked_letter(request, end.parking, request.dlq.app)
+    if isinstance(fate, Fate) or is_internal(request):
         return None
-    failure = reported or failure_of(request, exc, traceback, reason, request.dlq.app)
+    failure = end.failure or failure_of(request, exc, traceback, fate)
     return snapshot(request, failure, request.dlq.app)
 
 
+@_guarded
 def letter_of_unsent_retry(request: Any, exc: BaseException) -> DeadLetter | None:
     """The letter of a run whose process was lost, and whose retry could not be sent."""
     return _letter_of_cut_off(request, exc, Reason.POISON)
 
 
+@_guarded
+def letter_of_cancelled(request: Any) -> DeadLetter | None:
+    """The letter of a run that a shutdown of the worker cut off after its message was acknowledged."""
+    return _letter_of_cut_off(request, TaskCancelled(), Reason.CANCELLED, _CANCELLED)
+
+
+@_guarded
 def letter_of_poison(
-    request: Any, exc: BaseException, reason: Reason, known: Sequence[Delivery],
+    request: Any, exc: BaseException, known: Sequence[Delivery],
     *, seen: bool, reported: Failure | None = None,
 ) -> DeadLetter:  # fmt: skip
     """The letter of a message that was delivered too often without an end.
@@ -63,20 +126,18 @@ def letter_of_poison(
     :param seen: whether the last of these ended just now, with ``exc``. If not, the message was not run.
     :param reported: the failure as the process that ran the task reported it.
     """
-    failure = reported or failure_of(request, exc, "", reason, request.dlq.app)
+    reason = Reason.TIMEOUT if is_a(exc, TimeLimitExceeded) else Reason.POISON
+    reason = Reason.REJECTED if is_a(exc, Reject) else reason
+    failure = reported or failure_of(request, exc, "", reason)
     return snapshot(request, poisoned(failure, known, seen=seen), request.dlq.app)
 
 
+@_guarded
 def letter_of_refused(request: Any, error: InvalidTaskError) -> DeadLetter:
     """The letter of a message that the pool cannot take."""
     text = traceback_text(error)
-    failure = failure_of(request, error, text, Reason.MALFORMED, request.dlq.app, _NOT_TAKEN)
+    failure = failure_of(request, error, text, Reason.MALFORMED, _NOT_TAKEN)
     return snapshot(request, failure, request.dlq.app)
-
-
-def letter_of_cancelled(request: Any) -> DeadLetter | None:
-    """The letter of a run that a shutdown of the worker cut off after its message was acknowledged."""
-    return _letter_of_cut_off(request, TaskCancelled(), Reason.CANCELLED, _CANCELLED)
 
 
 def _letter_of_cut_off(
@@ -84,5 +145,201 @@ def _letter_of_cut_off(
 ) -> DeadLetter | None:
     if is_internal(request):
         return None
-    failure = failure_of(request, exc, "", reason, request.dlq.app, decision)
+    failure = failure_of(request, exc, "", reason, decision)
     return snapshot(request, failure, request.dlq.app)
+
+
+def parked_letter(request: Any, parking: Parking, wiring: Wiring) -> DeadLetter:
+    """The letter of a retry of ``request`` (a worker's Request) that waits in the store."""
+    return snapshot(request, parking.failure, wiring).with_(
+        state=State.PARKED,
+        parking=parking.id,
+        due_at=parking.due_at,
+        envelope=parking.envelope,
+    )
+
+
+def letter_of_open_circuit(
+    request: Any, circuit: Circuit, due_at: datetime, wiring: Wiring
+) -> DeadLetter:
+    """The letter of ``request`` (a worker's Request), which is not run while ``circuit`` is open.
+
+    The message is kept as it came, except for its attempts: they begin again, because the attempts so far
+    may have been used up by the outage that opened the circuit. Its retry window continues.
+    """
+    retries = request.request_dict.get("retries")
+    free = {FREE_HEADER: retries} if type(retries) is int and retries > 0 else {}
+    parking = Parking(
+        id=new_parking(wiring.hold.place, name_of(request).text),
+        failure=_open_circuit(request, circuit),
+        envelope=sendable_envelope(
+            request.message, request.app, {CIRCUIT_HEADER: circuit.key, **free}
+        ),
+        due_at=due_at,
+    )
+    # There may be no attempt that says it.
+    redrive = redrive_of(request.message.headers)
+    return parked_letter(request, parking, wiring).with_(redrive_count=redrive)
+
+
+def _open_circuit(request: Any, circuit: Circuit) -> Failure:
+    why = f"the circuit of {circuit.name} is open"
+    return Failure(
+        reason=Reason.PARKED,
+        explanation=Explanation(verdict=Verdict.TRANSIENT, rule="breaker.open", evidence=why),
+        exception_type=type_name(CircuitOpen),
+        message=why,
+        traceback="",
+        grounds=Grounds(),
+        failed_at=datetime.now(timezone.utc),
+        attempts=read_attempts(request.request_dict),
+        pid=None,
+    )
+
+
+def snapshot(request: Any, failure: Failure, wiring: Wiring) -> DeadLetter:
+    """The letter of ``request`` (a worker's Request), which died of ``failure``."""
+    _args, _kwargs, embed = request._payload
+    return dead_letter(
+        letter_id(request.message, request.id),
+        envelope(request.message, request.app),
+        Contents(request.request_dict, request.args, request.kwargs, embed),
+        failure,
+        wiring,
+        worker=request.hostname or "",
+        tags=tuple(getattr(request.task, "dlq_tags", ())),
+    )
+
+
+def dead_letter(
+    task_id: str,
+    sent: Envelope,
+    contents: Contents,
+    failure: Failure,
+    wiring: Wiring,
+    *,
+    worker: str = "",
+    tags: tuple[str, ...] = (),
+) -> DeadLetter:
+    """The letter of a message that died of ``failure``.
+
+    :param sent: the message, as it can be sent again.
+    :param worker: the name of this worker, for a message without attempts: a breaker parked it.
+    """
+    fields, display, attempts = contents.fields, wiring.redactor.display, failure.attempts
+    letter = DeadLetter(
+        task_id=task_id,
+        task=contents.task,
+        reason=failure.reason,
+        explanation=failure.explanation,
+        exception_type=failure.exception_type,
+        message=failure.message,
+        traceback=failure.traceback,
+        grounds=failure.grounds,
+        args=display(contents.args),
+        kwargs=display(contents.kwargs),
+        attempts=attempts,
+        first_failed_at=attempts[0].failed_at if attempts else failure.failed_at,
+        last_failed_at=failure.failed_at,
+        worker=attempts[-1].worker if attempts else worker,
+        pid=failure.pid,
+        release=wiring.settings.release,
+        root_id=_text_or_none(fields.get("root_id")),
+        parent_id=_text_or_none(fields.get("parent_id")),
+        group_id=_text_or_none(fields.get("group") or fields.get("taskset")),
+        correlation_id=_text_or_none(sent.properties.get("correlation_id")),
+        canvas=contents.canvas,
+        tags=tags,
+        envelope=sent,
+    )
+    return routed(wiring.grouping.grouped(letter), wiring.settings.routes)
+
+
+def _text_or_none(value: object) -> str | None:
+    return safe_text(value) if isinstance(value, str) else None
+
+
+def failure_of(
+    request: Any,
+    exc: BaseException,
+    traceback: str,
+    reason: Reason,
+    decision: Decision | None = None,
+) -> Failure:
+    """The failure of a run that reported none: its process died, or the error came from outside the body.
+
+    :param decision: the judgement, if it does not depend on ``exc``.
+    """
+    decision = decision or request.dlq.app.classifier.decide(exc)
+    if reason is Reason.TERMINAL and decision.verdict is Verdict.TRANSIENT:
+        # It is too late for a retry, so a transient failure counts as exhausted.
+        reason = Reason.EXHAUSTED
+    last = _last_attempt(request, subject(exc), decision.explanation())
+    return failure_after(
+        (*read_attempts(request.request_dict), last),
+        reason,
+        traceback=bounded_traceback(traceback),
+        grounds=grounds_of(exc, decision),
+    )
+
+
+def _last_attempt(request: Any, exc: BaseException, explanation: Explanation) -> Attempt:
+    return Attempt(
+        number=attempt_number(request.request_dict),
+        redrive=redrive_of(request.message.headers),
+        failed_at=datetime.now(timezone.utc),
+        exception_type=_raised_type(exc),
+        message=safe_message(exc),
+        verdict=explanation.verdict,
+        rule=explanation.rule,
+        evidence=explanation.evidence,
+        path=explanation.path,
+        worker=request.hostname or "",
+        pid=pid_of_run(request.worker_pid),
+    )
+
+
+def poisoned(failure: Failure, known: Sequence[Delivery], *, seen: bool) -> Failure:
+    """``failure``, with the deliveries of its message that did not end as attempts.
+
+    :param seen: whether the failure is the end of the last of ``known``; otherwise the message was
+        not run this time.
+    """
+    *before, now = failure.attempts
+    died = tuple(_attempt_of(item, now) for item in (known[:-1] if seen else known))
+    attempts = (*before, *died, *([now] if seen or not died else []))
+    evidence = "; ".join(filter(None, (failure.explanation.evidence, *map(_account, known))))
+    return replace(
+        failure,
+        attempts=attempts,
+        explanation=replace(failure.explanation, evidence=evidence),
+        pid=attempts[-1].pid,
+    )
+
+
+def _attempt_of(item: Delivery, now: Attempt) -> Attempt:
+    return replace(
+        now,
+        number=item.attempt,
+        redrive=item.redrive,
+        # The time of the death is unknown, but the time of the start is not.
+        failed_at=item.started_at,
+        exception_type=type_name(WorkerLostError),
+        message=item.death or "the worker died while this ran",
+        worker=item.worker,
+        pid=pid_of(item.process),
+    )
+
+
+def _account(item: Delivery) -> str:
+    where = f"{item.worker} alone" if item.alone else item.worker
+    died = item.death or "its worker died"
+    return f"delivery {item.number} started {item.started_at:%Y-%m-%d %H:%M:%S} on {where}: {died}"
+
+
+def _raised_type(exc: BaseException) -> str:
+    # Celery replaces an exception that cannot be pickled with this wrapper.
+    module, name = getattr(exc, "exc_module", None), getattr(exc, "exc_cls_name", None)
+    if isinstance(module, str) and isinstance(name, str):
+        return name if module == "builtins" else f"{module}.{name}"
+    return type_name(type(exc))

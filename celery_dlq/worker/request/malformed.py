@@ -50,9 +50,9 @@ def _fields_malformation(fields: Any) -> str | None:
     """Why ``fields`` cannot run a task. They are a message's headers; in the protocol of Celery 3, its
     body."""
     if not isinstance(fields, Mapping):
-        return f"the body is no table but {_kind(fields)}"
+        return f"the body is not a table but {_kind(fields)}"
     if not isinstance(fields.get("task"), str):
-        return f"the task's name is no text but {_kind(fields.get('task'))}"
+        return f"the task's name is not text but {_kind(fields.get('task'))}"
     return _options_malformation(fields)
 
 
@@ -65,11 +65,11 @@ def _body_malformation(payload: Any) -> str | None:
 def _contents_malformation(args: object, kwargs: object, embed: object) -> str | None:
     """Why a task cannot be called with the contents of its body."""
     if not isinstance(args, (list, tuple)):
-        return f"args are no list but {_kind(args)}"
+        return f"args are not a list but {_kind(args)}"
     if not isinstance(kwargs, Mapping):
-        return f"kwargs are no table but {_kind(kwargs)}"
+        return f"kwargs are not a table but {_kind(kwargs)}"
     if embed is not None and not isinstance(embed, Mapping):
-        return f"the third part of the body is no table but {_kind(embed)}"
+        return f"the third part of the body is not a table but {_kind(embed)}"
     return _embed_malformation(embed or {})
 
 
@@ -89,9 +89,9 @@ def _options_malformation(fields: Mapping[str, Any]) -> str | None:
     if task_id in (None, ""):
         return "it has no id"
     if not isinstance(task_id, (str, int)):
-        return f"the id is no text but {_kind(task_id)}"
+        return f"the id is not text but {_kind(task_id)}"
     if retries is not None and not isinstance(retries, int):
-        return f"retries are no number but {_kind(retries)}"
+        return f"retries are not a number but {_kind(retries)}"
     if shadow and not isinstance(shadow, str):
         return f"the shadow is not text but {_kind(shadow)}"
     return _timelimit_malformation(timelimit) if timelimit else None
@@ -99,10 +99,10 @@ def _options_malformation(fields: Mapping[str, Any]) -> str | None:
 
 def _timelimit_malformation(timelimit: Any) -> str | None:
     if not isinstance(timelimit, (list, tuple)) or len(timelimit) != 2:
-        return f"timelimit is no pair but {_kind(timelimit)}"
+        return f"timelimit is not a pair but {_kind(timelimit)}"
     if all(limit is None or _is_finite(limit) for limit in timelimit):
         return None
-    return "timelimit is no pair of numbers"
+    return "timelimit is not a pair of numbers"
 
 
 def _is_finite(limit: object) -> bool:

@@ -4,9 +4,10 @@ was sent or delivered again."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import Ignore, InvalidTaskError, Reject, Terminated, TimeLimitExceeded
@@ -16,31 +17,31 @@ from celery.worker.request import Request
 
 from celery_dlq.classify import is_a
 from celery_dlq.errors import PoisonMessage
-from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.delivery import GIVEN_BACK, Delivery
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.model.states import Reason
-from celery_dlq.worker.body.aborting import aborted
-from celery_dlq.worker.body.ending import Replaced
-from celery_dlq.worker.body.tracing import einfo_of
+from celery_dlq.redact import safe_message
+from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd, einfo_of, reported
 from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
-from celery_dlq.worker.failure import unwrap
-from celery_dlq.worker.identity import letter_id
-from celery_dlq.worker.redelivery import came_back
-from celery_dlq.worker.request.breaker_watch import Probe, report_to_breaker
-from celery_dlq.worker.request.closing import Closing, Finish, close, close_returned, made, write
-from celery_dlq.worker.request.delivery_count import DeliveryCount
-from celery_dlq.worker.request.events import tell_redriven
+from celery_dlq.worker.failure import aborted, unwrap
+from celery_dlq.worker.message import came_back, letter_id
+from celery_dlq.worker.request.closing import (
+    Closing,
+    Finish,
+    Probe,
+    report_to_breaker,
+    tell_redriven,
+)
 from celery_dlq.worker.request.fate import (
-    goes_back_after,
+    Fate,
+    fate_of,
     is_bystander,
     is_of_run,
     stored_success,
     success_is_stored,
 )
-from celery_dlq.worker.request.handover import end_unrun
+from celery_dlq.worker.request.handover import DeliveryCount, end_unrun
 from celery_dlq.worker.request.letters import (
-    letter_of,
     letter_of_cancelled,
     letter_of_poison,
     letter_of_refused,
@@ -48,8 +49,9 @@ from celery_dlq.worker.request.letters import (
     letter_of_unsent_retry,
 )
 from celery_dlq.worker.request.malformed import check_request, is_plain
-from celery_dlq.worker.run_end import UNREPORTED, RunEnd, reported
-from celery_dlq.worker.wiring import ConsumerWiring
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.capture import Capture
 
 logger = get_logger(__name__)
 
@@ -64,7 +66,7 @@ class DLQRequest(Request):  # type: ignore[misc]
     #: Set while it runs as the probe of an open circuit.
     dlq_probe: Probe | None = None
     #: Captures for the consumer that made this request; see :mod:`celery_dlq.worker.request.classes`.
-    _dlq_capture: ClassVar[ConsumerWiring | None] = None
+    _dlq_capture: ClassVar[Capture | None] = None
     #: Whether its end was reported to the breaker.
     _dlq_reported = False
     #: Counts its delivery, if the broker has delivered its message before.
@@ -119,7 +121,7 @@ class DLQRequest(Request):  # type: ignore[misc]
                 tell_redriven(self)
 
     @property
-    def dlq(self) -> ConsumerWiring:
+    def dlq(self) -> Capture:
         """The objects that capture the end of this request."""
         return self._dlq_capture or self.task.dlq.capture
 
@@ -145,10 +147,8 @@ class DLQRequest(Request):  # type: ignore[misc]
             exc.requeue = False  # raised by on_retry; another message takes the place of this one
         if is_a(exc, Terminated) and is_bystander(self):
             self._end_bystander(finish)
-        elif goes_back_after(self, exc):
-            self._close_returned(exc, finish, end)
         else:
-            close(self, partial(self._letter_of_run, exc_info, end), finish)
+            self._end_run(exc, end, str(exc_info.traceback or ""), finish)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called by the pool when a time limit is over; after ``on_failure`` on prefork."""
@@ -157,47 +157,87 @@ class DLQRequest(Request):  # type: ignore[misc]
             finish()
             return
         report_to_breaker(self, UNREPORTED, exc)
-        if goes_back_after(self, exc):
-            self._close_returned(exc, finish, UNREPORTED)
-        else:
-            close(self, partial(letter_of, self, exc), finish)
+        self._end_run(exc, UNREPORTED, "", finish)
 
-    def _close_returned(self, exc: BaseException, give_back: Finish, end: RunEnd) -> None:
-        reason, last = Reason.POISON, partial(super().on_failure, einfo_of(PoisonMessage()))
-        if is_a(exc, TimeLimitExceeded):
-            reason, last = Reason.TIMEOUT, partial(self._end_late, give_back)
-        elif is_a(exc, Reject):
-            rejected = einfo_of(Reject(exc.reason, requeue=False))
-            reason, last = Reason.REJECTED, partial(super().on_failure, rejected)
-        make = partial(letter_of_poison, self, exc, reason, seen=True, reported=end.failure)
-        close_returned(self, exc, give_back, last, make)
-
-    def _letter_of_run(self, einfo: ExceptionInfo, end: RunEnd) -> DeadLetter | None:
+    def _end_run(self, exc: BaseException, end: RunEnd, traceback: str, finish: Finish) -> None:
+        """End a run that did not succeed; ``finish`` is Celery's part."""
+        if self._dlq_closing is not None:
+            self._dlq_closing.then(finish)
+            return
+        fate = fate_of(self, exc)
+        if fate is Fate.GOES_BACK:
+            self._dlq_closing = Closing(self)
+            counted = partial(self._end_counted, exc, end, finish)
+            self.dlq.deliveries.count_death(self, self._death_of(exc), counted)
+            return
         if end.retried and self.dlq.app.meter is not None:
             self.dlq.app.meter.retried(self.type, end.rule)
-        return letter_of_run(self, einfo, end)
+        self._close(letter_of_run(self, exc, fate, traceback, end), finish)
 
-    def _end_replaced(self, exc: Replaced, finish: Callable[[], object]) -> None:
+    def _close(self, letter: DeadLetter | None, finish: Finish) -> None:
+        """Write ``letter``, then call ``finish``. Without a letter, the message goes on, or was dropped on
+        purpose."""
+        if self._dlq_closing is not None:
+            self._dlq_closing.then(finish)
+        elif letter is not None:
+            self._dlq_closing = Closing(self)
+            self._dlq_closing.write(letter, finish)
+        elif self.known_deliveries:
+            # First, because the next delivery must not find the record of this one.
+            self.dlq.deliveries.forget(self.known_deliveries, finish)
+        else:
+            finish()
+
+    def _end_counted(
+        self, exc: BaseException, end: RunEnd, give_back: Finish, known: tuple[Delivery, ...]
+    ) -> None:
+        """Return the message to its queue by ``give_back``; after too many deliveries, write a letter
+        instead.
+
+        :param known: its deliveries that did not end; the last one died of ``exc``.
+        """
+        closing, letter = self._dlq_closing, None
+        assert closing is not None, "made before the delivery was counted"  # noqa: S101
+        if self.dlq.deliveries.is_spent(known, self.message):
+            letter = letter_of_poison(self, exc, known, seen=True, reported=end.failure)
+        if letter is None:
+            closing.go_on(give_back)
+        elif is_a(exc, TimeLimitExceeded):
+            closing.write(letter, partial(self._end_late, give_back))
+        else:
+            last = Reject(exc.reason, requeue=False) if is_a(exc, Reject) else PoisonMessage()
+            closing.write(letter, partial(super().on_failure, einfo_of(last)))
+
+    def _death_of(self, exc: BaseException) -> Delivery:
+        """This delivery, which died of ``exc``."""
+        death = f"{type(exc).__name__}: {safe_message(exc)}"
+        if is_a(exc, Reject):
+            death = f"{GIVEN_BACK}: {death}"
+        if self.known_deliveries:
+            return replace(self.known_deliveries[-1], death=death)
+        return self.as_delivery("", death=death)
+
+    def _end_replaced(self, exc: Replaced, finish: Finish) -> None:
         """The rest of the work is another message, which becomes a letter of its own if it fails. It may have
         failed already, under the same id, so only the number of a redrive tells the two apart."""
         if redrive_of(self._message.headers) and not exc.continues:
             self._write_outcome(finish)
         else:
-            close(self, lambda: None, finish)
+            self._close(None, finish)
 
-    def _end_late(self, finish: Callable[[], object]) -> None:
+    def _end_late(self, finish: Finish) -> None:
         # Celery would give it back, but cannot once it is acknowledged.
         self.acknowledge()
         finish()
 
-    def _end_bystander(self, finish: Callable[[], object]) -> None:
+    def _end_bystander(self, finish: Finish) -> None:
         """Celery would announce the run as revoked, and acknowledge its message."""
         if self.acknowledged:
-            close(self, partial(letter_of_cancelled, self), finish)
+            self._close(letter_of_cancelled(self), finish)
         else:
-            close(self, lambda: None, partial(self._give_back, finish))
+            self._close(None, partial(self._give_back, finish))
 
-    def _give_back(self, finish: Callable[[], object]) -> None:
+    def _give_back(self, finish: Finish) -> None:
         logger.warning("%s[%s] was ended in another's place; it goes back", self.name, self.id)
         self._already_cancelled = True
         finish()
@@ -221,7 +261,7 @@ class DLQRequest(Request):  # type: ignore[misc]
         connection for a message that the broker delivers again."""
         is_open = self._dlq_closing is None and not self._dlq_has_succeeded
         if self.acknowledged and is_open and not success_is_stored(self):
-            self._write_now(partial(letter_of_cancelled, self))
+            self._write_now(letter_of_cancelled(self))
         try:
             super()._announce_cancelled(*args, **kwargs)
         except Exception:
@@ -235,16 +275,14 @@ class DLQRequest(Request):  # type: ignore[misc]
         sent = super()._retry_worker_lost(exc, *args)
         goes_back = self.task.acks_late and self.task.reject_on_worker_lost
         if not sent and not goes_back and self._dlq_closing is None:
-            self._write_now(partial(letter_of_unsent_retry, self, exc))
+            self._write_now(letter_of_unsent_retry(self, exc))
         return sent
 
-    def _write_now(self, make: Callable[[], DeadLetter | None]) -> None:
-        """Write the letter that ``make`` makes, and wait until it is safe."""
-        letter = made(self, make)
+    def _write_now(self, letter: DeadLetter | None) -> None:
+        """Write ``letter``, and wait until it is safe."""
         if letter is not None:
-            self._dlq_closing = Closing()
-            self.dlq.write_now(letter)
-            self._dlq_closing.is_safe = True
+            self._dlq_closing = Closing(self)
+            self._dlq_closing.write_now(letter)
 
     def _announce_revoked(self, reason: str, *args: Any) -> None:
         """Called for a message that expired or was revoked, and is dropped. With the result backend down,
@@ -293,17 +331,17 @@ class DLQRequest(Request):  # type: ignore[misc]
     def condemn(self, known: tuple[Delivery, ...]) -> None:
         """Called instead of running it, if its message has killed its worker too often."""
         exc = PoisonMessage()
-        self._end_unrun(exc, partial(letter_of_poison, self, exc, Reason.POISON, known, seen=False))
+        self._end_unrun(exc, letter_of_poison(self, exc, known, seen=False))
 
     def refuse(self, error: InvalidTaskError) -> None:
         """Called instead of running it, if the pool cannot take it. Its message becomes a letter."""
-        self._end_unrun(error, partial(letter_of_refused, self, error))
+        self._end_unrun(error, letter_of_refused(self, error))
 
-    def _end_unrun(self, exc: Exception, make: Callable[[], DeadLetter]) -> None:
+    def _end_unrun(self, exc: Exception, letter: DeadLetter | None) -> None:
         if self._dlq_count is not None:
             self._dlq_count.end()
         report_to_breaker(self, UNREPORTED, exc)
-        close(self, make, partial(end_unrun, self, exc, super().on_failure))
+        self._close(letter, partial(end_unrun, self, exc, super().on_failure))
 
     def _success_was_stored(self) -> Any:
         # Celery's own question since 5.7, asked once: with the backend down, each answer takes seconds.
@@ -333,7 +371,7 @@ class DLQRequest(Request):  # type: ignore[misc]
             return
         self._write_outcome(finish)
 
-    def _write_outcome(self, finish: Callable[[], object]) -> None:
+    def _write_outcome(self, finish: Finish) -> None:
         outcome = Outcome(
             task_id=letter_id(self._message, self.id),
             redrive=redrive_of(self._message.headers),
@@ -345,4 +383,5 @@ class DLQRequest(Request):  # type: ignore[misc]
         # While the store does not answer, the outcome waits in memory.
         self._dlq_has_succeeded = True
         getattr(super(), "record_success", noop)()
-        write(self, outcome, finish)
+        # Urgent, because a success that the flight recorder does not have would be lost with the worker.
+        self.dlq.write(outcome, finish, urgent=True)

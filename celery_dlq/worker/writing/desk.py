@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from celery.utils.log import get_logger
 
 from celery_dlq.spool import Record
-from celery_dlq.worker.writing.inbox import HELD_QUIET_S, QUIET_S
-from celery_dlq.worker.writing.writer import Writer
+from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S, Writer
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -50,10 +49,10 @@ class Desk:
         """
         if threading.get_ident() == self._loop_thread:
             quiet_s = HELD_QUIET_S if urgent else QUIET_S
-            self._writer.submit(what, lambda: self._hand_over(then), quiet_s=quiet_s)
+            self._writer.write(what, lambda: self._hand_over(then), quiet_s=quiet_s)
             return
         stored = threading.Event()
-        self._writer.submit(what, stored.set, quiet_s=0.0)
+        self._writer.write(what, stored.set, quiet_s=0.0)
         stored.wait()
         then()
 
@@ -62,7 +61,7 @@ class Desk:
         of the writer's, so another thread hands the record to the writer."""
         stored = threading.Event()
         threading.Thread(
-            target=self._writer.submit,
+            target=self._writer.write,
             args=(what, stored.set),
             kwargs={"quiet_s": 0.0},
             daemon=True,

@@ -18,8 +18,7 @@ from multiprocessing.connection import wait
 from queue import SimpleQueue
 from typing import IO, Any
 
-from celery_dlq.errors import CeleryDLQError, StoreError
-from celery_dlq.worker.writing.bounded_calls import too_late
+from celery_dlq.errors import CeleryDLQError, StoreError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +37,14 @@ _READY = b"ready"
 
 #: Saves records; its result goes back to the worker. The flag says whether the result includes the letters.
 Save = Callable[[Sequence[Any], bool], Any]
+
+
+def too_late(seconds: float) -> StoreUnavailable:
+    """The error for a call that took longer than ``seconds``."""
+    return StoreUnavailable(
+        f"The dead-letter store did not answer within {seconds:g} s; "
+        "check that the database is up, or raise dlq_store_timeout."
+    )
 
 
 class SaverGone(CeleryDLQError):

@@ -1,30 +1,56 @@
-"""The writer's calls to the store: each ends within bounded time, and none is made while the store is left
-alone after a failure."""
+"""The writer's calls to the store. Each ends within bounded time, and none is made while the store is left
+alone after a failure. The drain brings spooled letters into the store, a step at a time, so that new letters
+do not wait for it."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, TimeoutError
+from datetime import datetime, timezone
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from celery_dlq.errors import CeleryDLQError, RecordRefused
-from celery_dlq.spool import Record, hand_over
-from celery_dlq.worker.writing.bounded_calls import BoundedCalls
-from celery_dlq.worker.writing.inbox import Question
-from celery_dlq.worker.writing.saver_process import SaverGone, SaverProcess
-from celery_dlq.worker.writing.saving import save
-from celery_dlq.worker.writing.store_health import StoreHealth
+from celery_dlq.errors import CeleryDLQError, RecordRefused, StoreUnavailable
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.states import State
+from celery_dlq.spool import Drained, Record, Spool, hand_over
+from celery_dlq.worker.writing.saver_process import SaverGone, SaverProcess, too_late
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
-
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Seconds for which a store that failed is left alone; letters go straight to the spool.
 STORE_PAUSE_S = 5.0
+#: Seconds between two checks for spooled letters, of this worker or of one that has ended.
+DRAIN_INTERVAL_S = 30.0
+#: The most causes of one failure that are logged, because the text of an error may change with each try.
+_CAUSES = 5
+
+#: Calls to make; None ends the thread.
+_Calls: TypeAlias = "SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
+
+
+def save(store: Store, records: Sequence[Record]) -> None:
+    """Save letters before outcomes, so that a letter and its success in one batch end resolved."""
+    letters = [record for record in records if isinstance(record, DeadLetter)]
+    outcomes = [record for record in records if isinstance(record, Outcome)]
+    parked = [letter for letter in letters if letter.state is State.PARKED]
+    dead = [letter for letter in letters if letter.state is not State.PARKED]
+    if parked:
+        store.parked.park(parked, now=datetime.now(timezone.utc))
+    if dead:
+        store.letters.save(dead)
+    if outcomes:
+        store.letters.record_outcomes(outcomes)
 
 
 class StoreCalls:
@@ -57,12 +83,12 @@ class StoreCalls:
         """Let ``saver_process`` save the batches that it takes, from now on."""
         self._saver_process = self._saver_process or saver_process
 
-    def store(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Save ``records``; returns those that the store did not take."""
+    def save(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Save ``records``; returns those that the store did not accept."""
         if self._is_paused():
             return records
         try:
-            refused = hand_over(records, self.save)
+            refused = hand_over(records, self.save_or_raise)
         except CeleryDLQError as error:
             self.fails(error)
             return records
@@ -72,7 +98,7 @@ class StoreCalls:
         self.works()
         return [records[place] for place in refused]
 
-    def save(self, records: Sequence[Record]) -> None:
+    def save_or_raise(self, records: Sequence[Record]) -> None:
         """Save ``records`` in one transaction, in the saver process or here.
 
         :raises StoreError: the store failed, or did not answer in time.
@@ -84,26 +110,27 @@ class StoreCalls:
                 return
         self._calls.call(lambda: save(self._open_store(), records))
 
-    def answers(self, kind: Sequence[Question]) -> list[tuple[Question, Any]]:
-        """Questions of one kind, each with its answer: None if the store did not give one."""
+    def ask(
+        self, question: Callable[[Store, Sequence[Any]], Sequence[Any]], about: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The store's answers to ``question``, one for each subject: None if the store did not give one."""
         if not self._is_paused():
-            about = [question.about for question in kind]
             try:
-                answers = self._calls.call(lambda: kind[0].put_to(self._open_store(), about))
+                answers = self._calls.call(lambda: question(self._open_store(), about))
                 self.works()
-                return list(zip(kind, answers, strict=True))
+                return [answer for _, answer in zip(about, answers, strict=True)]
             except Exception as error:
                 if isinstance(error, CeleryDLQError) and not isinstance(error, RecordRefused):
                     self.fails(error)
-                elif len(kind) > 1:
-                    return [pair for question in kind for pair in self.answers([question])]
+                elif len(about) > 1:
+                    return [answer for one in about for answer in self.ask(question, [one])]
                 else:
                     logger.exception("dead-letter store could not answer")
-        return [(question, None) for question in kind]
+        return [None] * len(about)
 
     def check(self) -> None:
         """Find out whether a store that has failed works again."""
-        self.answers([Question(_check, None, lambda _: None)])
+        self.ask(_check, [None])
 
     def fails(self, error: Exception) -> None:
         """Leave the store alone for :data:`STORE_PAUSE_S`, because it has failed."""
@@ -131,3 +158,169 @@ class StoreCalls:
 def _check(store: Store, _: Sequence[Any]) -> Sequence[Any]:
     store.check_schema()
     return [None]
+
+
+class BoundedCalls:
+    """Makes calls on a thread of its own, and abandons a call that takes longer than ``seconds``.
+
+    A database's own timeouts limit a statement. They do not limit a client whose server is frozen, or whose
+    answer is stuck on the way.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._calls: _Calls | None = None
+        self._thread: threading.Thread | None = None
+        self._latest: Future[Any] | None = None
+
+    def call(self, work: Callable[[], T]) -> T:
+        """The result of ``work``. An abandoned call may still succeed later.
+
+        :raises StoreUnavailable: it took too long, or an earlier call still does.
+        """
+        if self._latest is not None and not self._latest.done():
+            raise StoreUnavailable("The dead-letter store has still not answered an earlier call.")
+        calls = self._started()
+        future = self._latest = Future[Any]()
+        calls.put((future, work))
+        try:
+            return future.result(self._seconds)  # type: ignore[no-any-return]
+        except TimeoutError:
+            if future.done():  # at the last moment; or the error is the work's own
+                return future.result()  # type: ignore[no-any-return]
+            raise too_late(self._seconds) from None
+
+    def stop(self) -> None:
+        """End the thread once its current call has ended; the next call starts another thread. An abandoned
+        call is not waited for."""
+        calls, thread = self._calls, self._thread
+        self._calls = self._thread = None
+        if calls is None or thread is None:
+            return
+        calls.put(None)
+        if self._latest is None or self._latest.done():
+            thread.join()
+
+    def _started(self) -> _Calls:
+        if self._calls is None:
+            calls: _Calls = SimpleQueue()
+            thread = threading.Thread(
+                target=_make_calls, args=(calls,), name="dlq-store", daemon=True
+            )
+            # This raises an error while the system has no thread to spare; the next call tries again.
+            thread.start()
+            self._calls, self._thread = calls, thread
+        return self._calls
+
+
+def _make_calls(calls: _Calls) -> None:
+    while (call := calls.get()) is not None:
+        future, work = call
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            future.set_exception(error)
+
+
+class StoreHealth:
+    """Collects reports from the threads of a worker on whether the store works. Each cause of a failure is
+    logged once, whichever thread notices it first; the end of the failure is logged once the store works for
+    all threads.
+
+    :param spool: the directory where letters go meanwhile.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._lock = threading.Lock()
+        #: The threads for which the store fails, and the causes that were logged.
+        self._failing, self._told = set[str](), set[str]()
+
+    def fails(self, thread: str, error: Exception) -> None:
+        """Note that the store has failed for ``thread``."""
+        cause = str(error)
+        with self._lock:
+            self._failing.add(thread)
+            is_news = cause not in self._told and len(self._told) < _CAUSES
+            if is_news:
+                self._told.add(cause)
+        if is_news:
+            logger.error(
+                "dead letters go to the spool %s, and parked retries wait: %s", self._spool, cause
+            )
+
+    def works(self, thread: str) -> None:
+        """Note that the store has answered ``thread``."""
+        if not self._failing:
+            return
+        with self._lock:
+            was_failing = bool(self._failing)
+            self._failing.discard(thread)
+            is_well = was_failing and not self._failing
+            if is_well:
+                self._told.clear()
+        if is_well:
+            logger.info("dead letters go to the store again")
+
+
+class SpoolDrain:
+    """Drains ``spool`` in steps; the first one is due at once. One thread at a time may use it."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        store: StoreCalls,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spool, self._store, self._monotonic = spool, store, monotonic
+        self._steps: Generator[Drained, None, None] | None = None
+        self._drained = Drained()
+        self._due_at = float("-inf")
+
+    def wait_until(self, due_at: float) -> None:
+        """Begin the next drain at ``due_at``, by the monotonic clock."""
+        self._due_at = due_at
+
+    def seconds_until_due(self) -> float:
+        """Seconds until the next step."""
+        if self._steps is not None:
+            return 0.0
+        return max(0.0, min(self._due_at - self._monotonic(), DRAIN_INTERVAL_S))
+
+    def step_when_due(self) -> None:
+        """Make the next step of a drain, or begin one, if it is time."""
+        if self._steps is None:
+            if self._monotonic() < self._due_at:
+                return
+            self._steps, self._drained = self._spool.drain(self._store.save_or_raise), Drained()
+        try:
+            step = next(self._steps, None)
+        except CeleryDLQError as error:
+            self.stop()
+            self._store.fails(error)
+        except Exception:
+            self.stop()
+            logger.exception("spool %s could not be drained", self._spool.directory)
+        else:
+            self._count(step)
+
+    def stop(self) -> None:
+        """End the drain that has begun, if any; another one follows later."""
+        if self._steps is not None:
+            self._steps.close()
+        self._steps = None
+        self._due_at = self._monotonic() + DRAIN_INTERVAL_S
+
+    def _count(self, step: Drained | None) -> None:
+        if step is not None:
+            self._drained += step
+            if step.stored:
+                self._store.works()
+            return
+        self.stop()
+        if self._drained.stored:
+            logger.info("%d spooled dead letters drained into the store", self._drained.stored)
+        elif self._store.has_failed:
+            # Check now, because the next letter may not come for hours.
+            self._store.check()

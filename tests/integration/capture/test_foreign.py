@@ -236,7 +236,7 @@ def test_items_of_a_redis_list_that_are_not_messages(pool, is_atomic, make_proje
         assert {letter.reason for letter in found} == {Reason.MALFORMED}
         [listed] = [one for one in found if one.task_id == "tag-of-the-list"]
         assert listed.envelope.headers == {"x-dlq-headers": ["task", "proj.succeed"]}
-        assert listed.message == "the headers are no table"
+        assert listed.message == "the headers are not a table"
 
         done = project.dlq.redrive(
             Filter(queue=project.queue, reason=Reason.MALFORMED), who="tester"

@@ -16,8 +16,7 @@ from project import wait_for
 
 from celery_dlq import Filter, Reason
 from celery_dlq.errors import IngestError
-from celery_dlq.ingest.redis_list import RedisList
-from celery_dlq.ingest.source import AMQPQueue
+from celery_dlq.ingest.source import AMQPQueue, RedisList
 from celery_dlq.model.states import State
 from celery_dlq.view.times import utc_now
 
@@ -242,8 +241,7 @@ def test_two_at_once_make_one_letter_of_each_message(either):
 
 def test_large_messages_make_small_batches(either, monkeypatch):
     either.bury(25)
-    for module in ("source", "redis_list"):
-        monkeypatch.setattr(f"celery_dlq.ingest.{module}.BATCH_BYTES", 60)  # two or three bodies
+    monkeypatch.setattr("celery_dlq.ingest.source.BATCH_BYTES", 60)  # two or three bodies
     sizes, at = [], [0]
 
     def on_progress(report):
@@ -261,7 +259,7 @@ def test_killed_after_any_step_it_loses_nothing_and_makes_no_second_letter(eithe
     script = f"""
 import os, signal
 from celery_dlq import DeadLetterQueue
-from celery_dlq.ingest import engine
+from celery_dlq.ingest import ingestion
 def then_die(function):
     def dying(*args, **kwargs):
         function(*args, **kwargs)
@@ -270,12 +268,12 @@ def then_die(function):
 from proj_ingest import app
 dlq = DeadLetterQueue.of(app)
 object.__setattr__(dlq.settings, "batch_size", 8)
-init = engine.Ingestion.__init__
+init = ingestion.Ingestion.__init__
 def rigged(self, source, store, *args, **kwargs):
     victim = store.letters if {step!r} == "save" else source
     setattr(victim, {step!r}, then_die(getattr(victim, {step!r})))
     init(self, source, store, *args, **kwargs)
-engine.Ingestion.__init__ = rigged
+ingestion.Ingestion.__init__ = rigged
 dlq.ingest({either.dead!r}, who="tester")
 """
     died = subprocess.run(

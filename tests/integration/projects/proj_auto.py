@@ -12,13 +12,13 @@ from celery_dlq import (
     Timetable,
 )
 from celery_dlq.model.headers import sending_of
-from celery_dlq.redrive import lease
-from celery_dlq.upkeep import leased, step
-from celery_dlq.upkeep.auto_redrive import engine
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, periodic
+from celery_dlq.upkeep.auto_redrive import runner
 
-lease.LEASE_S, lease.TRY_S = 2.0, 0.3
-step.TRY_S = engine.TRY_S = leased.TRY_S = 0.3
-leased.IDLE_S = 1.0
+tenure.LEASE_S, tenure.TRY_S = 2.0, 0.3
+chores.TRY_S = runner.TRY_S = periodic.TRY_S = 0.3
+periodic.IDLE_S = 1.0
 
 
 def tell(status):

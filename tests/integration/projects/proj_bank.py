@@ -4,11 +4,11 @@ production."""
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.upkeep import leased, step
+from celery_dlq.upkeep import chores, periodic
 
 # So that the test waits no longer for parked messages than for the circuit.
-leased.TRY_S = step.TRY_S = 0.2
-step.LOOK_S = 0.1
+periodic.TRY_S = chores.TRY_S = 0.2
+chores.LOOK_S = 0.1
 
 #: Shorter than the defaults, which take minutes; ``proj`` has even shorter ones.
 SCHEDULE = {"max_retries": 4, "retry_backoff": 0.2, "retry_backoff_max": 60.0}

@@ -7,14 +7,14 @@ import signal
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.redrive import lease
-from celery_dlq.upkeep import leased, step
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, periodic
 from celery_dlq.worker.admission import breaker
 
 breaker.TICK_S = 0.1
-lease.LEASE_S, lease.TRY_S = 1.0, 0.2
-leased.TRY_S = step.TRY_S = 0.2
-step.LOOK_S = 0.1
+tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
+periodic.TRY_S = chores.TRY_S = 0.2
+chores.LOOK_S = 0.1
 
 KILLED = FIXED.with_name("killed")
 

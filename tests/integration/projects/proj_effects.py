@@ -5,8 +5,7 @@ of its arguments, and short leases.
 
 Run as a program, it is a redriver that can be killed. Each line of its input is an operation and a number of
 claims. A new process continues that operation, and is killed at some moment after that many claims; without a
-number, it runs to the end. The answer is its exit status. An empty line only asks whether the program has
-started.
+number, it runs to the end. The answer is its exit status.
 """
 
 import os
@@ -21,13 +20,13 @@ from sqlalchemy import create_engine, text
 
 from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import OperationError
-from celery_dlq.model.operation import ENDED, OperationState
-from celery_dlq.redrive import lease, ledger
-from celery_dlq.redrive.shared import SharedLedger
-from celery_dlq.upkeep import leased, step
+from celery_dlq.model.operation import ENDED
+from celery_dlq.redrive import ledger
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, periodic
 
-lease.LEASE_S, lease.TRY_S = 0.5, 0.1
-step.TRY_S = leased.TRY_S = leased.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
+tenure.LEASE_S, tenure.TRY_S = 0.5, 0.1
+chores.TRY_S = periodic.TRY_S = periodic.IDLE_S = float(os.environ.get("PROJ_LOOK_S", "0.2"))
 ledger.LOOK_S, ledger.WAIT_S = 0.2, 0.02
 
 #: Longest time between the claim that is to be the last, and the kill: about as long as a batch takes.
@@ -59,27 +58,15 @@ def half_fixed(number):
 
 
 def redrive(operation_id, claims):
-    """Continue the operation, through all errors, until it has ended; if it was left to workers, only until
-    it is paused."""
+    """Continue the operation, through all errors, until it has ended."""
     if claims is not None:
-        for kind in (ledger.Ledger, SharedLedger):
-            kind.take = armed(kind.take, claims)
+        ledger.Ledger.take = armed(ledger.Ledger.take, claims)
     dlq = DeadLetterQueue.of(app)
-    while (found := dlq.operation(operation_id)).state not in ENDED:
-        if found.detached and found.state is OperationState.PAUSED:
-            return
-        if not go_on(dlq, found):
+    while dlq.operation(operation_id).state not in ENDED:
+        try:
+            dlq.resume(operation_id, who="redriver")
+        except OperationError:
             time.sleep(0.02)  # the lease of the one that was killed
-
-
-def go_on(dlq, operation):
-    if operation.detached:
-        return dlq.redrives.carry_on(operation.id, lambda: False) is not None
-    try:
-        dlq.resume(operation.id, who="redriver")
-    except OperationError:
-        return False
-    return True
 
 
 def armed(take, claims):
@@ -100,9 +87,6 @@ def armed(take, claims):
 
 def main():
     for line in sys.stdin:
-        if not line.strip():
-            print(0, flush=True)
-            continue
         operation_id, *claims = line.split()
         child = os.fork()
         if child == 0:

@@ -9,15 +9,15 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from proj import FIXED, app, count, say
 
 from celery_dlq import DeadLetterQueue, Discard, DLQTask, Filter, Leave, Redrive, Ticket
-from celery_dlq.redrive import lease
-from celery_dlq.upkeep import leased, step
-from celery_dlq.upkeep.handlers import dispatcher, run
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, periodic
+from celery_dlq.upkeep.handlers import calling, dispatcher
 
-lease.LEASE_S, lease.TRY_S = 1.0, 0.2
-leased.TRY_S = step.TRY_S = 0.2
-step.LOOK_S = 0.1
+tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
+periodic.TRY_S = chores.TRY_S = 0.2
+chores.LOOK_S = 0.1
 dispatcher.LOOK_S, dispatcher.SWEEP_S, dispatcher.AGAIN_S = 0.1, 0.2, 2.0
-dispatcher.HARD_S, run.LOST_S, run.AGAIN_S = 1.0, 3.0, 0.1
+dispatcher.HARD_S, calling.LOST_S, calling.AGAIN_S = 1.0, 3.0, 0.1
 
 dlq = DeadLetterQueue.of(app)
 

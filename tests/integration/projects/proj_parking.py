@@ -11,13 +11,13 @@ import signal
 from proj import FIXED, app, say
 
 from celery_dlq import DLQTask
-from celery_dlq.redrive import lease
-from celery_dlq.redrive.publish import publisher, redis
-from celery_dlq.upkeep import leased, parked, step
+from celery_dlq.redrive import amqp, publisher
+from celery_dlq.store import tenure
+from celery_dlq.upkeep import chores, parked, periodic
 
-lease.LEASE_S, lease.TRY_S = 1.0, 0.2
-leased.TRY_S = step.TRY_S = 0.2
-step.LOOK_S = 0.1
+tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
+periodic.TRY_S = chores.TRY_S = 0.2
+chores.LOOK_S = 0.1
 parked.HOLD_S = float(os.environ.get("PROJ_HOLD_S", "1.0"))
 
 KILL_AT = os.environ.get("PROJ_KILL_AT", "")
@@ -68,9 +68,9 @@ def killed_half_way(function):
 if KILL_AT == "taken":
     parked.as_sent = killed_after(parked.as_sent)
 elif KILL_AT == "publishing":
-    publisher.PORTION = 1  # a message is written at once
-    publisher._Confirming._write = killed_half_way(publisher._Confirming._write)
-    redis.RedisPipeline._add = killed_half_way(redis.RedisPipeline._add)
+    amqp.PORTION = 1  # a message is written at once
+    amqp.ConfirmingPublisher._write = killed_half_way(amqp.ConfirmingPublisher._write)
+    publisher.RedisPipeline._add = killed_half_way(publisher.RedisPipeline._add)
 elif KILL_AT == "published":
     parked.settle = killed_after(lambda *_: None)
 elif KILL_AT == "marked":

@@ -6,7 +6,7 @@ from celery.signals import worker_ready
 from proj import FIXED, app
 
 from celery_dlq import DeadLetterQueue
-from celery_dlq.upkeep.stall import ending
+from celery_dlq.upkeep import ending
 
 __all__ = ["app"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from effects import (
@@ -61,6 +62,35 @@ def test_every_letter_is_resolved_and_none_runs_twice(project):
     assert operation.state is OperationState.DONE
     assert (operation.counts.succeeded, operation.counts.left) == (LETTERS, 0)
     assert killed > KILLS / 2, "it was done before it could be killed"
+
+
+def test_two_redrives_of_the_same_letters_that_are_killed_run_none_twice(project):
+    fill(project, LETTERS)
+    project.environ["PROJ_LOOK_S"] = "3600"
+    most = max(1, LETTERS // (KILLS * BATCH))
+    operations = [make_operation(project), make_operation(project)]
+
+    def carry(go_on, operation_id) -> int:
+        """Let it be killed again and again, and then end; returns how often it was killed."""
+        killed = 0
+        while killed < KILLS // 2 and go_on(operation_id, random.randint(1, most)):
+            killed += 1
+        assert not go_on(operation_id)
+        return killed
+
+    with (
+        project.worker("-c", "2"),
+        redriver(project) as one,
+        redriver(project) as other,
+        ThreadPoolExecutor(2) as beside,
+    ):
+        killed = sum(beside.map(carry, (one, other), operations))
+        wait_for("all to be resolved", lambda: resolved(project) == LETTERS, PATIENCE_S)
+    assert effects(project) == dict.fromkeys(range(LETTERS), 1)
+    ended = [project.dlq.operation(operation_id) for operation_id in operations]
+    assert {one.state for one in ended} == {OperationState.DONE}
+    assert sum(one.counts.succeeded for one in ended) >= LETTERS
+    assert killed > KILLS / 4, "they were done before they could be killed"
 
 
 def test_a_worker_that_is_killed_leaves_its_operation_to_another(project):

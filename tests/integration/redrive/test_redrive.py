@@ -12,7 +12,7 @@ from support.factories import envelope, letter
 
 from celery_dlq import Filter, Reason
 from celery_dlq.errors import OperationError
-from celery_dlq.model.operation import OperationState, SendingState
+from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing, SendingState
 from celery_dlq.model.states import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
@@ -36,7 +36,8 @@ def test_success_resolves_and_a_renewed_failure_reopens_the_same_letter(pair):
         for task_id in ids:
             pair.wait_for_letter(task_id)
 
-        done = redrive(pair)
+        # The guard would stop it as soon as ten have come back.
+        done = redrive(pair, orders=Orders(guard=Guard(enabled=False)))
         assert (done.counts.planned, done.counts.out, done.state) == (20, 20, OperationState.DONE)
         again = wait_for("all to die again", lambda: all_in(pair, ids, State.DEAD, redrives=1))
         assert [len(letter.attempts) for letter in again] == [2] * 20
@@ -128,10 +129,9 @@ def test_a_chord_whose_header_members_died_completes(project, ordered):
 
 def test_letters_whose_messages_were_lost_on_the_way_are_sent_again_once_each(project):
     """They are more than a batch, and are claimed by a state that they leave and come back to."""
-    project.settings["dlq_redrive_batch_size"] = 50
     ids = [f"{project.queue}-{number}" for number in range(160)]
     project.dlq.store.letters.save([sendable(project, task_id) for task_id in ids])
-    assert redrive(project).counts.out == len(ids)
+    assert redrive(project, orders=Orders(pacing=Pacing(batch=50))).counts.out == len(ids)
     with project.app.connection_for_write() as connection:
         assert connection.default_channel.queue_purge(project.queue) == len(ids)
     again = project.run("dlq", "redrive", "--state", "redriven", "--queue", project.queue, "--yes")
@@ -181,8 +181,8 @@ def test_killed_after_any_step_it_continues_where_it_was(pair, step):
             pair.wait_for_letter(task_id)
     script = f"""
 import os, signal, sys
-from celery_dlq.redrive import delivery, lease
-from celery_dlq.redrive.publish import publisher
+from celery_dlq.redrive import amqp, delivery, publisher
+from celery_dlq.store import tenure
 def then_die(function):
     def dying(*args, **kwargs):
         function(*args, **kwargs)
@@ -190,11 +190,11 @@ def then_die(function):
     return dying
 from proj import app
 from celery_dlq import DeadLetterQueue, Filter
-lease.LEASE_S = 0.1
+tenure.LEASE_S = 0.1
 dlq = DeadLetterQueue.of(app)
 store = dlq.store
 if {step!r} == "written":
-    for kind in (publisher._Confirming, publisher._Batching):
+    for kind in (amqp.ConfirmingPublisher, publisher.BatchingPublisher):
         kind.begin = then_die(kind.begin)
 elif {step!r} == "confirmed":
     delivery.Delivery.finish = then_die(delivery.Delivery.finish)

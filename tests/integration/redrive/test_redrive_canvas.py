@@ -7,7 +7,7 @@ from project import wait_for
 from celery_dlq import Filter
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State
-from celery_dlq.redrive.check.checks import Checks
+from celery_dlq.redrive.checks import Checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dlq.redrive.check.checks import Targets
+from celery_dlq.redrive.checks import Targets
 
 pytestmark = pytest.mark.service
 

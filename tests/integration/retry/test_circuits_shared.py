@@ -88,17 +88,18 @@ def test_each_message_runs_once_in_other_pools(make_project, redis_url, tmp_path
     assert Counter(project.lines("done")) == Counter(map(str, numbers))
 
 
-def test_with_a_brake_and_a_budget_each_message_runs_once_or_is_a_letter(
+def test_with_both_limits_and_a_budget_each_message_runs_once_or_is_a_letter(
     make_project, redis_url, tmp_path
 ):
     store_url, broker_url = f"sqlite:///{tmp_path}/store.sqlite3", f"{redis_url}/9"
     project = breaker_project(make_project, broker_url, store_url, broker_url)
-    project.settings.update(
-        dlq_brake_failures=3, dlq_brake_pause=0.3, dlq_brake_pause_max=1, dlq_retry_budget=1.0
-    )
+    project.settings.update(dlq_breaker_streak=3, dlq_retry_budget=1.0)
+    project.environ["PROJ_RECOVERY_S"] = "0.3"
     with project.worker(*ONE):
         numbers = send_until_open(project, "calls")
-        wait_for("the brake", lambda: project.logged().count("brake on for proj.calls"))
+        wait_for("its worker to open one, too", lambda: (
+            project.logged().count("circuit of proj.calls open in this worker")
+        ))  # fmt: skip
         project.fixed.touch()
         wait_for("all to end", lambda: (
             len(project.lines("done")) + project.count() >= len(numbers)

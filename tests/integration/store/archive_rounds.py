@@ -14,10 +14,10 @@ from celery import Celery
 
 from celery_dlq import DeadLetterQueue, Keep, Retention
 from celery_dlq.archive import segment
-from celery_dlq.redrive import lease
-from celery_dlq.redrive.lease import Tenure, kept
-from celery_dlq.upkeep.retention import removing
-from celery_dlq.upkeep.retention.thread import LEASE
+from celery_dlq.store import tenure
+from celery_dlq.store.tenure import Tenure, kept
+from celery_dlq.upkeep import expiring
+from celery_dlq.upkeep.expiring import LEASE
 
 #: Letters of a segment.
 LETTERS = int(os.environ["SEGMENT_LETTERS"])
@@ -25,18 +25,18 @@ LETTERS = int(os.environ["SEGMENT_LETTERS"])
 
 def main(store_url: str, archive_url: str) -> None:
     """Run rounds until nothing expires."""
-    segment.MAX_LETTERS = removing.Mover.size = LETTERS
+    segment.MAX_LETTERS = expiring.MAX_LETTERS = LETTERS
     segment.SegmentWriter.__init__.__defaults__ = (segment.MAX_SIZE, LETTERS)
-    lease.LEASE_S, lease.TRY_S = 1.0, 0.2
+    tenure.LEASE_S, tenure.TRY_S = 1.0, 0.2
     app = Celery("archive")
     app.conf.dlq_store_url, app.conf.dlq_archive_url = store_url, archive_url
     app.conf.dlq_retention = Retention(letters=[Keep(timedelta(days=1))])
     dlq = DeadLetterQueue.of(app)
-    tenure = Tenure(lambda: dlq.store, LEASE, uuid.uuid4().hex)
-    while (held := tenure.prolong()) is None:
+    own = Tenure(lambda: dlq.store, LEASE, uuid.uuid4().hex)
+    while (held := own.prolong()) is None:
         pass
     print("begun", flush=True)
-    with kept(tenure, held):
+    with kept(own, held):
         while dlq.retention.run(held, lambda _seconds: False).letters:
             pass
     print("ended", flush=True)

@@ -56,7 +56,7 @@ def wait_for_more_than(letters, sent, patience_s=PATIENCE_S):
 
 def test_a_redrive_goes_on_through_failovers(project, cluster):
     fill(project, LETTERS)
-    orders = Orders(pacing=Pacing(batch=10, rate=RATE, processes=2))
+    orders = Orders(pacing=Pacing(batch=10, rate=RATE))
     wanted = Filter(queue=project.queue)
     operation = project.dlq.redrive(wanted, who="tester", orders=orders, detach=True).id
 

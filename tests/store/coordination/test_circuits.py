@@ -15,6 +15,8 @@ from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, prob
 from celery_dlq.store.database import clock
 from celery_dlq.store.sql import SQLStore
 
+pytestmark = pytest.mark.on_servers
+
 LIMITS = BreakerLimits(failures=3, window_s=60, recovery_s=0.0)
 NAME = ("charge", "acme")
 

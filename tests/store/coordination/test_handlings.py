@@ -246,6 +246,7 @@ def test_what_could_not_be_sent_is_due_soon(store, choose, take):
     assert take(scope()) == [handling_id]
 
 
+@pytest.mark.on_servers
 def test_one_of_two_copies_of_a_message_is_started(store, choose, take):
     store.letters.save([letter("a")])
     choose(scope())

@@ -9,6 +9,8 @@ from support.factories import T0, attempt, delivery, letter
 
 from celery_dlq.model.letter import Outcome
 
+pytestmark = pytest.mark.on_servers
+
 
 @pytest.fixture
 def three(store):

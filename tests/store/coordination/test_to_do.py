@@ -5,6 +5,8 @@ from support.factories import T0, operation
 
 from celery_dlq.model.operation import OperationState
 
+pytestmark = pytest.mark.on_servers
+
 
 def test_a_lease_is_free_until_it_is_taken_and_when_it_is_given_up(store):
     assert store.leases.to_do("upkeep").lease_free_in_s == 0.0

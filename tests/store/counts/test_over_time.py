@@ -8,8 +8,8 @@ import pytest
 from support.factories import T0, attempt, letter
 
 from celery_dlq.store.base import Filter
-from celery_dlq.store.letters import over_time
-from celery_dlq.store.letters.over_time import FirstSeen
+from celery_dlq.store.letters import counting
+from celery_dlq.store.letters.counting import FirstSeen
 
 CAUSE = "9c1e0000deadbeef"
 EDGES = [T0 + timedelta(hours=number) for number in range(4)]
@@ -57,9 +57,9 @@ class TestArrivals:
         assert found == {at(30): 1, at(59): 2}
 
     def test_too_many_letters_are_not_counted(self, store, monkeypatch):
-        monkeypatch.setattr(over_time, "MOST_COUNTED", 3)
+        monkeypatch.setattr(counting, "MOST_COUNTED", 3)
         assert store.over_time.group_by_minute(CAUSE, since=T0, minutes=60) is not None
-        monkeypatch.setattr(over_time, "MOST_COUNTED", 2)
+        monkeypatch.setattr(counting, "MOST_COUNTED", 2)
         assert store.over_time.group_by_minute(CAUSE, since=T0, minutes=60) is None
 
     def test_nothing(self, store):
@@ -102,7 +102,7 @@ class TestReleases:
         assert store.over_time.releases(EDGES) == [FirstSeen("1.4", at(10))]
 
     def test_the_first_letters_of_each_part_are_read(self, store, monkeypatch):
-        monkeypatch.setattr(over_time, "MOST_READ", 6)
+        monkeypatch.setattr(counting, "MOST_READ", 6)
         store.letters.save(
             [failed(f"old{n}", n, release="1.4") for n in range(30)]
             + [failed("new", 40, release="1.5"), failed("newer", 61, release="1.5")]

@@ -13,6 +13,8 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 
+pytestmark = pytest.mark.on_servers
+
 
 def minutes(number: float):
     return T0 + timedelta(minutes=number)

@@ -17,6 +17,8 @@ from celery_dlq.settings import Settings
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore
 
+pytestmark = pytest.mark.on_servers
+
 
 def in_child(work) -> None:
     """Run ``work`` in a forked process, and fail as it fails."""

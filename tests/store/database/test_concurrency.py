@@ -20,6 +20,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.sql import SQLStore
 
+pytestmark = pytest.mark.on_servers
+
 WRITERS = 6
 
 

@@ -8,8 +8,10 @@ from support.servers.databases import postgres_database
 from support.servers.pgpool import pgpool
 from support.servers.ways import chosen
 
-from celery_dlq.store.database.dialects.server import Server
+from celery_dlq.store.database.dialects.dialect import Server
 from celery_dlq.store.database.engine import Database
+
+pytestmark = pytest.mark.on_servers
 
 with_pgpool = pytest.mark.skipif(
     "pgpool" not in chosen(), reason="needs PgPool-II; run: make databases DATABASES=pgpool"

@@ -13,7 +13,7 @@ from support.servers.clusters import running
 
 from celery_dlq.errors import SettingsError, StoreUnavailable
 from celery_dlq.store.database import schema
-from celery_dlq.store.database.replica import FOLLOW_S, PAUSE_S
+from celery_dlq.store.database.transactions import FOLLOW_S, PAUSE_S
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(180)]

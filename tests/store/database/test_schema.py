@@ -23,6 +23,8 @@ from celery_dlq.store.database.dialects.supported import SUPPORTED
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.sql import SQLStore
 
+pytestmark = pytest.mark.on_servers
+
 UPGRADE = r"run: celery -A <app> dlq db upgrade"
 
 LARGE = (

@@ -27,9 +27,9 @@ from celery_dlq.model.group import (
 from celery_dlq.redact import Redactor
 from celery_dlq.regroup import Regrouper
 from celery_dlq.store.base import Filter
-from celery_dlq.worker.writing.grouping import Grouping
+from celery_dlq.worker.grouping import Grouping
 
-pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
+pytestmark = [pytest.mark.on_servers, pytest.mark.usefixtures("counts_hold_in_the_end")]
 
 A, B, C = (f"{name}{'0' * 15}" for name in "abc")
 

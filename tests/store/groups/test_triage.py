@@ -272,6 +272,7 @@ class TestActs:
         statuses = {group.task: group.status for group in store.groups.find(Filter(), now=T0)}
         assert statuses["shop.charge"] is GroupStatus.RESOLVED
 
+    @pytest.mark.on_servers
     def test_writers_at_once_open_a_group_once(self, failed):
         triage(failed, Resolve())
         with ThreadPoolExecutor(4) as pool:

@@ -13,6 +13,8 @@ from celery_dlq.errors import StoreError
 from celery_dlq.model.letter import Outcome
 from celery_dlq.store.base import Filter
 
+pytestmark = pytest.mark.on_servers
+
 HOSTILE = [
     "nul \x00 inside",
     "lone \ud800 surrogate",

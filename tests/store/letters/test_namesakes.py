@@ -12,7 +12,7 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
-pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
+pytestmark = [pytest.mark.on_servers, pytest.mark.usefixtures("counts_hold_in_the_end")]
 
 
 def death(task: str, at: float = 0, redrive: int = 0, task_id: str = "17", **changes):

@@ -11,7 +11,7 @@ from support.stores.rollup_checks import assert_counts_hold
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Filter, Lease
-from celery_dlq.store.letters import closing
+from celery_dlq.store.letters import acts
 
 PARKED = Filter(states=frozenset({State.PARKED}))
 
@@ -275,6 +275,7 @@ def test_an_act_is_also_on_retries_of_a_worker_whose_clock_is_ahead(store):
     assert store.cut_off(by_value, now=T0) == T0, "they cannot be found by values"
 
 
+@pytest.mark.on_servers
 def test_many_workers_at_once_take_each_retry_once(store):
     park(store, *(parking(f"t{number}", -number) for number in range(60)))
 
@@ -413,7 +414,7 @@ def test_a_redriven_message_that_never_ran_can_be_discarded(store):
 
 
 def test_discarding_many_is_one_act(store, monkeypatch):
-    monkeypatch.setattr(closing, "PARKED_CHUNK", 2)
+    monkeypatch.setattr(acts, "PARKED_CHUNK", 2)
     park(store, *(parking(f"{number}", 90) for number in range(5)))
 
     assert store.closing.discard(PARKED, who="someone", why="", now=T0) == 5

@@ -10,7 +10,7 @@ from celery_dlq.model.letter import Explanation, Outcome
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter, Saved
 
-pytestmark = pytest.mark.usefixtures("counts_hold_in_the_end")
+pytestmark = [pytest.mark.on_servers, pytest.mark.usefixtures("counts_hold_in_the_end")]
 
 
 def minutes(number: float):

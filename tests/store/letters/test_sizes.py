@@ -13,6 +13,8 @@ from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema
 
+pytestmark = pytest.mark.on_servers
+
 MANY = 100
 
 

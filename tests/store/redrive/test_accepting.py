@@ -16,6 +16,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.redrive.sendings import Known, judge
 from celery_dlq.store.sql import SQLStore
 
+pytestmark = pytest.mark.on_servers
+
 REDRIVEN = Filter(states=frozenset({State.REDRIVEN}))
 
 

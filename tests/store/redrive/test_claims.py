@@ -16,6 +16,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.bodies import within
 
+pytestmark = pytest.mark.on_servers
+
 
 def minutes(number: float):
     return T0 + timedelta(minutes=number)

@@ -4,9 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from support.factories import T0, envelope, letter, operation
 
-from celery_dlq.redrive.repair.edit import digest_of
+from celery_dlq.redrive.edit import digest_of
 from celery_dlq.store.base import Change, Edit
 
 BEFORE = envelope("a", headers={"id": "a", "odd": float("nan"), "bytes": b"\xff"})
@@ -78,6 +79,7 @@ def test_only_a_letter_that_waits_is_changed(store):
     assert store.edits.of_letter("a") == []
 
 
+@pytest.mark.on_servers
 def test_one_of_two_edits_at_once_is_saved(store):
     store.letters.save([letter("a", envelope=BEFORE)])
     with ThreadPoolExecutor(2) as pool:

@@ -11,6 +11,8 @@ from celery_dlq.model.operation import Counts, OperationState, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 
+pytestmark = pytest.mark.on_servers
+
 
 def minutes(number: float):
     return T0 + timedelta(minutes=number)

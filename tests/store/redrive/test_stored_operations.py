@@ -176,6 +176,7 @@ def test_only_the_moves_of_the_table_are_made(emptied, steps):
         assert (found.ended_at is not None) == (state in ENDED)
 
 
+@pytest.mark.on_servers
 def test_one_of_two_that_end_it_at_once_does(store):
     store.operations.create(operation())
     move(store, RUNNING)

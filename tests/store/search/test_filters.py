@@ -14,6 +14,8 @@ from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.letters import pages
 
+pytestmark = pytest.mark.on_servers
+
 LATER = T0 + timedelta(days=9)
 
 #: Values that a database may compare in a way of its own.

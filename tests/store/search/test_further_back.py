@@ -9,8 +9,8 @@ from support.factories import T0, attempt, letter, parking
 
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Argument, Filter
-from celery_dlq.store.letters import pages, searching
-from celery_dlq.store.rows import likely, terms
+from celery_dlq.store.letters import pages
+from celery_dlq.store.rows import terms
 from celery_dlq.store.sql import SQLStore
 
 
@@ -112,7 +112,7 @@ def test_a_frequent_value_is_found_by_its_index_if_the_letters_are_old(store, mo
 
 
 def test_only_the_groups_that_failed_last_are_read(store, monkeypatch):
-    monkeypatch.setattr(likely, "_GROUPS", 2)
+    monkeypatch.setattr(pages, "_GROUPS", 2)
     groups = (old(f"{n}", -n, message="declined", fingerprint=f"{n:016}") for n in range(1, 5))
     saved(store, *groups)
     assert further(store, Filter(search="declined")) == ["1", "2"]
@@ -152,7 +152,7 @@ class TestTheTimeOfASearch:
         assert (page.searched_to, page.further) == (T0 + timedelta(minutes=4), ())
 
     def test_an_index_is_not_asked_at_once(self, slow, store, monkeypatch):
-        monkeypatch.setattr(searching, "QUICK_S", 2)
+        monkeypatch.setattr(pages, "QUICK_S", 2)
         saved(store, old("a", message="declined"))
         page = slow.letters.find(Filter(search="declined"), patience_s=3)
         assert (page.searched_to, ids(page.further)) == (T0 + timedelta(minutes=6), ["a"])

@@ -16,6 +16,8 @@ from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables
 
+pytestmark = pytest.mark.on_servers
+
 INDEX = "ix_celery_dead_letter_"
 LATER = T0 + timedelta(days=9)
 

@@ -17,6 +17,8 @@ from celery_dlq.store.base import Expiry, Filter, LetterKey, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.letters import acts
 
+pytestmark = pytest.mark.on_servers
+
 LETTERS = 2_000
 LATER = T0 + timedelta(days=9)
 ACT = OngoingAct(who="retention", act="expire", detail={}, at=LATER)

@@ -11,7 +11,9 @@ from support.factories import T0, attempt, letter
 from support.stores.statements import plans_of, statements_of
 
 from celery_dlq.store.database import tables
-from celery_dlq.store.letters import over_time
+from celery_dlq.store.letters import counting
+
+pytestmark = pytest.mark.on_servers
 
 CAUSE = f"{7:016x}"
 
@@ -69,8 +71,8 @@ def test_a_group_is_counted_from_the_index(large):
 @pytest.mark.parametrize(("fingerprint", "index"), [(None, "state"), (CAUSE, "fingerprint")])
 def test_releases_are_read_from_an_index_in_its_order(large, monkeypatch, fingerprint, index):
     # Of so few letters, a database would read the whole table.
-    monkeypatch.setattr(over_time, "MOST_READ", 50)
-    monkeypatch.setattr(over_time, "READ_BEFORE", 10)
+    monkeypatch.setattr(counting, "MOST_READ", 50)
+    monkeypatch.setattr(counting, "READ_BEFORE", 10)
     edges = [at(2_000 + 100 * place) for place in range(11)]
     found = plan(large, lambda: large.over_time.releases(edges, fingerprint=fingerprint))
     assert scans(found) == []

@@ -11,6 +11,8 @@ from celery_dlq.model.group import GroupFilter
 from celery_dlq.model.operation import OperationState
 from celery_dlq.store.base import Argument, Filter
 
+pytestmark = pytest.mark.on_servers
+
 UNSTORABLE = ["\x00", "a\x00b", "\ud800", "a\udfffb"]
 
 FIELDS = (

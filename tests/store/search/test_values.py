@@ -223,6 +223,7 @@ def test_after_a_time_without_values_all_letters_are_looked_at_again(store, with
     assert found(store, values=("7",)) == ["b", "a"]
 
 
+@pytest.mark.on_servers
 def test_values_are_added_once_by_several_processes(store, without_values):
     without_values.letters.save([at(f"{number}", number, args=[7]) for number in range(60)])
     url = str(store.database.url.render_as_string(hide_password=False))

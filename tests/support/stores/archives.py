@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import os
 import subprocess
 import sys
 import urllib.request
+from collections import defaultdict
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from support.servers.ports import free_port
 from support.workers.processes import with_parent
 
 from celery_dlq.archive.archiving import Archiver
-from celery_dlq.archive.manifest import encode_manifest, make_manifest
+from celery_dlq.archive.files import encode_manifest, make_manifest
 from celery_dlq.archive.segment import letter_key, sha256, write_segment
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, StoreError
 from celery_dlq.store.base import Lease, OngoingAct, Restored, Segment
@@ -198,20 +201,23 @@ class KilledError(BaseException):
 
 
 class Steps:
-    """Calls of a bucket and a store, counted; ``error`` is raised before or after one of them."""
+    """Calls of a bucket and a store, noted; ``error`` is raised before or after one of them."""
 
     def __init__(self, kill_at=None, *, after=False, error=KilledError):
-        self.count, self.kill_at, self.after, self.error = 0, kill_at, after, error
+        self.kill_at, self.after, self.error = kill_at, after, error
+        #: The kind of each call.
+        self.kinds = []
 
     def watch(self, part, names):
         for name in names:
-            setattr(part, name, self._counted(getattr(part, name)))
+            setattr(part, name, self._noted(part, name, getattr(part, name)))
         return part
 
-    def _counted(self, call):
-        def counted(*args, **kwargs):
-            self.count += 1
-            is_last = self.count == self.kill_at
+    def _noted(self, part, name, call):
+        def noted(*args, **kwargs):
+            folder = str(args[0]).partition("/")[0] if isinstance(part, MemoryBucket) else "store"
+            self.kinds.append(f"{name} {folder}")
+            is_last = len(self.kinds) == self.kill_at
             if is_last and not self.after:
                 raise self.error
             result = call(*args, **kwargs)
@@ -219,7 +225,7 @@ class Steps:
                 raise self.error
             return result
 
-        return counted
+        return noted
 
 
 STORE_STEPS = (
@@ -229,13 +235,32 @@ BUCKET_STEPS = ("put", "read", "list", "delete")
 
 
 def watched(bucket, store, kill_at=None, *, after=False, error=KilledError):
-    """Copies that share their content with ``bucket`` and ``store``, and count their calls."""
+    """Copies that share their content with ``bucket`` and ``store``, and note their calls."""
     steps = Steps(kill_at, after=after, error=error)
     return (
         steps.watch(copy.copy(bucket), BUCKET_STEPS),
         steps.watch(copy.copy(store), STORE_STEPS),
         steps,
     )
+
+
+def kills(act, bucket, store):
+    """Parameters of a test: the steps of ``act`` at which it is killed, by their kind. Only the first step of
+    each kind, unless ``CELERY_DLQ_TEST_ALL=1``."""
+    *parts, steps = watched(bucket, store)
+    act(*parts)
+    by_kind = defaultdict(list)
+    for number, kind in enumerate(steps.kinds, 1):
+        by_kind[kind].append(number)
+    most = None if os.environ.get("CELERY_DLQ_TEST_ALL") == "1" else 1
+    return [pytest.param(numbers[:most], id=kind) for kind, numbers in by_kind.items()]
+
+
+def each_kill(numbers):
+    """Each of these steps, before and after it; a failed test shows which one it was."""
+    for number, after in itertools.product(numbers, (False, True)):
+        print("after" if after else "before", "step", number)
+        yield number, after
 
 
 def archiver(bucket, store, now=NOW):

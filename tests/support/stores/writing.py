@@ -46,7 +46,7 @@ class FakeStore:
 def submit(writer, *records):
     safe = []
     for record in records:
-        writer.submit(record, lambda record=record: safe.append(record.task_id))
+        writer.write(record, lambda record=record: safe.append(record.task_id))
     writer.flush()
     return safe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery.app.trace import build_tracer, setup_worker_optimizations
 
-from celery_dlq.worker.run_end import UNREPORTED, reported
+from celery_dlq.worker.body.ending import UNREPORTED, reported
 
 
 class Run:

@@ -22,9 +22,9 @@ from celery_dlq.model.states import Verdict
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
 from celery_dlq.worker.admission.pipeline import Admission
-from celery_dlq.worker.request.breaker_watch import report_to_breaker
+from celery_dlq.worker.body.ending import RunEnd, report, reported
+from celery_dlq.worker.request.closing import report_to_breaker
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import RunEnd, report, reported
 
 FAILURES, RECOVERY_S = 3, 10.0
 

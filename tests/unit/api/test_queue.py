@@ -13,7 +13,7 @@ from celery_dlq import DeadLetterQueue, DLQTask, Filter, Rule
 from celery_dlq.api import parts
 from celery_dlq.api.queue import _open_saver
 from celery_dlq.errors import MissingExtra, SettingsError, StoreError
-from celery_dlq.metrics import extra
+from celery_dlq.metrics import families
 from celery_dlq.model.operation import OperationState
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
@@ -200,7 +200,7 @@ def test_the_stores_numbers_go_on_a_registry(app):
 
 
 def test_without_the_extra_metrics_say_what_to_install(app, monkeypatch):
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'celery-dlq\[prometheus\]'"):
         DeadLetterQueue.of(app).register_metrics()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 
 import pytest
 from support.stores.archives import (
@@ -15,16 +14,17 @@ from support.stores.archives import (
     a_line,
     archive_all,
     archiver,
+    each_kill,
     failing,
     ids_of,
+    kills,
     lines,
     watched,
 )
 
 from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.files import encode_manifest, make_manifest, manifest_key, segment_key
 from celery_dlq.archive.finding import Problem
-from celery_dlq.archive.keys import manifest_key, segment_key
-from celery_dlq.archive.manifest import encode_manifest, make_manifest
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.segment import write_segment
 from celery_dlq.archive.verify import verify
@@ -103,12 +103,6 @@ def test_a_letter_that_fails_again_in_the_meantime_is_not_deleted(bucket, store)
     assert list(store.letters) == ["id-000003"]
 
 
-def number_of_steps(act):
-    bucket, store, steps = watched(MemoryBucket(), FakeStore(lines(5)))
-    act(bucket, store)
-    return steps.count
-
-
 def archive_in_two(bucket, store):
     first = archiver(bucket, store)
     first.finish()
@@ -116,56 +110,59 @@ def archive_in_two(bucket, store):
     first.archive(ids_of(lines(2, start=4)))
 
 
-KILLS = [
-    pytest.param(step, after, id=f"{'after' if after else 'before'} step {step}")
-    for step, after in itertools.product(
-        range(1, number_of_steps(archive_in_two) + 1), (False, True)
-    )
-]
+KILLS = kills(archive_in_two, MemoryBucket(), FakeStore(lines(5)))
 
 
-@pytest.mark.parametrize(("step", "after"), KILLS)
-def test_a_run_killed_at_any_step_leaves_each_letter_in_one_place(bucket, store, step, after):
-    with pytest.raises(KilledError):
-        archive_in_two(*watched(bucket, store, step, after=after)[:2])
-    # Between the commit and the deletion, a letter is in both places, and the store's row says so.
-    archiver(bucket, store).finish()
-    assert store.unfinished() == []
-    assert sorted([*store.letters, *archived_ids(bucket)]) == ids_of(lines(5))
-    assert verify(bucket, store.committed()).is_whole
+@pytest.mark.parametrize("steps", KILLS)
+def test_a_run_killed_at_any_step_leaves_each_letter_in_one_place(steps):
+    for step, after in each_kill(steps):
+        bucket, store = MemoryBucket(), FakeStore(lines(5))
+        with pytest.raises(KilledError):
+            archive_in_two(*watched(bucket, store, step, after=after)[:2])
+        # Between the commit and the deletion, a letter is in both places, and the store's row says so.
+        archiver(bucket, store).finish()
+        assert store.unfinished() == []
+        assert sorted([*store.letters, *archived_ids(bucket)]) == ids_of(lines(5))
+        assert verify(bucket, store.committed()).is_whole
 
 
-@pytest.mark.parametrize(("step", "after"), KILLS)
-def test_the_run_after_a_kill_ends_the_work(bucket, store, step, after):
-    with pytest.raises(KilledError):
-        archive_in_two(*watched(bucket, store, step, after=after)[:2])
-    archive_in_two(bucket, store)
-    assert store.letters == {}
-    assert archived_ids(bucket) == ids_of(lines(5))
-    assert verify(bucket, store.committed()).is_whole
-    assert sum(store.acts.values()) == 5
+@pytest.mark.parametrize("steps", KILLS)
+def test_the_run_after_a_kill_ends_the_work(steps):
+    for step, after in each_kill(steps):
+        bucket, store = MemoryBucket(), FakeStore(lines(5))
+        with pytest.raises(KilledError):
+            archive_in_two(*watched(bucket, store, step, after=after)[:2])
+        archive_in_two(bucket, store)
+        assert store.letters == {}
+        assert archived_ids(bucket) == ids_of(lines(5))
+        assert verify(bucket, store.committed()).is_whole
+        assert sum(store.acts.values()) == 5
 
 
 @pytest.mark.parametrize("error", [ArchiveError, StoreError, ArchiveFileMissing])
-@pytest.mark.parametrize(("step", "after"), KILLS)
-def test_an_error_at_any_step_loses_nothing(bucket, store, step, after, error):
-    with contextlib.suppress(error):  # a manifest that is said to be missing is looked for again
-        archive_in_two(*watched(bucket, store, step, after=after, error=error)[:2])
-    archive_in_two(bucket, store)
-    assert store.letters == {}
-    assert archived_ids(bucket) == ids_of(lines(5))
+@pytest.mark.parametrize("steps", KILLS)
+def test_an_error_at_any_step_loses_nothing(steps, error):
+    for step, after in each_kill(steps):
+        bucket, store = MemoryBucket(), FakeStore(lines(5))
+        with contextlib.suppress(
+            error
+        ):  # a manifest that is said to be missing is looked for again
+            archive_in_two(*watched(bucket, store, step, after=after, error=error)[:2])
+        archive_in_two(bucket, store)
+        assert store.letters == {}
+        assert archived_ids(bucket) == ids_of(lines(5))
 
 
-@pytest.mark.parametrize(("step", "after"), KILLS)
-def test_a_second_kill_while_the_work_is_ended_loses_nothing(bucket, store, step, after):
-    for kill_at in (step, 3, 4, 5):
-        try:
-            archive_in_two(*watched(bucket, store, kill_at, after=after)[:2])
-        except KilledError:
-            continue
-    archive_in_two(bucket, store)
-    assert store.letters == {}
-    assert archived_ids(bucket) == ids_of(lines(5))
+@pytest.mark.parametrize("steps", KILLS)
+def test_a_second_kill_while_the_work_is_ended_loses_nothing(steps):
+    for step, after in each_kill(steps):
+        bucket, store = MemoryBucket(), FakeStore(lines(5))
+        for kill_at in (step, 3, 4, 5):
+            with contextlib.suppress(KilledError):
+                archive_in_two(*watched(bucket, store, kill_at, after=after)[:2])
+        archive_in_two(bucket, store)
+        assert store.letters == {}
+        assert archived_ids(bucket) == ids_of(lines(5))
 
 
 def test_a_segment_without_a_manifest_is_abandoned(bucket, store):

@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.stores.archives import s3_environment, s3_server
 
-from celery_dlq.archive.bucket import FsspecBucket, need_packages, open_bucket
+from celery_dlq.archive.bucket import Bucket, need_packages, open_bucket
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
 
 
@@ -167,7 +167,7 @@ class Failing(MemoryFileSystem):
     lambda bucket: bucket.delete("segments/a"),
 ])  # fmt: skip
 def test_each_failure_names_the_next_step(error, said, act):
-    bucket = FsspecBucket(Failing(error), "/x", shown="memory://x")
+    bucket = Bucket(Failing(error), "/x", shown="memory://x")
     with pytest.raises(ArchiveError, match=said):
         act(bucket)
 
@@ -193,7 +193,7 @@ class Hanging(MemoryFileSystem):
 
 def test_a_place_that_does_not_answer_is_given_up():
     filesystem = Hanging()
-    bucket = FsspecBucket(filesystem, "/x", shown="memory://x", call_s=0.05)
+    bucket = Bucket(filesystem, "/x", shown="memory://x", call_s=0.05)
     with pytest.raises(ArchiveError, match="did not answer within"):
         bucket.put("segments/a", b"1")
     with pytest.raises(ArchiveError, match="still does not answer an earlier call"):

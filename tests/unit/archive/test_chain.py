@@ -17,7 +17,7 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.keys import manifest_key
+from celery_dlq.archive.files import manifest_key
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.rewrite import forget
 from celery_dlq.errors import ArchiveDamaged, ArchiveNewer, UnknownSegment

@@ -21,7 +21,7 @@ from support.stores.archives import (
 
 from celery_dlq.archive.chain import read_chains
 from celery_dlq.archive.export import export, need_pyarrow
-from celery_dlq.archive.keys import segment_key
+from celery_dlq.archive.files import segment_key
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.errors import ArchiveError, MissingExtra
 

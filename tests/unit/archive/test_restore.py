@@ -19,10 +19,9 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.files import manifest_key, segment_key
 from celery_dlq.archive.finding import Problem
-from celery_dlq.archive.keys import manifest_key, segment_key
-from celery_dlq.archive.reading import Search, Wanted
-from celery_dlq.archive.restore import restore
+from celery_dlq.archive.reading import Search, Wanted, restore
 from celery_dlq.errors import UnknownSegment
 
 FIRST, SECOND, THIRD = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3))

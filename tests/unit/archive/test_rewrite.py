@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from support.stores.archives import (
     CHAIN,
@@ -14,17 +12,17 @@ from support.stores.archives import (
     MemoryBucket,
     archive_all,
     archiver,
+    each_kill,
     ids_of,
+    kills,
     lines,
     watched,
 )
 
 from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.files import encode_manifest, make_manifest, manifest_key, segment_key
 from celery_dlq.archive.finding import Problem
-from celery_dlq.archive.keys import manifest_key, segment_key
-from celery_dlq.archive.manifest import encode_manifest, make_manifest
-from celery_dlq.archive.reading import Search, Wanted
-from celery_dlq.archive.restore import restore
+from celery_dlq.archive.reading import Search, Wanted, restore
 from celery_dlq.archive.rewrite import forget, holders
 from celery_dlq.archive.segment import read_lines, write_segment
 from celery_dlq.archive.verify import verify
@@ -226,35 +224,34 @@ def act(bucket, store):
     forget_ids(bucket, store, "id-000003", "id-000006")
 
 
-def number_of_steps():
+def archived():
     store, bucket = FakeStore(lines(6)), MemoryBucket()
     archive_all(bucket, store, together=2)
-    *parts, steps = watched(bucket, store)
-    act(*parts)
-    return steps.count
+    return bucket, store
 
 
-KILLS = [
-    pytest.param(step, after, id=f"{'after' if after else 'before'} step {step}")
-    for step, after in itertools.product(range(1, number_of_steps() + 1), (False, True))
-]
+KILLS = kills(act, *archived())
 
 
-@pytest.mark.parametrize(("step", "after"), KILLS)
-def test_a_removal_killed_at_any_step_loses_no_other_letter(bucket, store, step, after):
-    with pytest.raises(KilledError):
-        act(*watched(bucket, store, step, after=after)[:2])
-    kept = {"id-000001", "id-000002", "id-000004", "id-000005"}
-    assert kept <= set(held(bucket))
-    assert verify(bucket, store.committed()).is_whole
+@pytest.mark.parametrize("steps", KILLS)
+def test_a_removal_killed_at_any_step_loses_no_other_letter(steps):
+    for step, after in each_kill(steps):
+        bucket, store = archived()
+        with pytest.raises(KilledError):
+            act(*watched(bucket, store, step, after=after)[:2])
+        kept = {"id-000001", "id-000002", "id-000004", "id-000005"}
+        assert kept <= set(held(bucket))
+        assert verify(bucket, store.committed()).is_whole
 
 
-@pytest.mark.parametrize(("step", "after"), KILLS)
-def test_the_removal_after_a_kill_ends_the_work(bucket, store, step, after):
-    with pytest.raises(KilledError):
-        act(*watched(bucket, store, step, after=after)[:2])
-    act(bucket, store)
-    assert held(bucket) == ["id-000001", "id-000002", "id-000004", "id-000005"]
-    assert traces(bucket, "id-000003") == traces(bucket, "id-000006") == []
-    assert verify(bucket, store.committed()).findings == ()
-    assert store.letters == {}
+@pytest.mark.parametrize("steps", KILLS)
+def test_the_removal_after_a_kill_ends_the_work(steps):
+    for step, after in each_kill(steps):
+        bucket, store = archived()
+        with pytest.raises(KilledError):
+            act(*watched(bucket, store, step, after=after)[:2])
+        act(bucket, store)
+        assert held(bucket) == ["id-000001", "id-000002", "id-000004", "id-000005"]
+        assert traces(bucket, "id-000003") == traces(bucket, "id-000006") == []
+        assert verify(bucket, store.committed()).findings == ()
+        assert store.letters == {}

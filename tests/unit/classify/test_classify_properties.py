@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_dlq.classify import Classifier, Decision, Rule
-from celery_dlq.classify.builtin import TABLE
+from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.model.states import Verdict
 
 DEFAULT = Classifier()

@@ -45,7 +45,7 @@ def of_known_origin(cls):
     return cls
 
 
-# -- what hangs is no evidence --------------------------------------------------------------------
+# -- code that hangs gives no evidence --------------------------------------------------------------
 
 
 HUNG = [
@@ -168,7 +168,7 @@ def test_a_call_that_returned_is_made_again(monkeypatch):
     assert decide(Slow()).rule == "http.status"
 
 
-# -- what is quick -----------------------------------------------------------------------------
+# -- quick code --------------------------------------------------------------------------------------
 
 
 def test_known_origin_runs_at_once(monkeypatch, much_patience):

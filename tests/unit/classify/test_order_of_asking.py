@@ -12,7 +12,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.classify.builtin import TABLE
+from celery_dlq.classify.builtin.known import TABLE
 from celery_dlq.classify.guarded import shape_of
 from celery_dlq.classify.rules import decide
 

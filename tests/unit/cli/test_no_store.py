@@ -17,9 +17,8 @@ from celery_dlq.cli.exits import STORE
 from celery_dlq.spool import Spool
 from celery_dlq.store.base import Filter
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
-from celery_dlq.upkeep.retention.definition import Keep, Retention
+from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask
-from celery_dlq.worker.writing.saving import keep_in_spool
 
 #: Commands that do not ask the store, with their exit statuses; ``doctor`` ends with 1 if it finds an error.
 WITHOUT_STORE = {
@@ -87,7 +86,7 @@ def app(tmp_path, monkeypatch):
 
     DeadLetterQueue.of(app).handler(name="x", all=True)(lambda letter: None)
     with contextlib.closing(Spool(elsewhere / "spool")) as spool:
-        keep_in_spool(spool, [letter()])
+        spool.keep([letter()])
     (spooled,) = (elsewhere / "spool").glob("*.jsonl")
     shutil.copy(spooled, elsewhere / "spool" / "given.jsonl")
     yield app

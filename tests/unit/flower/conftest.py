@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
@@ -22,8 +23,8 @@ from tornado.web import create_signed_value
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.flower.attach import SITE, install
-from celery_dlq.flower.pages.letters import listing as letters
-from celery_dlq.store.letters import searching
+from celery_dlq.flower.resources import letters
+from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore
 from celery_dlq.view import times
 
@@ -36,7 +37,7 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     monkeypatch.setattr(letters, "COUNT_PATIENCE_S", 60)
     monkeypatch.setattr(letters, "SEARCH_PATIENCE_S", 60)
-    monkeypatch.setattr(searching, "QUICK_S", 60)
+    monkeypatch.setattr(pages, "QUICK_S", 60)
     monkeypatch.delenv("FLOWER_UNAUTHENTICATED_API", raising=False)
     monkeypatch.delenv("CELERY_DLQ_STORE_URL", raising=False)
 
@@ -157,7 +158,12 @@ class Answer:
     status: int
     headers: dict
     body: str
-    elements: list = field(default_factory=list)
+
+    @cached_property
+    def elements(self):
+        """The elements of a page: names, attributes and texts."""
+        is_page = "text/html" in self.headers.get("Content-Type", "")
+        return _Reader(self.body).elements if is_page else []
 
     def find(self, tag, **attrs):
         """The elements with this name and these attributes."""
@@ -250,9 +256,7 @@ class Visitor:
         for cookie in got.headers.get_list("Set-Cookie"):
             name, value = re.match(r"([^=]+)=([^;]*)", cookie).groups()
             self.cookies[name] = value
-        html = got.body.decode() if got.body else ""
-        is_page = "text/html" in got.headers.get("Content-Type", "")
-        return Answer(got.code, got.headers, html, _Reader(html).elements if is_page else [])
+        return Answer(got.code, got.headers, got.body.decode() if got.body else "")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from support.factories import letter
 
 from celery_dlq.errors import HookError, SettingsError
 from celery_dlq.hooks import EventKind, Slack, Webhook
-from celery_dlq.hooks.post import CAP_S, Poster
+from celery_dlq.hooks.http import CAP_S, Poster
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 

@@ -82,7 +82,7 @@ def test_the_settings_are_not_read_before_they_are_needed():
         ("shop alerts", "cannot be imported: ValueError"),
         ("shop_alerts.number", "'shop_alerts.number' cannot be called"),
         ("shop_alerts.Pager", "is a class; give an instance"),
-        (Log, "celery_dlq.hooks.log.Log is a class"),
+        (Log, "celery_dlq.hooks.services.Log is a class"),
         ("shop_alerts.later", "is a coroutine function"),
         (asyncio.sleep, "asyncio.tasks.sleep is a coroutine function"),
         (17, "builtins.int cannot be called"),
@@ -184,7 +184,7 @@ def test_a_wrong_hook_of_a_route_is_refused_by_name(alerts):
         hooks.check()
     told = str(caught.value)
     assert "dlq_routes: 'payments': 'shop_alerts.no' cannot be imported" in told
-    assert "dlq_routes: 'payments': celery_dlq.hooks.log.Log is a class" in told
+    assert "dlq_routes: 'payments': celery_dlq.hooks.services.Log is a class" in told
 
 
 def test_an_unchecked_wrong_hook_of_a_route_is_logged_and_the_others_are_called(alerts, caplog):

@@ -21,7 +21,7 @@ from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
 from celery_dlq.store.base import Cell, Measures
-from celery_dlq.store.database.replica import Following
+from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import (
     CLOSED_AGES,
     ArchiveTotals,

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from support.factories import letter, parking
 
-from celery_dlq.api.metrics import MetricsAPI
+from celery_dlq.api.monitoring import MonitoringAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
-from celery_dlq.metrics import extra, families
+from celery_dlq.metrics import families
 from celery_dlq.metrics.labels import MOST_SETS
 from celery_dlq.metrics.worker import Recording, WorkerMeter, meter_on
 from celery_dlq.settings import Settings
@@ -158,18 +158,18 @@ def test_a_process_has_one_meter_however_many_apps_it_has(registry):
     assert meter_on(lambda: 2, lambda: None, lambda: 0, registry) is first
 
 
-class Queue(MetricsAPI):
+class Queue(MonitoringAPI):
     settings = Settings(worker_metrics=True)
 
 
 def test_nothing_is_counted_by_default():
-    class Silent(MetricsAPI):
+    class Silent(MonitoringAPI):
         settings = Settings()
 
     assert Silent().meter is None
 
 
 def test_without_the_extra_a_worker_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'celery-dlq\[prometheus\]'"):
         Queue().meter  # noqa: B018

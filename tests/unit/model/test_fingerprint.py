@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_dlq.codec import read_record, record_of
 from celery_dlq.model.fingerprint import (
     _VARIABLE,
     FingerprintInput,
@@ -171,4 +172,4 @@ def test_own_fingerprints_are_never_built_in_ones():
 )
 def test_why_a_letter_is_in_its_group(grounds, words):
     assert grounds.in_words() == words
-    assert Grounds.from_dict(json.loads(json.dumps(grounds.to_dict()))) == grounds
+    assert read_record(Grounds, json.loads(json.dumps(record_of(grounds)))) == grounds

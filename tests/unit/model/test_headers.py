@@ -95,11 +95,14 @@ class Lying(str):
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("value", [*STRANGE.values(), Lying()], ids=[*STRANGE, "lying"])
-def test_no_reader_raises_whatever_a_header_holds(reader, value):
-    headers = dict.fromkeys((*OURS, "retries"), value)
-    answer = reader(headers)
-    assert answer == reader(dict(headers)), "the same each time"
+def test_no_reader_raises_whatever_a_header_holds(reader):
+    for name, value in {**STRANGE, "lying": Lying()}.items():
+        headers = dict.fromkeys((*OURS, "retries"), value)
+        try:
+            answers = reader(headers), reader(dict(headers))
+        except Exception as error:
+            raise AssertionError(f"{reader.__name__} raises about {name}") from error
+        assert answers[0] == answers[1], name
 
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE)
@@ -110,10 +113,10 @@ def test_strange_headers_have_no_history_and_count_as_the_first_run(value):
     assert 1 <= attempt_number(headers) <= COUNT_LIMIT
 
 
-@pytest.mark.parametrize("headers", [None, {}, "text", 7, [1], b"x"])
 @pytest.mark.parametrize("reader", READERS)
-def test_headers_that_are_not_a_table_are_empty(reader, headers):
-    assert reader(headers) == reader({})
+def test_headers_that_are_not_a_table_are_empty(reader):
+    for given in (None, {}, "text", 7, [1], b"x"):
+        assert reader(given) == reader({}), given
 
 
 WRITTEN = {

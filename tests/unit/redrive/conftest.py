@@ -16,12 +16,17 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import Orders, Pacing
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
-from celery_dlq.redrive import engine
+from celery_dlq.redrive import run
 from celery_dlq.redrive.context import Clock, RedriveContext
-from celery_dlq.redrive.operations import Operations
-from celery_dlq.redrive.publish.result import Sent
+from celery_dlq.redrive.lifecycle import Operations
+from celery_dlq.redrive.message import Sent
 
 EVERYTHING = Filter()
+
+
+@pytest.fixture(autouse=True)
+def batches_of_two(monkeypatch):
+    monkeypatch.setattr(run, "BATCH", 2)
 
 
 class Time:
@@ -138,7 +143,7 @@ def publisher(request, monkeypatch):
         publisher.is_lost = False
         yield publisher
 
-    monkeypatch.setattr(engine, "open_publisher", opened)
+    monkeypatch.setattr(run, "open_publisher", opened)
     return publisher
 
 
@@ -157,7 +162,7 @@ def silent():
 def operations(app, store, publisher, time, silent):
     """Operations with batches of two."""
     context = RedriveContext(
-        app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
+        app=app, store=store, settings=Settings(), redactor=Redactor(()),
         reports=lambda task: task not in silent, clock=time.clock,
     )  # fmt: skip
     return Operations(context)

@@ -14,9 +14,9 @@ from celery_dlq.errors import (
 )
 from celery_dlq.model.operation import Checking, Guard, Orders, Pacing, Repair
 from celery_dlq.model.states import State
-from celery_dlq.redrive import dry_run
-from celery_dlq.redrive.check import checks
-from celery_dlq.redrive.check.checks import Checks
+from celery_dlq.redrive import checks
+from celery_dlq.redrive import plan as module
+from celery_dlq.redrive.checks import Checks
 from celery_dlq.redrive.plan import redrivable
 
 
@@ -71,7 +71,7 @@ class TestTrial:
         assert (plan.matched, plan.sendable, plan.tried, plan.is_exact) == (3, 1, 3, True)
         assert plan.by_task == {"shop.charge": 1}
         assert [one.task_id for one in plan.skipped] == ["a", "b"]
-        assert "has no args" in plan.skipped[0].why
+        assert "has no args" in plan.skipped[0].why_not
         assert plan.notes == ("2 cannot be sent and stay dead.",)
         assert redrive(orders=REFUSED).counts.out == 1
 
@@ -86,7 +86,7 @@ class TestTrial:
         assert operations.plan(Filter(), Orders()).changes == ()
 
     def test_letters_that_are_not_tried_count_as_sendable(self, operations, fill, monkeypatch):
-        monkeypatch.setattr(dry_run, "MOST", 2)
+        monkeypatch.setattr(module, "MOST", 2)
         fill(*"abcde")
         plan = operations.plan(Filter(), REFUSED)
         assert (plan.sendable, plan.tried, plan.is_exact) == (3, 2, False)

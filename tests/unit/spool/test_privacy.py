@@ -7,9 +7,9 @@ import pytest
 from support.factories import letter
 
 from celery_dlq.errors import RecordRefused
-from celery_dlq.spool import Spool, directory, exposed_files
+from celery_dlq.spool import Spool, exposed_files, is_exposed, is_shared
 
-OLD = "1700000000000000000-host-17-0a1b2c3d"
+NAME = "1700000000000000000-host-17-0a1b2c3d"
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct, autouse=True)
@@ -56,65 +56,50 @@ def test_files_that_are_set_aside_are_private(spool):
 
 
 @pytest.fixture
-def old(tmp_path):
-    """A spool as an earlier version made it, with a umask of 022."""
-    old = tmp_path / "spool"
-    old.mkdir()
+def opened(tmp_path):
+    """A spool whose modes a person has changed."""
+    opened = tmp_path / "spool"
+    opened.mkdir()
     for suffix in (".jsonl", ".torn", ".refused"):
-        path = old / f"{OLD}{suffix}"
+        path = opened / f"{NAME}{suffix}"
         path.touch()
         path.chmod(0o644)
-    old.chmod(0o755)
-    return old
+    opened.chmod(0o755)
+    return opened
 
 
-@pytest.mark.parametrize("use", [lambda spool: list(spool.drain(refuse)),
-                                 lambda spool: spool.append([letter("a")])])  # fmt: skip
-def test_the_spool_of_an_earlier_version_is_made_private_when_it_is_used(spool, old, use):
-    assert len(exposed_files(old)) == 3
-    use(spool)
-    assert mode(old) == 0o700
-    assert modes(old) == {0o600}
+def test_files_that_others_can_read_are_named(opened):
+    (opened / "notes.txt").touch()
+    (opened / "notes.txt").chmod(0o644)
+    assert {path.suffix for path in exposed_files(opened)} == {".jsonl", ".torn", ".refused"}
+    for path in opened.iterdir():
+        path.chmod(0o600)
+    assert exposed_files(opened) == []
 
 
-def test_a_directory_that_holds_other_files_keeps_its_mode(spool, old):
-    (old / "notes.txt").touch()
-    (old / "notes.txt").chmod(0o644)
-    spool.append([letter("a")])
-    assert mode(old) == 0o755
-    assert mode(old / "notes.txt") == 0o644
-    assert exposed_files(old) == []
-
-
-@pytest.mark.parametrize("chosen", [0o1777, 0o2770], ids=oct)
-def test_a_directory_that_is_shared_on_purpose_keeps_its_mode(spool, old, chosen):
-    old.chmod(chosen)
-    spool.append([letter("a")])
-    assert mode(old) == chosen
-    assert exposed_files(old) == []
-
-
-def test_a_file_of_another_user_keeps_its_mode(spool, old, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 65_534)
-    spool.append([letter("a")])
-    assert mode(old) == 0o755
-    assert len(exposed_files(old)) == 3
-
-
-def test_a_link_is_not_followed(spool, old, tmp_path):
+def test_a_link_is_not_followed(opened, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch()
     elsewhere.chmod(0o644)
-    (old / f"{OLD[:-1]}0.jsonl").symlink_to(elsewhere)
+    link = opened / f"{NAME[:-1]}0.jsonl"
+    link.symlink_to(elsewhere)
+    assert link not in exposed_files(opened)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "exposed", "shared"),
+    [(0o700, False, False), (0o755, True, False), (0o1777, True, True), (0o2770, True, True)],
+)
+def test_a_directory_may_be_shared_on_purpose(opened, chosen, exposed, shared):
+    opened.chmod(chosen)
+    assert (is_exposed(opened), is_shared(opened)) == (exposed, shared)
+
+
+def test_an_existing_directory_keeps_its_mode(spool, opened):
     spool.append([letter("a")])
-    assert mode(elsewhere) == 0o644
-    assert exposed_files(old) == []
+    list(spool.drain(refuse))
+    assert mode(opened) == 0o755
 
 
-def test_the_modes_are_looked_at_once(spool, old, monkeypatch):
-    seen = []
-    monkeypatch.setattr(directory, "make_private", seen.append)
-    for _ in range(3):
-        spool.append([letter("a")])
-        list(spool.drain(lambda _records: None))
-    assert seen == [old]
+def test_a_directory_that_does_not_exist_has_no_files(tmp_path):
+    assert exposed_files(tmp_path / "none") == []

@@ -7,7 +7,7 @@ from support.factories import letter
 from support.servers.ticket_systems import EMAIL, TOKEN, ticket_systems
 
 from celery_dlq.hiding import hide_letter
-from celery_dlq.model.handler_letter import HandlerLetter
+from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.redact import Redactor
 from celery_dlq.tickets import GitHubIssues, GitLabIssues, JiraIssues, TicketWebhook
 

@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 from celery_dlq.errors import SettingsError
-from celery_dlq.upkeep.regrouping import LOOK_S, WORK_S, BackgroundRegrouping
+from celery_dlq.upkeep.chores import REGROUPING_LOOK_S, REGROUPING_S, BackgroundRegrouping
 
 
 class Queue:
@@ -17,7 +17,7 @@ class Queue:
     def run(self, *, should_stop):
         while self.steps and not should_stop():
             self.steps -= 1
-            self.now += WORK_S / 2
+            self.now += REGROUPING_S / 2
         return not self.steps
 
     def monotonic(self):
@@ -30,7 +30,7 @@ def test_without_work_it_looks_seldom():
     for _ in range(3):
         work.run(lambda: False)
     assert queue.looks == 1
-    queue.now += LOOK_S
+    queue.now += REGROUPING_LOOK_S
     work.run(lambda: False)
     assert queue.looks == 2
 
@@ -61,5 +61,5 @@ def test_a_recipe_that_cannot_be_imported_is_reported_once(caplog, monkeypatch):
     work = BackgroundRegrouping(queue, monotonic=queue.monotonic)
     for _ in range(3):
         work.run(lambda: False)
-        queue.now += LOOK_S
+        queue.now += REGROUPING_LOOK_S
     assert caplog.text.count("no.such.recipe cannot be imported") == 1

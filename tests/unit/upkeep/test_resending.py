@@ -14,9 +14,8 @@ from celery_dlq.model.operation import OperationState, Orders, Repair
 from celery_dlq.model.states import State
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive.context import app_and_broker_of
-from celery_dlq.redrive.presence import Look
-from celery_dlq.redrive.publish.message import headers_to_send
-from celery_dlq.redrive.publish.result import Sent
+from celery_dlq.redrive.message import Sent, headers_to_send
+from celery_dlq.redrive.queues import Look
 from celery_dlq.store.base import Filter
 from celery_dlq.upkeep import resending as module
 from celery_dlq.upkeep.resending import GAP_S, ROUND_S, Resender

@@ -8,9 +8,10 @@ import pytest
 
 from celery_dlq.errors import RedriveError, StoreUnavailable
 from celery_dlq.store.base import Lease, ToDo
-from celery_dlq.upkeep import leased, step
-from celery_dlq.upkeep.step import UpkeepStep, UpkeepThread
-from celery_dlq.worker.writing.store_health import StoreHealth
+from celery_dlq.upkeep import chores, periodic
+from celery_dlq.upkeep.chores import UpkeepThread
+from celery_dlq.upkeep.step import UpkeepStep
+from celery_dlq.worker.writing.store_calls import StoreHealth
 
 PATIENCE_S = 60
 
@@ -85,8 +86,8 @@ class Store:
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch):
     for name in ("LOOK_S", "TRY_S"):
-        monkeypatch.setattr(step, name, 0.001)
-    monkeypatch.setattr(leased, "TRY_S", 0.001)
+        monkeypatch.setattr(chores, name, 0.001)
+    monkeypatch.setattr(periodic, "TRY_S", 0.001)
 
 
 HELD = Lease(name="parked.here", token=3)
@@ -105,6 +106,9 @@ def queue(store):
         ),
         redrives=SimpleNamespace(left=list),
         recover=lambda **_: iter(()),
+        uncovered=list,
+        retention=None,
+        handlers={},
         prepare_store=lambda: None,
         regrouper=lambda: SimpleNamespace(run=store.regroup),
         store_health=StoreHealth(Path("spool")),
@@ -179,13 +183,14 @@ def test_one_without_the_lease_looks_rarely_until_it_may_be_free():
     def wait_after(lease_free_in_s, operations=False):
         store = thread._dlq.store = Store()
         store.left = [ToDo(lease_free_in_s=lease_free_in_s, operations=operations)]
-        waits = thread._round()
+        thread.round()
+        waits = thread.pause_s()
         assert (store.names, store.done.is_set()) == (["parked.here"], False)
         return waits
 
-    assert wait_after(19.0) == leased.IDLE_S + step.TRY_S
-    assert wait_after(4.0) == 4.0 + step.TRY_S
-    assert wait_after(19.0, operations=True) == step.TRY_S
+    assert wait_after(19.0) == periodic.IDLE_S + chores.TRY_S
+    assert wait_after(4.0) == 4.0 + chores.TRY_S
+    assert wait_after(19.0, operations=True) == chores.TRY_S
 
 
 def test_operations_that_are_left_wake_those_who_run_them():
@@ -197,45 +202,45 @@ def test_operations_that_are_left_wake_those_who_run_them():
     ]  # fmt: skip
     thread = UpkeepThread(queue(store), "me", wake=lambda: woken.append(len(store.left)))
     for _ in range(4):
-        thread._round()
+        thread.round()
     assert woken == [2, 1]
 
 
 def test_while_nothing_is_parked_one_look_goes_with_each_prolonging(monkeypatch):
-    monkeypatch.setattr(step, "TRY_S", 0.05)
+    monkeypatch.setattr(chores, "TRY_S", 0.05)
     store, looks = Store(HELD), []
     monkeypatch.setattr(store.parked, "next_due", lambda place: looks.append(place))
-    UpkeepThread(queue(store), "me", wake=lambda: None)._round()
+    UpkeepThread(queue(store), "me", wake=lambda: None).round()
     assert looks == ["here"]
 
 
 def test_each_round_adds_values_of_letters_that_lack_them(monkeypatch):
-    monkeypatch.setattr(step, "TRY_S", 0.0)
+    monkeypatch.setattr(chores, "TRY_S", 0.0)
     store = Store(HELD)
     store.lacking = [False, True, True]
-    UpkeepThread(queue(store), "me", wake=lambda: None)._round()
+    UpkeepThread(queue(store), "me", wake=lambda: None).round()
     assert store.lacking == []
 
 
 def test_a_regrouping_is_looked_for_seldom(monkeypatch):
-    monkeypatch.setattr(step, "TRY_S", 0.0)
+    monkeypatch.setattr(chores, "TRY_S", 0.0)
     store = Store(*[HELD] * 3)
     thread = UpkeepThread(queue(store), "me", wake=lambda: None)
     for _ in range(3):
-        thread._round()
+        thread.round()
     assert store.looked == 1
 
 
 def test_adding_values_takes_a_part_of_the_time(monkeypatch):
-    monkeypatch.setattr(step, "TRY_S", 0.0)
-    store, ticks = Store(HELD), itertools.count(step=step.VALUES_S / 4)
+    monkeypatch.setattr(chores, "TRY_S", 0.0)
+    store, ticks = Store(HELD), itertools.count(step=chores.VALUES_S / 4)
     store.lacking = [True] * 100
-    UpkeepThread(queue(store), "me", wake=lambda: None, monotonic=lambda: next(ticks))._round()
+    UpkeepThread(queue(store), "me", wake=lambda: None, monotonic=lambda: next(ticks)).round()
     assert 0 < 100 - len(store.lacking) < 5
 
 
 def test_while_something_is_parked_it_is_looked_at_again_and_again(monkeypatch):
-    monkeypatch.setattr(step, "TRY_S", PATIENCE_S)
+    monkeypatch.setattr(chores, "TRY_S", PATIENCE_S)
     store, looks = Store(HELD), []
     thread = UpkeepThread(queue(store), "me", wake=lambda: None)
 
@@ -246,5 +251,5 @@ def test_while_something_is_parked_it_is_looked_at_again_and_again(monkeypatch):
         return 3600.0
 
     monkeypatch.setattr(store.parked, "next_due", look)
-    thread._round()
+    thread.round()
     assert len(looks) > 3

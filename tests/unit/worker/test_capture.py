@@ -32,7 +32,7 @@ class Consumer:
 
 @pytest.fixture
 def app(tmp_path):
-    return charging_app(dlq_brake_failures=2, dlq_spool_dir=str(tmp_path))
+    return charging_app(dlq_breaker_streak=2, dlq_spool_dir=str(tmp_path))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def arrive(app, consumer):
     return arrive
 
 
-def brake(capture):
+def fail(capture):
     for _ in range(2):
         capture.gate.note(letter(task="shop.charge"))
 
@@ -93,16 +93,16 @@ def test_a_message_that_nothing_keeps_runs(arrive, consumer):
     assert consumer.ran == [request]
 
 
-def test_the_store_is_not_asked_about_a_copy_whose_task_is_braked(arrive, capture, consumer, desk):
-    brake(capture)
+def test_the_store_is_not_asked_about_a_copy_whose_task_only_fails(arrive, capture, consumer, desk):
+    fail(capture)
     arrive(**COPY)
     assert (consumer.ran, desk.waiting) == ([], [])
 
 
-def test_a_braked_copy_that_is_let_go_is_asked_about(arrive, capture, consumer, desk):
-    brake(capture)
+def test_a_held_copy_that_is_let_go_is_asked_about(arrive, capture, consumer, desk):
+    fail(capture)
     request = arrive(**COPY)
-    capture.gate._brake.succeeded("shop.charge")
+    capture.gate.circuits.succeeded("shop.charge")
     capture.gate.tick()
     assert (consumer.ran, len(desk.waiting)) == ([], 1)
     desk.release()

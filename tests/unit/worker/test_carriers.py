@@ -15,8 +15,7 @@ from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, Filter, Reason, State, Verdict
 from celery_dlq.worker.carriers import Carrier, capture_carriers
-from celery_dlq.worker.request.classes import bound
-from celery_dlq.worker.request.recorded import RecordedRequest
+from celery_dlq.worker.request.classes import RecordedRequest, bound
 
 
 class Shop:

@@ -14,8 +14,7 @@ from support.factories import letter
 from celery_dlq.classify import subject
 from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.worker.failure import type_name
-from celery_dlq.worker.grounds import grounds_of
-from celery_dlq.worker.writing.grouping import Grouping
+from celery_dlq.worker.grouping import Grouping, grounds_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "grouping.md"
 ROW = re.compile(r"^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| ?(.*?) ?\|$", re.M)

@@ -117,18 +117,18 @@ def test_letters_that_wait_are_written_before_the_threads_end(make_app):
 
 
 def test_two_workers_of_an_app_at_the_same_time_have_gates_of_their_own(make_app):
-    app = make_app(dlq_brake_failures=2, dlq_brake_pause=60.0)
+    app = make_app(dlq_breaker_streak=2, dlq_breaker_recovery=60.0)
     queue = app.conf.task_default_queue
     with working(app) as first:
         die(app, 2)
-        wait_until("it is braked", lambda: status_of(first)["braked"])
+        wait_until("its circuit is open", lambda: status_of(first)["circuits"])
         first.consumer.call_soon(first.consumer.task_consumer.cancel_by_queue, queue)
         wait_until(
             "it takes no more", lambda: not first.consumer.task_consumer.consuming_from(queue)
         )
         with working(app) as second:
-            die(app, 2)  # a brake of both would hold them
-            wait_until("it is braked", lambda: status_of(second)["braked"])
+            die(app, 2)  # a circuit of both would hold them
+            wait_until("its circuit is open", lambda: status_of(second)["circuits"])
             app.tasks["charge"].delay(2)
             wait_until("a message is held", lambda: status_of(second)["held"])
             assert status_of(first)["held"] == 0

@@ -9,7 +9,7 @@ from celery_dlq import Rule, Terminal, Verdict
 from celery_dlq.classify import Classifier, decide
 from celery_dlq.codec import decode_table
 from celery_dlq.model.fingerprint import FRAME_LIMIT
-from celery_dlq.worker.grounds import grounds_of
+from celery_dlq.worker.grouping import grounds_of
 
 
 def caught(function, *args):
@@ -156,7 +156,7 @@ def test_the_source_is_not_needed(tmp_path, options):
         import sys, linecache
         sys.path.insert(0, {str(tmp_path)!r})
         from orders import fails
-        from celery_dlq.worker.grounds import grounds_of
+        from celery_dlq.worker.grouping import grounds_of
         from pathlib import Path
         kept = Path({str(code)!r}).read_text()
         found = []
@@ -188,7 +188,7 @@ def test_lines_are_the_same_in_each_process(tmp_path):
     """
     (tmp_path / "orders.py").write_text(textwrap.dedent(source))
     run = (
-        "from orders import fails\nfrom celery_dlq.worker.grounds import grounds_of\n"
+        "from orders import fails\nfrom celery_dlq.worker.grouping import grounds_of\n"
         "try: fails('a')\nexcept ValueError as exc: print(grounds_of(exc).lines)"
     )
     said = {

@@ -33,10 +33,8 @@ from sqlalchemy.types import UserDefinedType
 
 from celery_dlq.errors import SchemaError
 from celery_dlq.store.database.client import Client, Role
-from celery_dlq.store.database.dialects.dialect import MUCH
-from celery_dlq.store.database.dialects.server import Fault, Server, whole_seconds
-from celery_dlq.store.database.hosts import hosts_of
-from celery_dlq.store.database.pooler import Pooler, find_pooler
+from celery_dlq.store.database.dialects.dialect import MUCH, Fault, Server, whole_seconds
+from celery_dlq.store.database.servers import Pooler, find_pooler, hosts_of
 
 #: Bytes that are read at once, and the key in a connection's ``info`` that says so.
 _READ_BUFFER, _WIDE = 1_048_576, "celery_dlq_wide"

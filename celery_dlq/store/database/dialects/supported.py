@@ -10,7 +10,7 @@ from celery_dlq.store.database.dialects.dialect import Dialect
 from celery_dlq.store.database.dialects.mysql import MySQL
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
 from celery_dlq.store.database.dialects.sqlite import SQLite
-from celery_dlq.store.database.hosts import hosts_of, with_hosts_apart
+from celery_dlq.store.database.servers import hosts_of, with_hosts_apart
 
 #: A new database is a class of its own, and a name here.
 SUPPORTED: tuple[Dialect, ...] = (SQLite(), PostgreSQL(), MySQL())

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dlq.cli.doctor import checks
+from celery_dlq.cli.doctor.app import check_waits
 from celery_dlq.cli.doctor.finding import named
 from celery_dlq.errors import IngestError
 from celery_dlq.store.database.schema import HEAD, versions
@@ -343,7 +343,7 @@ def test_which_retries_may_be_parked(app, conf, options, parked):
     app.conf.broker_url = "redis://127.0.0.1:1/0"
     app.conf.update({"dlq_retry_cap": 30.0, **conf})
     app.task(name="shop.slow", base=DLQTask, shared=False, **options)(do_nothing)
-    [found] = checks._waits(Session(CLIContext(app=app, no_color=True, workdir=None)))
+    [found] = check_waits(Session(CLIContext(app=app, no_color=True, workdir=None)))
     assert found.level.value == "ok"
     assert ("shop.slow" in found.text) == bool(parked)
     assert parked is None or f"may wait {parked}; one longer" in found.text

@@ -10,7 +10,7 @@ import pytest
 from support.factories import letter
 
 from celery_dlq.cli.admin import exporter
-from celery_dlq.metrics import extra
+from celery_dlq.metrics import families
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_store_that_does_not_exist_is_reported_and_not_made(run, app, scraped,
 
 
 def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
     result = run("exporter")
     assert result.exit_code == 1
     assert "pip install 'celery-dlq[prometheus]'" in result.stderr

@@ -3,7 +3,7 @@
 import pytest
 from celery.bin.base import CLIContext
 
-from celery_dlq.cli.doctor import acknowledgement
+from celery_dlq.cli.doctor.broker import check_acks
 from celery_dlq.cli.doctor.finding import Level
 from celery_dlq.cli.session import Session
 from celery_dlq.worker.task import DLQTask
@@ -23,7 +23,7 @@ def found(app):
         @app.task(name="shop.slow", base=DLQTask, shared=False, **options)
         def slow(): ...
 
-        findings = acknowledgement.check(Session(CLIContext(app=app, no_color=True, workdir=None)))
+        findings = check_acks(Session(CLIContext(app=app, no_color=True, workdir=None)))
         return [(finding.level, finding.text) for finding in findings]
 
     return found
@@ -37,7 +37,7 @@ def test_late_acknowledgement_within_the_time_limit_is_ok(found):
 def test_without_tasks_there_is_nothing_to_say(app):
     del app.tasks["shop.charge"]
     session = Session(CLIContext(app=app, no_color=True, workdir=None))
-    assert list(acknowledgement.check(session)) == []
+    assert list(check_acks(session)) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from support.factories import attempt, letter
 from support.stores.archives import failing
 
 from celery_dlq import Filter, Keep, Retention
-from celery_dlq.archive.bucket import FsspecBucket
+from celery_dlq.archive.bucket import Bucket
 from celery_dlq.model.states import CLOSED_STATES
 
 
@@ -91,14 +91,14 @@ def test_an_archive_that_is_away_is_an_error(place, store, found):
 
 
 def test_an_archive_that_returns_other_bytes_is_an_error(place, store, found, monkeypatch):
-    monkeypatch.setattr(FsspecBucket, "read", lambda _bucket, _key: b"other")
+    monkeypatch.setattr(Bucket, "read", lambda _bucket, _key: b"other")
     [(level, text)] = found("archive")
     assert (level, "returns other bytes than were written to it" in text) == ("error", True)
     assert list(place.iterdir()) == []
 
 
 def test_an_archive_that_cannot_be_written_is_an_error(place, store, found, monkeypatch):
-    monkeypatch.setattr(FsspecBucket, "put", failing)
+    monkeypatch.setattr(Bucket, "put", failing)
     assert found("archive") == [("error", "The archive is away.")]
 
 

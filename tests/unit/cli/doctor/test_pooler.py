@@ -4,7 +4,7 @@ import pytest
 from support.servers.pgbouncer import pgbouncer
 
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
-from celery_dlq.store.database.pooler import Pooler
+from celery_dlq.store.database.servers import Pooler
 
 pytestmark = pytest.mark.service
 

@@ -9,7 +9,7 @@ from support.factories import letter
 
 from celery_dlq import AutoRedrive, Filter, Leave, Requirements
 from celery_dlq.model.auto_redrive import AutoState
-from celery_dlq.upkeep.auto_redrive.thread import lease_of
+from celery_dlq.upkeep.auto_redrive.runner import lease_of
 from celery_dlq.worker.broker_limits import upkeep_lease
 
 

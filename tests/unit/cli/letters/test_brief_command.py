@@ -102,7 +102,7 @@ def test_its_redrives_and_how_they_ended(run, store, many, operation):
 
 
 def test_shares_are_counted_over_the_newest_letters(run, store, many, monkeypatch):
-    monkeypatch.setattr("celery_dlq.view.groups.sample.SAMPLE", 4)
+    monkeypatch.setattr("celery_dlq.view.groups.SAMPLE", 4)
     text = text_of(run, "9c1e")
     assert "counted over the newest 4 of 10 open letters" in text
     assert "- `tenant=acme` in 100% (4)" in text
@@ -120,7 +120,7 @@ def test_as_json(run, many):
 
 def test_on_an_output_without_unicode(run, store, monkeypatch):
     store.letters.save([letter("a", message="漢 🐰")])
-    monkeypatch.setattr("celery_dlq.cli.letters.brief.speaks_unicode", lambda: False)
+    monkeypatch.setattr("celery_dlq.cli.letters.groups.speaks_unicode", lambda: False)
     out = text_of(run, "9c1e", "--format", "json")
     assert out.isascii()
     assert json.loads(out)["from_outside"]["message"] == "漢 🐰"

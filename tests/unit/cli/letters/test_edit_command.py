@@ -6,7 +6,7 @@ import sys
 import pytest
 from support.factories import letter
 
-from celery_dlq.cli.letters import edit as module
+from celery_dlq.cli.letters import changes as module
 from celery_dlq.model.states import State
 
 

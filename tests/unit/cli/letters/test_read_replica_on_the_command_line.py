@@ -7,7 +7,7 @@ from support.factories import letter
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.store.database import schema
-from celery_dlq.store.database.replica import ReplicaTransactions
+from celery_dlq.store.database.transactions import ReplicaTransactions
 from celery_dlq.store.sql import SQLStore
 
 pytestmark = pytest.mark.service

@@ -8,7 +8,7 @@ import pytest
 from support.factories import attempt, letter
 
 from celery_dlq import AutoRedrive, Filter, Route
-from celery_dlq.cli.doctor import checks
+from celery_dlq.cli.doctor.command import CHECKS
 from celery_dlq.model.states import State
 
 
@@ -149,7 +149,7 @@ def test_the_doctor_names_automatic_redrives_of_unknown_routes(app, run):
 
 
 def test_the_doctor_says_nothing_about_routes_without_any(run):
-    assert "routes" in checks._CHECKS
+    assert "routes" in CHECKS
     assert findings(run) == []
 
 

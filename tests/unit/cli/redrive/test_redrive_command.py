@@ -9,7 +9,7 @@ from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli.redrive import running
 from celery_dlq.model.operation import OperationState, Orders, Pacing, Sending, SendingState
 from celery_dlq.model.states import State
-from celery_dlq.redrive import dry_run
+from celery_dlq.redrive import plan
 from celery_dlq.store.base import Filter, Rows
 from celery_dlq.store.redrive.operations import Operations
 from celery_dlq.store.redrive.sendings import Sendings
@@ -43,8 +43,8 @@ def test_sends_all_and_shows_the_plan_first(run, orders, store):
 def test_a_plan_without_letters_left_is_a_failure(run, orders, store, monkeypatch):
     plan = DeadLetterQueue.plan
 
-    def plan_and_lose(queue, *asked):
-        found = plan(queue, *asked)
+    def plan_and_lose(queue, *asked, **options):
+        found = plan(queue, *asked, **options)
         store.closing.discard(Filter(), who="bob", why="mine", now=T0)
         return found
 
@@ -103,7 +103,7 @@ def test_a_plan_does_not_contradict_what_was_checked(run, orders, store, fake):
 
 
 def test_a_plan_of_many_marks_the_upper_bound(run, orders, fake, terminal, monkeypatch):
-    monkeypatch.setattr(dry_run, "MOST", 2)
+    monkeypatch.setattr(plan, "MOST", 2)
     terminal.sit_down(stdout=False)
     result = run("redrive", "--all", answer="y")
     assert "To send  at most 3 dead letters" in result.stdout
@@ -148,7 +148,6 @@ def test_options_reach_the_redrive(run, orders, fake):
         (["--all", "--limit", "0"], "not in the range"),
         (["--all", "--canary", "4"], "4 is more than the 3 letters"),
         (["--all", "--detach", "--wait"], "--wait contradicts --detach"),
-        (["--all", "--processes", "4"], "--processes needs --detach"),
         (["--all", "--wait", "soon"], "is not a duration"),
         (["--all", "--to-task", "shop.chrage"], "did you mean 'shop.charge'?"),
         (["--all", "--to-task", "x\x1b[2J"], "'x\\x1b[2J' is not a task of this app; there is"),
@@ -310,7 +309,7 @@ def test_a_time_to_wait_has_a_unit(run, orders, fake, monkeypatch, words):
         waited.append(seconds)
         return operation
 
-    monkeypatch.setattr("celery_dlq.cli.redrive.command.await_outcomes", wait)
+    monkeypatch.setattr(running, "await_outcomes", wait)
     result = run("redrive", *words, "a1")
     assert (waited, len(fake.asked)) == ([5.0], 1), result.stderr
 

@@ -50,10 +50,6 @@ def test_pacing_options(orders):
     )  # fmt: skip
 
 
-def test_several_processes_are_an_order(orders):
-    assert orders("--processes 4").pacing == Pacing(processes=4)
-
-
 def test_guard_options(orders):
     found = orders("--guard-window 50 --guard-ratio 5% --guard-least 10 --guard-in-a-row 3")
     assert found.guard == Guard(window=50, ratio=0.05, least=10, in_a_row=3)
@@ -106,7 +102,6 @@ def test_every_order_can_be_given():
         ("--guard-ratio 120%", "is not a share; write 20% or 0.2"),
         ("--guard-ratio 20%%", "is not a share; write 20% or 0.2"),
         ("--guard-ratio nan", "is not a share; write 20% or 0.2"),
-        ("--processes 2 --max-queue-depth 5", "--processes contradicts --max-queue-depth"),
         ("--no-guard --guard-window 5", "--no-guard contradicts"),
         ("--again --max-redrives 5", "--again contradicts --max-redrives"),
         ("--validate-timeout 5s", "has no effect without --validate"),

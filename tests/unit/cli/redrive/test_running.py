@@ -8,7 +8,7 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_dlq.cli import dlq
-from celery_dlq.cli.redrive.running import await_outcomes, run_shown, tell_left
+from celery_dlq.cli.redrive.running import await_outcomes, in_foreground, tell_left
 from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import OperationState
 from celery_dlq.redrive.plan import Progress
@@ -91,14 +91,13 @@ def test_a_wait_for_a_worker_that_is_slow_says_nothing(outcomes, worker):
 def test_a_canary_without_a_worker_says_once_what_is_missing(session, operation):
     one, clock = operation(planned=9, sent=1), Clock()
 
-    def act(on_progress, should_stop):
-        for _ in range(60):
-            on_progress(Progress(operation=one.id, counts=one.counts, waits_for="the canary"))
-            clock.sleep(1)
-        return one
-
     with CliRunner().isolation() as (_stdout, stderr, _both):
-        run_shown(session, act, monotonic=clock)
+        with in_foreground(session, monotonic=clock) as foreground:
+            for _ in range(60):
+                foreground.on_progress(
+                    Progress(operation=one.id, counts=one.counts, waits_for="the canary")
+                )
+                clock.sleep(1)
         assert stderr.getvalue().decode().count(NO_WORKER) == 1
 
 
@@ -108,14 +107,15 @@ def left(session, operation, monkeypatch):
     said, and the seconds that it took."""
 
     def left(begins_after=math.inf, **changes):
-        clock = Clock()
+        clock, planned = Clock(), operation(state=OperationState.PLANNED, detached=True)
 
         def look(_store, _id):
             has_begun = clock.now >= begins_after
-            return operation(state=OperationState.RUNNING, carriers=int(has_begun), **changes)
+            if has_begun:
+                session.store.leases.take(planned.lease_name, holder="a worker", seconds=60)
+            return operation(state=OperationState.RUNNING, **changes)
 
         monkeypatch.setattr(Operations, "get", look)
-        planned = operation(state=OperationState.PLANNED, detached=True)
         with CliRunner().isolation() as (stdout, stderr, _both), click.Context(dlq):
             tell_left(session, planned, "A worker will send it", sleep=clock.sleep)
             assert stdout.getvalue().decode().startswith("A worker will send it. See: celery")
@@ -142,20 +142,17 @@ def test_an_operation_that_the_workers_leave(left, worker):
 
 
 def test_progress_shows_sent_letters_and_outcomes(session, operation):
-    done = operation(planned=100, succeeded=98, failed=2)
-
-    def act(on_progress, should_stop):
-        for sent, succeeded, failed, waits_for in (
-            (5, 0, 0, "the canary"), (0, 5, 0, ""), (25, 23, 2, "outcomes (25 in flight)"),
-            (26, 23, 2, "outcomes (26 in flight)"), (0, 98, 2, ""),
-        ):  # fmt: skip
-            counts = operation(planned=100, sent=sent, succeeded=succeeded, failed=failed).counts
-            on_progress(Progress(operation=done.id, counts=counts, waits_for=waits_for))
-        assert not should_stop()
-        return done
-
     with CliRunner().isolation() as (_stdout, stderr, _both):
-        assert run_shown(session, act) is done
+        with in_foreground(session) as foreground:
+            for sent, succeeded, failed, waits_for in (
+                (5, 0, 0, "the canary"), (0, 5, 0, ""), (25, 23, 2, "outcomes (25 in flight)"),
+                (26, 23, 2, "outcomes (26 in flight)"), (0, 98, 2, ""),
+            ):  # fmt: skip
+                one = operation(planned=100, sent=sent, succeeded=succeeded, failed=failed)
+                foreground.on_progress(
+                    Progress(operation=one.id, counts=one.counts, waits_for=waits_for)
+                )
+            assert not foreground.should_stop()
         lines = stderr.getvalue().decode().splitlines()
     assert [line.partition(" failed again")[0] for line in lines] == [
         "5 of 100: waits for the canary",
@@ -169,10 +166,9 @@ def test_a_bar_shows_the_cause_of_a_wait(session, operation, terminal):
     terminal.sit_down(width=150)
     one = operation(state=OperationState.DONE, planned=100, sent=5)
 
-    def act(on_progress, should_stop):
-        on_progress(Progress(operation=one.id, counts=one.counts, waits_for="the canary"))
-        return one
-
     with CliRunner().isolation() as (_stdout, stderr, _both):
-        run_shown(session, act)
+        with in_foreground(session) as foreground:
+            foreground.on_progress(
+                Progress(operation=one.id, counts=one.counts, waits_for="the canary")
+            )
         assert "waits for the canary" in stderr.getvalue().decode()

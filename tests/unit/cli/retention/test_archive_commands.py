@@ -9,8 +9,8 @@ import pytest
 from pyarrow import parquet
 from support.stores.archives import CHAIN, FakeStore, a_line, archive_all, ids_of, lines
 
-from celery_dlq.archive.bucket import FsspecBucket, open_bucket
-from celery_dlq.archive.keys import manifest_key, segment_key
+from celery_dlq.archive.bucket import Bucket, open_bucket
+from celery_dlq.archive.files import manifest_key, segment_key
 
 FIRST, SECOND = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2))
 
@@ -206,13 +206,13 @@ def test_letters_are_restored_by_id(run, restored):
 
 
 def test_a_restore_reads_each_manifest_once(run, restored, monkeypatch):
-    read, keys = FsspecBucket.read, []
+    read, keys = Bucket.read, []
 
     def noted(bucket, key):
         keys.append(key)
         return read(bucket, key)
 
-    monkeypatch.setattr(FsspecBucket, "read", noted)
+    monkeypatch.setattr(Bucket, "read", noted)
     run("archive", "restore", "--all", "--yes")
     assert sorted(keys) == sorted(
         key(one) for one in (FIRST, SECOND) for key in (manifest_key, segment_key)

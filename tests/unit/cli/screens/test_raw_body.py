@@ -6,7 +6,7 @@ import pytest
 from support.factories import envelope, letter
 
 from celery_dlq.model.states import Reason
-from celery_dlq.view.letter.raw_body import SHOWN_LIMIT, shown_body
+from celery_dlq.view.letters import SHOWN_LIMIT, shown_body
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from rich.cells import cell_len
 
-from celery_dlq.cli.screens.render import Block, Column, Facts, Screen, Short, Table
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Short, Table
+from celery_dlq.cli.screens.render import Screen
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
 EARLIER = NOW - timedelta(hours=3)

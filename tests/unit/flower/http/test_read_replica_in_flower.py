@@ -11,7 +11,7 @@ from support.servers.databases import postgres_database
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.model.states import State
-from celery_dlq.store.database import replica, schema
+from celery_dlq.store.database import schema, transactions
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
 from celery_dlq.store.database.engine import Database
 
@@ -70,7 +70,7 @@ class TestALateReplica:
     def task(self, store, monkeypatch):
         """A task with two letters, which only the primary has. Other processes saved them: after its own
         changes, Flower reads from the primary for some seconds."""
-        monkeypatch.setattr(replica, "FOLLOW_S", 0.0)
+        monkeypatch.setattr(transactions, "FOLLOW_S", 0.0)
         name = f"shop.late_{uuid.uuid4().hex[:8]}"
         store.letters.save([letter(f"{name}.{number}", task=name) for number in range(2)])
         return name

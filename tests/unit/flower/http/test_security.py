@@ -4,7 +4,7 @@ import pytest
 from support.factories import T0
 
 from celery_dlq.flower.http import permission
-from celery_dlq.flower.http.forms import VALID_S, Forms
+from celery_dlq.flower.http.permission import VALID_S, Forms
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 

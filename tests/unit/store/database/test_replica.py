@@ -9,8 +9,12 @@ from sqlalchemy import text
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreTooSlow, StoreUnavailable
 from celery_dlq.store.database.engine import Database
-from celery_dlq.store.database.replica import FOLLOW_S, PAUSE_S, ReplicaTransactions
-from celery_dlq.store.database.transactions import Transactions
+from celery_dlq.store.database.transactions import (
+    FOLLOW_S,
+    PAUSE_S,
+    ReplicaTransactions,
+    Transactions,
+)
 from celery_dlq.store.sql import SQLStore
 
 

@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.factories import T0, attempt, letter
 
+from celery_dlq.model.letter import Attempt
 from celery_dlq.model.states import State
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.rows import (
     TEXT_LIMIT,
-    attempt_from,
     attempt_row,
     fit,
     letter_from,
     letter_row,
     part_of,
+    read_row,
     storable,
     stored_id,
 )
@@ -64,7 +65,7 @@ def test_columns_that_were_not_read_come_out_empty():
 
 def test_an_attempt_comes_back_from_its_row():
     run = attempt(3, 1, 5, delay_s=0.25)
-    assert attempt_from(attempt_row("0d3f", run)) == run
+    assert read_row(Attempt, attempt_row("0d3f", run)) == run
 
 
 @pytest.mark.parametrize("delay", [math.nan, math.inf])

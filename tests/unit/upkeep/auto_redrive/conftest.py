@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 from support.auto_world import World
 
-from celery_dlq.redrive import engine
+from celery_dlq.redrive import run
 
 
 def _work(*args, **kwargs): ...
@@ -37,7 +37,7 @@ def world(app, own_store, monkeypatch):
     def opened(_app):
         yield SimpleNamespace(confirms_later=False, begin=begin)
 
-    monkeypatch.setattr(engine, "open_publisher", opened)
+    monkeypatch.setattr(run, "open_publisher", opened)
 
     def make(*autos, **settings):
         made[:] = [World(app, own_store, *autos, **settings)]

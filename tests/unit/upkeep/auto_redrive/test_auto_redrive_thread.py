@@ -7,11 +7,11 @@ import pytest
 from celery import Celery
 
 from celery_dlq.errors import OrdersError, StoreUnavailable
-from celery_dlq.redrive.lease import TRY_S
 from celery_dlq.store.base import Lease, ToDo
-from celery_dlq.upkeep.auto_redrive.thread import AutoRedriveThread, lease_of
-from celery_dlq.upkeep.leased import IDLE_S
-from celery_dlq.worker.writing.store_health import StoreHealth
+from celery_dlq.store.tenure import TRY_S
+from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveThread, lease_of
+from celery_dlq.upkeep.periodic import IDLE_S
+from celery_dlq.worker.writing.store_calls import StoreHealth
 
 HELD = Lease(name="auto", token=1)
 
@@ -46,28 +46,34 @@ def thread(run=lambda _lease: 3.0, lease=HELD, free_in_s=0.0, woken=None):
     return made, leases
 
 
+def after_round(one):
+    """Seconds until the next round, after one."""
+    one.guarded(one.round)
+    return one.pause_s()
+
+
 def test_with_the_lease_it_runs_them_and_wakes_the_operations():
     woken = []
     one, _leases = thread(woken=woken)
-    assert one._try() == 3.0
+    assert after_round(one) == 3.0
     assert woken == [1]
 
 
 def test_it_looks_twice_a_second_at_most():
     one, _leases = thread(run=lambda _lease: 0.0)
-    assert one._try() == 0.5
+    assert after_round(one) == 0.5
 
 
 @pytest.mark.parametrize(("free_in_s", "wait_s"), [(2.0, 2.0 + TRY_S), (99.0, IDLE_S + TRY_S)])
 def test_without_the_lease_it_waits_and_takes_nothing(free_in_s, wait_s):
     one, leases = thread(free_in_s=free_in_s)
-    assert one._try() == wait_s
+    assert after_round(one) == wait_s
     assert leases.taken == 0
 
 
 def test_another_worker_may_have_been_first():
     one, leases = thread(lease=None)
-    assert one._try() == TRY_S
+    assert after_round(one) == TRY_S
     assert leases.taken == 1
 
 
@@ -82,7 +88,7 @@ def test_an_error_is_logged_once_and_its_end_too(caplog):
 
     one, _leases = thread(run)
     caplog.clear()
-    waits = [one._try() for _ in range(4)]
+    waits = [after_round(one) for _ in range(4)]
     assert waits == [TRY_S, TRY_S, TRY_S, 1.0]
     said = [record.getMessage() for record in caplog.records]
     assert said == [
@@ -97,13 +103,13 @@ def test_no_error_ends_it(error, caplog):
         raise error
 
     one, _leases = thread(run)
-    assert one._try() == TRY_S
+    assert after_round(one) == TRY_S
     assert caplog.records
 
 
 def test_at_its_end_it_gives_up_the_lease():
     one, leases = thread()
-    one._try()
+    one.round()
     one.stop()
     one.run()
     assert leases.given_up == 1

@@ -6,7 +6,7 @@ import pytest
 from support.clock import Clock
 
 from celery_dlq.errors import BrokerError
-from celery_dlq.upkeep.stall.watch import StallWatch
+from celery_dlq.upkeep.stall import StallWatch
 
 BEGAN = datetime(2026, 11, 25, 12, 0, tzinfo=timezone.utc)
 

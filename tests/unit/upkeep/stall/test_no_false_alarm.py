@@ -14,7 +14,7 @@ from celery.worker import state
 from support.clock import Clock
 from support.workers.consuming import Consumer, virtual_message
 
-from celery_dlq.upkeep.stall.watch import StallWatch
+from celery_dlq.upkeep.stall import StallWatch
 from celery_dlq.worker.reception import Reception
 
 BEGAN = datetime(2026, 11, 25, 12, 0, tzinfo=timezone.utc)
@@ -212,9 +212,9 @@ def test_a_pool_that_is_full_with_long_tasks(late, prefetched):
     assert day.pass_by() == []
 
 
-class Braked(Day):
-    """A brake, or a writer that is full, holds each message for ten minutes, and then gives it back. For some
-    of them the prefetch count is raised."""
+class Held(Day):
+    """The worker holds each message for ten minutes, because its task only fails or the writer is full, and
+    then gives it back. For some of them the prefetch count is raised."""
 
     spare = 20
 
@@ -240,8 +240,8 @@ class Braked(Day):
         self.waiting += 1
 
 
-def test_a_brake_that_holds_messages():
-    assert Braked(waiting=500).pass_by() == []
+def test_a_worker_that_holds_messages():
+    assert Held(waiting=500).pass_by() == []
 
 
 def test_an_open_circuit():

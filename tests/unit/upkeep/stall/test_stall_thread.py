@@ -10,9 +10,8 @@ from support.factories import T0
 
 from celery_dlq.errors import BrokerError
 from celery_dlq.model.stall import Stall
-from celery_dlq.upkeep.stall import thread as thread_module
-from celery_dlq.upkeep.stall.thread import StallThread
-from celery_dlq.upkeep.stall.watch import Recovered
+from celery_dlq.upkeep import stall as module
+from celery_dlq.upkeep.stall import Recovered, StallThread
 
 PATIENCE_S = 60
 
@@ -56,7 +55,7 @@ def run(monkeypatch):
             def start(self):
                 acts.append("started")
 
-        monkeypatch.setattr(thread_module, "Ending", Ending)
+        monkeypatch.setattr(module, "Ending", Ending)
         dlq = SimpleNamespace(
             app=None, settings=SimpleNamespace(stall_after=300.0, on_stall=on_stall),
             announcer=lambda: SimpleNamespace(stalled=acts.append),

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_dlq.upkeep.stall.watch import GAP_S, LOOK_S, Recovered
+from celery_dlq.upkeep.stall import GAP_S, LOOK_S, Recovered
 
 DAY_S = 86_400
 
@@ -166,7 +166,7 @@ def test_a_paused_consumer(world):
 
 
 def test_a_busy_worker_with_long_tasks(world):
-    """Also one whose prefetched messages wait for their time, for a token or for a brake: it has no room."""
+    """Also one whose prefetched messages wait for their time or for a token, or are held: it has no room."""
     world.is_free, world.depths = False, {"celery": 1_000}
     world.run(DAY_S)
     assert (world.questions, world.seen) == (0, [])

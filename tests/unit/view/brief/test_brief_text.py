@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.briefs import HOSTILE, brief_of, structure_of
 
 from celery_dlq.view.brief import TOKEN_LIMIT, as_json, fitted, markdown
-from celery_dlq.view.brief.facts import Attempts
+from celery_dlq.view.brief.contents import Attempts
 from celery_dlq.view.brief.fitting import tokens_of
-from celery_dlq.view.groups.sample import Share
+from celery_dlq.view.groups import Share
 
 
 def without_cuts(text):
@@ -120,7 +120,7 @@ def test_a_share_that_is_not_all_is_below_a_hundred():
 def test_the_only_letter_of_a_group_is_called_that():
     few = brief_of("x", letters=1)
     for open_ones, kind in ((1, "open letter"), (0, "letter")):
-        standing = replace(few.standing, open=open_ones, letters=1, total=403)
+        standing = replace(few.standing, open_count=open_ones, letter_count=1, total_count=403)
         text = markdown(replace(few, sample=1, standing=standing))
         assert f"counted over its only {kind}" in text
         assert f"Letters: {open_ones} open, 1 in all" in text

@@ -22,9 +22,9 @@ from celery_dlq.model.states import Verdict
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.worker.admission.breaker import IDLE_TICKS, QUIET_TICKS
 from celery_dlq.worker.admission.circuits import AT_ONCE, CircuitBoard
+from celery_dlq.worker.body.ending import UNREPORTED
 from celery_dlq.worker.failure import write_attempts
-from celery_dlq.worker.request.breaker_watch import report_to_breaker
-from celery_dlq.worker.run_end import UNREPORTED
+from celery_dlq.worker.request.closing import report_to_breaker
 
 
 def test_without_a_breaker_nothing_stands_before_the_pool(app, world):
@@ -371,7 +371,7 @@ def test_what_is_open_is_seen_in_the_statistics_and_the_log(worker, caplog):
     caplog.set_level(logging.INFO)
     worker.open("keyed", order=7)
     assert worker.breaker.status() == {
-        "circuits": {"keyed[7]": {"state": "open", "failures": 3, "probes": 0}}
+        "keyed[7]": {"state": "open", "failures": 3, "probes": 0, "messages": "parked"}
     }
     assert "circuit of keyed[7] open: 3 transient failures" in caplog.text
 

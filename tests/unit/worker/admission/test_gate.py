@@ -15,14 +15,13 @@ from support.factories import T0, letter
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.model.letter import Outcome
-from celery_dlq.worker.admission.brake import Brake, Limits
-from celery_dlq.worker.admission.gate import HELD_BYTES, OF_A_RUN, Gate, announce
+from celery_dlq.worker.admission import gate as module
+from celery_dlq.worker.admission.gate import OF_A_RUN, SPARE_BYTES, Gate
 from celery_dlq.worker.admission.pipeline import Admission
+from celery_dlq.worker.body.ending import RunEnd, report
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import RunEnd, report
 
-LIMITS = Limits(failures=2, window_s=60, pause_s=30, pause_max_s=120)
-PREFETCH = 4
+STREAK, SPARE, PREFETCH = 2, 3, 4
 
 
 class Timer:
@@ -37,6 +36,7 @@ class Timer:
 @pytest.fixture
 def app():
     app = Celery("unit", broker="memory://", set_as_current=False)
+    app.conf.dlq_breaker_streak = STREAK
 
     def body(): ...
 
@@ -52,11 +52,12 @@ def clock():
 
 
 @pytest.fixture
-def consumer():
+def consumer(app):
     """As much of a consumer as the gate looks at; ``ran`` is what reached the pool."""
     ran = []
     channel = SimpleNamespace(visibility_timeout=None)
     return SimpleNamespace(
+        app=app,
         ran=ran,
         on_task_request=lambda request: ran.append(request.id),
         qos=QoS(lambda **_: None, PREFETCH),
@@ -73,10 +74,9 @@ def full():
 
 
 @pytest.fixture
-def gate(consumer, clock, full):
-    gate = Gate(
-        Brake(LIMITS, announce, clock), full.is_set, spare=3, hold_s=600, monotonic=clock
-    )  # fmt: skip
+def gate(consumer, clock, full, monkeypatch):
+    monkeypatch.setattr(module, "SPARE", SPARE)
+    gate = Gate(full.is_set, monotonic=clock)
     Admission([gate]).join(consumer, consumer.on_task_request)
     gate.start()
     yield gate
@@ -115,8 +115,8 @@ def deliver(app, consumer):
 
 
 @pytest.fixture
-def braked(gate):
-    for _ in range(LIMITS.failures):
+def failing(gate):
+    for _ in range(STREAK):
         gate.note(letter(task="charge"))
 
 
@@ -126,15 +126,17 @@ def test_what_is_well_goes_straight_to_the_pool(gate, deliver, consumer):
     assert consumer.ran == ["m1", "m2"]
 
 
-def test_a_braked_tasks_messages_are_held_unacknowledged(gate, braked, deliver, consumer):
+def test_messages_of_a_task_that_only_fails_are_held_unacknowledged(
+    gate, failing, deliver, consumer
+):
     request = deliver(1)
     assert (consumer.ran, request.done) == ([], [])
     gate.tick()
-    assert consumer.ran == [], "the pause is not over"
+    assert consumer.ran == [], "the recovery time is not over"
     assert state.requests["m1"] is request, "celery inspect reserved shows it"
 
 
-def test_other_tasks_run_on(gate, braked, deliver, consumer):
+def test_other_tasks_run_on(gate, failing, deliver, consumer):
     deliver(1)
     deliver(2, "mail")
     deliver(3, "plain")
@@ -142,20 +144,20 @@ def test_other_tasks_run_on(gate, braked, deliver, consumer):
 
 
 def test_the_prefetch_limit_makes_room_for_other_tasks_up_to_the_spare(
-    gate, braked, deliver, consumer
+    gate, failing, deliver, consumer
 ):
     for number in range(10):
         deliver(number)
-    assert consumer.qos.value == PREFETCH + 3
+    assert consumer.qos.value == PREFETCH + SPARE
 
 
-def test_large_messages_get_no_spare_room(gate, braked, deliver, consumer):
-    deliver(1, body=b"x" * HELD_BYTES)
+def test_large_messages_get_no_spare_room(gate, failing, deliver, consumer):
+    deliver(1, body=b"x" * SPARE_BYTES)
     deliver(2)
     assert consumer.qos.value == PREFETCH + 1
 
 
-def test_after_the_pause_one_message_is_tried(gate, braked, deliver, consumer, clock):
+def test_after_the_recovery_time_one_message_is_tried(gate, failing, deliver, consumer, clock):
     deliver(1), deliver(2)
     clock.now += 30
     gate.tick()
@@ -163,7 +165,7 @@ def test_after_the_pause_one_message_is_tried(gate, braked, deliver, consumer, c
     assert consumer.ran == ["m1"]
 
 
-def test_a_probe_that_succeeds_lets_all_go_in_order(gate, braked, deliver, consumer, clock):
+def test_a_probe_that_succeeds_lets_all_go_in_order(gate, failing, deliver, consumer, clock):
     probe, *_ = [deliver(number) for number in range(6)]
     clock.now += 30
     gate.tick()
@@ -175,7 +177,7 @@ def test_a_probe_that_succeeds_lets_all_go_in_order(gate, braked, deliver, consu
     assert consumer.ran[-1] == "m7"
 
 
-def test_a_probe_that_dies_lengthens_the_pause(gate, braked, deliver, consumer, clock):
+def test_a_probe_that_dies_doubles_the_time(gate, failing, deliver, consumer, clock):
     deliver(1), deliver(2)
     clock.now += 30
     gate.tick()
@@ -199,21 +201,21 @@ def ended(*, for_error):
 
 
 def test_runs_that_are_retried_for_an_error_are_failures(gate, deliver, consumer):
-    for number in range(LIMITS.failures):
+    for number in range(STREAK):
         deliver(number).on_success(ended(for_error=True))
     deliver(9)
     assert consumer.ran == ["m0", "m1"]
 
 
 def test_a_body_that_looks_again_later_has_not_failed(gate, deliver, consumer):
-    for number in range(LIMITS.failures):
+    for number in range(STREAK):
         deliver(number).on_success(ended(for_error=False))
     deliver(9)
     assert consumer.ran == ["m0", "m1", "m9"]
 
 
-def test_a_probe_that_is_retried_for_an_error_lengthens_the_pause(
-    gate, braked, deliver, consumer, clock
+def test_a_probe_that_is_retried_for_an_error_doubles_the_time(
+    gate, failing, deliver, consumer, clock
 ):
     probe, _ = deliver(1), deliver(2)
     clock.now += 30
@@ -228,7 +230,7 @@ def test_a_probe_that_is_retried_for_an_error_lengthens_the_pause(
 
 
 def test_a_probe_that_is_over_without_a_word_is_followed_by_another(
-    gate, braked, deliver, consumer, clock
+    gate, failing, deliver, consumer, clock
 ):
     probe, _ = deliver(1), deliver(2)
     clock.now += 30
@@ -241,9 +243,9 @@ def test_a_probe_that_is_over_without_a_word_is_followed_by_another(
     assert consumer.ran == ["m1", "m2"]
 
 
-def test_any_success_of_the_task_releases_it(gate, deliver, consumer):
+def test_any_success_of_the_task_closes_its_circuit(gate, deliver, consumer):
     early = deliver(1)
-    for _ in range(LIMITS.failures):
+    for _ in range(STREAK):
         gate.note(letter(task="charge"))
     deliver(2)
     early.on_success((False, 1, 0.1))
@@ -251,22 +253,22 @@ def test_any_success_of_the_task_releases_it(gate, deliver, consumer):
     assert consumer.ran == ["m1", "m2"]
 
 
-def test_a_failure_that_the_pool_hands_over_as_a_result_is_no_success(gate, braked, deliver):
+def test_a_failure_that_the_pool_hands_over_as_a_result_is_no_success(gate, failing, deliver):
     try:
         raise Ignore
     except Ignore:
         deliver(1).on_success((True, ExceptionInfo(), 0.1))
-    assert "charge" in gate.status()["braked"]
+    assert "charge" in gate.circuits.status()
 
 
 def test_an_outcome_or_a_letter_of_a_task_that_did_not_run_does_not_count(gate):
     gate.note(Outcome(task_id="m", redrive=1, succeeded_at=T0, worker="w"))
     for reason in (Reason.MALFORMED, Reason.UNKNOWN_TASK, Reason.CANCELLED, Reason.INGESTED):
         gate.note(letter(task="charge", reason=reason))
-    assert gate.status()["braked"] == {}
+    assert gate.circuits.status() == {}
 
 
-def test_what_waits_too_long_goes_back_to_the_broker(gate, braked, deliver, consumer, clock, full):
+def test_what_waits_too_long_goes_back_to_the_broker(gate, failing, deliver, consumer, clock, full):
     full.set()  # or else it would be tried
     request = deliver(1)
     clock.now += 601
@@ -278,7 +280,7 @@ def test_what_waits_too_long_goes_back_to_the_broker(gate, braked, deliver, cons
 
 
 def test_it_goes_back_well_before_the_visibility_timeout(
-    gate, braked, deliver, consumer, clock, full
+    gate, failing, deliver, consumer, clock, full
 ):
     consumer.channel.visibility_timeout = 60
     gate.start()
@@ -293,21 +295,21 @@ def test_it_goes_back_well_before_the_visibility_timeout(
     gate.stop()
 
 
-def test_a_revoked_message_is_left_to_celery_at_once(gate, braked, deliver, consumer):
+def test_a_revoked_message_is_left_to_celery_at_once(gate, failing, deliver, consumer):
     deliver(1), deliver(2)
     state.revoked.add("m2")
     gate.tick()
     assert consumer.ran == ["m2"], "Celery discards it instead of running it"
 
 
-def test_an_expired_message_is_left_to_celery_at_once(gate, braked, deliver, consumer):
+def test_an_expired_message_is_left_to_celery_at_once(gate, failing, deliver, consumer):
     deliver(1, expires="2020-01-01T00:00:00+00:00")
     gate.tick()
     assert consumer.ran == ["m1"]
 
 
 def test_a_lost_connection_forgets_what_the_broker_will_deliver_again(
-    gate, braked, deliver, consumer, clock
+    gate, failing, deliver, consumer, clock
 ):
     request = deliver(1)
     consumer.connection = None
@@ -321,11 +323,11 @@ def test_a_lost_connection_forgets_what_the_broker_will_deliver_again(
     assert (consumer.ran, request.done) == ([], [])
     deliver(2)
     gate.tick()
-    assert consumer.ran == ["m2"], "still braked, and the pause is over"
+    assert consumer.ran == ["m2"], "it is still open, and the recovery time is over"
 
 
 def test_after_a_probe_that_a_lost_connection_has_ended_there_is_another_one(
-    gate, braked, deliver, consumer, clock
+    gate, failing, deliver, consumer, clock
 ):
     deliver(1)
     clock.now += 30
@@ -354,10 +356,25 @@ def test_nothing_starts_while_the_writer_is_full(gate, deliver, consumer, full):
     assert consumer.ran == ["m2", "m1"]
 
 
-def test_without_a_brake_successes_are_not_watched(consumer, deliver):
-    gate = Gate(None, lambda: False, spare=3, hold_s=600)
-    Admission([gate]).join(consumer, consumer.on_task_request)
+def test_without_a_limit_successes_are_not_watched(app, consumer, deliver):
+    app.tasks["charge"].dlq_breaker_streak = 0
+    Admission([Gate(lambda: False)]).join(consumer, consumer.on_task_request)
     assert "on_success" not in vars(deliver(1))
+    assert "on_success" in vars(deliver(2, "mail"))
+
+
+def test_a_task_has_limits_of_its_own(app, consumer, deliver, clock):
+    app.tasks["charge"].dlq_breaker_streak = 1
+    app.tasks["charge"].dlq_breaker_recovery = 5.0
+    gate = Gate(lambda: False, monotonic=clock)
+    Admission([gate]).join(consumer, consumer.on_task_request)
+    gate.note(letter(task="charge"))
+    gate.note(letter(task="mail"))
+    deliver(1), deliver(2, "mail")
+    assert consumer.ran == ["m2"]
+    clock.now += 5
+    gate.tick()
+    assert consumer.ran == ["m2", "m1"]
 
 
 def test_a_gate_that_fails_lets_everything_through(gate, deliver, consumer, caplog, monkeypatch):
@@ -375,9 +392,9 @@ def test_the_timer_ends_with_the_connection(gate, consumer):
     gate.start()
 
 
-def test_the_log_says_when_it_engages_and_releases(gate, deliver, clock, caplog):
+def test_the_log_says_when_a_circuit_opens_and_closes(gate, deliver, clock, caplog):
     caplog.set_level("INFO")
-    for _ in range(LIMITS.failures):
+    for _ in range(STREAK):
         gate.note(letter(task="charge"))
     probe = deliver(1)
     clock.now += 30
@@ -386,10 +403,10 @@ def test_the_log_says_when_it_engages_and_releases(gate, deliver, clock, caplog)
     probe.on_success((False, 1, 0.1))
     said = [(r.levelname, r.getMessage()) for r in caplog.records]
     assert said == [
-        ("WARNING", "brake on for charge: 2 failed runs and no success; its messages are held, "
-                    "one is tried in 30 s"),
-        ("WARNING", "brake still on for charge: probe 1 failed, the next is in 60 s"),
-        ("INFO", "brake released for charge: it has succeeded, after 30 s (failed runs: 3, probes: 1)"),
+        ("WARNING", "circuit of charge open in this worker: 2 failed runs and no success; its messages are "
+                    "held, and one is tried in 30 s"),
+        ("WARNING", "circuit of charge still open in this worker: probe 1 failed, the next is in 60 s"),
+        ("INFO", "circuit of charge closed in this worker: its messages run again"),
     ]  # fmt: skip
 
 

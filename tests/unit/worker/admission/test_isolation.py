@@ -120,7 +120,7 @@ def test_it_waits_for_what_is_about_to_run(worker, isolation, enter):
 
 
 def test_what_waits_elsewhere_and_was_not_given_to_the_pool_is_no_company(worker, enter):
-    held_by_another_gate = Fake("braked")
+    held_by_another_gate = Fake("held")
     state.task_reserved(held_by_another_gate)
     assert enter() == [True]
 

@@ -10,7 +10,7 @@ from celery.exceptions import Ignore, Reject, Retry
 
 from celery_dlq.model.states import Reason
 from celery_dlq.worker.request import fate
-from celery_dlq.worker.request.fate import fate_of, goes_back_after, is_bystander, is_of_run
+from celery_dlq.worker.request.fate import Fate, fate_of, is_bystander, is_of_run
 
 LATE = {"acks_late": True, "reject_on_worker_lost": True}
 LOST, SLOW = WorkerLostError("signal 9"), TimeLimitExceeded(5)
@@ -38,10 +38,10 @@ def request(*, success=False, acknowledged=False, cancelled=False, retries=0, **
         (LOST, Reason.POISON),
         (SystemExit(1), Reason.POISON),
         (SLOW, Reason.TIMEOUT),
-        (Retry("later"), None),
-        (Ignore(), None),
-        (Terminated(15), None),
-        (Reject("later", requeue=True), None),
+        (Retry("later"), Fate.SETTLED),
+        (Ignore(), Fate.SETTLED),
+        (Terminated(15), Fate.SETTLED),
+        (Reject("later", requeue=True), Fate.GOES_BACK),
     ],
 )
 def test_each_way_to_die_has_its_reason(exc, reason):
@@ -54,10 +54,10 @@ def test_a_message_that_is_acknowledged_cannot_be_requeued():
 
 @pytest.mark.parametrize("ended", [{"cancelled": True}, {"success": True}])
 def test_a_lost_process_whose_run_was_cancelled_or_had_succeeded_is_not_a_death(ended):
-    assert fate_of(request(**ended), LOST) is None
+    assert fate_of(request(**ended), LOST) is Fate.SETTLED
 
 
-@pytest.mark.parametrize(("retries", "reason"), [(2, None), (3, Reason.POISON)])
+@pytest.mark.parametrize(("retries", "reason"), [(2, Fate.SETTLED), (3, Reason.POISON)])
 def test_a_lost_process_is_retried_as_often_as_the_task_allows(retries, reason):
     lost = request(retries=retries, retry_on_worker_lost=True)
     assert fate_of(lost, LOST) is reason
@@ -66,36 +66,43 @@ def test_a_lost_process_is_retried_as_often_as_the_task_allows(retries, reason):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"acks_late": True, "acks_on_failure_or_timeout": False}, None),
-        ({"acks_late": True, "acks_on_timeout": False}, None),
+        ({"acks_late": True, "acks_on_failure_or_timeout": False}, Fate.GOES_BACK),
+        ({"acks_late": True, "acks_on_timeout": False}, Fate.GOES_BACK),
         ({"acks_late": True, "acks_on_timeout": True}, Reason.TIMEOUT),
         ({"acks_on_timeout": False}, Reason.TIMEOUT),
     ],
 )
 def test_a_time_limit_may_requeue(options, reason):
     assert fate_of(request(**options), SLOW) is reason
-    assert goes_back_after(request(**options), SLOW) is (reason is None)
 
 
 def test_the_message_of_a_lost_process_goes_back_if_the_task_says_so():
-    assert goes_back_after(request(**LATE), LOST)
-    assert not goes_back_after(request(acks_late=True), LOST)
-    assert not goes_back_after(request(**LATE, retry_on_worker_lost=True), LOST)
+    assert fate_of(request(**LATE), LOST) is Fate.GOES_BACK
+    assert fate_of(request(acks_late=True), LOST) is Reason.POISON
+    assert fate_of(request(**LATE, retry_on_worker_lost=True), LOST) is Fate.SETTLED
 
 
-@pytest.mark.parametrize("ended", [{"acknowledged": True}, {"cancelled": True}])
-def test_a_message_that_is_settled_or_cancelled_does_not_go_back(ended):
-    assert not goes_back_after(request(**LATE, **ended), LOST)
+@pytest.mark.parametrize("exc", [LOST, SLOW, Reject("later", requeue=True)])
+def test_the_message_of_a_cancelled_run_does_not_go_back(exc):
+    cancelled = request(**LATE, acks_on_failure_or_timeout=False, cancelled=True)
+    assert fate_of(cancelled, exc) is Fate.SETTLED
+
+
+def test_a_message_that_is_acknowledged_does_not_go_back():
+    assert fate_of(request(**LATE, acknowledged=True), LOST) is Reason.POISON
+    late = request(acks_late=True, acks_on_failure_or_timeout=False, acknowledged=True)
+    assert fate_of(late, SLOW) is Fate.SETTLED
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_stored_success_goes_back_before_celery_5_7_only(kept, monkeypatch):
     monkeypatch.setattr(fate, "_SUCCESS_IS_KEPT", kept)
-    assert goes_back_after(request(**LATE, success=True), LOST) is not kept
+    kept_back = Fate.SETTLED if kept else Fate.GOES_BACK
+    assert fate_of(request(**LATE, success=True), LOST) is kept_back
 
 
 def test_an_ordinary_exception_does_not_send_its_message_back():
-    assert not goes_back_after(request(**LATE), ValueError("bad"))
+    assert fate_of(request(**LATE), ValueError("bad")) is Reason.TERMINAL
 
 
 def test_a_bystander_is_neither_cancelled_nor_revoked(monkeypatch):

@@ -22,7 +22,7 @@ from celery_dlq.errors import PoolFailed
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.request import handover
-from celery_dlq.worker.request.breaker_watch import Probe
+from celery_dlq.worker.request.closing import Probe
 from celery_dlq.worker.request.handover import HandOver
 
 

@@ -20,9 +20,8 @@ import celery_dlq.worker.request.request
 from celery_dlq import DeadLetter, Decision, DLQTask, Reason, Verdict
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER
 from celery_dlq.model.letter import Outcome
-from celery_dlq.worker.body.ending import Died, Replaced, ending_of
+from celery_dlq.worker.body.ending import Died, Replaced, RunEnd, ending_of, report
 from celery_dlq.worker.request.request import DLQRequest
-from celery_dlq.worker.run_end import RunEnd, report
 
 
 @pytest.fixture
@@ -32,10 +31,10 @@ def late(app):
 
 REFUSED = {
     "it has no id": {"id": ""},
-    "the id is no text but a list of 1": {"id": ["a"]},
-    "retries are no number but str": {"retries": "2"},
-    "timelimit is no pair but int": {"timelimit": 5},
-    "timelimit is no pair of numbers": {"timelimit": ["a", None]},
+    "the id is not text but a list of 1": {"id": ["a"]},
+    "retries are not a number but str": {"retries": "2"},
+    "timelimit is not a pair but int": {"timelimit": 5},
+    "timelimit is not a pair of numbers": {"timelimit": ["a", None]},
     "the eta 0001-01-01 00:00:00+14:00 is out of range": {"eta": "0001-01-01T00:00:00+14:00"},
 }
 
@@ -49,9 +48,9 @@ def test_what_celery_would_drop_or_run_wrongly_is_refused(make, why):
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
-        (("abc", {}, {}), "args are no list but str"),
-        (([], [], {}), "kwargs are no table but a list of 0"),
-        (([], {}, 5), "the third part of the body is no table but int"),
+        (("abc", {}, {}), "args are not a list but str"),
+        (([], [], {}), "kwargs are not a table but a list of 0"),
+        (([], {}, 5), "the third part of the body is not a table but int"),
     ],
 )
 def test_so_is_a_body_with_other_contents(make, payload, why):

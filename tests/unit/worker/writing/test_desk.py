@@ -6,7 +6,7 @@ from support.factories import letter
 
 from celery_dlq.worker.writing import desk as module
 from celery_dlq.worker.writing.desk import Desk
-from celery_dlq.worker.writing.inbox import HELD_QUIET_S, QUIET_S
+from celery_dlq.worker.writing.writer import HELD_QUIET_S, QUIET_S
 
 
 class HeldWriter:
@@ -16,7 +16,7 @@ class HeldWriter:
         self.held = []
         self.submitted = threading.Event()
 
-    def submit(self, record, safe, *, quiet_s):
+    def write(self, record, safe, *, quiet_s):
         self.quiet_s = quiet_s
         self.held.append(safe)
         self.submitted.set()

@@ -22,10 +22,10 @@ def test_letters_are_saved_before_outcomes(writer, store):
 def test_one_refused_letter_does_not_keep_the_others_out(writer, store):
     store.gate = threading.Event()
     store.poison = {"bad"}
-    writer.submit(letter("first"), lambda: None)
+    writer.write(letter("first"), lambda: None)
     assert store.entered.wait(60)
     for name in ("good", "bad", "fine"):
-        writer.submit(letter(name), lambda: None)
+        writer.write(letter(name), lambda: None)
     store.gate.set()
     writer.flush()
     assert store.saved == ["first", "good", "fine"]
@@ -61,11 +61,11 @@ def test_what_still_fits_is_spooled_and_the_rest_is_in_the_log(store, clock, tmp
     spool = Spool(tmp_path / "spool", max_size=3_200)
     writer = Writer(lambda: store, spool, size=10, batch_size=10, monotonic=clock)
     store.down, store.gate = True, threading.Event()
-    writer.submit(letter("first"), lambda: None)
+    writer.write(letter("first"), lambda: None)
     assert store.entered.wait(60)
     records = [letter("big", envelope=envelope(body=b"x" * 5_000)), letter("small")]
     for record in records:
-        writer.submit(record, lambda: None)
+        writer.write(record, lambda: None)
     store.gate.set()
     assert submit(writer) == []
     [told] = [record for record in caplog.records if record.levelname == "CRITICAL"]

@@ -29,7 +29,7 @@ def test_new_letters_are_written_between_the_steps_of_a_long_drain(
     store.gate = threading.Event()
     writer.start()
     assert store.entered.wait(60)
-    writer.submit(letter("new"), lambda: None)
+    writer.write(letter("new"), lambda: None)
     store.gate.set()
     writer.flush()
     assert store.saved.index("new") < 3

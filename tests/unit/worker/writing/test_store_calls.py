@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from support.factories import letter
@@ -11,10 +12,12 @@ from support.stores.writing import (
     wait_until,
 )
 
-from celery_dlq.errors import RecordRefused, StoreUnavailable
+from celery_dlq.errors import RecordRefused, SchemaError, StoreUnavailable
 from celery_dlq.spool import Spool
-from celery_dlq.worker.writing import inbox, spool_drain, store_calls
+from celery_dlq.worker.writing import store_calls
+from celery_dlq.worker.writing import writer as writer_module
 from celery_dlq.worker.writing.saver_process import SaverGone
+from celery_dlq.worker.writing.store_calls import BoundedCalls, StoreHealth
 from celery_dlq.worker.writing.writer import Writer
 
 
@@ -54,7 +57,7 @@ def test_a_store_that_failed_a_question_is_looked_at_until_it_is_back(
 ):
     """Nothing is in the spool, and no letter may come for hours."""
     caplog.set_level("INFO")
-    monkeypatch.setattr(spool_drain, "DRAIN_INTERVAL_S", 0.01)
+    monkeypatch.setattr(store_calls, "DRAIN_INTERVAL_S", 0.01)
 
     def question(_store):
         raise StoreUnavailable
@@ -113,7 +116,7 @@ class TestQuestions:
         return answers
 
     def test_the_answer_knows_of_what_was_submitted_before(self, writer, store):
-        writer.submit(letter("a"), lambda: None)
+        writer.write(letter("a"), lambda: None)
         assert self.ask(writer, lambda store: list(store.saved)) == [["a"]]
 
     def test_a_store_that_is_down_gives_no_answer_and_is_left_in_peace(self, writer, store, clock):
@@ -181,7 +184,7 @@ class TestQuestionsOfOneKind:
         def ask_all(*questions):
             answers, store.gate = [], threading.Event()
             store.entered.clear()
-            writer.submit(letter("first"), lambda: None)
+            writer.write(letter("first"), lambda: None)
             assert store.entered.wait(60)
             for question, about in questions:
                 writer.ask_together(question, about, answers.append)
@@ -196,8 +199,8 @@ class TestQuestionsOfOneKind:
         assert asked == [[0, 1, 2, 3, 4]]
 
     def test_in_a_storm_they_wait_for_each_other(self, writer, double, asked, monkeypatch):
-        monkeypatch.setattr(inbox, "HELD_QUIET_S", 30.0)
-        monkeypatch.setattr(inbox, "GATHER_S", 30.0)
+        monkeypatch.setattr(writer_module, "HELD_QUIET_S", 30.0)
+        monkeypatch.setattr(writer_module, "GATHER_S", 30.0)
         submit(writer, letter("just written"))
         for number in range(3):
             writer.ask_together(double, number, lambda answer: None)
@@ -213,9 +216,9 @@ class TestQuestionsOfOneKind:
             return numbers
 
         store.gate = threading.Event()
-        writer.submit(letter("first"), lambda: None)
+        writer.write(letter("first"), lambda: None)
         assert store.entered.wait(60)
-        writer.submit(letter("second"), lambda: None)
+        writer.write(letter("second"), lambda: None)
         writer.ask_together(look, 1, lambda answer: None)
         store.gate.set()
         writer.flush()
@@ -264,11 +267,11 @@ class FakeSaverProcess:
 
 def submit_a_storm(writer, store, *names):
     store.gate = threading.Event()
-    writer.submit(letter("first"), lambda: None)
+    writer.write(letter("first"), lambda: None)
     assert store.entered.wait(60)
     safe = [threading.Event() for _ in names]
     for name, event in zip(names, safe, strict=True):
-        writer.submit(letter(name), event.set)
+        writer.write(letter(name), event.set)
     store.gate.set()
     writer.flush()
     assert all(event.is_set() for event in safe)
@@ -289,3 +292,133 @@ def test_what_a_saver_process_leaves_undone_is_saved_in_the_worker(writer, store
     writer.employ(saver)
     submit_a_storm(writer, store, "a", "b", "c")
     assert store.saved == ["first", "a", "b", "c"]
+
+
+@pytest.fixture
+def calls():
+    calls = BoundedCalls(30)
+    yield calls
+    calls.stop()
+
+
+def test_the_result_is_the_works_own(calls):
+    assert calls.call(lambda: 1 + 1) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, TimeoutError, StoreUnavailable, SystemExit])
+def test_an_error_is_the_works_own_too(calls, error):
+    def fail():
+        raise error("its own")
+
+    with pytest.raises(error, match="its own"):
+        calls.call(fail)
+    assert calls.call(lambda: "goes on") == "goes on"
+
+
+def test_all_calls_are_made_on_one_other_thread(calls):
+    found = {calls.call(threading.get_ident) for _ in range(3)}
+    assert len(found) == 1
+    assert found != {threading.get_ident()}
+
+
+def test_work_that_takes_too_long_is_left_behind_until_it_is_done():
+    short, gate, done = BoundedCalls(0.02), threading.Event(), threading.Event()
+
+    def slow():
+        gate.wait(60)
+        done.set()
+
+    with pytest.raises(StoreUnavailable, match=r"within 0\.02 s"):
+        short.call(slow)
+    with pytest.raises(StoreUnavailable, match="an earlier call"):
+        short.call(lambda: "not even begun")
+    gate.set()
+    assert done.wait(60)
+    short._latest.result(30)
+    short._seconds = 30
+    assert short.call(lambda: "asked again") == "asked again"
+    short.stop()
+
+
+def test_it_can_be_stopped_and_used_again(calls):
+    first = calls.call(threading.current_thread)
+    calls.stop()
+    calls.stop()
+    first.join(60)
+    assert not first.is_alive()
+    assert calls.call(lambda: "again") == "again"
+
+
+def test_without_a_thread_to_spare_the_next_call_tries_again(calls, no_thread):
+    with no_thread(), pytest.raises(RuntimeError, match="can't start new thread"):
+        calls.call(lambda: "not begun")
+    assert calls.call(lambda: "asked again") == "asked again"
+
+
+NO_SCHEMA = SchemaError(
+    "The dead-letter store has no schema yet; run: celery -A <app> dlq db upgrade"
+)
+
+
+@pytest.fixture
+def health():
+    return StoreHealth(Path("/srv/spool"))
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level("INFO", "celery_dlq")
+    return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
+FAILS = (
+    "ERROR",
+    "dead letters go to the spool /srv/spool, and parked retries wait: The dead-letter store has no "
+    "schema yet; run: celery -A <app> dlq db upgrade",
+)
+WORKS = ("INFO", "dead letters go to the store again")
+
+
+def test_a_cause_is_told_once_whichever_thread_notices_it(health, said):
+    threads = [
+        threading.Thread(target=health.fails, args=(name, NO_SCHEMA))
+        for name in ("writer", "upkeep", "redrives")
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said() == [FAILS]
+
+
+def test_the_end_is_told_once_when_it_works_for_all(health, said):
+    for name in ("writer", "upkeep"):
+        health.fails(name, NO_SCHEMA)
+    health.works("redrives")
+    health.works("writer")
+    assert said() == [FAILS]
+    health.works("upkeep")
+    health.works("upkeep")
+    assert said() == [FAILS, WORKS]
+
+
+def test_what_works_is_not_told(health, said):
+    health.works("writer")
+    assert said() == []
+
+
+def test_a_new_failure_is_told_again_and_another_cause_by_itself(health, said):
+    health.fails("writer", NO_SCHEMA)
+    health.fails("writer", StoreUnavailable("away"))
+    health.fails("writer", NO_SCHEMA)
+    health.works("writer")
+    health.fails("writer", NO_SCHEMA)
+    away = ("ERROR", "dead letters go to the spool /srv/spool, and parked retries wait: away")
+    assert said() == [FAILS, away, WORKS, FAILS]
+
+
+def test_a_cause_whose_text_changes_with_each_try_floods_no_log(health, said):
+    for number in range(1_000):
+        health.fails("writer", StoreUnavailable(f"connection {number} was lost"))
+    assert len(said()) == 5

@@ -3,18 +3,22 @@
 import threading
 
 import pytest
-from support.factories import letter
+from support.factories import envelope, letter
 from support.stores.writing import (
     spooled,
     submit,
     wait_until,
 )
 
+from celery_dlq.spool import Spool
+from celery_dlq.worker.writing import writer as module
+from celery_dlq.worker.writing.writer import Writer
+
 
 def test_a_record_is_safe_only_after_it_is_stored(writer, store):
     store.gate = threading.Event()
     safe = threading.Event()
-    writer.submit(letter("a"), safe.set)
+    writer.write(letter("a"), safe.set)
     assert store.entered.wait(60)
     assert not safe.is_set()
     store.gate.set()
@@ -24,10 +28,10 @@ def test_a_record_is_safe_only_after_it_is_stored(writer, store):
 
 def test_what_gathers_during_a_commit_is_written_in_one(writer, store):
     store.gate = threading.Event()
-    writer.submit(letter("first"), lambda: None)
+    writer.write(letter("first"), lambda: None)
     assert store.entered.wait(60)
     for n in range(50):
-        writer.submit(letter(f"l{n}"), lambda: None)
+        writer.write(letter(f"l{n}"), lambda: None)
     store.gate.set()
     writer.flush()
     assert store.batches == [1, 50]
@@ -78,7 +82,7 @@ def test_nothing_is_lost_when_it_stops_while_letters_come(writer, store):
 
     def keep_coming(name):
         for number in range(200):
-            writer.submit(letter(f"{name}{number}"), lambda: safe.append(1), quiet_s=0.0)
+            writer.write(letter(f"{name}{number}"), lambda: safe.append(1), quiet_s=0.0)
 
     threads = [threading.Thread(target=keep_coming, args=(name,)) for name in "abc"]
     for thread in threads:
@@ -90,7 +94,7 @@ def test_nothing_is_lost_when_it_stops_while_letters_come(writer, store):
 
 
 def test_a_caller_that_raises_does_not_stop_the_writer(writer, store):
-    writer.submit(letter("a"), lambda: 1 / 0)
+    writer.write(letter("a"), lambda: 1 / 0)
     assert submit(writer, letter("b")) == ["b"]
 
 
@@ -104,8 +108,52 @@ def test_a_stopped_writer_can_be_used_again(writer, store):
 def test_without_a_thread_to_spare_a_letter_waits_for_the_next_one(writer, store, no_thread):
     safe = threading.Event()
     with no_thread(), pytest.raises(RuntimeError, match="can't start new thread"):
-        writer.submit(letter("a"), safe.set)
+        writer.write(letter("a"), safe.set)
     assert not safe.is_set()
-    writer.submit(letter("b"), lambda: None)
+    writer.write(letter("b"), lambda: None)
     assert safe.wait(60)
     assert store.saved == ["a", "b"]
+
+
+def test_a_full_writer_says_so_and_makes_nobody_wait(store, tmp_path):
+    writer = Writer(lambda: store, Spool(tmp_path), size=2, batch_size=1)
+    store.gate = threading.Event()
+    writer.write(letter("a"), lambda: None)
+    assert store.entered.wait(60)
+    writer.write(letter("b"), lambda: None)
+    assert not writer.is_full(), "one is being written, one waits"
+    writer.write(letter("c"), lambda: None)
+    assert writer.is_full()
+    writer.write(letter("d"), lambda: None)
+    assert writer.waiting == 3
+    store.gate.set()
+    writer.stop()
+    assert not writer.is_full()
+    assert store.saved == ["a", "b", "c", "d"]
+
+
+def test_large_bodies_fill_a_writer_sooner(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "QUEUE_BYTES", 200)
+    writer = Writer(lambda: store, Spool(tmp_path), size=1_000, batch_size=1)
+    store.gate, big = threading.Event(), envelope(body=b"x" * 100)
+    writer.write(letter("a", envelope=big), lambda: None)
+    assert store.entered.wait(60)
+    assert not writer.is_full()
+    writer.write(letter("b", envelope=big), lambda: None)
+    assert writer.is_full()
+    store.gate.set()
+    writer.flush()
+    assert not writer.is_full()
+    writer.stop()
+
+
+def test_a_batch_is_bounded_in_bytes(writer, store, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 150)
+    store.gate, big = threading.Event(), envelope(body=b"x" * 100)
+    writer.write(letter("first"), lambda: None)
+    assert store.entered.wait(60)
+    for n in range(4):
+        writer.write(letter(f"l{n}", envelope=big), lambda: None)
+    store.gate.set()
+    writer.flush()
+    assert store.batches == [1, 2, 2]

@@ -1,0 +1,159 @@
+"""The part of the Python API for metrics and for the flight recorder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from celery_dlq.api.parts import AppParts
+from celery_dlq.metrics.families import need_prometheus
+from celery_dlq.recorder import FlightRecorder, Left, Standing, look, standing
+from celery_dlq.spool import Spool
+
+if TYPE_CHECKING:
+    from celery_dlq.metrics.collector import Registry
+    from celery_dlq.metrics.snapshot import Reading, Snapshots
+    from celery_dlq.metrics.worker import Recording, WorkerMeter
+    from celery_dlq.store import Store
+    from celery_dlq.store.lost import RecorderReport
+    from celery_dlq.upkeep.recovery import Recovered, Recovery
+
+
+class MonitoringAPI(AppParts):
+    """The methods of a dead-letter queue for the flight recorder and for metrics."""
+
+    def recorded(self) -> Iterator[Left]:
+        """The directories of the workers in the flight recorder's directory on this machine.
+
+        :raises OSError: they cannot be read.
+        """
+        return look(self.recorder_dir)
+
+    def recover(self, *, began_at: datetime | None = None) -> Iterator[Recovered]:
+        """Make letters of the messages that were running when their worker was killed; yields what was found
+        for each worker. Files of living workers are left alone.
+
+        :param began_at: when the worker began that calls this; None if a person does. A worker that has just
+            begun waits for messages that the broker may still have.
+        :raises StoreError: the store failed; the remaining messages stay in their files.
+        :raises OSError: the directory cannot be read.
+        """
+        yield from self._recovery.run(self._store_with_spooled, began_at=began_at)
+
+    def _store_with_spooled(self) -> Store:
+        """The store, with what the spool had. While the store was away, a worker may have put the end of a
+        message into the spool, and been killed before it marked the message.
+
+        :raises StoreError: the store failed; the remaining letters stay in the spool.
+        """
+        # A spool of its own, because a writer's thread uses the other one.
+        with contextlib.closing(self._new_spool()) as spool:
+            for _ in spool.drain(self._save):
+                pass
+        return self.store
+
+    def uncovered(self) -> list[RecorderReport]:
+        """A report about this worker, if it runs messages without a copy now."""
+        from celery_dlq.upkeep.lost_messages import uncovered
+
+        found = [capture.trouble for capture in self._captures]
+        troubles = [trouble for trouble in found if trouble is not None]
+        return [uncovered(self.client.node, troubles)] if troubles else []
+
+    def recorder_standing(self) -> Standing | None:
+        """The messages in the flight recorder's directory on this machine; None if it cannot be read."""
+        try:
+            return standing(self.recorded())
+        except OSError:
+            return None
+
+    @cached_property
+    def _recovery(self) -> Recovery:
+        from celery_dlq.upkeep.recovery import Recovery
+
+        return Recovery(
+            self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart
+        )
+
+    def _recording(self) -> Recording | None:
+        from celery_dlq.metrics.worker import Recording
+
+        recorders = [capture.flight_recorder for capture in self._captures]
+        found = self.recorder_standing()
+        if found is None:
+            return None
+        now = datetime.now(timezone.utc)
+        return Recording(
+            recorded=sum(one.recorded for one in recorders),
+            unrecorded=sum(one.uncovered for one in recorders),
+            unrecovered=found.unrecovered,
+            age_s=(now - found.oldest_at).total_seconds() if found.oldest_at else 0.0,
+        )
+
+    def _new_flight_recorder(self) -> FlightRecorder:
+        chosen = self.settings
+        return FlightRecorder(
+            self.recorder_dir,
+            worker=self.client.node,
+            max_size=chosen.recorder_max_size,
+            sync=chosen.recorder_sync,
+        )
+
+    @cached_property
+    def snapshots(self) -> Snapshots[Reading]:
+        """A recent snapshot of the store's numbers."""
+        from celery_dlq.metrics.snapshot import Snapshots
+
+        return Snapshots(self.measure, patience_s=2 * self.settings.store_timeout)
+
+    def measure(self) -> Reading:
+        """The numbers of the store, and of the spool on this machine.
+
+        :raises StoreError: the store failed.
+        """
+        from celery_dlq.metrics.snapshot import Reading
+
+        store = self.store
+        return Reading(
+            store.monitoring.measures(), store.reports.keeping(), store.recorder_reports.look(store.now()),
+            self._spool_size(), store.clock_ahead().total_seconds(), self.read_store.following(),
+        )  # fmt: skip
+
+    def register_metrics(self, registry: Registry | None = None) -> None:
+        """Show the store's numbers on a registry of ``prometheus_client``, the default one unless
+        another is given. Call it once in each process that is scraped. A separate thread asks the
+        store, so a scrape never waits long for it.
+
+        :raises MissingExtra: ``prometheus_client`` is not installed.
+        """
+        need_prometheus()
+        from celery_dlq.metrics.collector import register
+
+        register(self.snapshots, registry)
+
+    @cached_property
+    def meter(self) -> WorkerMeter | None:
+        """The recorder of this worker's metrics; None if worker metrics are off.
+
+        :raises MissingExtra: ``prometheus_client`` is not installed.
+        """
+        if not self.settings.worker_metrics:
+            return None
+        need_prometheus()
+        from celery_dlq.metrics.worker import meter_on
+
+        return meter_on(self._spool_size, self._recording, self._stalled)
+
+    def _stalled(self) -> int:
+        """How many workers of this process are stalled."""
+        return sum(capture.reception.stall is not None for capture in self._captures)
+
+    def _spool_size(self) -> int | None:
+        try:
+            # Not the writer's spool, which only one thread at a time may use.
+            return Spool(self.settings.spool_dir).size()
+        except OSError:
+            return None

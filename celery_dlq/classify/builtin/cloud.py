@@ -1,0 +1,139 @@
+"""Probes of gRPC, Google and Azure."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+from celery_dlq.classify.builtin.http import http_status, in_turn, otherwise, status_in_text
+from celery_dlq.classify.evidence import call, number, read, text_of
+from celery_dlq.classify.table import Finding, transient_if
+from celery_dlq.model.states import Verdict
+
+# AIP-194 calls only UNAVAILABLE safe for a client to repeat by itself, and sends ABORTED "to a
+# higher level", which is what a task is. grpc.io/docs/guides/status-codes: a deadline that has
+# passed and a resource that is exhausted are conditions of the moment.
+GRPC_NAMES = frozenset({"UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+
+# google/rpc/code.proto, in the order of the numbers.
+_ALL_NAMES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+    "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
+    "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+
+# BoringSSL's reason, which grpc quotes in the details of an UNAVAILABLE.
+_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+
+
+def code_name(code: object) -> str | None:
+    """The name of a status code, from ``grpc.StatusCode``, another enum, or its number."""
+    name = text_of(read(code, "name"))
+    if name in _ALL_NAMES:
+        return name
+    found = number(code)
+    return _ALL_NAMES[found] if found is not None and 0 <= found < len(_ALL_NAMES) else None
+
+
+def grpc_code(exc: BaseException) -> Finding | None:
+    """The answer of ``code()``; the details if the server's certificate failed."""
+    name = code_name(call(exc, "code"))
+    if name is None:
+        return None
+    if name == "UNAVAILABLE" and _CERTIFICATE in (text_of(call(exc, "details")) or ""):
+        return Finding(Verdict.TERMINAL, "tls.certificate", f"details say {_CERTIFICATE}")
+    return transient_if(name in GRPC_NAMES, "grpc.code", f"code={name}")
+
+
+def grpclib_status(exc: BaseException) -> Finding | None:
+    """``status`` of grpclib's only error."""
+    name = code_name(read(exc, "status"))
+    if name is None:
+        return None
+    return transient_if(name in GRPC_NAMES, "grpc.code", f"status={name}")
+
+
+# google/api_core/retry/retry_base.py, if_transient_error(): 500 and INTERNAL are retried.
+_GOOGLE_NAMES = GRPC_NAMES | {"INTERNAL"}
+_GOOGLE_PASSING = frozenset({500})
+
+# googleapiclient/http.py, _should_retry_response(); cloud.google.com/bigquery/docs/error-messages.
+# Both may come with 403. quotaExceeded and dailyLimitExceeded are not among them.
+_REASONS = frozenset(
+    {"rateLimitExceeded", "userRateLimitExceeded", "backendError", "internalError"}
+)
+
+_ERROR_LIMIT = 20
+_BODY_LIMIT = 65_536
+
+
+def grpc_status(exc: BaseException) -> Finding | None:
+    """``grpc_status_code``: ABORTED and ALREADY_EXISTS are one HTTP status, UNKNOWN is none."""
+    name = code_name(read(exc, "grpc_status_code"))
+    # TooManyRequests and its like have an HTTP status only, which comes next.
+    if name is None:
+        return None
+    return transient_if(name in _GOOGLE_NAMES, "grpc.code", f"grpc_status_code={name}")
+
+
+def google_reason(exc: BaseException) -> Finding | None:
+    """The reason that the body gives for a 403 that is about a rate."""
+    for reason in _reasons(exc):
+        if reason in _REASONS:
+            return Finding(Verdict.TRANSIENT, "google.reason", f"reason={reason}")
+    return None
+
+
+def _reasons(exc: BaseException) -> list[str]:
+    for errors in (read(exc, "errors"), read(exc, "error_details"), _body_errors(exc)):
+        if type(errors) is list:
+            found = [_reason(error) for error in islice(errors, _ERROR_LIMIT)]
+            if any(found):
+                return [reason for reason in found if reason]
+    return []
+
+
+def _reason(error: object) -> str | None:
+    return text_of(error.get("reason")) if type(error) is dict else None
+
+
+def _body_errors(exc: BaseException) -> object:
+    """``error.errors`` of the JSON body that googleapiclient keeps as bytes."""
+    content = read(exc, "content")
+    if type(content) is not bytes or len(content) > _BODY_LIMIT:
+        return None
+    try:
+        body = json.loads(content)
+    except ValueError:
+        return None
+    error = body.get("error") if type(body) is dict else None
+    return error.get("errors") if type(error) is dict else None
+
+
+def google_auth(exc: BaseException) -> Finding | None:
+    """The public flag of google-auth. False is its default, and so means nothing."""
+    if read(exc, "retryable") is not True:
+        return None
+    return Finding(Verdict.TRANSIENT, "google.auth", "retryable=True")
+
+
+google_api_core = in_turn(
+    google_reason, grpc_status, http_status(("code",), passing=_GOOGLE_PASSING)
+)
+google_api_client = in_turn(
+    google_reason, http_status(("resp", "status"), ("status_code",), passing=_GOOGLE_PASSING)
+)
+google_media = http_status(("response", "status_code"), passing=_GOOGLE_PASSING)
+
+# azure/core/pipeline/policies/_retry.py: 500 is retried like 502 to 504.
+# 449: "retry with", learn.microsoft.com, "HTTP status codes for Azure Cosmos DB".
+_AZURE_PASSING = frozenset({449, 500})
+
+azure_status = http_status(("status_code",), ("response", "status_code"), passing=_AZURE_PASSING)
+azure_request = in_turn(azure_status, otherwise(Verdict.TERMINAL, "azure.request"))
+msrest_status = http_status(("response", "status_code"), ("status_code",), passing=_AZURE_PASSING)
+
+# msal/throttled_http_client.py, NormalizedResponse.raise_for_status(): it keeps the text only.
+msal_answer = status_in_text(
+    r"HTTP Error: ([0-9]{3})\Z", evidence="status={} in the message", passing=_AZURE_PASSING
+)

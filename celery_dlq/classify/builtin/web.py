@@ -1,0 +1,114 @@
+"""Probes of clients of HTTP and WebSocket."""
+
+from __future__ import annotations
+
+import re
+
+from celery_dlq.classify.builtin.http import (
+    http_status,
+    in_turn,
+    otherwise,
+    status_in_text,
+    status_verdict,
+)
+from celery_dlq.classify.evidence import arguments, number, read, text_of
+from celery_dlq.classify.table import Finding, transient_if
+from celery_dlq.model.states import Verdict
+
+# urllib3/util/retry.py: ResponseError.SPECIFIC_ERROR and TOO_MANY_REDIRECTS, which has no number.
+# urllib3 gave up on the answers themselves; only the text has their status.
+urllib3_response = in_turn(
+    status_in_text(r"too many ([0-9]{3}) error responses", "http.retries"),
+    otherwise(Verdict.TERMINAL, "http.retries", "no status"),
+)
+
+# httpcore/_sync/http_proxy.py: "%d %s" of the answer to CONNECT, if there was one.
+httpcore_proxy = status_in_text(r"([0-9]{3}) ", "http.proxy", "the proxy answered {}")
+
+# curl.se/libcurl/c/libcurl-errors.html. 7 could not connect, 12 FTP accept timeout, 16 HTTP/2
+# framing, 18 partial file, 28 timeout, 45 interface, 52 empty answer, 55 and 56 send and receive,
+# 81 socket not ready, 89 no connection free, 92 HTTP/2 stream, 95 HTTP/3, 96 QUIC connect.
+CURL_CODES = frozenset({7, 12, 16, 18, 28, 45, 52, 55, 56, 81, 89, 92, 95, 96})
+
+_HTTP_RETURNED_ERROR = 22
+_SSL_CONNECT_ERROR = 35
+# Depending on the version of curl, either code means that the proxy refused.
+_PROXY_CODES = frozenset({7, 56})
+
+# lib/http.c and lib/cf-h1-proxy.c: the status stands in the text only.
+_CURL_STATUS = re.compile(r"The requested URL returned error: ([0-9]{3})")
+_PROXY_STATUS = re.compile(
+    r"CONNECT tunnel failed, response ([0-9]{3})|Received HTTP code ([0-9]{3}) from proxy"
+)
+# lib/vtls/openssl.c and the error strings of OpenSSL: the line was cut during the handshake.
+_CUT = re.compile(
+    r"(send|recv) failure|reset by peer|unexpected eof|SSL_ERROR_SYSCALL", re.IGNORECASE
+)
+
+
+def curl_code(exc: BaseException) -> Finding | None:
+    """``args[0]``, and the text where a code has two meanings."""
+    args = arguments(exc)
+    code = number(args[0]) if args else None
+    if code is None:
+        return None
+    text = (text_of(args[1]) or "") if len(args) > 1 else ""
+    return _by_text(code, text) or transient_if(code in CURL_CODES, "curl.code", f"code={code}")
+
+
+def _by_text(code: int, text: str) -> Finding | None:
+    if code == _SSL_CONNECT_ERROR and _CUT.search(text):
+        return Finding(Verdict.TRANSIENT, "curl.code", f"code={code}, connection cut")
+    answer = _CURL_STATUS.match(text) if code == _HTTP_RETURNED_ERROR else None
+    if answer:
+        return Finding(status_verdict(int(answer[1])), "http.status", f"status={answer[1]}")
+    refusal = _PROXY_STATUS.match(text) if code in _PROXY_CODES else None
+    if refusal:
+        status = refusal[1] or refusal[2]
+        return Finding(status_verdict(int(status)), "http.proxy", f"the proxy answered {status}")
+    return None
+
+
+# RFC 6455, 7.4.1, and IANA's registry. 1001 going away, 1005 and 1006 closed without a reason,
+# 1011 internal error, 1012 restart, 1013 try again later, 1014 bad gateway. Never on the wire, and
+# so only from websockets itself, is 1015, a failed TLS handshake.
+CLOSE_CODES = frozenset({1001, 1005, 1006, 1011, 1012, 1013, 1014})
+
+_ABNORMAL = 1006
+
+
+def close_code(exc: BaseException) -> Finding:
+    """The code of the other side's close frame, or of our own; 1006 if there was neither."""
+    # Not `.code`, which warns since version 13.1.
+    codes = (number(read(exc, frame, "code")) for frame in ("rcvd", "sent"))
+    return _by_close_code(next((code for code in codes if code is not None), _ABNORMAL))
+
+
+def lost(exc: BaseException) -> Finding:
+    """websocket-client: ``status_code`` is the code of the close frame, if there was one."""
+    code = number(read(exc, "status_code"))
+    return _by_close_code(_ABNORMAL if code is None else code)
+
+
+def _by_close_code(code: int) -> Finding:
+    return transient_if(code in CLOSE_CODES, "websocket.close", f"close code={code}")
+
+
+def no_answer(exc: BaseException) -> Finding:
+    """InvalidMessage: the connection ended before an answer, or the answer is not HTTP."""
+    cause = type(read(exc, "__cause__"))
+    cut = issubclass(cause, (EOFError, ConnectionError))
+    return transient_if(cut, "websocket.handshake", "closed early" if cut else "no HTTP answer")
+
+
+# A status of an answer that is not the start of a WebSocket.
+_no_websocket = otherwise(Verdict.TERMINAL, "websocket.handshake")
+websockets_status = in_turn(
+    http_status(("response", "status_code"), ("status_code",), ("status",)), _no_websocket
+)
+websocket_status = in_turn(http_status(("status_code",)), _no_websocket)
+
+# websocket/_http.py, _tunnel(): the answer of the proxy, if there was one.
+websocket_proxy = status_in_text(
+    r"failed CONNECT via proxy status: ([0-9]{3})", "http.proxy", "the proxy answered {}"
+)

@@ -1,0 +1,279 @@
+"""The checks of the doctor on the app's settings, its tasks, and what works without a person."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named, ok, warning
+from celery_dlq.cli.session import Session
+from celery_dlq.known import near_names, unknown_task
+from celery_dlq.model.auto_redrive import AutoState
+from celery_dlq.model.handling import may_have_letters
+from celery_dlq.model.route import Route, names_task
+from celery_dlq.model.states import Reason, State
+from celery_dlq.store.base import Filter
+from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
+from celery_dlq.view.text import counted
+from celery_dlq.view.times import duration
+from celery_dlq.worker.uncaptured import Gap, dlq_tasks, gaps, other_tasks
+
+if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.definition import Handler
+
+
+#: The reasons of letters whose tasks need not be the app's.
+_FROM_ELSEWHERE = frozenset({Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGESTED})
+
+#: Seconds after which a parked retry is overdue. By then a dead worker's lease and an interrupted release
+#: have expired twice.
+_OVERDUE_S = 180
+
+#: Open circuits that are listed.
+_NAMED_CIRCUITS = 10
+
+#: Seconds to wait for the answers of workers.
+_ANSWERS_S = 2.0
+
+
+def check_settings(session: Session) -> Findings:
+    session.queue.settings  # noqa: B018 - reading validates them
+    yield ok("every dlq_* setting is valid")
+
+
+def check_tasks(session: Session) -> Findings:
+    session.load_tasks()
+    ours, others = dlq_tasks(session.cli.app), other_tasks(session.cli.app)
+    if ours:
+        yield ok(f"{counted(len(ours), 'task')} with base=DLQTask")
+        if others:
+            yield ok(f"{named(task.name for task in others)}: another base class, so not captured")
+    else:
+        yield warning(
+            "no task uses DLQTask, so nothing is captured; write @app.task(base=DLQTask), or check that "
+            "-A names the app that defines the tasks"
+        )
+
+
+def check_rules(session: Session) -> Findings:
+    session.queue.check_rules()
+    yield ok("every exception named by a rule exists")
+
+
+def check_hooks(session: Session) -> Findings:
+    session.queue.hooks.check()
+    yield ok("every hook named by a setting exists")
+
+
+def check_fingerprints(session: Session) -> Findings:
+    recipe = session.queue.regrouper().recipe
+    yield ok(f"failures are grouped by {recipe}")
+    for other, number in sorted(session.store.regroupings.waiting().items()):
+        if other not in ("", recipe):
+            yield warning(
+                f"{counted(number, 'group')} wait for the recipe {other}, which this app does not have; to "
+                "apply the one that it has: celery -A <app> dlq groups regroup"
+            )
+    folded = session.store.regroupings.folded()
+    if folded:
+        yield warning(
+            f"{counted(len(folded), 'place')} in the code made too many groups, which were folded into one: "
+            f"{named(folded)}; write a recipe (dlq_fingerprint), or undo it: celery -A <app> dlq groups "
+            "split GROUP"
+        )
+
+
+def check_routes(session: Session) -> Findings:
+    session.load_tasks()
+    settings, tasks = session.queue.settings, session.task_names(may_have_letters)
+    known = {route.name for route in settings.routes}
+    wheres = {
+        **{f"automatic redrive {auto.name}": auto.where for auto in settings.auto_redrive},
+        **{f"handler {name}": one.where for name, one in session.queue.handlers.items()},
+    }
+    found = [
+        *(
+            f"route {route.name}: {why}"
+            for route in settings.routes
+            for why in _unmet(route, tasks)
+        ),
+        *(
+            f"{subject} takes letters of route {where.route!r}, which dlq_routes does not have; correct "
+            "one of the names"
+            for subject, where in wheres.items()
+            if where.route and where.route not in known
+        ),
+    ]
+    yield from map(warning, found)
+    if settings.routes and not found:
+        yield ok(f"{counted(len(known), 'route')}")
+
+
+def _unmet(route: Route, tasks: Sequence[str]) -> Iterator[str]:
+    """The tasks of a route that the app does not have, so that no letter of them can come."""
+    if _FROM_ELSEWHERE.intersection(route.reason):
+        return
+    for given in route.task:
+        if not any(names_task(given, task) for task in tasks):
+            near = near_names(given.rstrip("*"), tasks)
+            meant = f" did you mean {near[0]!r}?" if near else ""
+            yield f"this app has no task {given!r};{meant or ' correct the name, or remove the route'}"
+
+
+def check_capture(session: Session) -> Findings:
+    found: dict[Gap, list[str]] = {}
+    for gap in gaps(session.cli.app):
+        found.setdefault(replace(gap, task=""), []).append(gap.task)
+    for gap, tasks in found.items():
+        level = Level.ERROR if gap.loses_letters else Level.WARNING
+        yield Finding(level, f"{named(tasks)}: {gap.why}")
+
+
+def check_waits(session: Session) -> Findings:
+    held = session.queue.hold.at_most_s
+    longest = {task.name: _longest_wait(task, session) for task in dlq_tasks(session.cli.app)}
+    beyond = [task for task, wait in longest.items() if wait > held]
+    if beyond:
+        wait = duration(max(longest.values()))
+        yield ok(
+            f"{named(beyond)}: a retry may wait {wait}; one longer than {duration(held)} is parked"
+        )
+    elif longest:
+        yield ok(f"no retry waits longer than {duration(held)}, so none is parked")
+
+
+def _longest_wait(task: Any, session: Session) -> float:
+    """The longest backoff or fixed delay plus the longest Retry-After."""
+    from celery_dlq.worker.body.retrying import policy_of
+
+    policy = policy_of(task)
+    own = policy.cap if policy.fixed_delay is None else policy.fixed_delay
+    return float(own + session.queue.settings.retry_after_max)
+
+
+def check_parked(session: Session) -> Findings:
+    waiting = session.store.counts.letters(Filter(states=frozenset({State.PARKED})))
+    late = session.store.parked.overdue(_OVERDUE_S)
+    if late:
+        yield warning(
+            f"{counted(late, 'parked retry', 'parked retries')} should have run at least "
+            f"{duration(_OVERDUE_S)} ago: no worker runs on the broker where they were parked, or it "
+            "cannot send them; start one and read its log, or let a worker of this app send them: "
+            f"{session.command('release', '--all')}"
+        )
+    else:
+        yield ok(f"{counted(waiting, 'parked retry', 'parked retries')}, none overdue")
+
+
+def check_circuits(session: Session) -> Findings:
+    seen = session.store.circuits.read_open()
+    for circuit in seen.circuits[:_NAMED_CIRCUITS]:
+        age = duration((seen.now - (circuit.opened_at or seen.now)).total_seconds())
+        yield warning(
+            f"the circuit of {circuit.name} has been open for {age}: {circuit.failures} transient failures, "
+            f"{counted(circuit.probes, 'failed probe')}; its messages are parked until a probe succeeds"
+        )
+    more = len(seen.circuits) - _NAMED_CIRCUITS
+    if more > 0:
+        yield warning(f"{counted(more, 'more circuit')} not closed")
+    if not seen.circuits:
+        yield ok("none is open")
+
+
+def check_auto_redrives(session: Session) -> Findings:
+    """One finding for each automatic redrive, and one if no worker runs them."""
+    autos = session.queue.settings.auto_redrive
+    if not autos:
+        return
+    session.load_tasks()
+    session.queue.auto_redrives  # noqa: B018 - checks the definitions against the app's tasks
+    for seen in seen_autos(session.store, autos, session.store.now()):
+        yield from _auto(session, seen)
+    yield from _runner(session)
+
+
+def check_handlers(session: Session) -> Findings:
+    """One finding for each handler that may never be called, and one if all can be."""
+    session.load_tasks()
+    handlers: Mapping[str, Handler] = session.queue.handlers
+    if not handlers:
+        return
+    found = [*_of_unknown_tasks(session, handlers), *_without_worker(session, handlers)]
+    yield from map(warning, found)
+    if not found:
+        yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
+
+
+def _auto(session: Session, seen: SeenAuto) -> Findings:
+    name = seen.auto.name
+    unknown = unknown_task(seen.auto.where.task, session.task_names(may_have_letters))
+    if seen.stopped:
+        # Only a suspension needs attention: a pause was a person's decision.
+        level = Level.WARNING if seen.state is AutoState.SUSPENDED else Level.OK
+        resume = session.command("auto", "resume", name)
+        yield Finding(level, f"{name}: {seen.stopped}; after a fix, run: {resume}")
+    if unknown:
+        yield warning(f"{name}: where: {unknown}")
+    elif not _ever_matched(session, seen.auto.where):
+        yield warning(
+            f"{name}: its where matches no letter of the store, open or closed; compare it with: "
+            f"{session.command('groups')}"
+        )
+    elif not seen.stopped:
+        yield ok(f"{name}: {seen.state.value}, {counted(seen.held, 'held letter')}")
+
+
+def _runner(session: Session) -> Findings:
+    from celery_dlq.upkeep.auto_redrive.runner import lease_of
+
+    lease = session.store.leases.to_do(lease_of(session.cli.app))
+    if lease.lease_free_in_s <= 0:
+        yield warning(
+            "no worker runs the automatic redrives; start a worker of this app on this broker, with the "
+            "module that sets dlq_auto_redrive"
+        )
+
+
+def _ever_matched(session: Session, where: Filter) -> bool:
+    anywhere = replace(where, states=frozenset(State))
+    return bool(session.store.letters.find(anywhere, limit=1).letters)
+
+
+def _of_unknown_tasks(session: Session, handlers: Mapping[str, Handler]) -> Iterator[str]:
+    """The handlers whose filter names a task that the app does not have."""
+    for handler in handlers.values():
+        unknown = unknown_task(handler.where.task, session.task_names(may_have_letters))
+        if unknown:
+            yield f"{handler.name}: where: {unknown}"
+
+
+def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterator[str]:
+    """The handlers that no worker can call, each with the next step."""
+    control = session.cli.app.control.inspect(timeout=_ANSWERS_S)
+    queues: dict[str, Any] = control.active_queues() or {}
+    consumers: dict[str, list[str]] = defaultdict(list)
+    for node, consumed in queues.items():
+        for queue in consumed or ():
+            consumers[queue["name"]].append(node)
+    statistics: dict[str, Any] = control.stats() or {} if queues else {}
+    for handler in handlers.values():
+        queue = handler.queue or session.queue.settings.handler_queue
+        nodes = consumers[queue]
+        if not nodes:
+            yield f"{handler.name}: no worker consumes its queue {queue}; start one with -Q {queue}"
+            continue
+        without = [node for node in nodes if handler.name not in _known_to(statistics.get(node))]
+        if without:
+            yield (
+                f"{handler.name}: {named(without)} consumes its queue, but has not imported it; import its "
+                "module where the workers load it, such as in the setting imports, and restart them"
+            )
+
+
+def _known_to(statistics: Any) -> Mapping[str, str]:
+    """The handlers that a worker has, from its statistics."""
+    own = (statistics or {}).get("dlq") or {}
+    found: Mapping[str, str] = own.get("handlers") or {}
+    return found

@@ -1,0 +1,307 @@
+"""The checks of the doctor on the broker, its workers, and the messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from celery_dlq.cli.doctor.finding import (
+    BROKER_TIMEOUT_S,
+    Finding,
+    Findings,
+    Level,
+    failure,
+    named,
+    ok,
+    said,
+    warning,
+    why_not_writable,
+)
+from celery_dlq.cli.session import Session
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.recorder import LeftState
+from celery_dlq.view.text import counted
+from celery_dlq.view.times import duration
+from celery_dlq.worker.celery_quirks.redis_take import why_not
+from celery_dlq.worker.uncaptured import dlq_tasks
+
+#: Seconds to wait for the answers of workers.
+_ANSWERS_S = 1.0
+
+#: Default seconds for which a worker may hold a message before the broker delivers it again: kombu's Redis
+#: and SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
+_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
+
+_RETRIED = (
+    "retry_on_worker_lost takes precedence over reject_on_worker_lost: when its worker process dies, the "
+    "task is retried after default_retry_delay (180 s by default), up to max_retries, and "
+    "dlq_max_deliveries does not count the death; turn it off, unless you want this"
+)
+
+#: File systems, as the kernel names them, and what ends their contents.
+_TRANSIENT = {
+    "tmpfs": "in memory: its files go when the machine or the pod ends",
+    "ramfs": "in memory: its files go when the machine or the pod ends",
+    "overlay": "the container's own: its files go when the container is replaced",
+    "aufs": "the container's own: its files go when the container is replaced",
+}
+
+_LEFT_STEPS = {
+    LeftState.NEWER: "a newer release wrote it; run: pip install --upgrade celery-dlq",
+    LeftState.DAMAGED: "something in it cannot be read; keep a copy elsewhere, and remove it",
+}
+
+
+def check_broker(session: Session) -> Findings:
+    with session.cli.app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
+        shown = connection.as_uri()
+        try:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - each transport has its own errors
+            yield failure(
+                f"{shown} does not answer ({said(error)}); check broker_url and the broker"
+            )
+        else:
+            yield ok(f"{shown} answers")
+
+
+def check_workers(session: Session) -> Findings:
+    """Whether a worker runs operations and parked retries, and reads outcomes, in this store."""
+    why = session.why_no_worker()
+    text = why or "a worker on this broker does what is left to workers, in this store"
+    yield Finding(Level.WARNING if why else Level.OK, text)
+
+
+def check_stalled(session: Session) -> Findings:
+    """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
+    answer."""
+    answers = _statistics(session.cli.app)
+    stalls = {node: _stall_of(answers[node]) for node in sorted(answers)}
+    for node, stall in stalls.items():
+        if stall:
+            queues = ", ".join(stall.get("queues", ()))
+            yield warning(
+                f"{node} has received nothing since {stall.get('since')}, although it has free slots and "
+                f"messages wait in {queues}; restart it, and see: celery -A <app> dlq help stalled-workers"
+            )
+    if stalls and not any(stalls.values()):
+        yield ok(f"{counted(len(stalls), 'worker')}, none stalled")
+
+
+def _statistics(app: Any) -> Mapping[str, Any]:
+    """The statistics of each worker that answers."""
+    with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+        control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
+        found: Mapping[str, Any] = control.stats() or {}
+    return found
+
+
+def _stall_of(statistics: Any) -> Mapping[str, Any]:
+    own = (statistics or {}).get("dlq") or {}
+    found: Mapping[str, Any] = own.get("stalled") or {}
+    return found
+
+
+def check_ingest(session: Session) -> Findings:
+    for queue in session.queue.settings.ingest_queues:
+        yield _ingest_queue(session, queue)
+
+
+def _ingest_queue(session: Session, queue: str) -> Finding:
+    from celery_dlq.ingest.source import open_source
+
+    try:
+        with open_source(session.cli.app, queue) as source:
+            held = counted(source.count(), "message")
+    except CeleryDLQError as error:
+        return failure(said(error))
+    return ok(f"dead-letter queue {queue} holds {held}")
+
+
+def check_taking(session: Session) -> Findings:
+    """Whether a worker that is killed can lose the message that it is taking from Redis."""
+    if driver_of(session.cli.app) != "redis":
+        return
+    if not session.queue.settings.redis_atomic_take:
+        yield warning(
+            "a worker that is killed loses the message that Redis is giving to it at that moment; on Redis "
+            "6.2 or newer, set dlq_redis_atomic_take to True"
+        )
+        return
+    refused = _why_not(session)
+    if refused is None:
+        return
+    if refused:
+        yield failure(f"workers cannot take messages in one step: {refused}")
+    else:
+        yield ok("workers take messages from Redis, and note them, in one step")
+
+
+def _why_not(session: Session) -> str | None:
+    """None if the broker does not answer, which another check reports."""
+    app = session.cli.app
+    with app.connection_for_read(connect_timeout=BROKER_TIMEOUT_S) as connection:
+        try:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+        except Exception:  # noqa: BLE001 - each transport has its own errors
+            return None
+        return why_not(connection.default_channel, app.conf.task_default_queue)
+
+
+def driver_of(app: Any) -> str:
+    """The driver of the app's broker, such as ``redis`` or ``amqp``."""
+    with app.connection_for_write() as connection:
+        return str(connection.transport.driver_type)
+
+
+def hold_limit(app: Any) -> tuple[float, str] | None:
+    """How long the broker lets a worker hold a message, in seconds, and the setting that limits it."""
+    driver = driver_of(app)
+    options = app.conf.broker_transport_options or {}
+    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
+    if driver in defaults:
+        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
+    if driver == "amqp":
+        return float(_RABBITMQ_HELD), "the default of RabbitMQ's consumer_timeout"
+    return None
+
+
+def check_acks(session: Session) -> Findings:
+    """Task options that lose a message or run it more than once, alone or in combination."""
+    app = session.cli.app
+    tasks = dlq_tasks(app)
+    found = [
+        *_those(tasks, lambda task: not task.acks_late, *_early(session)),
+        *_those(tasks, lambda task: _is_rejected_on(task, "failure"), _rejected_to(app)),
+        *_those(tasks, lambda task: _is_rejected_on(task, "timeout"), _repeated_up_to(session)),
+        *_those(tasks, lambda task: getattr(task, "retry_on_worker_lost", None), _RETRIED),
+        *_runs_too_long(app, tasks),
+    ]
+    yield from found
+    if tasks and not found:
+        yield ok("every task is acknowledged after it runs, and none repeats without end")
+
+
+def _early(session: Session) -> tuple[str, Level]:
+    step = "if it may safely run twice, set acks_late=True on it, or task_acks_late for all tasks"
+    if not session.queue.settings.recorder:
+        then = "so a killed worker loses it without a letter"
+        return f"acknowledged before it runs, {then}; {step}", Level.WARNING
+    then = "so if its worker is killed, the flight recorder makes it a letter, and it does not run again"
+    return f"acknowledged before it runs, {then}; {step}", Level.OK
+
+
+def _is_rejected_on(task: Any, end: str) -> bool:
+    """Whether the message is rejected after a failure or a timeout."""
+    own = getattr(task, f"acks_on_{end}", None)  # Celery 5.7 has one option for each
+    return bool(task.acks_late and not (task.acks_on_failure_or_timeout if own is None else own))
+
+
+def _rejected_to(app: Any) -> str:
+    to = {
+        "redis": "Redis drops it",
+        "amqp": "RabbitMQ passes it on to the queue's dead-letter exchange, if it has one",
+    }
+    return (
+        "acks_on_failure is off, so the message of a failure is rejected: its letter is stored first, "
+        f"then {to.get(driver_of(app), 'the broker decides what to do with it')}; turn it on, unless you "
+        "want both"
+    )
+
+
+def _repeated_up_to(session: Session) -> str:
+    most = session.queue.settings.max_deliveries
+    return (
+        "acks_on_timeout is off, so a task that the hard time limit kills is delivered again, up to "
+        f"dlq_max_deliveries ({most}) times before it becomes a letter; turn it on, unless the task may "
+        "be faster on another worker"
+    )
+
+
+def _runs_too_long(app: Any, tasks: list[Any]) -> Findings:
+    limit = hold_limit(app)
+    if limit is None:
+        return
+    seconds, name = limit
+    what = "is started again while it continues" if driver_of(app) != "amqp" else "ends its worker"
+    text = (
+        f"acks_late without a hard time limit below {duration(seconds)} ({name}): a run that takes "
+        f"longer {what}; set time_limit, or raise the broker's limit"
+    )
+    default_s = app.conf.task_time_limit
+    yield from _those(
+        tasks, lambda task: task.acks_late and _may_exceed(task, default_s, seconds), text
+    )
+
+
+def _may_exceed(task: Any, default_s: float | None, seconds: float) -> bool:
+    # Before Celery 5.7, a task without a limit of its own does not show that of its app.
+    limit_s = default_s if task.time_limit is None else task.time_limit
+    return limit_s is None or limit_s >= seconds
+
+
+def _those(
+    tasks: list[Any], apply: Callable[[Any], Any], text: str, level: Level = Level.WARNING
+) -> Findings:
+    """A finding that lists the tasks to which ``text`` applies."""
+    names = [task.name for task in tasks if apply(task)]
+    if names:
+        yield Finding(level, f"{named(names)}: {text}")
+
+
+def check_recorder(session: Session) -> Findings:
+    """Whether messages can be recorded, and would be found again."""
+    if not session.queue.settings.recorder:
+        yield warning(
+            "dlq_recorder is off: a worker that is killed loses the tasks that it has acknowledged early"
+        )
+        return
+    directory = session.queue.recorder_dir
+    unusable = why_not_writable(directory)
+    if unusable:
+        yield failure(
+            f"{unusable}: messages run without a copy; make the directory writable for the workers' user, or "
+            "set dlq_recorder_dir"
+        )
+        return
+    kind = file_system_of(directory)
+    if kind in _TRANSIENT:
+        yield warning(
+            f"{directory} is on {kind}, {_TRANSIENT[kind]}; set dlq_recorder_dir to a volume that outlives "
+            "them: celery -A <app> dlq help killed-workers"
+        )
+    yield from _left(session)
+    if kind not in _TRANSIENT:
+        yield ok(f"{directory} is writable, on {kind or 'a disk'}")
+
+
+def _left(session: Session) -> Findings:
+    found = list(session.queue.recorded())
+    gone = sum(one.messages for one in found if one.state is LeftState.GONE)
+    if gone:
+        yield warning(
+            f"{counted(gone, 'message')} of killed workers wait for recovery; a worker started here recovers "
+            "them, or run: celery -A <app> dlq recorder recover"
+        )
+    for state, step in _LEFT_STEPS.items():
+        names = ", ".join(one.path.name for one in found if one.state is state)
+        if names:
+            yield warning(f"{names}: {step}")
+
+
+def file_system_of(directory: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """The type of the file system that ``directory`` is or will be on; empty if the kernel does not say."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    wanted, best, kind = directory.absolute().resolve(), -1, ""
+    for line in lines:
+        fields, _, others = line.partition(" - ")
+        point = Path(fields.split()[4].replace("\\040", " "))
+        # A later mount on the same place hides the earlier one.
+        if (point == wanted or point in wanted.parents) and len(point.parts) >= best:
+            best, kind = len(point.parts), others.split()[0]
+    return kind

@@ -1,0 +1,355 @@
+"""The checks of the doctor on the places where letters are kept: the store and its servers, the spool, and
+the archive."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from celery_dlq.archive.archiving import check_place
+from celery_dlq.cli.doctor.finding import (
+    Finding,
+    Findings,
+    Level,
+    failure,
+    ok,
+    password_shown,
+    warning,
+    why_not_writable,
+)
+from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.session import Session
+from celery_dlq.errors import ArchiveDamaged, StoreError
+from celery_dlq.model.states import State
+from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE
+from celery_dlq.spool import FileState, Spool, exposed_files, is_exposed, is_shared, look
+from celery_dlq.store.base import Expiry, Filter
+from celery_dlq.store.skew import why_wrong
+from celery_dlq.upkeep.expiring import STEP
+from celery_dlq.view.stats import replica_text
+from celery_dlq.view.text import byte_size, counted
+from celery_dlq.view.times import duration
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+    from celery_dlq.store import Store
+    from celery_dlq.store.database.servers import Pooler
+
+#: A replica that is further behind shows screens that mislead.
+_FAR_BEHIND = timedelta(minutes=1)
+
+#: A replica must have letters that are older than this.
+_LONG_AGO = timedelta(hours=1)
+
+_SEE = "see: celery -A <app> dlq help install-on-postgresql-or-mysql"
+
+_BETWEEN = "stands between this machine and PostgreSQL"
+
+#: The names of the store's connections, as PgPool-II's settings match them.
+_CONNECTIONS = "celery_dlq.*"
+
+_SPOOL_STEPS = {
+    FileState.WAITING: "a worker started here drains them once the store answers; to drain them now, run: "
+    "celery -A <app> dlq spool drain",
+    FileState.NEWER: "a newer release wrote them; run: pip install --upgrade celery-dlq",
+    FileState.TORN: "incomplete lines, set aside; read the files, keep a copy elsewhere, and remove them",
+    FileState.REFUSED: "letters that the store refuses; fix the cause, run "
+    "celery -A <app> dlq spool import FILE, and remove the files",
+}
+
+#: The time after which an expired letter should be gone: two rounds of all workers, and one that was slow.
+_OVERDUE = timedelta(hours=3)
+
+#: Steps of the search for such a letter.
+_SEARCH_STEPS = 20
+
+
+def check_store(session: Session) -> Findings:
+    from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
+    from celery_dlq.store.database.schema import HEAD
+
+    url = parse_url(session.queue.settings.store_url)
+    if url.password and not os.environ.get(STORE_URL_VARIABLE):
+        yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
+    depth = counted(session.store.counts.letters(Filter()), "open letter")
+    # This operation does not exist, so the write changes nothing, but it fails on a read-only database.
+    session.store.claims.release("doctor", "doctor", [""])
+    yield ok(f"{session.queue.check_store_url()} answers, schema {HEAD}, {depth}")
+    if dialect_for(url).is_file:
+        yield from _store_file(url.database or "")
+
+
+def _store_file(path: str) -> Findings:
+    if is_exposed(Path(path)):
+        yield warning(
+            f"other users can read {path}, which holds whole messages; run: chmod go= {path}*"
+        )
+    if not path.startswith(("/", "file:")):
+        yield warning(
+            f"{path} is relative to the working directory, {Path.cwd()}, so a worker started elsewhere "
+            "uses another store; set dlq_store_url to an absolute path"
+        )
+
+
+def check_clock(session: Session) -> Findings:
+    wrong = why_wrong(session.store.clock_ahead())
+    if wrong:
+        yield warning(wrong)
+    else:
+        yield ok("this machine and the database agree")
+
+
+def check_servers(session: Session) -> Findings:
+    """Whether each server of ``dlq_store_url`` could take over, and which one is used."""
+    from celery_dlq.store.database.dialects.supported import parse_url
+    from celery_dlq.store.database.servers import alone, hosts_of
+
+    url, timeout = parse_url(session.queue.settings.store_url), session.queue.settings.store_timeout
+    in_use = ""
+    for host in hosts_of(url):
+        try:
+            why = _why_read_only(alone(url, host), timeout)
+        except StoreError as error:
+            yield warning(f"{host} could not take over: {one_line(str(error))}")
+            continue
+        if why:
+            yield ok(f"{host} {why}")
+        elif in_use:
+            yield ok(f"{host} accepts writes, too")
+        else:
+            in_use = host
+            yield ok(f"{host} accepts writes, and is used")
+
+
+def _why_read_only(url: URL, timeout: float) -> str:
+    """:raises StoreError: the server does not answer."""
+    from celery_dlq.store.database.dialects.dialect import Server
+    from celery_dlq.store.database.engine import Database
+
+    database = Database(url.render_as_string(hide_password=False), timeout=timeout)
+    try:
+        dialect = database.dialect
+        return database.read(dialect.why_read_only) if isinstance(dialect, Server) else ""
+    finally:
+        database.close()
+
+
+def check_replica(session: Session) -> Findings:
+    """Whether the server of ``dlq_store_read_url`` answers, has the store's letters, and keeps up."""
+    from celery_dlq.store.database.dialects.supported import parse_url
+    from celery_dlq.store.sql import SQLStore
+
+    settings = session.queue.settings
+    if not settings.store_read_url:
+        return
+    session.queue.check_store_url()
+    if parse_url(settings.store_read_url).password and not os.environ.get(READ_URL_VARIABLE):
+        yield password_shown("dlq_store_read_url", READ_URL_VARIABLE)
+    # Not the queue's, which reads from the primary after this process has written.
+    replica = SQLStore(
+        settings.store_read_url, timeout=settings.store_timeout, client=session.queue.client
+    )
+    try:
+        replica.check_schema()
+        missing = _missing_letter(session.queue.store, replica)
+    except StoreError as error:
+        text = f"screens read from the primary, because the replica fails: {one_line(str(error))}"
+        yield warning(text)
+        return
+    finally:
+        replica.close()
+    if missing:
+        yield warning(missing)
+    else:
+        yield _lag(session.queue.read_store)
+
+
+def _missing_letter(store: Store, replica: Store) -> str:
+    """The text about a letter that only the store has; empty if the replica has it, or the store has none.
+
+    :raises StoreError: one of them fails.
+    """
+    old = Filter(states=frozenset(State), until=store.now() - _LONG_AGO)
+    for letter in store.letters.find(old, limit=1).letters:
+        if replica.letters.get(letter.task_id) is None:
+            return (
+                f"it does not have the letter {letter.task_id}, which failed more than "
+                f"{duration(_LONG_AGO.total_seconds())} ago; check that dlq_store_read_url names a replica "
+                "of the server of dlq_store_url, and that replication runs"
+            )
+    return ""
+
+
+def _lag(read_store: Store) -> Finding:
+    found = read_store.following()
+    is_far = found is not None and found.lag is not None and found.lag > _FAR_BEHIND
+    more = ", so screens show what was true then; check its replication" if is_far else ""
+    return Finding(Level.WARNING if is_far else Level.OK, replica_text(found).rstrip(".") + more)
+
+
+def check_pooler(session: Session) -> Findings:
+    """The pooler in front of the store's server, and whether the store works through it."""
+    from celery_dlq.store.database.dialects.supported import parse_url
+
+    pooler = _pooler(session)
+    if pooler is None:
+        return
+    if pooler.name:
+        yield from _named(pooler, parse_url(session.queue.settings.store_url))
+    elif pooler.refuses:
+        yield failure(
+            f"a pooler, such as PgBouncer, {_BETWEEN}, and refuses transactions ({pooler.refuses}); set "
+            f"PgBouncer's pool_mode to transaction, and {_SEE}"
+        )
+    else:
+        yield ok(
+            f"a pooler, such as PgBouncer, {_BETWEEN}; transaction mode is enough for the store"
+        )
+
+
+def _named(pooler: Pooler, url: URL) -> Findings:
+    """The findings about PgPool-II."""
+    name = f"{pooler.name} {pooler.version}".strip()
+    if pooler.balances:
+        own = url.query.get("application_name", _CONNECTIONS)
+        yield failure(
+            f"{name} {_BETWEEN}, and may send the store's queries to a standby, which may lack the newest "
+            f"changes; in pgpool.conf, set app_name_redirect_preference_list = '{own}:primary', and {_SEE}"
+        )
+    if pooler.caches:
+        yield warning(
+            f"{name} {_BETWEEN}, and answers queries from a cache; in pgpool.conf, set "
+            f"memory_cache_enabled = off, and {_SEE}"
+        )
+    if not pooler.balances and not pooler.caches:
+        yield ok(f"{name} {_BETWEEN}, and sends the store's queries to the primary")
+
+
+def _pooler(session: Session) -> Pooler | None:
+    from celery_dlq.store.database.dialects.dialect import Server
+    from celery_dlq.store.database.engine import Database
+
+    settings = session.queue.settings
+    database = Database(
+        settings.store_url, timeout=settings.store_timeout, client=session.queue.client
+    )
+    try:
+        dialect = database.dialect
+        return database.ask_raw(dialect.pooler) if isinstance(dialect, Server) else None
+    finally:
+        database.close()
+
+
+def check_spool(session: Session) -> Findings:
+    spool = session.queue.spool
+    directory = spool.directory.absolute()
+    unusable = _why_unusable(spool)
+    if unusable:
+        yield failure(
+            f"{unusable}: while the store is down, letters would go to the log only; make the directory "
+            "writable for the worker's user, or set another dlq_spool_dir"
+        )
+        return
+    yield from _exposed(directory)
+    found = list(look(directory))
+    states = Counter(file.state for file in found)
+    waiting = sum(file.records for file in found if file.state is FileState.IN_USE)
+    steps = [(state, step) for state, step in _SPOOL_STEPS.items() if states[state]]
+    for state, step in steps:
+        files = counted(states[state], f"{state.value} file")
+        yield warning(f"{files} in {directory}: {step}")
+    if not steps:
+        held = "and empty"
+        if waiting:
+            held = (
+                f"and has {counted(waiting, 'record')} that workers keep until the store takes them"
+            )
+        yield ok(f"{directory} is writable {held}")
+
+
+def _exposed(directory: Path) -> Findings:
+    """A warning if other users can read the spool, which holds whole messages."""
+    files = len(exposed_files(directory))
+    if is_exposed(directory) and (files or not is_shared(directory)):
+        read = f" and read {counted(files, 'file')} with whole messages" if files else ""
+        yield warning(f"other users can list {directory}{read}; run: chmod -R go= {directory}")
+
+
+def _why_unusable(spool: Spool) -> str:
+    """Why a letter could not be spooled; empty if it could."""
+    directory = spool.directory.absolute()
+    if directory.is_dir():
+        try:
+            spool.check()
+        except OSError as error:
+            return str(error)
+        return ""
+    return why_not_writable(directory)
+
+
+def check_retention(session: Session) -> Findings:
+    """One finding, if letters expire: whether any that expired long ago is still there."""
+    retention = session.queue.retention.retention
+    if not retention.expires:
+        return
+    overdue = _overdue(session, retention.expiries(session.store.now() - _OVERDUE))
+    if overdue:
+        run = session.command("retention", "run")
+        yield warning(
+            f"letters that expired more than {_OVERDUE.total_seconds() / 3_600:g} hours ago are still there; "
+            f"look for errors of retention in the logs of the workers, or run: {run}"
+        )
+        return
+    plan = session.command("retention", "plan")
+    entries = counted(len(retention.letters), "entry", "entries")
+    yield ok(f"{entries}; see how long each keeps letters: {plan}")
+
+
+def _overdue(session: Session, expiries: Sequence[Expiry]) -> bool:
+    after: str | None = None
+    for _ in range(_SEARCH_STEPS):
+        found = session.store.expiring.find(expiries, after, STEP)
+        if found.keys:
+            return True
+        after = found.next
+        if after is None:
+            return False
+    return False
+
+
+def check_archive(session: Session) -> Findings:
+    """Whether the archive can be written, read and cleaned."""
+    url = session.queue.settings.archive_url
+    if url is None:
+        return
+    yield from _in_spool(session, url)
+    bucket = session.queue.archive.bucket
+    key, content = f"doctor-{secrets.token_hex(4)}", secrets.token_bytes(64)
+    bucket.put(key, content)
+    try:
+        if bucket.read(key) != content:
+            raise ArchiveDamaged(f"The archive {url} returns other bytes than were written to it.")
+    finally:
+        bucket.delete(key)
+    check_place(bucket, max(session.store.archiving.committed(), default=""))
+    totals = session.store.archiving.totals()
+    yield ok(
+        f"{url} answers, {counted(totals.segments, 'segment')} with "
+        f"{counted(totals.letters, 'letter')} ({byte_size(totals.size)})"
+    )
+
+
+def _in_spool(session: Session, url: str) -> Findings:
+    spool = Path(session.queue.settings.spool_dir).resolve()
+    place = Path(urlsplit(url).path).resolve() if url.startswith("file:") else None
+    if place is not None and (place == spool or spool in place.parents or place in spool.parents):
+        yield failure(
+            f"{url} and dlq_spool_dir, {spool}, share a directory; give the archive one of its own"
+        )

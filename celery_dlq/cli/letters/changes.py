@@ -1,0 +1,175 @@
+"""``dlq discard``, ``undiscard``, ``release`` and ``edit``: change letters by hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from celery_dlq.cli.completion import complete_letter
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
+from celery_dlq.cli.options import TAKEABLE, filters, selection_options, why_option
+from celery_dlq.cli.screens.parts import Block
+from celery_dlq.cli.screens.render import is_terminal
+from celery_dlq.cli.selection import LETTERS, confirm_act, select
+from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.errors import RepairError
+from celery_dlq.model.states import State
+from celery_dlq.redrive.edit import read_text, text_to_edit
+from celery_dlq.store.base import Filter
+from celery_dlq.view import times
+from celery_dlq.view.text import counted
+
+_RETRIES = ("parked retry", "parked retries")
+
+#: Ids that are written out in a command.
+_NAMED = 10
+
+
+@click.command("discard")
+@filters(states=(*TAKEABLE, State.PARKED))
+@click.option("--why", required=True, metavar="TEXT", help="Reason, kept with the letters.")
+@selection_options
+@pass_session
+def discard(
+    session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter, why: str
+) -> None:
+    """Close letters by hand, with a reason.
+
+    `undiscard` reopens them.
+    """
+    wanted = select(session, ids, wanted, everything=everything)
+    wanted = replace(wanted, states=wanted.states or frozenset({State.DEAD}))
+    failed = confirm_act(session, "Discard {}?", wanted, yes=yes)
+    named = _named(session, wanted)
+    done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
+    if not done:
+        session.error(
+            "Nothing was discarded, because the letters are being sent or were closed in the meantime."
+        )
+        leave(FAILED)
+    session.done(f"Discarded {counted(done, *LETTERS)}. {_how_to_reopen(session, named, done)}")
+    leave(PARTLY if failed else DONE)
+
+
+@click.command("undiscard")
+@filters(states=())
+@selection_options
+@pass_session
+def undiscard(
+    session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter
+) -> None:
+    """Reopen discarded letters."""
+    wanted = select(session, ids, wanted, everything=everything)
+    wanted = replace(wanted, states=frozenset({State.DISCARDED}))
+    failed = confirm_act(session, "Reopen {}?", wanted, yes=yes)
+    done = session.store.closing.undiscard(wanted, who=operator(), now=times.utc_now())
+    session.done(f"Reopened {counted(done, *LETTERS)}. See: {session.command('list')}")
+    leave(PARTLY if failed else DONE)
+
+
+@click.command("release")
+@filters(states=())
+@selection_options
+@pass_session
+def release(
+    session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter
+) -> None:
+    """Run parked retries now, before they are due.
+
+    A worker of this app sends them within seconds, even if they were parked on a broker that the app no
+    longer uses.
+    """
+    wanted = select(session, ids, wanted, everything=everything)
+    wanted = replace(wanted, states=frozenset({State.PARKED}))
+    failed = confirm_act(session, "Release {}?", wanted, yes=yes, things=_RETRIES)
+    done = session.queue.release(wanted, who=operator())
+    others = session.command("list", "--state", "parked")
+    session.done(f"A worker will send {counted(done, *_RETRIES)} now. See the others: {others}")
+    leave(PARTLY if failed else DONE)
+
+
+def _named(session: Session, wanted: Filter) -> Sequence[str]:
+    """The ids to write out, without those of letters that are left alone; none if they are many."""
+    if not 0 < len(wanted.ids) <= _NAMED:
+        return ()
+    found = {letter.task_id for letter in session.letters(wanted)}
+    return [task_id for task_id in wanted.ids if task_id in found]
+
+
+def _how_to_reopen(session: Session, named: Sequence[str], done: int) -> str:
+    """A filter would also find letters that other people have discarded."""
+    what = "it" if done == 1 else "them" if named else "one"
+    return f"To reopen {what}: {session.command('undiscard', *(named or ('ID',)))}"
+
+
+@click.command("edit")
+@click.argument("task_id", metavar="ID", shell_complete=complete_letter)
+@why_option
+@pass_session
+def edit(session: Session, task_id: str, why: str) -> None:
+    """Edit the arguments and headers of a dead letter in $EDITOR.
+
+    The editor shows them as JSON, without redaction. The letter's history keeps the previous values. Nothing
+    is sent.
+    """
+    _need_editor()
+    letter = session.letter_to_change(task_id)
+    text = text_to_edit(session.cli.app, letter)
+    while True:
+        edited = _edited(text)
+        if edited is None or edited == text:
+            raise RepairError(
+                "Nothing was changed: the file was not modified. Save it with other contents."
+            )
+        try:
+            diff = session.queue.edit(letter.task_id, who=operator(), why=why, **read_text(edited))
+        except RepairError as error:
+            _ask_again(error)
+            text = edited
+        else:
+            session.screen.show(Block("Changed", diff))
+            session.done(f"To send it back, run: {session.command('redrive', letter.task_id)}")
+            return
+
+
+def _need_editor() -> None:
+    """Refuse to start an editor that would wait for input forever.
+
+    :raises click.UsageError: there is no terminal, and no editor is set.
+    """
+    if is_terminal(sys.stdin) and is_terminal(sys.stdout):
+        return
+    if not any(os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR")):
+        raise click.UsageError(
+            "There is no terminal to edit on, and neither VISUAL nor EDITOR is set; use a terminal, set "
+            "EDITOR to a program that changes the given file, or use: redrive --set PATH=VALUE"
+        )
+
+
+def _edited(text: str) -> str | None:
+    """The edited ``text``; None if the editor did not save the file.
+
+    :raises RepairError: the file cannot be created, or is gone afterwards.
+    """
+    try:
+        return click.edit(text, extension=".json")
+    except OSError as error:
+        raise RepairError(
+            f"Nothing was changed: the edited file cannot be read ({error}); let the editor save the file "
+            "under the given name."
+        ) from error
+
+
+def _ask_again(error: RepairError) -> None:
+    """Ask whether to open the editor again.
+
+    :raises RepairError: the answer is no, or there is no terminal to ask on.
+    """
+    if not is_terminal(sys.stdin) or not click.confirm(
+        f"{one_line(str(error))}. Edit again?", err=True
+    ):
+        raise error

@@ -1,1 +1,0 @@
-"""The pages of groups: the list, and one group with what happened to it."""

@@ -1,1 +1,0 @@
-"""The pages of redrives: the list, and one with its progress."""

@@ -1,0 +1,270 @@
+"""Arrivals over time as a chart: its columns, the releases and operations that began, and the choice of its
+range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from celery_dlq.errors import FilterError
+from celery_dlq.flower.html import charts
+from celery_dlq.flower.html.words import line
+from celery_dlq.flower.http.request import Given
+from celery_dlq.flower.http.site import Site
+from celery_dlq.model.group import hour_of
+from celery_dlq.store.base import Operation
+from celery_dlq.view.text import counted
+from celery_dlq.view.times import duration
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+    from celery_dlq.store.letters.counting import FirstSeen
+
+#: Releases, and operations, that are marked.
+_MARKED = 10
+
+#: Stretches of a chart whose first letters are looked at for releases. Each makes the query longer.
+_STRETCHES = 12
+
+_HOUR = timedelta(hours=1)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A time until now, in columns of one width."""
+
+    #: The name in an address.
+    name: str
+    #: The name on a page, after "last".
+    label: str
+    columns: int
+    step: timedelta
+    #: The name of a step.
+    unit: str
+
+    def edges(self, now: datetime) -> list[datetime]:
+        """The beginning of each column, and the end of the last one. A column begins at a whole minute, hour,
+        quarter of a day, or day of UTC."""
+        first = now - (now - _EPOCH) % self.step - (self.columns - 1) * self.step
+        return [first + place * self.step for place in range(self.columns + 1)]
+
+
+#: The ranges by their names, the shortest first.
+RANGES: Mapping[str, Range] = {
+    found.name: found
+    for found in (
+        Range(name="1h", label="hour", columns=60, step=timedelta(minutes=1), unit="minute"),
+        Range(name="24h", label="24 hours", columns=24, step=timedelta(hours=1), unit="hour"),
+        Range(name="7d", label="7 days", columns=28, step=timedelta(hours=6), unit="6 hours"),
+        Range(name="30d", label="30 days", columns=30, step=timedelta(days=1), unit="day"),
+    )
+}
+
+
+def read_range(given: Given, usual: str) -> Range:
+    """The range that is asked for, or the one with the name ``usual``.
+
+    :raises FilterError: it is not one of :data:`RANGES`, or is given more than once.
+    """
+    names = [name for name in given.get("range", ()) if name] or [usual]
+    if len(names) > 1:
+        raise FilterError("range is given more than once; give it once.")
+    if names[0] not in RANGES:
+        raise FilterError(f"range must be one of {', '.join(RANGES)}, not {names[0][:40]!r}.")
+    return RANGES[names[0]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkRow:
+    """A mark of the chart in the list below it."""
+
+    at: datetime
+    kind: str
+    name: str
+    address: str
+    #: What happened at that moment.
+    event: str
+    remark: str = ""
+
+    @property
+    def label(self) -> str:
+        """The mark in words, without its time."""
+        return " ".join(filter(None, (self.name, self.event, self.remark)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """Arrivals as a chart, and its texts."""
+
+    range: Range
+    #: The beginning of each column, and the end of the last one.
+    edges: Sequence[datetime]
+    #: The arrivals by minute or hour; None if they are too many to be counted.
+    counts: Mapping[datetime, int] | None
+    releases: Sequence[FirstSeen]
+    operations: Sequence[Operation]
+    site: Site
+    #: The fingerprint of the group; empty for all letters.
+    group: str = ""
+
+    @property
+    def bins(self) -> list[charts.Bin]:
+        """The columns."""
+        spans, found = list(pairwise(self.edges)), self.counts or {}
+        counts = [0] * len(spans)
+        for moment, count in found.items():
+            place = int((moment - self.edges[0]) / self.range.step)
+            # Failures of a worker whose clock is ahead count in the last column.
+            counts[min(len(spans) - 1, max(0, place))] += count
+        return [charts.Bin(*span, count) for span, count in zip(spans, counts, strict=True)]
+
+    @property
+    def chart(self) -> str:
+        """The columns and marks."""
+        marks = [charts.Mark(row.at, row.label, row.kind) for row in reversed(self.marks)]
+        return charts.columns(self.bins, f"Arrivals in the last {self.range.label}", marks)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the letters were counted."""
+        return self.counts is not None
+
+    @property
+    def total(self) -> int:
+        """The arrivals in the whole range."""
+        return sum(found.count for found in self.bins)
+
+    @property
+    def busiest(self) -> int:
+        """The most arrivals in a column."""
+        return max(found.count for found in self.bins)
+
+    @property
+    def scale(self) -> list[int]:
+        """The numbers beside the chart, from the top."""
+        middle, end = charts.scale(self.busiest)
+        return [end, middle, 0]
+
+    @property
+    def labels(self) -> list[datetime]:
+        """The moments under the chart, before "now"."""
+        return [self.edges[0], self.edges[len(self.edges) // 2]]
+
+    @property
+    def rows(self) -> list[charts.Bin]:
+        """The columns with letters, the newest first."""
+        return [found for found in reversed(self.bins) if found.count]
+
+    @property
+    def ranges(self) -> list[tuple[str, str, bool]]:
+        """The choice of ranges: name, address, and whether it is shown."""
+        links = self.site.links
+        page = links.group(self.group) if self.group else links.page()
+        return [(name, f"{page}?range={name}", name == self.range.name) for name in RANGES]
+
+    @property
+    def marks(self) -> list[MarkRow]:
+        """The releases and operations that began, the newest first."""
+        found = [
+            *map(self._release, self.releases[-_MARKED:]),
+            *map(self._operation, self.operations[:_MARKED]),
+        ]
+        return sorted(found, key=lambda row: row.at, reverse=True)
+
+    @property
+    def more(self) -> list[str]:
+        """Notes about releases and redrives that are not marked."""
+        found = []
+        releases = len(self.releases) - _MARKED
+        if releases > 0:
+            are = "is" if releases == 1 else "are"
+            found.append(f"{counted(releases, 'earlier release')} {are} not marked.")
+        # More than these were not read.
+        if len(self.operations) > _MARKED:
+            found.append("Earlier redrives are not marked.")
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """The limits of the counts, as sentences."""
+        found = []
+        if self.group and self.range.step < _HOUR:
+            found.append("Each letter counts once, in the minute of its last failure.")
+        kept = self.site.kept_arrivals
+        if kept is not None and self.range.columns * self.range.step > kept:
+            found.append(
+                f"Counts of arrivals are kept for {duration(kept.total_seconds())} (dlq_retention): earlier "
+                "columns may lack letters."
+            )
+        if any(row.kind == "release" for row in self.marks):
+            found.append(
+                "A release counts as first seen with the earliest of its letters that were looked at: the "
+                "first ones of each part of the chart."
+            )
+        return found
+
+    def _release(self, found: FirstSeen) -> MarkRow:
+        wanted = {"group": self.group} if self.group else {}
+        return MarkRow(
+            at=found.at, kind="release", name=f"release {line(found.release, 60)}",
+            address=self.site.links.letters(**wanted, release=found.release), event="first seen",
+        )  # fmt: skip
+
+    def _operation(self, found: Operation) -> MarkRow:
+        return MarkRow(
+            at=found.created_at, kind="operation", name=f"redrive {found.id}",
+            address=self.site.links.operation(found.id), event="begun",
+            remark=f"by {line(found.who, 60)}",
+        )  # fmt: skip
+
+
+def arrivals_of(
+    store: Store,
+    site: Site,
+    range_: Range,
+    now: datetime,
+    *,
+    group: str = "",
+    concerned: Sequence[Operation] = (),
+) -> Arrivals:
+    """Read the arrivals of a group, or of all letters.
+
+    :param group: its fingerprint; empty for all letters.
+    :param concerned: the operations that concern the group, newest first.
+    """
+    edges = range_.edges(now)
+    began = [one for one in concerned if one.created_at >= edges[0]]
+    return Arrivals(
+        range=range_,
+        edges=edges,
+        counts=_counts_of(store, group, range_, now),
+        releases=store.over_time.releases(_stretches(edges), fingerprint=group or None),
+        operations=began if group else store.operations.find(since=edges[0], limit=_MARKED + 1),
+        site=site,
+        group=group,
+    )
+
+
+def _counts_of(
+    store: Store, group: str, range_: Range, now: datetime
+) -> Mapping[datetime, int] | None:
+    since, by_minute = range_.edges(now)[0], range_.step < _HOUR
+    if not group:
+        count = store.over_time.by_minute if by_minute else store.over_time.by_hour
+        return count(since=since)
+    if by_minute:
+        return store.over_time.group_by_minute(group, since=since, minutes=range_.columns)
+    hours = int((hour_of(now) - since) / _HOUR) + 1
+    trend = store.groups.trends([group], now=now, hours=hours)[group]
+    return {since + place * _HOUR: count for place, count in enumerate(trend)}
+
+
+def _stretches(edges: Sequence[datetime]) -> list[datetime]:
+    """``edges``, or some of them if they are many."""
+    each = -(-(len(edges) - 1) // _STRETCHES)
+    return [*edges[:-1:each], edges[-1]]

@@ -1,0 +1,208 @@
+"""One group: why its letters died, what they share, its trend, and what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.flower.html import charts
+from celery_dlq.flower.html.traceback import Piece, pieces
+from celery_dlq.flower.html.words import lines
+from celery_dlq.flower.http.handler import Api, Page
+from celery_dlq.flower.http.request import asked
+from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.resources.arrivals import Arrivals, Range, arrivals_of, read_range
+from celery_dlq.flower.resources.group_decisions import group_records, what_was_done
+from celery_dlq.flower.resources.group_story import EVENTS, Event, story_of
+from celery_dlq.flower.resources.letters import Row, rows_of
+from celery_dlq.model.group import Group, GroupStatus
+from celery_dlq.model.handling import GroupTicket
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.terms import leaves
+from celery_dlq.store.base import Filter
+from celery_dlq.view import lookup, times
+from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of, standing
+from celery_dlq.view.letters import own_traceback
+from celery_dlq.view.text import percent
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Letters on the page.
+_LETTERS = 10
+
+#: The range of the chart unless another one is asked for.
+_USUAL_RANGE = "7d"
+
+#: Letters side by side, and arguments of each.
+_COMPARED, _ARGUMENTS = 3, 30
+
+#: Characters of a traceback.
+_TRACEBACK = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """An argument of several letters."""
+
+    path: str
+    #: Its value in each letter; None if the letter does not have it.
+    values: Sequence[str | None]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the letters have different values."""
+        return len(set(self.values)) > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupView:
+    """The values of the page."""
+
+    group: Group
+    now: datetime
+    arrivals: Arrivals
+    letters: Sequence[DeadLetter]
+    #: Its ticket and its escalation.
+    tickets: Sequence[GroupTicket]
+    #: Its newest open letters; closed ones if none is open.
+    sample: Sample
+    grouping: Grouping
+    #: What happened to it, the newest first.
+    story: Sequence[Event]
+    #: The owner of its route.
+    route_owner: str
+    #: What an act has done.
+    done: str = ""
+
+    @property
+    def standing(self) -> str:
+        """Its status or mark."""
+        return standing(self.group, self.now) or self.group.status.value
+
+    @property
+    def reopens(self) -> bool:
+        """Whether there is a decision or a mark that Reopen would clear."""
+        return self.group.status is not GroupStatus.OPEN or self.group.regressed_at is not None
+
+    @property
+    def traceback(self) -> list[Piece]:
+        """The traceback of the newest letter, with lines in place of the frames of libraries."""
+        newest = self.sample.newest
+        text = own_traceback(newest.traceback) if newest else ""
+        return pieces(lines(text, _TRACEBACK)) if text else []
+
+    @property
+    def examples(self) -> Sequence[Row]:
+        """The newest letters whose arguments are known."""
+        return rows_of(self.sample.with_arguments[:_COMPARED])
+
+    @property
+    def compared(self) -> list[Compared]:
+        """The arguments of :attr:`examples`, side by side."""
+        tables = [_arguments(row.letter) for row in self.examples]
+        paths = dict.fromkeys(path for table in tables for path in table)
+        return [Compared(path=path, values=[table.get(path) for table in tables]) for path in paths]
+
+    @property
+    def shares(self) -> list[tuple[Share, str, tuple[str, str] | None]]:
+        """What the newest letters have in common, each with its chart, and the filter that finds letters with
+        it; None for an argument without a name."""
+        sample = self.sample
+        named = [
+            (share, None if share.name.isdigit() else ("arg", f"{share.name}={share.value}"))
+            for share in sample.shared
+        ]
+        # The page says the task already.
+        others = [share for share in sample.found_in if share.value != self.group.task]
+        found_in = [(share, (share.name, share.value)) for share in others]
+        return [(share, self._bar(share), wanted) for share, wanted in (*named, *found_in)]
+
+    def _bar(self, share: Share) -> str:
+        whole = len(self.sample.letters)
+        return charts.bar(share.letters, whole, f"{share.letters:,} of {whole:,}")
+
+    def percent(self, share: Share) -> str:
+        """The part of the newest letters."""
+        return percent(share.letters / len(self.sample.letters))
+
+    @property
+    def success_rate(self) -> str:
+        """The part of the redrives that succeeded; empty if none has ended."""
+        rate = self.sample.redrives.success_rate
+        return "" if rate is None else percent(rate)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The newest open letters."""
+        return rows_of(self.letters)
+
+
+class GroupPage(Page):
+    """``/dead-letters/groups/<fingerprint>``"""
+
+    tab = "groups"
+
+    async def get(self, prefix: str) -> None:
+        """Show the group; a prefix of its fingerprint redirects to the full one."""
+        now, given = times.utc_now(), asked(self.request)
+        wanted = read_range(given, _USUAL_RANGE)
+        view = await self.site.ask(lambda store: look_up(store, self.site, prefix, wanted, now))
+        fingerprint = view.group.fingerprint
+        if fingerprint != prefix:
+            query = f"?range={wanted.name}" if "range" in given else ""
+            self.redirect(f"{self.links.group(fingerprint)}{query}")
+            return
+        self.page("group", replace(view, done=what_was_done(given)))
+
+
+class OneGroup(Api):
+    """``GET /api/dead-letters/groups/{fingerprint}``"""
+
+    async def get(self, prefix: str) -> None:
+        """One group, with the decisions about it."""
+        self.asked()
+        now = times.utc_now()
+
+        def look(store: Store) -> dict[str, Any]:
+            group = lookup.group(store, prefix, now)
+            [found] = group_records(self.site, store, [group], now)
+            return {**found, **grouping_of(store, group.fingerprint).record()}
+
+        self.reply(await self.site.ask(look))
+
+
+def look_up(store: Store, site: Site, prefix: str, wanted: Range, now: datetime) -> GroupView:
+    """A group, and what the store knows of it.
+
+    :param wanted: the range of its arrivals.
+    :raises UnknownGroup: no fingerprint matches.
+    :raises AmbiguousId: several fingerprints match.
+    """
+    group = lookup.group(store, prefix, now)
+    name = group.fingerprint
+    sample = sample_of(store, name)
+    tickets = store.tickets.of_groups([name]).get(name, ())
+    acts = store.audit.find(group=name, limit=EVENTS).rows
+    return GroupView(
+        group=group,
+        now=now,
+        arrivals=arrivals_of(store, site, wanted, now, group=name, concerned=sample.concerned),
+        letters=store.letters.find(Filter(group=name), limit=_LETTERS).letters,
+        tickets=tickets,
+        sample=sample,
+        grouping=grouping_of(store, name),
+        story=story_of(group, acts, tickets, sample.concerned, site.links),
+        route_owner=site.owner_of(group.route),
+    )
+
+
+def _arguments(letter: DeadLetter) -> dict[str, str]:
+    """The arguments by path; the items of a list are joined."""
+    found: dict[str, list[str]] = {}
+    for path, value in islice(leaves(letter.args, letter.kwargs), _ARGUMENTS):
+        found.setdefault(path, []).append(value)
+    return {path: ", ".join(values) for path, values in found.items()}

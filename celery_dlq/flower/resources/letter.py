@@ -1,0 +1,390 @@
+"""One letter: why it died, attempts, contents, history and buttons."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.errors import UnknownLetter
+from celery_dlq.flower.html.traceback import Piece, pieces
+from celery_dlq.flower.html.words import lines
+from celery_dlq.flower.http.filters import to_pairs
+from celery_dlq.flower.http.handler import Api, Page
+from celery_dlq.flower.http.request import asked, first
+from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.resources.letter_acts import has_been_redriven_often
+from celery_dlq.model.auto_redrive import HeldLetter
+from celery_dlq.model.group import Group, GroupStatus
+from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.operation import ENDED, Sending, SendingState
+from celery_dlq.model.states import DELETABLE_STATES, State
+from celery_dlq.model.terms import leaves
+from celery_dlq.redact import clip
+from celery_dlq.redrive.payload import linked_to
+from celery_dlq.store.base import AuditRow, Change, Filter, Operation
+from celery_dlq.view import auto_redrives as facts
+from celery_dlq.view import lookup, records, times
+from celery_dlq.view.letters import (
+    HANDLINGS_SHOWN,
+    first_step,
+    has_unread_body,
+    said_of,
+    shown_body,
+)
+from celery_dlq.view.operations import why_text
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: The message after each act.
+_DONE = {
+    "edited": "The message was changed. Redrive it to send it.",
+    "discarded": "The letter was discarded.",
+    "undiscarded": "The letter was reopened.",
+    "released": "A worker will send the retry within seconds.",
+    "redriven": "A worker will send the letter within seconds.",
+    "edited-redriven": "The message was changed. A worker will send it within seconds.",
+}
+
+#: The acts after which the page follows a redrive.
+_REDRIVEN = ("redriven", "edited-redriven")
+
+#: Acts of operators that are shown, the latest ones.
+_ACTS_SHOWN = 50
+
+#: Characters of an id that a command repeats.
+_ID_SHOWN = 300
+
+#: Values of the arguments that link to the letters that have them, too.
+_VALUES_SHOWN = 12
+
+_LATER = datetime.max.replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """An entry in the letter's history."""
+
+    at: datetime | None
+    title: str
+    who: str = ""
+    why: str = ""
+    #: A change of the message, as a diff.
+    diff: str = ""
+    state: str = ""
+    operation: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterView:
+    """A letter with what the store knows of it, and the values of its page."""
+
+    letter: DeadLetter
+    redrives: Sequence[Sending]
+    changes: Sequence[Change]
+    group: Group | None
+    #: Acts of operators, newest first.
+    audit: Sequence[AuditRow]
+    #: What repair handlers did, newest first.
+    handlings: Sequence[Handling]
+    #: The ticket and the escalation of its group.
+    tickets: Sequence[GroupTicket]
+    #: Set if no automatic redrive sends it again.
+    hold: HeldLetter | None
+    #: The redrive that was asked for on its page.
+    asked: Operation | None
+
+    #: Whether Flower has a page of the task.
+    in_flower: bool = False
+    #: The act that was just done on it, as in the address, and the operation that it created.
+    act: str = ""
+    operation: str = ""
+    #: The automatic redrive that holds it, if the settings still have it.
+    holder: str = ""
+    held_title: str = facts.HELD
+    #: The owner of its route.
+    route_owner: str = ""
+    #: How many values of its arguments are kept for searches.
+    values_kept: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the page refreshes itself: the letter was just released, or its redrive has no outcome."""
+        return (self.act == "released" and self.letter.state is State.PARKED) or self._awaits
+
+    @property
+    def _awaits(self) -> bool:
+        if self.letter.state in (State.CLAIMED, State.REDRIVEN):
+            return True
+        is_asked = self.act in _REDRIVEN and self._sending is None
+        return is_asked and self.letter.state is State.DEAD and not self._was_ended
+
+    @property
+    def _was_ended(self) -> bool:
+        """Whether the redrive ended without the letter."""
+        return self.asked is not None and self.asked.state in ENDED
+
+    @property
+    def _sending(self) -> Sending | None:
+        """The redrive that was asked for on this page; None before a worker has begun it."""
+        return next((one for one in self.redrives if one.operation == self.operation), None)
+
+    @property
+    def done(self) -> str:
+        """The result of the act."""
+        sending = self._sending
+        if self.act in _REDRIVEN and sending is None and self._was_ended:
+            return "It was not sent: the redrive has ended."
+        if self.act not in _REDRIVEN or sending is None:
+            return _DONE.get(self.act, "")
+        said = {SendingState.SUCCEEDED: "It was redriven, and succeeded.",
+                SendingState.FAILED: "It was redriven, and failed again.",
+                SendingState.SKIPPED: "It was not sent."}  # fmt: skip
+        return said.get(sending.state, "It was sent. Its outcome will appear here.")
+
+    @property
+    def acts(self) -> list[str]:
+        """The acts that its state allows."""
+        state = self.letter.state
+        edit = ["edit"] if state is State.DEAD else []
+        delete = ["delete"] if state in DELETABLE_STATES else []
+        return [*_ACTS.get(state, ()), *edit, *delete]
+
+    @property
+    def itself(self) -> Sequence[tuple[str, str]]:
+        """The query of the page that deletes it."""
+        return list(
+            to_pairs(Filter(ids=(self.letter.task_id,), states=frozenset({self.letter.state})))
+        )
+
+    @property
+    def is_in_canvas(self) -> bool:
+        """Whether other tasks were sent together with this one, or it was sent by another one."""
+        others = self.letter.root_id != self.letter.task_id or self.letter.canvas
+        return bool(self.letter.root_id and others)
+
+    @property
+    def next_step(self) -> str:
+        """The steps up to a redrive; empty if a redrive is the first."""
+        first = first_step(self.letter.reason)
+        return f"{first[:1].upper()}{first[1:]}redrive" if first else ""
+
+    @property
+    def often(self) -> bool:
+        """Whether a redrive needs ``again``, because of its redrive limit."""
+        return has_been_redriven_often(self.letter)
+
+    @property
+    def body(self) -> str | None:
+        """The body, if its arguments could not be read."""
+        return shown_body(self.letter.envelope.body) if has_unread_body(self.letter) else None
+
+    @property
+    def values(self) -> list[str]:
+        """The first values of its arguments, if they are kept for searches."""
+        shown = min(self.values_kept, _VALUES_SHOWN)
+        found = islice(leaves(self.letter.args, self.letter.kwargs), shown)
+        # An address cannot have some of the other characters.
+        return list(dict.fromkeys(text for _, text in found if text.isprintable()))
+
+    @property
+    def message(self) -> list[tuple[str, Any]]:
+        """The facts about the message: origin, canvas, worker."""
+        letter, envelope = self.letter, self.letter.envelope
+        linked = linked_to(envelope)
+        found = [
+            ("Queue", letter.queue),
+            ("Exchange", envelope.exchange),
+            ("Routing key", envelope.routing_key),
+            ("Content", f"{len(envelope.body):,} bytes of {envelope.content_type}"),
+            ("Part of", letter.canvas),
+            ("Unreadable", linked.unread),
+            ("Ran when it died", ", ".join(linked.tasks)),
+            ("Root", letter.root_id),
+            ("Parent", letter.parent_id),
+            ("Group of tasks", letter.group_id),
+            ("Worker", letter.worker),
+            ("Process", letter.pid),
+            ("Release", letter.release),
+            ("Tags", ", ".join(letter.tags)),
+            ("Route", letter.route),
+            ("Owner of the route", self.route_owner),
+        ]
+        return [(name, value) for name, value in found if value not in (None, "")]
+
+    @property
+    def traceback(self) -> list[Piece]:
+        """The pieces of the traceback."""
+        return pieces(lines(self.letter.traceback, 65_536)) if self.letter.traceback else []
+
+    @property
+    def held(self) -> list[facts.Fact]:
+        """Which automatic redrive holds it, and why; empty if none does."""
+        return [] if self.hold is None else facts.holding(self.hold)
+
+    @property
+    def triage(self) -> list[tuple[str, str]]:
+        """The decisions about its group."""
+        group = self.group
+        if group is None:
+            return []
+        decided = "" if group.status is GroupStatus.OPEN else group.status.value
+        by = f"{decided} by {group.status_by}" if decided and group.status_by else decided
+        found = [("Group status", by), ("Owner", group.owner), ("Note", group.note)]
+        return [(name, text) for name, text in found if text]
+
+    @property
+    def history(self) -> list[Event]:
+        """Its history, oldest entry first."""
+        found = [*map(_of_change, self.changes), *map(_of_sending, self.redrives)]
+        found += map(_of_handling, self.handlings)
+        # The changes have the diff of an edit, and the handlings their verdicts; the audit row would repeat
+        # them.
+        handlers = {by_handler(one.handler) for one in self.handlings}
+        acts = [row for row in self.audit if row.act != "edit" and not _is_verdict(row, handlers)]
+        found += map(_of_act, acts)
+        letter = self.letter
+        if letter.closed_at and letter.closed_at not in {row.at for row in self.audit}:
+            # It succeeded, or was closed by an act on many letters.
+            closed = Event(
+                at=letter.closed_at, title=letter.state.value, who=letter.closed_by,
+                why=letter.closed_reason, state=letter.state.value,
+            )  # fmt: skip
+            found.append(closed)
+        return sorted(found, key=lambda event: event.at or _LATER)
+
+
+#: The acts with a form on the page, by the state of the letter.
+_ACTS: Mapping[State, Sequence[str]] = {
+    State.DEAD: ("redrive", "discard"),
+    State.REDRIVEN: ("redrive", "discard"),
+    State.DISCARDED: ("undiscard",),
+    State.PARKED: ("release", "discard"),
+}
+
+
+class LetterPage(Page):
+    """``/dead-letters/letters/<id>``"""
+
+    async def get(self, prefix: str) -> None:
+        """Show the letter; a prefix of its id redirects to the full id."""
+        given = asked(self.request)
+        operation = first(given, "operation")
+        seen = await seen_letter(self.site, prefix, operation)
+        letter = seen.letter
+        if letter.task_id != prefix:
+            self.redirect(self.links.letter(letter.task_id))
+            return
+        holder = "" if seen.hold is None else seen.hold.name
+        view = replace(
+            seen,
+            in_flower=self.site.flower_knows(letter.task_id),
+            act=first(given, "done"),
+            operation=operation,
+            holder=holder if holder in {auto.name for auto in self.site.auto_redrives} else "",
+            values_kept=self.site.search_values,
+        )
+        self.page("letter", view)
+
+
+class OneLetter(Api):
+    """``GET /api/dead-letters/letters/{id}``"""
+
+    async def get(self, prefix: str) -> None:
+        """One letter in full, as ``dlq show --format json`` has it, without the body: it is not redacted, and
+        a user of Flower may not be allowed to read the database."""
+        seen = await seen_letter(self.site, prefix)
+        record = records.whole_letter_record(
+            seen.letter, seen.redrives, seen.changes, owner=seen.route_owner
+        )
+        del record["body"]
+        handled = records.handled_record(seen.handlings, seen.tickets)
+        self.reply({**record, **handled, "held": records.held_record(seen.hold)})
+
+
+class OfTask(Page):
+    """``/dead-letters/of-task/<id>``, for the script on Flower's pages. A task without a letter is not an
+    error."""
+
+    async def get(self, task_id: str) -> None:
+        """The state of its letter; null without a letter."""
+        letter = await self.site.ask(lambda store: store.letters.get(task_id))
+        found: dict[str, str | None] = {"state": None}
+        if letter is not None:
+            found = {"state": letter.state.value, "address": self.links.letter(letter.task_id)}
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(json.dumps(found))
+
+
+async def seen_letter(site: Site, prefix: str, operation_id: str = "") -> LetterView:
+    """A letter, and what the store knows of it.
+
+    :param operation_id: the redrive that was asked for on its page.
+    :raises UnknownLetter: no id matches. If there is an archive, the error says how to look there.
+    :raises AmbiguousId: several ids match.
+    """
+    try:
+        seen = await site.ask(lambda store: _look_up(store, prefix, operation_id))
+    except UnknownLetter as error:
+        if not site.has_archive:
+            raise
+        command = f"celery -A <app> dlq archive show {shlex.quote(clip(prefix, _ID_SHOWN))}"
+        raise type(error)(f"{error} It may be in the archive: `{command}` looks there.") from error
+    return replace(seen, route_owner=site.owner_of(seen.letter.route))
+
+
+def _look_up(store: Store, prefix: str, operation_id: str) -> LetterView:
+    letter = lookup.letter_to_show(store, prefix)
+    task_id, fingerprint = letter.task_id, letter.fingerprint
+    return LetterView(
+        letter=letter,
+        redrives=store.sendings.of_letter(task_id),
+        changes=store.edits.of_letter(task_id),
+        group=store.groups.get(fingerprint, now=times.utc_now()),
+        audit=store.audit.find(letter=task_id, limit=_ACTS_SHOWN).rows,
+        handlings=store.handlings.find(letter_id=task_id, limit=HANDLINGS_SHOWN).rows,
+        tickets=store.tickets.of_groups([fingerprint]).get(fingerprint, ()),
+        hold=store.auto_redrives.held([task_id]).get(task_id),
+        asked=store.operations.get(operation_id) if operation_id else None,
+    )
+
+
+def _of_change(change: Change) -> Event:
+    return Event(at=change.at, title=f"changed by {change.how}", who=change.who, diff=change.diff)
+
+
+def _of_handling(handling: Handling) -> Event:
+    """A handling. A change that it made is an entry of its own."""
+    return Event(
+        at=handling.ended_at or handling.started_at or handling.queued_at,
+        title=" ".join(filter(None, (by_handler(handling.handler), handling.verdict))),
+        why=said_of(handling.detail, handling.error),
+        state=handling.state.value,
+        operation=handling.operation,
+    )
+
+
+def _is_verdict(row: AuditRow, handlers: Collection[str]) -> bool:
+    return row.who in handlers and row.act in VERDICTS and not row.detail.get("operation")
+
+
+def _of_act(row: AuditRow) -> Event:
+    operation = str(row.detail.get("operation") or "")
+    return Event(at=row.at, title=row.act, who=row.who, why=row.why, operation=operation)
+
+
+def _of_sending(sending: Sending) -> Event:
+    return Event(
+        at=sending.sent_at or sending.ended_at,
+        title=f"redrive {sending.redrive}",
+        why=why_text(sending),
+        diff=sending.change,
+        state=sending.state.value,
+        operation=sending.operation,
+    )

@@ -1,0 +1,182 @@
+"""Decides whether a letter can be sent, and should be: its queue, its task, its age and redrives, its chord,
+and its arguments against the task's signature. A letter that fails a check is skipped, with the reason."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from typing import Any
+
+from celery_dlq.errors import BodyTooLarge, PayloadError, RedriveError
+from celery_dlq.model.letter import NO_TASK, DeadLetter
+from celery_dlq.model.operation import Checking, Orders
+from celery_dlq.redrive.chords import why_not_whole
+from celery_dlq.redrive.payload import Payload, accepted_by, read_payload, task_of
+from celery_dlq.redrive.queues import Targets
+from celery_dlq.redrive.validation import Validator
+
+
+@contextmanager
+def open_checks(app: Any, orders: Orders) -> Iterator[Checks]:
+    """The checks of one redrive, and the process that validates letters for them if the orders ask for it."""
+    checking = orders.checking
+    validated = Validator(app, timeout_s=checking.validate_timeout_s) if checking.validate else None
+    with validated or nullcontext():
+        yield Checks(app, orders, validated)
+
+
+class Checks:
+    """Checks each letter in the form in which it will be sent, after its repair. The broker's answers about
+    queues are remembered, so each redrive has its own checks."""
+
+    def __init__(self, app: Any, orders: Orders, validator: Validator | None = None) -> None:
+        self._app, self._checking, self._validator = app, orders.checking, validator
+        self._targets = Targets(app, elsewhere=orders.repair.to_queue)
+        self._accepted = accepted_by(app)
+        self._calls: dict[str, Call] = {}
+        #: Tasks with their queues that passed the checks; nearly all letters share a few of them.
+        self._passed: set[tuple[str, ...]] = set()
+
+    def why_not(self, letter: DeadLetter, now: datetime) -> str | None:
+        """Why ``letter`` must not be sent; None if it may.
+
+        :raises RedriveError: the result backend does not answer.
+        """
+        task, envelope = task_of(letter), letter.envelope
+        route = letter.task, task, envelope.queue, envelope.exchange
+        if route in self._passed:
+            why = why_excluded(letter, self._checking, now)
+        else:
+            why = self._why_not_in_full(letter, task, now)
+            if why is None:
+                self._passed.add(route)
+        return why or self._why_unfit(letter, task, now)
+
+    def _why_not_in_full(self, letter: DeadLetter, task: str, now: datetime) -> str | None:
+        """All checks but those of the body, in the order in which their reasons count."""
+        return (
+            why_no_place(letter)
+            or why_no_task(self._app, letter.task)
+            or why_no_task(self._app, task)
+            or why_excluded(letter, self._checking, now)
+            or self._targets.why_not(letter.queue)
+        )
+
+    def _why_unfit(self, letter: DeadLetter, task: str, now: datetime) -> str | None:
+        if letter.task == NO_TASK:
+            return None  # its body may be anything
+        try:
+            payload = read_payload(letter.envelope, self._accepted, in_outline=True)
+        except BodyTooLarge as error:
+            return self._why_unread(letter, error)
+        except PayloadError as error:
+            return str(error)
+        return (
+            self._why_unbound(task, payload)
+            or self._why_not_whole(letter, payload, now)
+            or (self._validator.why_not(letter) if self._validator else None)
+        )
+
+    def _why_unread(self, letter: DeadLetter, error: BodyTooLarge) -> str | None:
+        """Why a letter whose body is too large to be read is not sent; None if it may be. It can be sent
+        unread, unless a check depends on the body."""
+        if letter.canvas == "chord":
+            return f"{error}, and it is in a chord; start the chord again, and discard this letter"
+        if self._validator is not None:
+            return f"{error}, so it cannot be validated; send it without --validate"
+        return None
+
+    def _why_unbound(self, task: str, payload: Payload) -> str | None:
+        if task not in self._calls:
+            self._calls[task] = Call(self._app.tasks[task])
+        try:
+            self._calls[task].bind(payload.args, payload.kwargs)
+        except TypeError as error:
+            return f"its arguments do not fit {task} any more: {error}; repair them, or discard it"
+        return None
+
+    def _why_not_whole(self, letter: DeadLetter, payload: Payload, now: datetime) -> str | None:
+        try:
+            return why_not_whole(self._app, letter, payload, now)
+        except Exception as error:
+            raise RedriveError(
+                f"The result backend does not answer ({type(error).__name__}: {error}); without it "
+                "members of chords cannot be sent. Check result_backend."
+            ) from error
+
+
+def why_no_place(letter: DeadLetter) -> str | None:
+    """Why ``letter`` cannot be sent back: its queue is unknown. None if it can."""
+    if not letter.envelope.queue and not letter.envelope.exchange:
+        return "the queue it came from is unknown; give one with --to-queue, or discard it"
+    return None
+
+
+def why_no_task(app: Any, task: str) -> str | None:
+    """Why letters of ``task`` cannot be sent; None if they can."""
+    if task in app.tasks or task == NO_TASK:
+        # A message without a task is sent unchanged, once its cause is fixed: there is no task to look up.
+        return None
+    return f"task {task} is not registered in this app; deploy or import it, or discard its letters"
+
+
+def why_excluded(letter: DeadLetter, checking: Checking, now: datetime) -> str | None:
+    """Why the orders exclude ``letter``; None if they do not."""
+    limit, redriven = checking.max_redrives, letter.redrive_count
+    if limit is not None and redriven >= limit:
+        return f"it was redriven {redriven} times and came back; fix the cause, or send it with --again"
+    if checking.max_age_s is not None and (
+        (now - letter.last_failed_at).total_seconds() > checking.max_age_s
+    ):
+        return f"it failed at {letter.last_failed_at:%Y-%m-%d %H:%M:%S}, longer ago than --max-age"
+    if checking.unless_release is not None and letter.release == checking.unless_release:
+        return f"it failed in release {letter.release}; deploy another release first"
+    return None
+
+
+class Call:
+    """A call of a task.
+
+    :param task: as the app has registered it.
+    """
+
+    def __init__(self, task: Any) -> None:
+        #: The signature of run(), not of the function that it wraps: a bound task gets itself from Celery.
+        #: None if it is unknown.
+        self.signature: inspect.Signature | None
+        try:
+            self.signature = inspect.signature(task.run)
+        except (TypeError, ValueError):  # it is written in C
+            self.signature = None
+        if not getattr(task, "typing", True) and hasattr(task, "flush_every"):
+            # celery-batches gives run() a list of messages instead of the arguments of one.
+            self.signature = None
+        # Celery's own check is faster. Task classes have none, and for a decorated function it accepts
+        # anything.
+        check = getattr(task, "__header__", None)
+        is_same = check is not None and _shape(inspect.signature(check)) == _shape(self.signature)
+        self._check = check if is_same else None
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Check that the task can be called with these arguments.
+
+        :raises TypeError: it cannot.
+        """
+        if self._check is not None:
+            try:
+                self._check(*args, **kwargs)
+            except TypeError:
+                pass  # the signature below gives the better error
+            else:
+                return
+        if self.signature is not None:
+            self.signature.bind(*args, **kwargs)
+
+
+def _shape(signature: inspect.Signature | None) -> list[tuple[str, object, bool]] | None:
+    if signature is None:
+        return None
+    parameters = signature.parameters.values()
+    return [(one.name, one.kind, one.default is one.empty) for one in parameters]

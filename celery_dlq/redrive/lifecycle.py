@@ -1,0 +1,283 @@
+"""The life of operations: planned, made, run under a lease, paused, resumed, cancelled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+
+from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, UnknownOperation
+from celery_dlq.model.operation import Counts, OperationState, Orders
+from celery_dlq.redrive.checks import why_no_task
+from celery_dlq.redrive.context import RedriveContext, app_and_broker_of, why_not_here
+from celery_dlq.redrive.orders import check_canary, check_orders
+from celery_dlq.redrive.plan import (
+    Plan,
+    Trial,
+    Tried,
+    dry_run,
+    make_plan,
+    redrivable,
+    try_first,
+)
+from celery_dlq.redrive.repair import Repairs, described
+from celery_dlq.redrive.run import OnProgress, RunResult, run_operation
+from celery_dlq.store.base import AppAndBroker, Filter, Operation
+from celery_dlq.store.tenure import LEASE_S, Tenure, kept
+
+#: States in which an operation may be run.
+_WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})
+
+#: Operations in these states among which a worker looks for its own. Those of other apps, and those that no
+#: worker may run, must not hide it.
+LEFT_AT_MOST = 1_000
+
+
+class Operations:
+    """The operations of an app."""
+
+    def __init__(self, context: RedriveContext) -> None:
+        self._app, self._store, self._clock = context.app, context.store, context.clock
+        self._context = context
+        self._host = f"{socket.gethostname()}:{os.getpid()}"
+        self._holder = f"{self._host}/{uuid.uuid4().hex}"
+
+    def plan(self, wanted: Filter, orders: Orders, trial: Trial | None = None) -> Plan:
+        """The plan of an operation.
+
+        :param trial: the results of letters that were tried already; without it, the first ones are tried
+            here.
+        :raises OrdersError: the orders are wrong, or wrong for these letters.
+        :raises RepairError: a change is wrong, or cannot be imported.
+        """
+        check_orders(orders)
+        Repairs(self._app, orders.repair, self._context.redactor)
+        self._store.claims.rescue(self._clock.now())
+        if trial is None:
+            trial = try_first(self._context, wanted, orders)
+        plan = make_plan(self._context, wanted, orders, trial)
+        check_canary(orders, plan, self._context.reports)
+        return plan
+
+    def dry_run(self, wanted: Filter, orders: Orders) -> Iterator[Tried]:
+        """Try each letter of ``wanted``, the oldest failure first.
+
+        :raises OrdersError: the orders are wrong.
+        :raises RepairError: a change is wrong, or cannot be imported.
+        :raises RedriveError: the result backend does not answer.
+        """
+        check_orders(orders)
+        return dry_run(self._context, wanted, orders)
+
+    def make(
+        self,
+        wanted: Filter,
+        orders: Orders,
+        *,
+        who: str,
+        detached: bool,
+        plan: Plan | None = None,
+    ) -> Operation:
+        """A new operation over the letters that ``wanted`` finds now.
+
+        :param plan: the result of :meth:`plan` for these letters and orders; without it, it is made here.
+        :raises OrdersError: the orders are wrong, or wrong for these letters.
+        """
+        operation = self.draft(wanted, orders, who=who, detached=detached, plan=plan)
+        repair = described(orders.repair, self._context.redactor)
+        self._store.operations.create(operation, repair=repair)
+        return operation
+
+    def draft(
+        self,
+        wanted: Filter,
+        orders: Orders,
+        *,
+        who: str,
+        detached: bool,
+        plan: Plan | None = None,
+    ) -> Operation:
+        """The operation of :meth:`make`, which is not stored yet."""
+        if plan is None:
+            self.plan(wanted, orders, Trial())
+        now, limit = self._clock.now(), orders.pacing.limit
+        wanted = redrivable(wanted)
+        wanted = wanted.before(self._store.cut_off(wanted, now=now))
+        count = self._store.counts.letters(wanted)
+        return Operation(
+            id=uuid.uuid4().hex[:12],
+            wanted=wanted,
+            orders=orders,
+            counts=Counts(planned=count if limit is None else min(count, limit)),
+            who=who,
+            host=self._host,
+            home=self._here,
+            detached=detached,
+            created_at=now,
+        )
+
+    def run(
+        self,
+        operation_id: str,
+        *,
+        who: str,
+        why: str = "",
+        on_progress: OnProgress,
+        should_stop: Callable[[], bool],
+    ) -> Operation:
+        """Begin or resume the operation in this process. If an error stops it, the operation is paused, with
+        the error as its cause.
+
+        :raises UnknownOperation: no operation has this id.
+        :raises OperationError: it has ended, another process runs it, or it was made for another app or
+            broker.
+        """
+        found = self.get(operation_id)
+        why_not = why_not_here(found, self._here)
+        if why_not:
+            raise OperationError(why_not)
+        with self._held(found) as is_kept:
+            if is_kept is None:
+                raise OperationError(
+                    f"Another process runs operation {operation_id}; if it has died, it can be resumed "
+                    f"within {LEASE_S:g} seconds."
+                )
+            operation = self._move(operation_id, OperationState.RUNNING, who, why=why)
+            try:
+                run = run_operation(
+                    self._context, operation, on_progress=on_progress,
+                    should_stop=lambda: should_stop() or not is_kept(),
+                )  # fmt: skip
+            except BaseException as error:
+                # Otherwise a worker would continue an operation that was meant to end here.
+                with contextlib.suppress(StoreError, OperationError):
+                    self._move(operation_id, OperationState.PAUSED, who, _cause_of(error))
+                raise
+            if is_kept() and run.operation.state is OperationState.RUNNING:
+                cause = run.error or "stopped on request"
+                return self._move(operation_id, OperationState.PAUSED, who, cause)
+            return run.operation
+
+    def carry_on(self, operation_id: str, should_stop: Callable[[], bool]) -> RunResult | None:
+        """Begin or resume an operation that was left to workers; None if another process runs it. An error
+        that would stop every further try pauses the operation, and becomes its cause; other errors may not
+        happen again at the next try.
+
+        :raises StoreError: the store failed.
+        """
+        found = self._store.operations.get(operation_id)
+        if found is None:
+            return None
+        with self._held(found) as is_kept:
+            # Another process may have changed it before this one had the lease.
+            operation = None if is_kept is None else self._store.operations.get(operation_id)
+            if operation is None or is_kept is None or not self._may_carry_on(operation):
+                return None
+            # Another process may have begun it in the meantime, and a person may have paused it since then.
+            operation = self._store.operations.move(
+                operation_id, OperationState.RUNNING, who=operation.who, now=self._clock.now(),
+                source=OperationState.PLANNED,
+            )  # fmt: skip
+            if operation.state is not OperationState.RUNNING:
+                return None
+            run = self._run_left(operation, lambda: should_stop() or not is_kept())
+            if run.error is None or not run.lasts or not is_kept():
+                return run
+            with contextlib.suppress(OperationError):  # it was ended in the meantime
+                who = f"worker {self._host}"
+                self._move(operation_id, OperationState.PAUSED, who, run.error)
+            return RunResult(self.get(operation_id), run.error, lasts=True)
+
+    def left(self) -> list[Operation]:
+        """Operations that wait for a worker, or that a process runs, the oldest first. Operations of other
+        apps on the same store are left out."""
+        found = reversed(self._store.operations.find(states=_WAITING, limit=LEFT_AT_MOST))
+        return [one for one in found if self._may_carry_on(one) and self._knows(one)]
+
+    def resume(self, operation_id: str, *, who: str, why: str = "") -> Operation:
+        """Let a worker resume the operation."""
+        return self._move(operation_id, OperationState.RUNNING, who, why=why)
+
+    def pause(self, operation_id: str, *, who: str, why: str = "") -> Operation:
+        """Stop the operation after its current batch."""
+        cause = _with_reason(f"paused by {who}", why)
+        return self._move(operation_id, OperationState.PAUSED, who, cause, why)
+
+    def cancel(self, operation_id: str, *, who: str, why: str = "") -> Operation:
+        """End the operation after its current batch."""
+        cause = _with_reason(f"cancelled by {who}", why)
+        return self._move(operation_id, OperationState.CANCELLED, who, cause, why)
+
+    def get(self, operation_id: str) -> Operation:
+        """The operation with this id.
+
+        :raises UnknownOperation: no operation has it.
+        """
+        operation = self._store.operations.get(operation_id)
+        if operation is None:
+            raise UnknownOperation
+        return operation
+
+    @functools.cached_property
+    def _here(self) -> AppAndBroker:
+        return app_and_broker_of(self._app)
+
+    def _may_carry_on(self, operation: Operation) -> bool:
+        """Whether a worker of this app should run ``operation`` if no other process does."""
+        is_planned = operation.state is OperationState.PLANNED
+        is_left = operation.detached if is_planned else operation.state is OperationState.RUNNING
+        return is_left and why_not_here(operation, self._here) is None
+
+    def _knows(self, operation: Operation) -> bool:
+        other = operation.orders.repair.to_task
+        tasks = [other] if other else self._store.counts.by_task(operation.wanted)
+        return not tasks or any(why_no_task(self._app, task) is None for task in tasks)
+
+    def _run_left(self, operation: Operation, should_stop: Callable[[], bool]) -> RunResult:
+        try:
+            return run_operation(
+                self._context,
+                operation,
+                on_progress=lambda _progress: None,
+                should_stop=should_stop,
+            )
+        except (StoreError, OperationError):
+            raise
+        except CeleryDLQError as error:
+            return RunResult(operation, _cause_of(error), lasts=True)
+
+    @contextlib.contextmanager
+    def _held(self, operation: Operation) -> Iterator[Callable[[], bool] | None]:
+        """Take the lease of an operation. Gives a function that says whether it is still held, or None if
+        another process holds it."""
+        tenure = Tenure(lambda: self._store, operation.lease_name, self._holder)
+        lease = tenure.prolong()
+        if lease is None:
+            yield None
+            return
+        try:
+            with kept(tenure, lease) as is_kept:
+                yield is_kept
+        finally:
+            with contextlib.suppress(StoreError):  # the lease ends by itself
+                tenure.end()
+
+    def _move(
+        self, operation_id: str, to: OperationState, who: str, cause: str = "", why: str = ""
+    ) -> Operation:
+        return self._store.operations.move(
+            operation_id, to, who=who, cause=cause, why=why, now=self._clock.now()
+        )
+
+
+def _with_reason(act: str, why: str) -> str:
+    return f"{act}: {why}" if why else act
+
+
+def _cause_of(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return f"{type(error).__name__}: {error}".strip()

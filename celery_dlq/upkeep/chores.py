@@ -1,0 +1,165 @@
+"""Releases due retries, and does work that is due less often: gives up on outcomes, deletes old rows, sends
+vanished messages again, adds values of letters, and moves letters to other groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from celery.utils.log import get_logger
+
+from celery_dlq.errors import SettingsError
+from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.store.base import Lease
+from celery_dlq.store.skew import why_wrong
+from celery_dlq.store.tenure import TRY_S, Tenure
+from celery_dlq.upkeep.parked import Releaser
+from celery_dlq.upkeep.periodic import Leased
+from celery_dlq.upkeep.resending import Resender
+from celery_dlq.worker.broker_limits import upkeep_lease
+
+logger = get_logger(__name__)
+
+#: Seconds between checks for due retries by the worker with the lease, while anything is parked: a
+#: retry that was just parked may be due before all others. With nothing parked, it checks whenever it
+#: prolongs the lease.
+LOOK_S = 1.0
+#: Seconds between checks for overdue outcomes, and for letters that lack their values if none did.
+EXPIRE_S = 60.0
+#: Seconds for which a released retry and an unchanged circuit are remembered; and between checks for
+#: older ones.
+KEEP_S, PRUNE_S = 7 * 86_400.0, 3_600.0
+#: Seconds in each round for adding values, and letters that get theirs in one transaction.
+VALUES_S, VALUES_AT_ONCE = 0.5, 200
+#: Seconds between looks for letters to move to other groups while none waits, and seconds of moving in one
+#: round.
+REGROUPING_LOOK_S, REGROUPING_S = 5.0, 1.0
+
+
+class UpkeepThread(Leased):
+    """Releases due retries while it has the lease.
+
+    :param wake: called when operations are left to workers.
+    """
+
+    does = "upkeep"
+    stopped = "parked retries are not released"
+    again = "parked retries are released again"
+
+    def __init__(
+        self,
+        dlq: Any,
+        holder: str,
+        *,
+        wake: Callable[[], object],
+        draw: Uniform = uniform,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        place = dlq.hold.place
+        tenure = Tenure(lambda: dlq.store, upkeep_lease(place), holder)
+        super().__init__(dlq.store_health, tenure, draw=draw)
+        self._dlq, self._wake, self._monotonic, self._clock_checked = dlq, wake, monotonic, False
+        self._prune_in_s = self._expire_in_s = self._values_in_s = 0.0
+        self._releaser = Releaser(
+            dlq.app, lambda: dlq.store, place, batch_size=dlq.settings.batch_size
+        )
+        self._resender = Resender(dlq, monotonic=monotonic)
+        self._regrouping = BackgroundRegrouping(dlq, monotonic=monotonic)
+
+    def work(self, lease: Lease) -> float:
+        """Release due retries until it is time to prolong the lease, and do the other chores that are due."""
+        self._release(lease)
+        if not self.stopping.is_set():
+            self._expire()
+            self._prune()
+            self._resender.run(self._tenure.prolong)
+            self._add_values()
+            self._regrouping.run(self.stopping.is_set)
+        return 0.0
+
+    def wait_for_lease_s(self) -> float:
+        """Seconds until this worker asks for the lease; 0 if it may have it now. All workers look for
+        operations that are left, with or without the lease."""
+        self._check_clock()
+        to_do = self._tenure.to_do()
+        if to_do.operations:
+            self._wake()
+        wait_s = 0.0 if self._tenure.is_held else self.until_free_s(to_do.lease_free_in_s)
+        # The process that ran the operations may have had the lease, and may have died.
+        return min(TRY_S, wait_s) if to_do.operations else wait_s
+
+    def _release(self, lease: Lease) -> None:
+        until = self._monotonic() + TRY_S
+        while (left_s := until - self._monotonic()) > 0:
+            due_in_s = self._releaser.run(lease, self._tenure.prolong)
+            wait_s = left_s if due_in_s is None else max(0.0, min(LOOK_S, due_in_s))
+            if self.stopping.wait(min(wait_s, left_s)):
+                return
+
+    def _check_clock(self) -> None:
+        if not self._clock_checked:
+            wrong = why_wrong(self._dlq.store.clock_ahead())
+            self._clock_checked = True
+            if wrong:
+                logger.warning("%s", wrong)
+
+    def _expire(self) -> None:
+        """Give up on overdue outcomes."""
+        self._expire_in_s -= TRY_S
+        if self._expire_in_s <= 0:
+            self._expire_in_s = EXPIRE_S
+            now = self._dlq.store.now()
+            longest = timedelta(seconds=self._dlq.settings.outcome_timeout)
+            self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
+
+    def _add_values(self) -> None:
+        """Add values of letters that lack them, for a part of the time; look seldom if none does."""
+        self._values_in_s -= TRY_S
+        until = self._monotonic() + VALUES_S
+        while self._values_in_s <= 0 and not self.stopping.is_set() and self._monotonic() < until:
+            if not self._dlq.store.values.add(letters=VALUES_AT_ONCE):
+                self._values_in_s = EXPIRE_S
+
+    def _prune(self) -> None:
+        self._prune_in_s -= TRY_S
+        if self._prune_in_s <= 0:
+            self._prune_in_s = PRUNE_S
+            self._dlq.store.parked.prune(older_than_s=KEEP_S)
+            self._dlq.store.circuits.prune(older_than_s=KEEP_S)
+            self._dlq.store.recorder_reports.prune(older_than_s=KEEP_S)
+
+
+class BackgroundRegrouping:
+    """Works off waiting groups for a part of the time.
+
+    :param dlq: the app's :class:`~celery_dlq.api.queue.DeadLetterQueue`.
+    """
+
+    def __init__(self, dlq: Any, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._dlq, self._monotonic = dlq, monotonic
+        self._due_at = float("-inf")
+        self._has_warned = False
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Work for :data:`REGROUPING_S`. Without work, look seldom.
+
+        :raises StoreError: the store failed. The next call continues.
+        """
+        now = self._monotonic()
+        if now < self._due_at:
+            return
+        if self._work(lambda: should_stop() or self._monotonic() >= now + REGROUPING_S):
+            self._due_at = now + REGROUPING_LOOK_S
+
+    def _work(self, should_stop: Callable[[], bool]) -> bool:
+        """Whether nothing is left to do."""
+        try:
+            is_done: bool = self._dlq.regrouper().run(should_stop=should_stop)
+        except SettingsError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("letters cannot be grouped again: %s", error)
+            return True
+        return is_done

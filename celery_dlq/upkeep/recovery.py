@@ -1,0 +1,251 @@
+"""Recovers the messages that processes which are gone have left in the flight recorder's files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.model.headers import redrive_of
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
+from celery_dlq.recorder.owner import BEAT_S
+from celery_dlq.spool import Record
+from celery_dlq.store.lost import RecorderReport
+from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
+from celery_dlq.upkeep.periodic import Periodic
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+
+logger = logging.getLogger(__name__)
+
+#: Letters that are saved together.
+BATCH = 100
+
+#: Seconds after which a worker that has begun takes the messages that waited in its queues.
+SETTLED_S = 15.0
+
+#: Stores letters and outcomes; returns the indexes of those that the store refuses.
+Save = Callable[[Sequence[Record]], Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """The results of recovering the files of one or more processes."""
+
+    #: Processes whose files were recovered.
+    processes: int = 0
+    #: Messages that are letters now.
+    letters: int = 0
+    #: Messages that had ended after all.
+    ended: int = 0
+    #: Messages that the broker may still have, which are left for later.
+    waiting: int = 0
+    #: Files that are kept, because something in them cannot be read.
+    damaged: tuple[Path, ...] = ()
+    #: Directories that cannot be read, or that have files which only a newer release can read.
+    failed: tuple[Path, ...] = ()
+    #: Reports for the store about everything that is left for later.
+    reports: tuple[RecorderReport, ...] = ()
+
+    def __add__(self, other: Recovered) -> Recovered:
+        names = [item.name for item in fields(self)]
+        return Recovered(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class Recovery:
+    """Makes letters of the messages in ``directory``.
+
+    :param wiring: the app's parts, from which letters are made.
+    :param save: stores letters and outcomes that may already be stored.
+    :param put_aside: keeps one that the store refuses.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        wiring: Any,
+        directory: Path,
+        *,
+        save: Save,
+        put_aside: Callable[[Record], object],
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._now = now
+        self._app, self._wiring, self._directory = app, wiring, directory
+        self._save, self._put_aside = save, put_aside
+        #: The reasons why directories stay, which were logged.
+        self._logged: set[tuple[Path, str]] = set()
+
+    def run(
+        self, store: Callable[[], Store], *, began_at: datetime | None = None
+    ) -> Iterator[Recovered]:
+        """Recover the files of each process that is gone; yields what was found in each. A step that was
+        interrupted may be repeated: nothing is doubled.
+
+        :param store: opens the store; called only if there is something to recover.
+        :param began_at: when the worker began that this is part of; None if it is part of none.
+        :raises StoreError: the store failed; the rest stays for the next time.
+        :raises OSError: the directory cannot be read.
+        """
+        ask = cache(lambda: Outcomes(self._app, store()))
+        for directory in directories(self._directory):
+            try:
+                with taken(directory) as found:
+                    done = None if found is None else self._recover(found, ask, began_at)
+            except FileNotFoundError:  # another process has recovered it
+                continue
+            except OSError as error:
+                done = self._stays(directory, str(error))
+            if done is not None:
+                yield done
+        if self._directory.exists():
+            remove_half_made(self._directory)
+
+    def _stays(self, directory: Path, why: str) -> Recovered:
+        if (directory, why) not in self._logged:
+            self._logged.add((directory, why))
+            logger.error("%s cannot be recovered, and stays: %s", directory, why)
+        return Recovered(failed=(directory,), reports=(stuck(directory, why),))
+
+    def _recover(
+        self, found: Taken, ask: Callable[[], Outcomes], began_at: datetime | None
+    ) -> Recovered:
+        done = Recovered(processes=1)
+        ends: list[tuple[Record, Callable[[], None]]] = []
+        # When the messages were accepted that the broker may still deliver again.
+        early: list[datetime] = []
+        for message, settle in found.messages():
+            outcomes = ask()
+            letter = letter_of_lost(message, self._app, self._wiring)
+            how = outcomes.how_ended(message, letter)
+            if not how and not message.has_succeeded and self._may_come_again(message, began_at):
+                early.append(message.accepted_at)
+                continue
+            if how:
+                logger.info(
+                    "%s[%s] was running when its worker was killed, but %s",
+                    letter.task, letter.task_id, how,
+                )  # fmt: skip
+                settle()
+                done += Recovered(ended=1)
+                continue
+            if message.has_succeeded:
+                ends.append((_success_of(message, letter), settle))
+            else:
+                letter = letter_of_lost(message, self._app, self._wiring, remark=outcomes.remark)
+                ends.append((letter, settle))
+            if len(ends) >= BATCH:
+                done += self._store(ends)
+                ends = []
+        done += self._store(ends)
+        if early:
+            done += Recovered(waiting=len(early), reports=(waiting(found, early),))
+        for path, error in found.newer.items():
+            done += self._stays(found.directory, f"{path.name}: {error}")
+        damaged = found.finish()
+        for path in damaged:
+            logger.error(
+                "%s is damaged; what could be read was recovered, and the file is kept", path
+            )
+        return done + Recovered(damaged=tuple(damaged))
+
+    def _may_come_again(self, message: Accepted, began_at: datetime | None) -> bool:
+        """Whether it is too early to tell that the broker has forgotten the message."""
+        if message.is_acknowledged:
+            return False
+        now = self._now()
+        waited_s = (now - message.accepted_at).total_seconds()
+        # After all workers were down, the message waits in its queue until one of them has begun.
+        has_just_begun = began_at is not None and (now - began_at).total_seconds() < SETTLED_S
+        return has_just_begun or bool(waited_s < self._wiring.hold.given_back_after_s)
+
+    def _store(self, ends: Sequence[tuple[Record, Callable[[], None]]]) -> Recovered:
+        records = [record for record, _ in ends]
+        refused = {*self._save(records)} if records else set()
+        for place, (record, settle) in enumerate(ends):
+            if place in refused:
+                self._put_aside(record)
+            _log(record, is_refused=place in refused)
+            settle()
+        letters = sum(isinstance(record, DeadLetter) for record in records)
+        return Recovered(letters=letters, ended=len(records) - letters)
+
+
+def _success_of(message: Accepted, letter: DeadLetter) -> Outcome:
+    """The success of a message whose worker was killed before the store knew it.
+
+    :param letter: the one that it would otherwise become.
+    """
+    return Outcome(
+        task_id=letter.task_id,
+        redrive=redrive_of(message.headers),
+        succeeded_at=message.accepted_at,  # the latest moment that is known
+        worker=message.worker,
+        task=letter.task,
+    )
+
+
+def _log(record: Record, *, is_refused: bool) -> None:
+    if isinstance(record, DeadLetter):
+        logger.warning(
+            "%s[%s] was running when its worker %s was killed: %s, reason lost",
+            record.task, record.task_id, record.worker,
+            "a letter in the spool" if is_refused else "a dead letter now",
+        )  # fmt: skip
+    else:
+        logger.info(
+            "%s[%s] had succeeded when its worker %s was killed, before that was stored",
+            record.task, record.task_id, record.worker,
+        )  # fmt: skip
+
+
+class RecoveryThread(Periodic):
+    """Recovers what processes that are gone have left, when the worker starts and once a minute; and reports
+    what it cannot recover."""
+
+    does = "recovery"
+    stopped = "messages of killed workers are not recovered"
+    again = "messages of killed workers are recovered again"
+
+    def __init__(self, dlq: Any) -> None:
+        super().__init__(dlq.store_health)
+        self._dlq, self._reporter = dlq, Reporter(lambda: dlq.store)
+        self._began_at, self._pause_s = datetime.now(timezone.utc), 0.0
+
+    def pause_s(self) -> float:
+        """Seconds until the next round; 0 before the first."""
+        return self._pause_s
+
+    def end(self) -> None:
+        """Withdraw the reports about this worker."""
+        self.guarded(self._reporter.end)
+
+    def round(self) -> None:
+        """Recover, and report what cannot be recovered."""
+        self._pause_s = BEAT_S
+        left = self._recover()
+        if not self.stopping.is_set():
+            self._reporter.report([*left, *self._dlq.uncovered()])
+
+    def _recover(self) -> list[RecorderReport]:
+        """Recover; returns reports about the messages that are left."""
+        left: list[RecorderReport] = []
+        try:
+            for done in self._dlq.recover(began_at=self._began_at):
+                if self._dlq.meter is not None:
+                    self._dlq.meter.recovered(letters=done.letters, ended=done.ended)
+                left += done.reports
+                if self.stopping.is_set():
+                    return left
+        except OSError as error:
+            self.log_once(str(error))
+        else:
+            self.log_once("")
+        return left

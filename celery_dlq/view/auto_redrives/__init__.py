@@ -1,1 +1,0 @@
-"""Automatic redrives as the command line and Flower show them."""

@@ -1,1 +1,0 @@
-"""Groups of letters as the command line and Flower show them."""

@@ -1,0 +1,177 @@
+"""One letter in words: its reason, its message body, the handlers that had it, and its traceback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import Reason
+from celery_dlq.redact import hide_known
+from celery_dlq.view.operations import named_values
+from celery_dlq.view.text import counted, visible_lines
+from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
+
+#: Follows the name of the reason and a colon.
+MEANINGS: Mapping[Reason, str] = {
+    Reason.TERMINAL: "it would fail again in the same way",
+    Reason.EXHAUSTED: "its attempts or its retry window were used up",
+    Reason.BUDGET: "its task had used up its retry budget",
+    Reason.TIMEOUT: "the hard time limit killed it",
+    Reason.POISON: "its worker process died while it ran",
+    Reason.REJECTED: "it was rejected, or its retry could not be published",
+    Reason.UNSTORED: "it ran to its end, but its outcome could not be stored",
+    Reason.CANCELLED: "its worker was shut down while it ran",
+    Reason.LOST: "its worker was killed while it ran",
+    Reason.UNKNOWN_TASK: "the worker has no task with this name",
+    Reason.MALFORMED: "it cannot be decoded, or is not a task message",
+    Reason.INGESTED: "it came from a dead-letter queue of the broker",
+    Reason.PARKED: "its next attempt waited in the store",
+}
+
+_FIRST: Mapping[Reason, str] = {
+    Reason.EXHAUSTED: "",
+    Reason.BUDGET: "when the storm is over: ",
+    Reason.PARKED: "",
+    Reason.LOST: "check what the task has done; if it may run again: ",
+    Reason.UNKNOWN_TASK: "deploy the task, then: ",
+    Reason.MALFORMED: "discard it; or, once a worker can read it: ",
+}
+
+#: Bytes that are shown, and bytes per line of a dump.
+SHOWN_LIMIT, _LINE = 1_024, 16
+
+#: The part of a verdict's contents that has several lines, and is shown as a block.
+CHANGE = "change"
+
+#: The latest handlings that are shown with a letter.
+HANDLINGS_SHOWN = 20
+
+# The first line of a frame, and the line that stands for repetitions of the frame before it.
+_FRAME = re.compile(r'^  File "(?P<path>.+)", line \d+, in .+$')
+
+_REPEATED = re.compile(r"^  \[Previous line repeated \d+ more times?\]$")
+
+#: Code that is not the user's, on whatever machine: installed packages, and Python's own.
+_FOREIGN = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d[\d.]*[/\\]", re.I)
+
+
+def first_step(reason: Reason) -> str:
+    """The step before a letter is sent back; ends with a colon, or is empty."""
+    return _FIRST.get(reason, "fix the cause, then: ")
+
+
+def has_unread_body(letter: DeadLetter) -> bool:
+    """Whether the arguments in the letter's body could not be read. If they could, screens show their display
+    copies instead, with secrets hidden."""
+    return bool(letter.envelope.body) and letter.args is None and letter.kwargs is None
+
+
+def shown_body(body: bytes) -> str:
+    """``body``, or its start and a last line with its size. Anything in a text that looks like a secret is
+    hidden; a hex dump is not redacted."""
+    part = body[:SHOWN_LIMIT]
+    text = _as_text(part, cut=len(body) > len(part))
+    lines = _dump(part) if text is None else visible_lines(_without_secrets(text, body))
+    if len(body) > len(part):
+        lines.append(f"… the first {len(part):,} of {counted(len(body), 'byte')}")
+    return "\n".join(lines)
+
+
+def _without_secrets(text: str, body: bytes) -> str:
+    """``text``, the start of ``body``, with secrets hidden. A secret that the cut divides is recognized, too,
+    because a longer part of the body is searched."""
+    longer = body[: 2 * SHOWN_LIMIT]
+    whole = _as_text(longer, cut=len(body) > len(longer)) or text
+    return hide_known(whole)[: len(text)]
+
+
+def _as_text(part: bytes, *, cut: bool) -> str | None:
+    """The text in ``part``; None if it is not text. A cut may have divided its last character."""
+    for missing in range(4 if cut else 1):
+        try:
+            text = part[: len(part) - missing].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        return text if _reads_as_text(text) else None
+    return None
+
+
+def _reads_as_text(text: str) -> bool:
+    # A few control characters are escaped; many of them mean that this is not text.
+    strange = sum(not char.isprintable() and char not in "\n\r\t" for char in text)
+    return strange * 10 <= len(text)
+
+
+def _dump(part: bytes) -> list[str]:
+    return [
+        f"{start:08x}  {_hex(part[start : start + _LINE])}  {_ascii(part[start : start + _LINE])}"
+        for start in range(0, len(part), _LINE)
+    ]
+
+
+def _hex(line: bytes) -> str:
+    halves = (line[: _LINE // 2].hex(" "), line[_LINE // 2 :].hex(" "))
+    return "  ".join(halves).ljust(_LINE * 3)
+
+
+def _ascii(line: bytes) -> str:
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
+
+
+def said_of(detail: Mapping[str, object], error: str) -> str:
+    """Why a handling failed, or the contents of its verdict on one line."""
+    rest = {name: value for name, value in detail.items() if name != CHANGE}
+    return error or named_values(rest)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    lines: tuple[str, ...]
+    is_own: bool
+
+
+def own_traceback(text: str) -> str:
+    """The traceback ``text`` without the frames of libraries. If an exception has no frames of the user's
+    code, its innermost frames stay."""
+    lines, stack = list[str](), list[_Frame]()
+    for line in text.splitlines():
+        if found := _FRAME.match(line):
+            stack.append(_Frame((line,), _is_own(found["path"])))
+        elif stack and _continues(line):
+            stack[-1] = _Frame((*stack[-1].lines, line), stack[-1].is_own)
+        else:
+            lines += _shown(stack)
+            lines.append(line)
+            stack = []
+    return "\n".join([*lines, *_shown(stack)])
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file that a traceback names is the user's own, on whatever machine it was written."""
+    return is_app(path) and not _FOREIGN.search(path)
+
+
+def _continues(line: str) -> bool:
+    """Whether ``line`` belongs to the frame before it: its source, the marks under it, or its repetitions."""
+    return line.startswith("    ") or _REPEATED.match(line) is not None
+
+
+def _shown(stack: Sequence[_Frame]) -> Iterator[str]:
+    has_own = any(frame.is_own for frame in stack)
+    inner = len(stack) - LIBRARY_FRAMES
+    left_out = 0
+    for place, frame in enumerate(stack):
+        if frame.is_own or (not has_own and place >= inner):
+            yield from _left_out(left_out)
+            yield from frame.lines
+            left_out = 0
+        else:
+            left_out += 1
+    yield from _left_out(left_out)
+
+
+def _left_out(frames: int) -> Iterator[str]:
+    if frames:
+        yield f"  … {counted(frames, 'frame')} of libraries"

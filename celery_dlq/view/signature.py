@@ -1,0 +1,153 @@
+"""The signature of a task, and which of its parameters the arguments of a message fill."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery_dlq.redact import REDACTED, Redactor, clip, safe_repr
+from celery_dlq.redrive.checks import Call
+from celery_dlq.view.text import first_line
+
+#: Parameters that are shown, and characters of a default value, of an annotation and of a docstring.
+_PARAMETERS, _VALUE, _DOC = 50, 80, 300
+
+#: Arguments of one parameter that are named.
+_NAMED = 5
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_STARS: Mapping[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A parameter of a task."""
+
+    #: With its stars, if it takes the remaining arguments.
+    name: str
+    annotation: str
+    #: Its default value; None if it has none.
+    default: str | None
+    #: The arguments that it gets: ``args[0]``, ``kwargs.currency``.
+    filled: tuple[str, ...]
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the task cannot be called because this parameter gets no argument."""
+        return not self.filled and self.default is None and not self.name.startswith("*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The signature of a task with the arguments of a message."""
+
+    #: The first line of its docstring.
+    doc: str
+    #: None if they are unknown.
+    parameters: tuple[Parameter, ...] | None
+    #: Arguments that no parameter takes.
+    unexpected: tuple[str, ...]
+    #: Why the task cannot be called with these arguments; empty if it can.
+    why_not: str
+
+
+def signature_of(
+    task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], redactor: Redactor
+) -> Signature:
+    """The signature of ``task`` with these arguments.
+
+    :param task: as the app has registered it.
+    """
+    call = Call(task)
+    known = None if call.signature is None else list(call.signature.parameters.values())
+    filled, unexpected = _filled(known or [], len(args), kwargs)
+    return Signature(
+        doc=clip(first_line(_doc_of(task)), _DOC),
+        parameters=None
+        if known is None
+        else tuple(_parameter(one, filled, redactor) for one in known[:_PARAMETERS]),
+        unexpected=() if known is None else _some(unexpected),
+        why_not=_why_not(call, args, kwargs),
+    )
+
+
+def _doc_of(task: Any) -> str:
+    # A task without a docstring inherits that of Celery's class.
+    own = getattr(task.run, "__doc__", None) or vars(type(task)).get("__doc__")
+    return own if isinstance(own, str) else ""
+
+
+def _why_not(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    try:
+        call.bind(args, kwargs)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _parameter(
+    one: inspect.Parameter, filled: Mapping[str, Sequence[str]], redactor: Redactor
+) -> Parameter:
+    return Parameter(
+        name=f"{_STARS.get(one.kind, '')}{one.name}",
+        annotation="" if one.annotation is one.empty else _annotated(one.annotation),
+        default=None if one.default is one.empty else _default(one, redactor),
+        filled=_some(filled.get(one.name, ())),
+    )
+
+
+def _annotated(annotation: Any) -> str:
+    # Annotations are texts in modules with postponed evaluation.
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return clip(text, _VALUE)
+
+
+def _default(one: inspect.Parameter, redactor: Redactor) -> str:
+    is_secret = one.default is not None and redactor.is_sensitive(one.name)
+    return REDACTED if is_secret else clip(redactor.text(safe_repr(one.default)), _VALUE)
+
+
+def _some(names: Sequence[str]) -> tuple[str, ...]:
+    more = (f"and {len(names) - _NAMED:,} more",) if len(names) > _NAMED else ()
+    return (*names[:_NAMED], *more)
+
+
+def _filled(
+    known: Sequence[inspect.Parameter], count: int, kwargs: Mapping[str, Any]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The arguments of each parameter, and the arguments that no parameter takes."""
+    filled: dict[str, list[str]] = {}
+    unexpected: list[str] = []
+    for place, name in zip(range(count), _places(known, count), strict=True):
+        _give(filled, unexpected, name, f"args[{place}]")
+    by_name = {one.name for one in known if one.kind in _BY_NAME}
+    rest = next((one.name for one in known if one.kind is one.VAR_KEYWORD), None)
+    for key in kwargs:
+        is_taken = key in by_name and key in filled
+        name = None if is_taken else key if key in by_name else rest
+        _give(filled, unexpected, name, f"kwargs.{key}")
+    return filled, unexpected
+
+
+def _places(known: Sequence[inspect.Parameter], count: int) -> Iterator[str | None]:
+    """The names of the parameters that take ``count`` positional arguments; None for one that no parameter
+    takes."""
+    by_place = [one.name for one in known if one.kind in _BY_PLACE][:count]
+    rest = next((one.name for one in known if one.kind is one.VAR_POSITIONAL), None)
+    yield from by_place
+    yield from (rest for _ in range(count - len(by_place)))
+
+
+def _give(
+    filled: dict[str, list[str]], unexpected: list[str], name: str | None, argument: str
+) -> None:
+    if name is None:
+        unexpected.append(argument)
+    else:
+        filled.setdefault(name, []).append(argument)

@@ -1,0 +1,244 @@
+"""Catches messages that never become a request: their task is unknown, or they are malformed or undecodable.
+
+Celery acknowledges or rejects them, or ends with an error. Here each is written first; Celery's own handling
+goes on when the letter is safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from celery.exceptions import InvalidTaskError, NotRegistered
+from celery.utils.log import get_logger
+from kombu.exceptions import ContentDisallowed
+
+from celery_dlq.errors import PoolFailed
+from celery_dlq.model.fingerprint import Grounds
+from celery_dlq.model.handling import HANDLE_TASK
+from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
+from celery_dlq.model.letter import Attempt, DeadLetter, Failure
+from celery_dlq.model.states import Reason, Verdict
+from celery_dlq.redact import safe_message
+from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
+from celery_dlq.worker.message import Contents, envelope, letter_id, read_contents
+from celery_dlq.worker.request.handover import RULE, end_unrun
+from celery_dlq.worker.request.letters import dead_letter
+from celery_dlq.worker.request.malformed import malformation, refusal
+
+if TYPE_CHECKING:
+    from celery_dlq.worker.capture import Capture
+
+
+logger = get_logger(__name__)
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class _Defect:
+    """Why a message does not become a request."""
+
+    reason: Reason
+    #: Takes the place of a classifier's rule.
+    rule: str
+    error: Exception
+
+
+class Foreign:
+    """Writes the letters of such messages before their consumer handles them."""
+
+    def __init__(self, consumer: Any, capture: Capture) -> None:
+        self._consumer, self._capture = consumer, capture
+
+    def join(self) -> None:
+        """Replace the consumer's handlers. Called before the consumer starts, because it reads them then."""
+        consumer = self._consumer
+        self._decode_error = consumer.on_decode_error
+        self._unknown_task = consumer.on_unknown_task
+        self._unknown_message = consumer.on_unknown_message
+        self._invalid_task = consumer.on_invalid_task
+        self._make_handler = consumer.create_task_handler
+        consumer.on_decode_error = self._on_decode_error
+        consumer.on_unknown_task = self._on_unknown_task
+        consumer.on_unknown_message = self._on_unknown_message
+        consumer.on_invalid_task = self._on_invalid_task
+        consumer.create_task_handler = self._create_task_handler
+
+    def refuse(self, request: Any, error: InvalidTaskError) -> None:
+        """Write the letter of ``request``, which the pool cannot take; its task is not a DLQTask."""
+        finish = partial(end_unrun, request, error, request.on_failure)
+        self._keep(request.message, lambda: _unreadable(error, RULE), error, finish)
+
+    def _on_decode_error(self, message: Any, exc: Exception) -> None:
+        finish = partial(self._decode_error, message, exc)
+        self._keep(message, lambda: _unreadable(exc, "message.undecodable"), exc, finish)
+
+    def _on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        finish = partial(self._unknown_task, body, message, exc)
+        self._keep(message, lambda: _unknown(message), exc, finish)
+
+    def _on_unknown_message(self, body: Any, message: Any) -> None:
+        finish = partial(self._unknown_message, body, message)
+        self._keep(message, lambda: _no_task(message), None, finish)
+
+    def _on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
+        finish = partial(self._invalid_task, body, message, exc)
+        self._keep(message, lambda: _unreadable(exc, "message.invalid"), exc, finish)
+
+    def _create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], object]:
+        handle = self._make_handler(*args, **kwargs)
+
+        def on_task_received(message: Any) -> object:
+            try:
+                return handle(message)
+            except PoolFailed:
+                raise
+            except Exception as exc:
+                # If this were raised, it would end the worker, and then the next one that gets the message.
+                # On Redis, a KeyError counts as a lost connection each time.
+                if not self._is_its_own_fault(message, exc):
+                    raise
+                return None
+
+        return on_task_received
+
+    def _is_its_own_fault(self, message: Any, exc: Exception) -> bool:
+        """Whether the message itself caused ``exc``. If so, its letter is being written."""
+        if message.acknowledged:
+            return False
+        app = self._consumer.app
+        why = self._guarded(message, lambda: malformation(message) or refusal(message, app))
+        if why is None:
+            return False
+        invalid = InvalidTaskError(why)
+        invalid.__cause__ = exc
+        # As Celery does with messages that it finds invalid itself.
+        finish = partial(self._invalid_task, None, message, invalid)
+        return self._is_kept(message, lambda: _unreadable(invalid, "message.invalid"), exc, finish)
+
+    def _keep(
+        self,
+        message: Any,
+        describe: Callable[[], _Defect],
+        exc: Exception | None,
+        finish: Callable[[], object],
+    ) -> None:
+        """Write the letter of ``message``, then call ``finish``; call it at once if no letter can be
+        made. The message of a handler needs no letter: the store sends it again."""
+        if _calls_handler(message) or not self._is_kept(message, describe, exc, finish):
+            finish()
+
+    def _is_kept(
+        self,
+        message: Any,
+        describe: Callable[[], _Defect],
+        exc: Exception | None,
+        finish: Callable[[], object],
+    ) -> bool:
+        letter = self._guarded(message, lambda: self._letter(message, describe()))
+        if letter is None:
+            return False
+        self._capture.write(letter, partial(self._finish, message, exc, finish), urgent=True)
+        return True
+
+    def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:
+        """Let Celery go on. If it cannot settle the message, the message must not come back."""
+        try:
+            _while_handling(exc, finish)
+        except Exception as error:
+            if message.acknowledged or self._lost_connection(error):
+                raise
+            logger.exception("Celery could not finish a message that is a dead letter; rejected")
+            message.reject_log_error(logger, self._consumer.connection_errors)
+
+    def _lost_connection(self, exc: Exception) -> bool:
+        lost = isinstance(exc, tuple(self._consumer.connection_errors))
+        return lost and not isinstance(exc, KeyError)
+
+    def _guarded(self, message: Any, make: Callable[[], _Made | None]) -> _Made | None:
+        try:
+            return make()
+        except Exception:
+            # Celery's own handling must go on in any case.
+            logger.critical(
+                "celery_dlq could not make a dead letter of a foreign message; body=%r headers=%r",
+                getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,
+            )  # fmt: skip
+            return None
+
+    def _letter(self, message: Any, defect: _Defect) -> DeadLetter:
+        contents = read_contents(message)
+        return dead_letter(
+            letter_id(message, contents.fields.get("id")),
+            envelope(message, self._consumer.app),
+            contents,
+            self._failure(message, contents, defect),
+            self._capture.app,
+        )
+
+    def _failure(self, message: Any, contents: Contents, defect: _Defect) -> Failure:
+        last = Attempt(
+            number=contents.attempt_number,
+            redrive=redrive_of(message.headers),
+            failed_at=datetime.now(timezone.utc),
+            exception_type=type_name(type(defect.error)),
+            message=_message_of(defect),
+            verdict=Verdict.TERMINAL,
+            rule=defect.rule,
+            worker=self._consumer.hostname or "",
+            pid=os.getpid(),
+        )
+        attempts = (*read_attempts(message.headers), last)
+        text = traceback_text(defect.error)
+        return failure_after(
+            attempts,
+            defect.reason,
+            traceback=text,
+            grounds=Grounds(evidence=(defect.rule,), needs_message=True),
+        )
+
+
+def _calls_handler(message: Any) -> bool:
+    named = has_header(message.headers, "task") and message.headers["task"]
+    return bool(named == HANDLE_TASK)
+
+
+def _unreadable(exc: Exception, rule: str) -> _Defect:
+    if isinstance(exc, ContentDisallowed):
+        rule = "message.content_type"
+    return _Defect(Reason.MALFORMED, rule, exc)
+
+
+def _unknown(message: Any) -> _Defect:
+    error = NotRegistered(read_contents(message).task)
+    return _Defect(Reason.UNKNOWN_TASK, "message.unknown_task", error)
+
+
+def _no_task(message: Any) -> _Defect:
+    why = "neither headers nor body name a task"
+    if has_header(message.headers, RAW_HEADERS_HEADER):
+        why = "the headers are not a table"
+    return _Defect(Reason.MALFORMED, "message.no_task", InvalidTaskError(why))
+
+
+def _message_of(defect: _Defect) -> str:
+    text = safe_message(defect.error)
+    if defect.reason is Reason.UNKNOWN_TASK:
+        return f"the worker knows no task {text}"
+    return text
+
+
+def _while_handling(exc: Exception | None, finish: Callable[[], object]) -> None:
+    """Call ``finish`` as in an ``except`` clause: Celery logs the exception that is being handled."""
+    if exc is None:
+        finish()
+        return
+    try:
+        raise exc
+    except type(exc):
+        finish()

@@ -1,0 +1,153 @@
+"""What ends or pauses a redrive: a stop, another process, a broker, result backend or store that fails."""
+
+import pytest
+
+from celery_dlq.errors import StoreUnavailable
+from celery_dlq.model.operation import OperationState
+from celery_dlq.redrive import delivery
+from celery_dlq.redrive.message import Sent
+
+
+def test_a_lost_connection_pauses_and_tells_three_fates_apart(
+    store, publisher, redrive, fill, states
+):
+    fill(*"abcde")
+    publisher.answers[1] = Sent(confirmed=["a"], uncertain=["b"], unsent=["c"], error="reset")
+    paused = redrive(batch=3)
+    assert (paused.state, paused.cause) == (OperationState.PAUSED, "reset")
+    assert (paused.counts.out, paused.counts.sending, paused.counts.left) == (1, 1, 4)
+    assert states() == {"a": "redriven", "b": "claimed", "c": "dead", "d": "dead", "e": "dead"}
+
+
+def test_an_uncertain_letter_is_sent_as_another_copy_when_it_goes_on(
+    store, publisher, operations, redrive, fill
+):
+    fill("a")
+    publisher.answers[1] = Sent(uncertain=["a"])
+    paused = redrive()
+    assert paused.cause == "the broker did not confirm in time"
+    done = operations.run(
+        paused.id, who="tester", on_progress=lambda _: None, should_stop=lambda: False
+    )
+    assert (done.state, publisher.sent) == (OperationState.DONE, ["a", "a"])
+    assert store.letters.get("a").redrive_count == 1
+
+
+def test_an_uncertain_letter_is_free_for_others_when_its_lease_ends(publisher, redrive, fill, time):
+    fill("a")
+    publisher.answers[1] = Sent(uncertain=["a"])
+    redrive()
+    assert redrive().counts.planned == 0
+    time.pass_(121)
+    assert redrive().counts.out == 1
+
+
+def test_a_stop_is_heeded_between_batches(publisher, redrive, fill, states):
+    fill(*"abcd")
+    paused = redrive(should_stop=lambda: bool(publisher.batches))
+    assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
+    assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
+
+
+def test_letters_claimed_ahead_of_a_stop_are_given_back(redrive, fill, states, once_claimed):
+    fill(*"abcd")
+    paused = redrive(should_stop=once_claimed(4))
+    assert (paused.state, paused.counts.out, paused.counts.left) == (OperationState.PAUSED, 2, 2)
+    assert sorted(states().values()) == ["dead", "dead", "redriven", "redriven"]
+
+
+def test_a_stop_is_heeded_while_waiting_for_the_pace(redrive, fill, states, time):
+    fill(*"ab")
+    paused = redrive(rate=1.0, should_stop=lambda: len(time.slept) >= 3)
+    assert (paused.state, paused.counts.out) == (OperationState.PAUSED, 1)
+    assert max(time.slept) <= 0.25
+    assert sorted(states().values()) == ["dead", "redriven"]
+
+
+def test_a_result_backend_that_is_away_sends_nothing(publisher, redrive, fill, states, monkeypatch):
+    def refuse(app, letters):
+        raise ConnectionError("redis is gone")
+
+    monkeypatch.setattr(delivery, "reopen_chords", refuse)
+    fill(*"ab")
+    paused = redrive()
+    assert (paused.state, paused.counts.out) == (OperationState.PAUSED, 0)
+    assert "result backend does not answer" in paused.cause
+    assert set(states().values()) == {"dead"}
+
+
+def test_a_publisher_that_raises_leaves_its_claim_to_the_lease(
+    publisher, operations, redrive, fill, states
+):
+    fill(*"abc")
+
+    def crash(letters):
+        raise KeyboardInterrupt
+
+    publisher.before = crash
+    with pytest.raises(KeyboardInterrupt):
+        redrive()
+    assert sorted(states().values()) == ["claimed", "claimed", "dead"]
+
+
+def test_a_failed_mark_ends_the_run(store, publisher, redrive, fill, monkeypatch):
+    def away(*_args, **_options):
+        raise StoreUnavailable
+
+    fill(*"ab")
+    monkeypatch.setattr(store.claims, "end", away)
+    with pytest.raises(StoreUnavailable):
+        redrive()
+    assert publisher.sent == ["a", "b"]
+
+
+def test_batches_after_a_failed_mark_are_marked_or_given_back(
+    store, publisher, redrive, fill, states, monkeypatch
+):
+    mark, asked = store.claims.end, []
+
+    def away_at_first(*args, **options):
+        asked.append(1)
+        if len(asked) == 1:
+            raise StoreUnavailable
+        return mark(*args, **options)
+
+    fill(*"abcdefghij")
+    monkeypatch.setattr(store.claims, "end", away_at_first)
+    with pytest.raises(StoreUnavailable):
+        redrive()
+    unmarked = {name for name, state in states().items() if state == "claimed"}
+    assert unmarked == {"a", "b"}
+    assert {name for name, state in states().items() if state == "redriven"} == {
+        *publisher.sent
+    } - unmarked
+
+
+def test_the_first_of_two_failing_batches_is_the_cause(publisher, redrive, fill):
+    fill(*"abcd")
+    publisher.answers[1] = Sent(uncertain=["a", "b"], error="no exchange")
+    publisher.answers[2] = Sent(uncertain=["c", "d"], error="timed out")
+    assert redrive().cause == "no exchange"
+
+
+class TestAnotherProcess:
+    @pytest.mark.parametrize(
+        ("act", "state"),
+        [("pause", OperationState.PAUSED), ("cancel", OperationState.CANCELLED)],
+    )
+    def test_stops_it_between_batches(
+        self, publisher, operations, redrive, fill, states, time, act, state
+    ):
+        fill(*"abcdefghij")
+
+        def after_the_first(letters):
+            if len(publisher.batches) == 1:
+                [operation] = operations.left()
+                getattr(operations, act)(operation.id, who="boss")
+            time.pass_(1.0)
+
+        publisher.before = after_the_first
+        ended = redrive()
+        assert (ended.state, ended.cause.split()[-1]) == (state, "boss")
+        assert ended.counts.left == 10 - len(publisher.sent) >= 2
+        assert set(states().values()) <= {"dead", "redriven"}

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import shutil
+import zlib
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+
+import pytest
+from celery import Celery
+from support.factories import attempt, letter
+
+from celery_dlq import DeadLetterQueue, DLQTask
+from celery_dlq.errors import StoreUnavailable
+from celery_dlq.model.letter import Outcome
+from celery_dlq.model.states import Reason, State
+from celery_dlq.recorder import FlightRecorder, LeftState, look
+from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.store.lost import ReportKind
+from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
+
+
+def charge(number): ...
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = Celery("shop", set_as_current=False, broker="memory://")
+    app.conf.update(
+        dlq_store_url=f"sqlite:///{tmp_path}/store.sqlite3", dlq_spool_dir=str(tmp_path / "spool")
+    )
+    app.task(charge, base=DLQTask, name="shop.charge", dlq_tags=("money",), shared=False)
+    yield app
+    app.dead_letter_queue.store.close()
+    app.close()
+
+
+@pytest.fixture
+def dlq(app):
+    return DeadLetterQueue.of(app)
+
+
+def leave(
+    dlq, *, acknowledged=True, succeeded=False, task_id="one", retries=0, body=b"[[4711], {}, {}]",
+    **changes,
+):  # fmt: skip
+    """The files of a worker that was killed while it ran a message; returns when the message was accepted."""
+    recorder = FlightRecorder(dlq.recorder_dir, worker="w@host")
+    headers = {"id": task_id, "task": "shop.charge", "retries": retries}
+    given = {
+        "body": body, "headers": headers, "properties": {}, "content_type": "application/json",
+        "delivery_info": {"exchange": "", "routing_key": "celery"}, "content_encoding": "utf-8",
+        "errors": [], "acknowledged": acknowledged,
+    }  # fmt: skip
+    entry = recorder.record(SimpleNamespace(**{**given, **changes}), "shop.charge", 7)
+    if succeeded:
+        recorder.succeeded(entry)
+    recorder.confirm()
+    recorder._own.close()  # as the kernel does
+
+
+def total(dlq):
+    return sum(dlq.recover(), Recovered())
+
+
+def recovery_at(dlq, now):
+    return Recovery(
+        dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed, now=lambda: now
+    )
+
+
+def test_a_message_of_a_killed_worker_becomes_a_letter(dlq):
+    leave(dlq)
+    found = total(dlq)
+    assert (found.processes, found.letters, found.ended) == (1, 1, 0)
+    letter = dlq.store.letters.get("one")
+    assert (letter.state, letter.reason, letter.task) == (State.DEAD, Reason.LOST, "shop.charge")
+    assert (letter.args, letter.tags, letter.worker, letter.pid) == (
+        [4711],
+        ("money",),
+        "w@host",
+        7,
+    )
+    assert (letter.queue, letter.envelope.body) == ("celery", b"[[4711], {}, {}]")
+    assert "it is unknown how far it came" in letter.explanation.evidence
+    assert list(look(dlq.recorder_dir)) == []
+    assert total(dlq) == Recovered()
+
+
+def test_a_recovery_that_was_killed_after_it_saved_makes_no_second_letter(dlq, monkeypatch):
+    leave(dlq)
+    with monkeypatch.context() as patched:
+        patched.setattr("celery_dlq.recorder.left._File.settle", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            total(dlq)
+    assert dlq.store.letters.get("one").reason is Reason.LOST
+    found = total(dlq)
+    assert (found.letters, found.ended) == (0, 1)
+    assert dlq.store.letters.get("one").attempt_count == 1
+
+
+def _killed(*_):
+    raise KeyboardInterrupt
+
+
+def test_messages_stay_in_their_files_while_the_store_is_away(dlq):
+    def away(_letters):
+        raise StoreUnavailable("The dead-letter store does not answer")
+
+    leave(dlq)
+    recovery = Recovery(dlq.app, dlq, dlq.recorder_dir, save=away, put_aside=_killed)
+    with pytest.raises(StoreUnavailable):
+        list(recovery.run(lambda: dlq.store))
+    assert [(one.state, one.messages) for one in look(dlq.recorder_dir)] == [(LeftState.GONE, 1)]
+    assert total(dlq).letters == 1
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_one_whose_body_had_succeeded_is_no_letter_and_resolves_the_one_that_waits(
+    dlq, acknowledged, caplog
+):
+    dlq.store.letters.save([letter("one", task="shop.charge")])
+    leave(dlq, succeeded=True, acknowledged=acknowledged)
+    with caplog.at_level("INFO"):
+        found = total(dlq)
+    assert (found.letters, found.ended, found.waiting) == (0, 1, 0)
+    resolved = dlq.store.letters.get("one")
+    assert (resolved.state, resolved.reason) == (State.RESOLVED, Reason.TERMINAL)
+    assert "shop.charge[one] had succeeded when its worker w@host was killed" in caplog.text
+    assert list(look(dlq.recorder_dir)) == []
+
+
+def test_a_success_that_cannot_be_stored_stays_in_its_file(dlq):
+    def away(_records):
+        raise StoreUnavailable("The dead-letter store does not answer")
+
+    leave(dlq, succeeded=True)
+    recovery = Recovery(dlq.app, dlq, dlq.recorder_dir, save=away, put_aside=_killed)
+    with pytest.raises(StoreUnavailable):
+        list(recovery.run(lambda: dlq.store))
+    assert total(dlq) == Recovered(processes=1, ended=1)
+
+
+def test_a_letter_that_the_store_refuses_is_put_aside(dlq):
+    leave(dlq)
+    aside = []
+    recovery = Recovery(
+        dlq.app, dlq, dlq.recorder_dir, save=lambda letters: [0], put_aside=aside.append
+    )
+    assert sum(recovery.run(lambda: dlq.store), Recovered()).letters == 1
+    assert [letter.task_id for letter in aside] == ["one"]
+    assert list(look(dlq.recorder_dir)) == []
+
+
+def test_a_run_whose_end_is_in_the_store_is_left_out(dlq, tmp_path):
+    leave(dlq, retries=1)
+    shutil.copytree(dlq.recorder_dir, tmp_path / "copy")
+    assert total(dlq).letters == 1
+    # As if that recovery had been killed before it marked the message.
+    shutil.copytree(tmp_path / "copy", dlq.recorder_dir, dirs_exist_ok=True)
+    found = total(dlq)
+    assert (found.letters, found.ended) == (0, 1)
+
+
+def test_a_second_message_with_the_same_id_that_is_lost_too_is_another_attempt(dlq):
+    for _ in range(2):
+        leave(dlq)
+        assert total(dlq).letters == 1
+    assert dlq.store.letters.get("one").attempt_count == 2
+
+
+def test_a_run_whose_end_is_in_the_spool_is_left_out(dlq):
+    """Its worker kept the letter while the store was away, and was killed before it marked the message."""
+    leave(dlq)
+    failed = attempt(failed_at=datetime.now(timezone.utc))
+    dlq.spool.append([letter("one", failed, task="shop.charge")])
+    dlq.spool.close()
+    found = total(dlq)
+    assert (found.letters, found.ended) == (0, 1)
+    stored = dlq.store.letters.get("one")
+    assert (stored.reason, stored.attempt_count) == (Reason.TERMINAL, 1)
+
+
+def test_a_message_that_the_broker_may_still_have_waits(dlq):
+    now = datetime.now(timezone.utc)
+    leave(dlq, acknowledged=False)
+    early = total(dlq)
+    assert (early.letters, early.waiting) == (0, 1)
+    [report] = early.reports
+    assert (report.kind, report.worker, report.messages) == (ReportKind.WAITING, "w@host", 1)
+    assert report.since >= now
+    assert report.about == next(look(dlq.recorder_dir)).path.name
+    assert dlq.store.letters.get("one") is None
+    later = recovery_at(dlq, now + timedelta(seconds=dlq.hold.given_back_after_s + 1))
+    assert sum(later.run(lambda: dlq.store), Recovered()).letters == 1
+    assert "may not have been acknowledged" in dlq.store.letters.get("one").explanation.evidence
+
+
+@pytest.mark.parametrize(("acknowledged", "waiting"), [(False, 1), (True, 0)])
+def test_a_worker_that_has_just_begun_waits_for_what_its_queues_may_hold(
+    dlq, acknowledged, waiting
+):
+    leave(dlq, acknowledged=acknowledged)
+    now = datetime.now(timezone.utc) + timedelta(hours=3)
+    recovery, began_at = recovery_at(dlq, now), now - timedelta(seconds=SETTLED_S - 1)
+    found = sum(recovery.run(lambda: dlq.store, began_at=began_at), Recovered())
+    assert (found.waiting, found.letters) == (waiting, 1 - waiting)
+    began_at -= timedelta(seconds=2)
+    assert sum(recovery.run(lambda: dlq.store, began_at=began_at), Recovered()).waiting == 0
+    assert dlq.store.letters.get("one").reason is Reason.LOST
+
+
+def test_what_a_newer_release_wrote_is_reported(dlq):
+    leave(dlq)
+    [directory] = (one.path for one in look(dlq.recorder_dir))
+    make_newer(directory)
+    found = total(dlq)
+    assert found.failed == (directory,)
+    [report] = found.reports
+    assert (report.kind, report.about, report.worker) == (
+        ReportKind.STUCK, directory.name, "w@host",
+    )  # fmt: skip
+    assert "upgrade celery-dlq" in report.why
+
+
+def make_newer(directory):
+    """As if a newer release had written the files."""
+    version = FORMAT + 1
+    for path in directory.glob("*.rec"):
+        header = bytearray(path.read_bytes())
+        named = header[:20] + version.to_bytes(4, "little")
+        header[:28] = named + zlib.crc32(named).to_bytes(4, "little")
+        path.write_bytes(header)
+
+
+def test_a_message_that_came_again_and_succeeded_is_left_out(dlq):
+    from celery_dlq.model.delivery import Delivery
+
+    leave(dlq, acknowledged=False)
+    later = datetime.now(timezone.utc) + timedelta(seconds=1)
+    dlq.store.deliveries.put(
+        Delivery(
+            task_id="one", task="shop.charge", redrive=0, attempt=1, number=2, started_at=later,
+            worker="v@host", process="", alone=False, death="",
+        )
+    )  # fmt: skip
+    dlq.store.letters.record_outcomes(
+        [Outcome(task_id="one", redrive=0, succeeded_at=later, worker="v@host")]
+    )
+    assert dlq.store.deliveries.find("one", "shop.charge") == ()
+    found = total(dlq)
+    assert (found.letters, found.ended, found.waiting) == (0, 1, 0)
+    assert dlq.store.letters.get("one") is None
+
+
+def test_a_body_that_could_run_code_is_not_read(dlq):
+    leave(dlq, content_type="application/x-python-serialize", body=b"cos\nsystem\n(S'false'\ntR.")
+    assert total(dlq).letters == 1
+    letter = dlq.store.letters.get("one")
+    assert (letter.args, letter.task) == (None, "shop.charge")
+
+
+def test_a_success_in_the_result_backend_is_an_end(dlq, app):
+    app.conf.result_backend = "cache+memory://"
+    leave(dlq)
+    app.backend.mark_as_done("one", 1)
+    found = total(dlq)
+    assert (found.letters, found.ended) == (0, 1)
+
+
+def test_a_success_closes_the_letter_whenever_it_happened(dlq):
+    leave(dlq)
+    succeeded_at = datetime.now(timezone.utc) + timedelta(seconds=1)
+    assert total(dlq).letters == 1
+    dlq.store.letters.record_outcomes(
+        [Outcome(task_id="one", redrive=0, succeeded_at=succeeded_at, worker="v@host")]
+    )
+    assert dlq.store.letters.get("one").state is State.RESOLVED

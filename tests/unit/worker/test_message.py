@@ -1,0 +1,156 @@
+import uuid
+from types import SimpleNamespace
+
+import pytest
+from celery import Celery
+from kombu import Exchange, Queue
+
+from celery_dlq.model.headers import LETTER_HEADER
+from celery_dlq.worker.message import brokers_count, came_back, envelope, letter_id, name_of
+
+
+def message(headers=(), **properties):
+    return SimpleNamespace(headers=dict(headers), properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [("4711", "4711"), (4711, "4711"), ("", "tag"), ("  ", "tag"), (None, "tag"), (["a"], "tag"),
+     ({}, "tag"), (True, "tag"), (b"x", "tag")],
+)  # fmt: skip
+def test_the_messages_own_id_where_it_is_usable_else_the_transports_tag(own, expected):
+    assert letter_id(message(delivery_tag="tag"), own) == expected
+
+
+def test_a_message_id_where_the_transport_has_no_tag():
+    assert letter_id(message(message_id="from-the-sender"), None) == "from-the-sender"
+
+
+def test_a_new_id_where_nothing_names_the_message():
+    first, second = letter_id(message(), None), letter_id(message(), None)
+    assert uuid.UUID(first) != uuid.UUID(second)
+
+
+def test_what_was_sent_again_belongs_to_the_letter_that_it_names():
+    again = message({LETTER_HEADER: "kept-as"}, delivery_tag="new")
+    assert letter_id(again, "x" * 300) == "kept-as"
+    assert letter_id(message({LETTER_HEADER: 7.5}, delivery_tag="tag"), None) == "tag"
+
+
+def request(number="4711", body=b"[]", tag="t", redelivered=False, sqs=False, **headers):
+    info = {"redelivered": redelivered, **({"sqs_message": {}} if sqs else {})}
+    properties = {} if tag is None else {"delivery_tag": tag}
+    return SimpleNamespace(
+        id=number, type="charge", request_dict={"retries": 0, **headers},
+        message=SimpleNamespace(headers=headers, properties=properties, delivery_info=info, body=body),
+    )  # fmt: skip
+
+
+def test_a_message_has_one_name_for_all_its_deliveries():
+    assert name_of(request()) == name_of(request(redelivered=True))
+    assert name_of(request(tag=None, body="[]")) == name_of(request(tag=None, body="[]"))
+
+
+@pytest.mark.parametrize("other", [
+    {"number": "4712"}, {"body": b"[1]"}, {"tag": "u"}, {"retries": 1}, {"x-dlq-redrive": 1},
+    {"x-dlq-release": "here.abc/1"},
+], ids=str)  # fmt: skip
+def test_a_retry_a_redrive_and_a_release_have_names_of_their_own(other):
+    assert name_of(request()).text != name_of(request(**other)).text
+
+
+@pytest.mark.parametrize(("made", "exact"), [
+    (request(), True), (request(tag=None), False), (request(tag=7), False),
+    (request(sqs=True), False),
+])  # fmt: skip
+def test_a_name_is_exact_where_the_transport_has_given_it(made, exact):
+    assert name_of(made).exact is exact
+
+
+def test_on_sqs_the_tag_of_a_delivery_is_no_part_of_the_name():
+    assert name_of(request(sqs=True)) == name_of(request(sqs=True, tag="other"))
+
+
+def delivered_as(headers=None, **info):
+    return SimpleNamespace(delivery_info=info, headers=headers)
+
+
+def sqs(count):
+    return delivered_as(sqs_message={"Attributes": {"ApproximateReceiveCount": count}})
+
+
+@pytest.mark.parametrize(
+    ("delivered", "back", "count"),
+    [
+        (delivered_as(), False, None),
+        (delivered_as(redelivered=False), False, None),
+        (delivered_as(redelivered=True), True, None),
+        (delivered_as({"x-delivery-count": 2}, redelivered=True), True, 3),
+        (delivered_as({"x-delivery-count": 2}, redelivered=False), False, None),
+        (delivered_as({"x-delivery-count": "many"}, redelivered=True), True, None),
+        (sqs("1"), False, 1),
+        (sqs("4"), True, 4),
+        (delivered_as(sqs_message="?"), False, None),
+        (delivered_as(sqs_message={"Attributes": None}), False, None),
+        (SimpleNamespace(delivery_info=None, headers=None), False, None),
+    ],
+)
+def test_what_the_broker_says_of_earlier_deliveries(delivered, back, count):
+    assert (came_back(delivered), brokers_count(delivered)) == (back, count)
+
+
+@pytest.fixture
+def app():
+    app = Celery("unit", broker="memory://", set_as_current=False)
+    app.conf.task_queues = [
+        Queue("invoices", Exchange("shop", type="topic"), routing_key="invoice.*"),
+        Queue("mail", Exchange("shop", type="topic"), routing_key="mail"),
+        Queue("twin-a", Exchange("twins"), routing_key="twin"),
+        Queue("twin-b", Exchange("twins"), routing_key="twin"),
+    ]
+    return app
+
+
+def delivered(app, exchange, routing_key, **changes):
+    values = {
+        "body": b"[]",
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "headers": {"id": "a"},
+        "properties": {},
+        "delivery_info": {"exchange": exchange, "routing_key": routing_key},
+    }
+    return envelope(SimpleNamespace(**{**values, **changes}), app)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "routing_key", "queue"),
+    [
+        ("", "celery", "celery"),
+        ("shop", "mail", "mail"),
+        ("shop", "invoice.eu", ""),
+        ("twins", "twin", ""),
+        ("elsewhere", "mail", ""),
+        ("celery_delayed_delivery", ".".join("0" * 28) + ".mail", "mail"),
+        ("celery_delayed_delivery", ".".join("0" * 28) + ".celery", "celery"),
+    ],
+)
+def test_the_queue_is_named_only_when_it_is_certain(app, exchange, routing_key, queue):
+    assert delivered(app, exchange, routing_key).queue == queue
+
+
+def test_a_body_that_the_transport_decoded_is_bytes_again(app):
+    body = delivered(app, "", "q", body="gr\u00fc\u00df", content_encoding="latin-1").body
+    assert body == b"gr\xfc\xdf"
+    assert delivered(app, "", "q", body=memoryview(b"\x00\xff")).body == b"\x00\xff"
+
+
+def test_missing_parts_are_empty(app):
+    made = delivered(app, None, None, headers=None, properties=None, content_type=None)
+    assert (made.exchange, made.queue, made.headers, made.properties, made.content_type) == (
+        "",
+        "",
+        {},
+        {},
+        "",
+    )
