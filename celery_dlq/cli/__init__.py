@@ -106,4 +106,4 @@ dlq = _LazyGroup(
 )  # fmt: skip
 
 # Flower has no plugins, but Celery imports this module before it runs Flower's own command.
-import_module("celery_dlq.flower.attach").install()
+import_module("celery_dlq.flower").install()

@@ -8,10 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.errors import FilterError
-from celery_dlq.flower.html import charts
-from celery_dlq.flower.http.filters import FilterForm, read_filter
+from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import Given, asked, first, limit_of, words_of
+from celery_dlq.flower.http.request import (
+    FilterForm,
+    Given,
+    asked,
+    first,
+    limit_of,
+    read_filter,
+    words_of,
+)
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources.group_decisions import group_records, what_was_done
 from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark

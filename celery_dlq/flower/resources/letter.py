@@ -11,13 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import UnknownLetter
-from celery_dlq.flower.html.traceback import Piece, pieces
-from celery_dlq.flower.html.words import lines
-from celery_dlq.flower.http.filters import to_pairs
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import asked, first
+from celery_dlq.flower.http.request import asked, first, to_pairs
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources.letter_acts import has_been_redriven_often
+from celery_dlq.flower.words import Piece, lines, pieces
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler

@@ -9,11 +9,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from celery_dlq.flower.html import charts
-from celery_dlq.flower.html.links import Links
+from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import asked
-from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import arrivals_of, read_range
 from celery_dlq.flower.resources.group_decisions import what_was_done
 from celery_dlq.flower.resources.groups import GroupRow, group_rows

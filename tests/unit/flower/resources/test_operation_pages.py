@@ -126,7 +126,7 @@ class TestPage:
     def test_of_very_many_letters_the_times_of_sending_are_not_read(
         self, ann, running, monkeypatch
     ):
-        monkeypatch.setattr("celery_dlq.flower.resources.operation_pace._MOST_READ", 2)
+        monkeypatch.setattr("celery_dlq.flower.resources.operations._MOST_READ", 2)
         said = [chart["aria-label"] for chart, _ in ann.get(PAGE).find("svg", role="img")][1:]
         assert [text.partition(":")[0] for text in said] == ["succeeded", "failed again"]
 
