@@ -35,7 +35,8 @@ from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
-from celery_dlq.view.brief import as_json, fitted, gather, markdown
+from celery_dlq.view.brief import gather
+from celery_dlq.view.brief_text import as_json, fitted, markdown
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 

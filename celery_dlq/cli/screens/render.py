@@ -17,7 +17,7 @@ from celery_dlq.cli.screens.plain import plain_part
 from celery_dlq.codec import dump_json
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
-from celery_dlq.view.spreadsheet import csv_lines
+from celery_dlq.view.records import csv_lines
 from celery_dlq.view.text import short_ids, visible, visible_lines
 
 if TYPE_CHECKING:

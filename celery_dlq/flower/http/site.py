@@ -21,7 +21,7 @@ from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
-from celery_dlq.view.discreet import discreet
+from celery_dlq.view.lookup import discreet
 from celery_dlq.view.stats import replica_text
 from celery_dlq.worker.request.closing import DEAD_STATE
 

@@ -35,7 +35,7 @@ from celery_dlq.view.auto_redrives import (
     seen_runs,
     whole_auto_record,
 )
-from celery_dlq.view.discreet import discreet
+from celery_dlq.view.lookup import discreet
 from celery_dlq.view.operations import given_orders, outcome_text
 from celery_dlq.view.text import short_ids
 

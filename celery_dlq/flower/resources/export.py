@@ -21,7 +21,7 @@ from celery_dlq.flower.resources.groups import read_wanted
 from celery_dlq.redact import clip
 from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
-from celery_dlq.view.spreadsheet import csv_lines
+from celery_dlq.view.records import csv_lines
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

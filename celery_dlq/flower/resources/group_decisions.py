@@ -27,7 +27,7 @@ from celery_dlq.model.group import (
 )
 from celery_dlq.redact import clip
 from celery_dlq.view import lookup, records, times
-from celery_dlq.view.discreet import discreet
+from celery_dlq.view.lookup import discreet
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -1,6 +1,6 @@
-"""The contents of a brief, and the queries that read them. Every query is bounded, however many letters the
-group has. Texts that come from outside are in :class:`Outside`; all other values are numbers, times, our own
-words, and command lines."""
+"""A brief describes a group for a ticket or an assistant. Each query that reads it is bounded, however many
+letters the group has. Texts that come from outside are in :class:`Outside`; all other values are numbers,
+times, our own words, and command lines."""
 
 from __future__ import annotations
 
