@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.doctor import app, broker, storage
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level, failure, said
+from celery_dlq.cli.doctor import Finding, Findings, Level, app, broker, failure, said, storage
 from celery_dlq.cli.exits import FAILED, for_app, leave
 from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_session

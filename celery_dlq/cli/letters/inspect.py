@@ -12,11 +12,16 @@ import click
 
 from celery_dlq.classify.traceback_parser import Written, parse
 from celery_dlq.cli.completion import complete_letter
-from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
+from celery_dlq.cli.options import (
+    after_option,
+    filters,
+    format_option,
+    limit_option,
+)
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.screens.stats import keeping_parts, lost_parts, stats_parts
-from celery_dlq.cli.selection import checked, of_operation
+from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.letter import DeadLetter, Explanation
@@ -61,22 +66,19 @@ Explained = tuple[dict[str, Any], list[Part]]
 
 
 @click.command("list")
-@filters()
-@operation_option
+@filters(operation=True)
 @limit_option("Letters per page.", default=50)
-@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@after_option
 @format_option
 @pass_showing_session
 def list_letters(
     session: Session,
     wanted: Filter,
-    operation_id: str | None,
     limit: int,
     after: str | None,
     form: str,
 ) -> None:
     """List dead letters, newest failure first."""
-    wanted = of_operation(session, wanted, operation_id)
     wanted = checked(session, wanted)
     # A program needs whole pages, and can wait.
     patience_s = _PATIENCE_S if form == "table" else None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave
-from celery_dlq.cli.options import filters, format_option, selection_options
+from celery_dlq.cli.options import Chosen, filters, format_option, selection_options
 from celery_dlq.cli.screens.parts import Column, Field, Part, Table, last_name, table_of
 from celery_dlq.cli.screens.progress import Step, shown_progress
 from celery_dlq.cli.selection import confirm, left_alone, select
@@ -48,9 +47,7 @@ _FIELDS: Sequence[Field] = (
 @pass_session
 def reclassify(
     session: Session,
-    ids: Sequence[str],
-    everything: bool,
-    yes: bool,
+    chosen: Chosen,
     wanted: Filter,
     dry_run: bool,
     form: str,
@@ -62,15 +59,14 @@ def reclassify(
     anything else are counted and left unchanged.
     """
     session.load_tasks()
-    wanted = select(session, ids, wanted, everything=everything)
-    wanted = replace(wanted, states=wanted.states or frozenset({State.DEAD}))
+    wanted = select(session, chosen, wanted, {State.DEAD})
     some_left_alone = left_alone(session, wanted, wanted.states) > 0
     found = _judge(session, wanted)
     changed = [item for item in found if item.changed is not None]
     redactor = session.queue.redactor
     rows = [_record(item, redactor) for item in changed]
     session.screen.emit(form, rows, *_parts(found, rows))
-    is_whole = dry_run or not changed or _store(session, wanted, changed, yes=yes)
+    is_whole = dry_run or not changed or _store(session, wanted, changed, yes=chosen.yes)
     if some_left_alone and not found:
         leave(FAILED)
     leave(DONE if is_whole and not some_left_alone else PARTLY)

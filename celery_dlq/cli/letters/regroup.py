@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from celery_dlq.cli.exits import INTERRUPTED, PARTLY, leave
-from celery_dlq.cli.options import format_option, why_option
+from celery_dlq.cli.options import format_option, why_option, yes_option
 from celery_dlq.cli.screens.parts import Column, Field, last_name, table_of
 from celery_dlq.cli.screens.progress import OnStep, Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.selection import confirm
@@ -34,7 +34,7 @@ _FIELDS: Sequence[Field] = (
 @click.option("--dry-run", is_flag=True, help="Show which letters would move, and change nothing.")
 @click.option("--detach", is_flag=True, help="Let a worker do it.")
 @why_option
-@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@yes_option
 @format_option
 @pass_session
 def regroup(session: Session, dry_run: bool, detach: bool, why: str, yes: bool, form: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from celery_dlq.cli.screens.auto import held_facts
 from celery_dlq.cli.screens.handler import handled_parts
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import (
@@ -26,6 +25,7 @@ from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
+from celery_dlq.view.auto_redrives import HELD, holding
 from celery_dlq.view.letters import MEANINGS, first_step, has_unread_body, shown_body
 from celery_dlq.view.operations import why_text
 from celery_dlq.view.records import attempts_of
@@ -100,7 +100,10 @@ def letter_parts(
     """
     kind, message = letter.exception_type, letter.message
     error = f"{kind}: {message}" if message else kind
-    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", error)]
+    parts: list[Part] = [_why(letter, owner)]
+    if held is not None:
+        parts.append(Facts(HELD, holding(held)))
+    parts.append(Block("Error", error))
     if letter.attempts:
         parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
     if redrives:

@@ -13,7 +13,14 @@ import click
 
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
-from celery_dlq.cli.options import TAKEABLE, filters, format_option, selection_options, why_option
+from celery_dlq.cli.options import (
+    TAKEABLE,
+    Chosen,
+    filters,
+    format_option,
+    selection_options,
+    why_option,
+)
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
@@ -78,9 +85,7 @@ def _wait(seconds: float) -> bool:
 @pass_session
 def delete(
     session: Session,
-    ids: Sequence[str],
-    everything: bool,
-    yes: bool,
+    chosen: Chosen,
     wanted: Filter,
     is_open: bool,
     why: str,
@@ -90,8 +95,10 @@ def delete(
     They go with their messages and attempts. The counts of arrivals stay, and so do the audit and the results
     of redrives.
     """
-    wanted = _checked(select(session, ids, wanted, everything=everything), is_open=is_open, why=why)
-    failed = confirm_act(session, "Delete {} for ever?", wanted, yes=yes, can_be_undone=False)
+    wanted = _checked(select(session, chosen, wanted), is_open=is_open, why=why)
+    failed = confirm_act(
+        session, "Delete {} for ever?", wanted, yes=chosen.yes, can_be_undone=False
+    )
     done = session.queue.delete(wanted, who=operator(), why=why, is_open=is_open)
     session.done(f"Deleted {counted(done, *LETTERS)}.")
     leave(PARTLY if failed else DONE)

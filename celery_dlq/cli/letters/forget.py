@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 
 from celery_dlq.archive.rewrite import Holders
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave
-from celery_dlq.cli.options import why_option
-from celery_dlq.cli.retention.removal import removing
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, reading
+from celery_dlq.cli.letters.removal import removing
+from celery_dlq.cli.options import why_option, yes_option
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.erasure.erasure import Erased, Erasure, Found
 from celery_dlq.erasure.matching import SpooledLetters
-from celery_dlq.errors import CeleryDLQError, RepairError
+from celery_dlq.errors import RepairError
 from celery_dlq.model.states import State
-from celery_dlq.view.text import counted
+from celery_dlq.view.text import counted, some
 
 #: Makes a command line of words.
 Command = Callable[..., str]
@@ -39,7 +39,7 @@ _NAMED = 10
     help="Letters with this value in their message, such as args.user_id=7; repeatable, and all must hold.",
 )  # fmt: skip
 @why_option
-@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@yes_option
 @pass_session
 def forget(
     session: Session,
@@ -91,13 +91,8 @@ def _erasure(session: Session, ids: Sequence[str], conditions: Sequence[str]) ->
 
 
 def _look(session: Session, erasure: Erasure) -> Found:
-    try:
+    with reading(f"The spool {session.queue.spool.directory}", "dlq_spool_dir"):
         return erasure.look()
-    except OSError as error:
-        raise CeleryDLQError(
-            f"The spool {session.queue.spool.directory} cannot be read ({error.strerror or error}); check "
-            "dlq_spool_dir, and run this as the workers' user."
-        ) from error
 
 
 def _remark(session: Session, *remarks: str) -> None:
@@ -113,7 +108,7 @@ def places_of(found: Found) -> Iterator[str]:
         yield f"In the store: {', '.join(counts)}."
     if found.archived and found.archived.own:
         segments = [f"{len(ids):,} in {segment}" for segment, ids in found.archived.own.items()]
-        yield f"In the archive: {_some(segments)}."
+        yield f"In the archive: {some(segments)}."
     if found.mentions:
         places = Counter(mention.place for mention in found.mentions)
         yield f"In texts: {', '.join(f'{count:,} in {place}' for place, count in places.items())}."
@@ -152,13 +147,13 @@ def remarks(found: Found, command: Command) -> Iterator[str]:
     """
     if found.stored:
         yield (
-            f"Still in the store: {_some([*found.stored])}. A redrive is sending them, or they have come "
+            f"Still in the store: {some([*found.stored])}. A redrive is sending them, or they have come "
             "meanwhile. Run this again."
         )
     if found.archived and found.archived.own:
         yield "Letters have come into the archive meanwhile. Run this again."
     if found.parked:
-        yield f"These wait for a retry, and stay: {_some(found.parked)}. Run this again when they have run."
+        yield f"These wait for a retry, and stay: {some(found.parked)}. Run this again when they have run."
     for file in found.spooled:
         yield from _of_file(file, command)
     for task_id, reason in [*found.unread.items()][:_NAMED]:
@@ -208,8 +203,3 @@ def _of_archive(archived: Holders) -> Iterator[str]:
 
 def _letters(count: int) -> str:
     return counted(count, "dead letter")
-
-
-def _some(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
-    return ", ".join(ids[:_NAMED]) + more
