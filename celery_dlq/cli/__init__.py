@@ -20,8 +20,8 @@ _COMMANDS = {
     "show": "letters.inspect:show",
     "groups": "letters.groups:groups",
     "brief": "letters.groups:brief",
-    "stats": "letters.inspect:stats",
-    "watch": "letters.watch:watch",
+    "stats": "letters.stats:stats",
+    "watch": "letters.stats:watch",
     "explain": "letters.inspect:explain",
     "policy": "admin.policy:policy",
     "redrive": "redrive.command:redrive",
@@ -97,7 +97,7 @@ def _is_on_terminal() -> bool:
 @click.pass_context
 def _without_command(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        import_module(f"{__name__}.letters.watch").show_overview(ctx)
+        import_module(f"{__name__}.letters.stats").show_overview(ctx)
 
 
 dlq = _LazyGroup(

@@ -9,7 +9,7 @@ import click
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, PARTLY, NamingGroup, leave
 from celery_dlq.cli.options import format_option, limit_option, states_option, whole_number
-from celery_dlq.cli.screens.handler import (
+from celery_dlq.cli.screens.letter import (
     changes_of,
     handler_parts,
     handler_table,
