@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -297,6 +298,10 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return gathered(options, "chosen", lambda given: Chosen(**given))(command)
 
 
+#: Python decodes invalid bytes of the command line as surrogates.
+_RAW_BYTES = re.compile("[\ud800-\udfff]")
+
+
 class _Stated(click.types.StringParamType):
     """A text that is not empty and is valid UTF-8."""
 
@@ -307,7 +312,7 @@ class _Stated(click.types.StringParamType):
             optional = isinstance(param, click.Option) and not param.required
             leave = ", or leave it out" if optional else ""
             self.fail(f"it is empty; give it a value{leave}.", param, ctx)
-        if not text.isprintable() and _holds_raw_bytes(text):
+        if _RAW_BYTES.search(text):
             self.fail(
                 "it is not valid UTF-8; write it in the encoding of your terminal.", param, ctx
             )
@@ -326,8 +331,3 @@ def refuse_empty(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             refuse_empty(subcommand)
-
-
-def _holds_raw_bytes(text: str) -> bool:
-    # Python decodes invalid bytes of the command line as surrogates.
-    return any("\ud800" <= char <= "\udfff" for char in text)

@@ -211,12 +211,7 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum() and 0 < len(name) <= 40
 
 
-def _outside(
-    store: Store,
-    group: Group,
-    sample: Sample,
-    owner_of: Callable[[str], str],
-) -> Outside:
+def _outside(store: Store, group: Group, sample: Sample, owner_of: Callable[[str], str]) -> Outside:
     newest = sample.newest
     grounds = newest.explanation if newest else None
     tickets = store.tickets.of_groups([group.fingerprint]).get(group.fingerprint, ())

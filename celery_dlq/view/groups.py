@@ -72,8 +72,7 @@ def worklist(store: Store, now: datetime, *, limit: int) -> Worklist:
     distinct = {group.fingerprint: group for group in found}
     in_order = sorted(distinct.values(), key=lambda group: _need(group, now))
     return Worklist(
-        groups=in_order[:limit],
-        marked={mark: len(groups) for mark, groups in marked.items()},
+        groups=in_order[:limit], marked={mark: len(groups) for mark, groups in marked.items()}
     )
 
 
@@ -104,8 +103,7 @@ def grouping_of(store: Store, fingerprint: str) -> Grouping:
     listed = store.letters.find(Filter(group=fingerprint, states=_STORED), limit=1).letters
     newest = store.letters.get(listed[0].task_id) if listed else None
     return Grouping(
-        grouped=newest.grouped if newest else "",
-        merged=store.groups.merged(fingerprint),
+        grouped=newest.grouped if newest else "", merged=store.groups.merged(fingerprint)
     )
 
 

@@ -129,10 +129,7 @@ def whole_letter_record(
 
 def handled_record(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> dict[str, Any]:
     """The acts of repair handlers on a letter, and the tickets of its group."""
-    return {
-        "handlings": [*map(as_record, handlings)],
-        "tickets": [*map(as_record, tickets)],
-    }
+    return {"handlings": [*map(as_record, handlings)], "tickets": [*map(as_record, tickets)]}
 
 
 def held_record(held: HeldLetter | None) -> dict[str, Any] | None:
@@ -279,11 +276,7 @@ def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
         "traceback": redactor.traceback(content.get("traceback") or ""),
         "body": content.get("body"),
     }
-    return {
-        "segment": found.manifest.segment,
-        **hidden,
-        "content": {**hidden["content"], **shown},
-    }
+    return {"segment": found.manifest.segment, **hidden, "content": {**hidden["content"], **shown}}
 
 
 def _opened(value: Any, name: str = "") -> Any:

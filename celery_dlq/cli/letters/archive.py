@@ -183,11 +183,7 @@ def verify(session: Session, form: str) -> None:
 @selection_options
 @pass_session
 def restore(
-    session: Session,
-    chosen: Chosen,
-    segment: str | None,
-    wanted: Filter,
-    reopen: bool,
+    session: Session, chosen: Chosen, segment: str | None, wanted: Filter, reopen: bool
 ) -> None:
     """Bring archived letters back into the store.
 
@@ -224,11 +220,7 @@ def restore(
 )  # fmt: skip
 @pass_session
 def export(
-    session: Session,
-    target: Path,
-    segment: str | None,
-    wanted: Filter,
-    contents: bool,
+    session: Session, target: Path, segment: str | None, wanted: Filter, contents: bool
 ) -> None:
     """Write archived letters to a Parquet file.
 

@@ -42,11 +42,7 @@ _NAMED = 10
 @yes_option
 @pass_session
 def forget(
-    session: Session,
-    ids: Sequence[str],
-    conditions: Sequence[str],
-    why: str,
-    yes: bool,
+    session: Session, ids: Sequence[str], conditions: Sequence[str], why: str, yes: bool
 ) -> None:
     """Erase the letters of a person for ever.
 

@@ -69,12 +69,7 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
 @format_option
 @pass_session
 def run(
-    session: Session,
-    name: str,
-    dry_run: bool,
-    prefixes: Sequence[str],
-    limit: int,
-    form: str,
+    session: Session, name: str, dry_run: bool, prefixes: Sequence[str], limit: int, form: str
 ) -> None:
     """Call a handler in this process, and show its verdicts.
 

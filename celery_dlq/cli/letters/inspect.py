@@ -12,12 +12,7 @@ import click
 
 from celery_dlq.classify.traceback_parser import Written, parse
 from celery_dlq.cli.completion import complete_letter
-from celery_dlq.cli.options import (
-    after_option,
-    filters,
-    format_option,
-    limit_option,
-)
+from celery_dlq.cli.options import after_option, filters, format_option, limit_option
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.selection import checked
@@ -62,11 +57,7 @@ Explained = tuple[dict[str, Any], list[Part]]
 @format_option
 @pass_showing_session
 def list_letters(
-    session: Session,
-    wanted: Filter,
-    limit: int,
-    after: str | None,
-    form: str,
+    session: Session, wanted: Filter, limit: int, after: str | None, form: str
 ) -> None:
     """List dead letters, newest failure first."""
     wanted = checked(session, wanted)

@@ -45,13 +45,7 @@ _FIELDS: Sequence[Field] = (
 @selection_options
 @format_option
 @pass_session
-def reclassify(
-    session: Session,
-    chosen: Chosen,
-    wanted: Filter,
-    dry_run: bool,
-    form: str,
-) -> None:
+def reclassify(session: Session, chosen: Chosen, wanted: Filter, dry_run: bool, form: str) -> None:
     """Judge stored letters by today's rules.
 
     Changes verdict, rule, evidence and path; a letter keeps its state and its reason. The verdict is based on

@@ -105,10 +105,7 @@ def _regroup(
     if detach:
         session.done(f"A worker with this recipe will group {counted(total, 'dead letter')} again.")
         return
-    with (
-        shown_progress(session.cli, "Regrouping") as show,
-        stopping_on_interrupt() as should_stop,
-    ):
+    with shown_progress(session.cli, "Regrouping") as show, stopping_on_interrupt() as should_stop:
         progress = _Progress(show, total)
         is_done = regrouper.run(progress, should_stop)
     if not is_done:

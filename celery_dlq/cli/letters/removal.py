@@ -83,13 +83,7 @@ def _wait(seconds: float) -> bool:
 @why_option
 @selection_options
 @pass_session
-def delete(
-    session: Session,
-    chosen: Chosen,
-    wanted: Filter,
-    is_open: bool,
-    why: str,
-) -> None:
+def delete(session: Session, chosen: Chosen, wanted: Filter, is_open: bool, why: str) -> None:
     """Delete closed letters for ever.
 
     They go with their messages and attempts. The counts of arrivals stay, and so do the audit and the results

@@ -55,10 +55,7 @@ _RUN_FIELDS: Sequence[Field] = (
     (Column("AT", rigid=True), lambda seen: seen.run.at),
     (Column("LETTERS", right=True, rigid=True), lambda seen: seen.run.letters),
     (Column("STATE", rigid=True), lambda seen: seen.operation and seen.operation.state.value),
-    (
-        Column("OUTCOMES"),
-        lambda seen: seen.operation and outcome_text(seen.operation.counts),
-    ),
+    (Column("OUTCOMES"), lambda seen: seen.operation and outcome_text(seen.operation.counts)),
     (Column("CAUSE"), lambda seen: seen.operation and seen.operation.cause),
 )
 

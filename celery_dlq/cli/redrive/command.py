@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
-from celery_dlq.cli.options import (
-    TAKEABLE,
-    Chosen,
-    filters,
-    read_with,
-    selection_options,
-)
+from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
 from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import plan_parts, to_send

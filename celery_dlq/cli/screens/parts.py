@@ -127,7 +127,10 @@ def plain_part(part: Part, width: int) -> list[str]:
         pairs = [(name, visible(as_text(value))) for name, value in part.given]
         return title + ["  " + line for line in aligned(pairs)]
     whole = [[_cell(value) for value in row] for row in part.rows]
-    short = [[_short_cell(value) for value in row] for row in part.rows]
+    short = [
+        [visible(value.shown) if isinstance(value, Short) else _cell(value) for value in row]
+        for row in part.rows
+    ]
     return title + plain_table(part.columns, whole, short, width)
 
 
@@ -170,10 +173,6 @@ def _cell(value: Value) -> str:
     # Parts of a second would take the room of other columns.
     exact = value.replace(microsecond=0) if isinstance(value, datetime) else value
     return visible(as_text(exact))
-
-
-def _short_cell(value: Value) -> str:
-    return visible(value.shown) if isinstance(value, Short) else _cell(value)
 
 
 def _widths(rows: Rows) -> list[int]:

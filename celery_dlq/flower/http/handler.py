@@ -162,10 +162,7 @@ class Handler(BaseHandler):
         return with_positions(self.site.app, wanted) if wanted.args else wanted
 
     def log_exception(
-        self,
-        typ: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Log errors, but not refusals, which the answer explains."""
         if isinstance(value, CeleryDLQError):

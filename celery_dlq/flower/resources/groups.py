@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from celery_dlq.errors import FilterError
 from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import (
+    NAMES,
     FilterForm,
     Given,
     asked,
     first,
     limit_of,
+    one,
     read_filter,
     words_of,
 )
@@ -36,12 +38,11 @@ if TYPE_CHECKING:
 _LIMIT = 50
 
 #: Parameters that are not filters on letters.
-_OTHERS = ("status", "mark", "owner", "after", "done")
+_OTHERS = ("status", "mark", "owner", "after")
+_OF_PAGE = (*_OTHERS, "done")
 
 #: How long a row offers to ignore a group, as the form of its page reads it.
 IGNORING = (("1d", "for a day"), ("7d", "for a week"), ("", "until it is reopened"))
-
-_Word = TypeVar("_Word", GroupStatus, Mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +125,7 @@ class Groups(Api):
         """A page of groups, most open letters first. As on the command line, ignored groups are listed only
         on request."""
         given, now = asked(self.request), times.utc_now()
-        wanted = read_filter(
-            given, now, others=("limit", "after", "status", "mark", "owner"), names=GROUP_FILTERS
-        )
-        statuses, marks = words_of(GroupStatus, "status", given), words_of(Mark, "mark", given)
-        which = groups_with(statuses, marks, first(given, "owner"))
+        wanted, which = read_wanted(given, now, others=("limit", *_OTHERS), names=GROUP_FILTERS)
         limit, after = limit_of(given), first(given, "after") or None
 
         def look(store: Store) -> tuple[list[Group], list[dict[str, Any]]]:
@@ -140,18 +137,18 @@ class Groups(Api):
         self.reply({"groups": shown, "next": following})
 
 
-def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
+def read_wanted(
+    given: Given, now: datetime, *, others: Sequence[str] = _OF_PAGE, names: Sequence[str] = NAMES
+) -> tuple[Filter, GroupFilter]:
     """The requested groups.
 
+    :param others: names that are allowed, but are not filters on letters.
+    :param names: the filters on letters that are allowed.
     :raises FilterError: a name or a value is invalid.
     """
-    wanted = read_filter(given, now, others=_OTHERS)
-    statuses = _words(given, "status", GroupStatus)
-    owners = [owner.strip() for owner in given.get("owner", ()) if owner.strip()]
-    if len(owners) > 1:
-        raise FilterError("owner is given more than once; give it once.")
-    owner = owners[0] if owners else ""
-    return wanted, groups_with(statuses, _words(given, "mark", Mark), owner)
+    wanted = read_filter(given, now, others=others, names=names)
+    statuses, marks = words_of(GroupStatus, "status", given), words_of(Mark, "mark", given)
+    return wanted, groups_with(statuses, marks, (one(given, "owner") or "").strip())
 
 
 def look(
@@ -187,11 +184,3 @@ def _set_in(given: Given) -> list[tuple[str, str]]:
         for value in values
         if name not in ("after", "done") and value.strip()
     ]
-
-
-def _words(given: Given, name: str, kind: type[_Word]) -> frozenset[_Word]:
-    try:
-        return frozenset(kind(word) for word in given.get(name, ()) if word)
-    except ValueError:
-        known = ", ".join(item.value for item in kind)
-        raise FilterError(f"{name} must be one of {known}.") from None

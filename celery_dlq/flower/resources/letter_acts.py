@@ -118,9 +118,7 @@ def read_orders(given: Given) -> Orders:
     checking = Checking(max_redrives=None) if choice(given, "again") else Checking()
     return Orders(
         pacing=Pacing(
-            rate=per_second,
-            canary=_number(given, "canary") or 0,
-            limit=_number(given, "limit"),
+            rate=per_second, canary=_number(given, "canary") or 0, limit=_number(given, "limit")
         ),
         checking=checking,
         why=reason_in(given),

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import FilterError
 from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.problems import Refused
-from celery_dlq.flower.http.request import Given, asked, first, limit_of, reason_in, words_of
+from celery_dlq.flower.http.request import first, limit_of, reason_in, words_of
 from celery_dlq.hiding import hide_operation
 from celery_dlq.model.operation import ENDED, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
@@ -150,8 +149,6 @@ ACTS = {
     "cancel": "The operation was cancelled. Letters that were not sent are unchanged.",
 }
 
-_State = TypeVar("_State", OperationState, SendingState)
-
 
 @dataclass(frozen=True, kw_only=True)
 class OperationRow:
@@ -270,7 +267,7 @@ class OperationsPage(Page):
 
     async def get(self) -> None:
         """Show the newest operations."""
-        chosen = chosen_states(asked(self.request), OperationState, others=())
+        chosen = words_of(OperationState, "state", self.asked("state"))
         found = await self.site.recall(
             ("operations", *sorted(chosen)),
             lambda store: store.operations.find(states=chosen, limit=_OPERATIONS),
@@ -287,8 +284,8 @@ class OperationPage(Page):
 
     async def get(self, prefix: str) -> None:
         """Show one operation; a prefix of its id redirects to the full id."""
-        given = asked(self.request)
-        chosen = chosen_states(given, SendingState, others=("after", "done")) or TROUBLED
+        given = self.asked("state", "after", "done")
+        chosen = words_of(SendingState, "state", given) or TROUBLED
         after = first(given, "after") or None
 
         def look(store: Store) -> tuple[Operation, Rows[Sending], Pace | None]:
@@ -386,19 +383,3 @@ def _look(
     """
     found = lookup.operation(store, prefix)
     return found, store.sendings.of_operation(found.id, states=states, limit=limit, after=after)
-
-
-def chosen_states(given: Given, kind: type[_State], *, others: Sequence[str]) -> frozenset[_State]:
-    """The states in ``given``; empty if none is chosen.
-
-    :param others: names that are allowed, but are not states.
-    :raises FilterError: a name or a state is unknown.
-    """
-    for name in given:
-        if name not in ("state", *others):
-            raise FilterError(f"{clip(name, 40)!r} is not a filter here; use state.")
-    try:
-        return frozenset(kind(word) for word in given.get("state", ()) if word)
-    except ValueError as error:
-        known = ", ".join(state.value for state in kind)
-        raise FilterError(f"{error}; use one of {known}.") from None
