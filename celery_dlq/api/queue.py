@@ -67,7 +67,7 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
 
     @cached_property
     def store_health(self) -> StoreHealth:
-        """Logs in the worker whether the store works."""
+        """The part of a worker that logs whether the store works."""
         from celery_dlq.worker.writing.store_calls import StoreHealth
 
         return StoreHealth(self.spool.directory)

@@ -208,7 +208,7 @@ def confirm_act(
 
 
 def _check_same(session: Session, wanted: Filter, count: int, things: Things) -> None:
-    """End the command if more letters match than the person has confirmed: some were closed meanwhile."""
+    """End the command if more letters match than the person has confirmed: some have changed their state."""
     now = session.store.counts.letters(wanted)
     if now > count:
         session.error(

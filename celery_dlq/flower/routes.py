@@ -1,4 +1,4 @@
-"""What Flower gets from us: a tab in its navigation, templates, and a handler for each address. A resource is
+"""Our parts of Flower: a tab in its navigation, templates, and a handler for each address. A resource is
 one module in ``resources/``, and one line here for each address."""
 
 from __future__ import annotations

@@ -156,7 +156,8 @@ def _told(traceback: str) -> Iterator[tuple[str | None, str]]:
 
 def _is_app(path: str) -> bool:
     # A worker may run this package from a checkout, and a user's project may be in a folder of the same
-    # name. Only the part of the path after that name tells the two apart.
+    # name. The part of the path after that name shows
+    # which of the two it is.
     _, name, module = path.replace("\\", "/").rpartition("/celery_dlq/")
     return not (_FOREIGN.search(path) or (name and module in _own_modules()))
 

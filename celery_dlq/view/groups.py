@@ -1,5 +1,5 @@
-"""Groups as screens show them: those that need a person, their status in words, and what their newest letters
-have in common."""
+"""Groups as screens show them: the groups that need a person, the status of one in words, and the values that
+its newest letters share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
 #: Groups with each mark that are counted.
 MOST_MARKED = 100
 
-# All letters of groups, whatever became of them. Parked retries are in no group.
+# The letters of groups, in any state. Parked retries do not belong to a group.
 _STORED = frozenset(State) - {State.PARKED}
 
 # A group that is ignored or resolved needs no person now.

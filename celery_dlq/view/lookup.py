@@ -232,7 +232,7 @@ def _only(role: Any, prefix: str, unknown: type[CeleryDLQError], subject: str, s
 
 
 def with_stand_ins(redactor: Redactor, wanted: Filter) -> Filter:
-    """``wanted``, in which what stands for a secret replaces the values of arguments with such names.
+    """``wanted``, in which stand-ins replace the values of arguments whose names say that they are secret.
 
     :raises FilterError: redacted arguments cannot be found, or another text has a secret. No letter has that
         text, and the filter may be kept: in the audit, in an operation, or under a name.

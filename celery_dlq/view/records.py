@@ -78,8 +78,8 @@ def as_record(one: Any, names: Names = (), **given: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: a time in ISO 8601, a member of an enumeration as its value. What is in a
-    list or in a table stays as it is."""
+    """``value`` as JSON has it: a time in ISO 8601, a member of an enumeration as its value. The items of a
+    list and the values of a table stay as they are."""
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, Enum):

@@ -83,7 +83,7 @@ def release(session: Session, chosen: Chosen, wanted: Filter) -> None:
 
 
 def _named(session: Session, wanted: Filter) -> Sequence[str]:
-    """The ids to write out, without those of letters that are left alone; none if they are many."""
+    """The ids that a command writes out, without letters that are left alone; none if there are too many."""
     if not 0 < len(wanted.ids) <= _NAMED:
         return ()
     found = {letter.task_id for letter in session.letters(wanted)}
@@ -91,7 +91,8 @@ def _named(session: Session, wanted: Filter) -> Sequence[str]:
 
 
 def _how_to_reopen(session: Session, named: Sequence[str], done: int) -> str:
-    """A filter would also find letters that other people have discarded."""
+    """The command that reopens these letters, by their ids: a filter would also find letters that others
+    have discarded."""
     what = "it" if done == 1 else "them" if named else "one"
     return f"To reopen {what}: {session.command('undiscard', *(named or ('ID',)))}"
 

@@ -135,7 +135,7 @@ class _Progress:
 
 
 def _kept(regrouper: Regrouper) -> Iterator[str]:
-    """Why letters keep their groups although the recipe was not applied."""
+    """Sentences about letters that keep their groups, because the recipe could not be applied to them."""
     if number := regrouper.unknown:
         yield f"{_staying(number)}: an earlier release stored no grounds for grouping."
     if number := regrouper.failed:

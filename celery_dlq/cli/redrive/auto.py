@@ -344,7 +344,7 @@ def _words(name: str | None) -> list[str]:
 
 
 def _running(session: Session, name: str | None) -> str:
-    """What happens to the operations that run now."""
+    """A sentence about the operations that run now."""
     of_name = None if name in (None, EVERY) else name
     running = session.store.auto_redrives.unfinished(of_name)
     if not running:

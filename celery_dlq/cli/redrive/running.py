@@ -116,9 +116,9 @@ def finish(
         operation = await_outcomes(session, operation, wait_s)
     gone = max(0, promised - operation.counts.planned)
     status = _status(operation, left_alone=left_alone or gone > 0, waited=bool(wait_s))
-    tell = session.done if status == DONE else session.error
+    write = session.done if status == DONE else session.error
     for line in _summary(session, operation, promised, gone):
-        tell(line)
+        write(line)
     leave(status)
 
 

@@ -1,4 +1,4 @@
-"""What all pages of one Flower share: their addresses, the app's dead-letter queue, and its settings."""
+"""The state that all pages of one Flower share: addresses, the app's dead-letter queue, and its settings."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class AutoRunView(RunRow):
 
     @property
     def summary(self) -> str:
-        """What it did, in a sentence."""
+        """The result, in a sentence."""
         return run_summary(self.seen.run)
 
 
@@ -267,7 +267,7 @@ class AutoView(Standing):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialView:
-    """What an automatic redrive would do."""
+    """The result of a dry run of an automatic redrive."""
 
     look: Look
     #: Why a worker would not do it now.
@@ -279,7 +279,7 @@ class TrialView:
 
     @property
     def summary(self) -> str:
-        """What it would do, in a sentence."""
+        """The result, in a sentence."""
         return facts.look_summary(self.look)
 
     @property
@@ -380,7 +380,7 @@ class AutoTrial(Api):
     """``GET /api/dead-letters/auto-redrives/{name}/dry-run``"""
 
     async def get(self, name: str) -> None:
-        """What it would do now; at most ten seconds old."""
+        """The result of a dry run; at most ten seconds old."""
         self.asked()
         view = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
         self.reply(look_record(view.look, view.not_now))
@@ -432,7 +432,7 @@ def look_up(queue: DeadLetterQueue, name: str, limit: int) -> AutoView:
 
 
 def attempt(queue: DeadLetterQueue, name: str) -> TrialView:
-    """What an automatic redrive would do if it looked for letters now. Nothing is sent or changed.
+    """Let an automatic redrive look for letters now, in a dry run. Nothing is sent or changed.
 
     :raises UnknownAutoRedrive: the settings have none with this name.
     :raises SettingsError: a definition does not fit the app.

@@ -256,8 +256,8 @@ class GroupView:
 
     @property
     def shares(self) -> list[tuple[Share, str, tuple[str, str] | None]]:
-        """What the newest letters have in common, each with its chart, and the filter that finds letters with
-        it; None for an argument without a name."""
+        """The values that the newest letters share, each with its chart, and the filter that finds such
+        letters; None for an argument without a name."""
         sample = self.sample
         named = [
             (share, None if share.name.isdigit() else ("arg", f"{share.name}={share.value}"))

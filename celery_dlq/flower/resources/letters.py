@@ -65,7 +65,7 @@ SAVE = "save filter"
 
 @dataclass(frozen=True, kw_only=True)
 class Typed:
-    """What a person typed."""
+    """The line that a person typed, as filters and a text."""
 
     #: Filters by the names of the command line.
     pairs: tuple[tuple[str, str], ...]

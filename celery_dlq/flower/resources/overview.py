@@ -158,7 +158,8 @@ class Overview:
 
     @property
     def breakdowns(self) -> list[tuple[str, str, list[Bar]]]:
-        """The open letters by what tells them apart: name, title, and bars. One bar would tell nothing."""
+        """The open letters by reason, exception, task and age: name, title, and bars. One bar alone says
+        nothing, so it is left out."""
         stats = self.stats
         by_reason = {reason.value: count for reason, count in stats.by_reason.items()}
         found = [
@@ -188,7 +189,7 @@ class Overview:
 
     @property
     def kept_facts(self) -> list[Fact]:
-        """What the last round of retention has done and left, and what is in the archive."""
+        """The results of the last round of retention, and the contents of the archive."""
         found = self.keeping
         retention = [] if found.round is None else retention_facts(found.round, self.at)
         return [(name, value) for name, value in (*retention, *archive_facts(found)) if value]
@@ -218,8 +219,8 @@ class LossesView:
 
     @property
     def reports(self) -> list[tuple[RecorderReport, str, str]]:
-        """What workers report about killed workers, and about messages without a copy: each report, its
-        messages, and why."""
+        """The reports of workers about killed workers and about messages without a copy: each report, its
+        messages, and its cause."""
         shown = self.losses.lost.reports[:_MOST_REPORTS]
         return [(one, messages_of(one), said_why(one)) for one in shown]
 
@@ -263,7 +264,7 @@ class Retention(Api):
     """``GET /api/dead-letters/retention``"""
 
     async def get(self) -> None:
-        """What is kept of closed letters, and what is in the archive; at most ten seconds old."""
+        """The closed letters that are kept, and the contents of the archive; at most ten seconds old."""
         self.asked()
         found = await self.site.recall("keeping", lambda store: store.reports.keeping())
         self.reply(keeping_record(found, times.utc_now()))

@@ -498,7 +498,7 @@ class TestStory:
 
 
 class TestEvidence:
-    """What the page of a group tells about the cause."""
+    """The page of a group shows the cause."""
 
     @pytest.fixture
     def page(self, ann, store, operation):

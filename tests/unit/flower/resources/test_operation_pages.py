@@ -26,7 +26,7 @@ def planned(store, operation, three):
 
 @pytest.fixture
 def running(store, planned):
-    """The same redrive with one letter sent, one skipped, and one failed again."""
+    """A redrive with one letter sent, one skipped, and one that failed again."""
     begun = store.operations.move(planned, OperationState.RUNNING, who="ann", now=T0)
     until = T0 + timedelta(days=9)
     held = store.claims.take(begun, token="t", lease_until=until, limit=3, now=T0)
