@@ -22,7 +22,6 @@ from celery_dlq.flower.resources import (
     editor,
     export,
     group,
-    group_decisions,
     groups,
     letter,
     letter_acts,
@@ -117,7 +116,7 @@ PAGES = (
     Route("/dead-letters", overview.OverviewPage, "dlq"),
     Route("/dead-letters/groups", groups.GroupsPage),
     Route("/dead-letters/groups/{fingerprint}", group.GroupPage),
-    Route("/dead-letters/groups/{fingerprint}/{act}", group_decisions.DecisionPage),
+    Route("/dead-letters/groups/{fingerprint}/{act}", groups.DecisionPage),
     Route("/dead-letters/letters", letters.LettersPage),
     Route("/dead-letters/letters/{id}", letter.LetterPage),
     *_acts(
@@ -150,9 +149,7 @@ API = (
     Route("/api/dead-letters/letters/{id}", letter.OneLetter),
     Route("/api/dead-letters/groups", groups.Groups),
     Route("/api/dead-letters/groups/{fingerprint}", group.OneGroup),
-    *_acts(
-        "/api/dead-letters/groups/{fingerprint}", group_decisions.Decision, *group_decisions.ACTS
-    ),
+    *_acts("/api/dead-letters/groups/{fingerprint}", groups.Decision, *groups.ACTS),
     Route("/api/dead-letters/stats", overview.Statistics),
     Route("/api/dead-letters/retention", overview.Retention),
     Route("/api/dead-letters/recorder", overview.Recorder),

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from celery_dlq.cli.completion import complete_group
 from celery_dlq.cli.exits import NamingGroup
-from celery_dlq.cli.letters.regroup import regroup
+from celery_dlq.cli.letters.reapply import regroup
 from celery_dlq.cli.options import (
     MAYBE_EMPTY,
     Word,

@@ -13,7 +13,7 @@ from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import asked
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import Arrivals, Range, arrivals_of, read_range
-from celery_dlq.flower.resources.group_decisions import group_records, what_was_done
+from celery_dlq.flower.resources.groups import group_records, what_was_done
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.flower.words import Piece, lines, pieces
 from celery_dlq.model.group import Group, GroupStatus

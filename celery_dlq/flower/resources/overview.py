@@ -14,8 +14,7 @@ from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import asked
 from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import arrivals_of, read_range
-from celery_dlq.flower.resources.group_decisions import what_was_done
-from celery_dlq.flower.resources.groups import GroupRow, group_rows
+from celery_dlq.flower.resources.groups import GroupRow, group_rows, what_was_done
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.flower.resources.operations import OperationRow
 from celery_dlq.model.group import Mark
