@@ -3,7 +3,7 @@ repair handlers did about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from celery_dlq.cli.screens.operation import Command
@@ -14,7 +14,6 @@ from celery_dlq.cli.screens.parts import (
     Field,
     Part,
     Short,
-    Value,
     facts_of,
     last_name,
     table_of,
@@ -87,7 +86,7 @@ def handler_table(found: Sequence[tuple[Handler, Counts]]) -> Part:
         (Column("VERSION", rigid=True), lambda pair: pair[0].version),
         (Column("WHERE", fold=True), lambda pair: where_of(pair[0])),
         (Column("PER HOUR", right=True, from_width=100), lambda pair: pair[0].per_hour),
-        *((_count_column(state), _count_of(state)) for state in HandlingState),
+        *map(_count_field, HandlingState),
     )
     return table_of(fields, found)
 
@@ -152,13 +151,10 @@ def where_of(handler: Handler) -> str:
     return named_values(handler.where.to_dict()) or "every dead letter"
 
 
-def _count_column(state: HandlingState) -> Column:
+def _count_field(state: HandlingState) -> Field:
     wide = 100 if state is HandlingState.STALE else 0
-    return Column(state.value.upper(), right=True, rigid=True, from_width=wide)
-
-
-def _count_of(state: HandlingState) -> Callable[[tuple[Handler, Counts]], Value]:
-    return lambda pair: pair[1].get(state, 0)
+    column = Column(state.value.upper(), right=True, rigid=True, from_width=wide)
+    return column, lambda pair: pair[1].get(state, 0)
 
 
 #: Celery's headers with the options of a task.

@@ -39,6 +39,7 @@ from celery_dlq.view.stats import (
     retention_facts,
     said_why,
 )
+from celery_dlq.view.text import given
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -191,7 +192,7 @@ class Overview:
         """The results of the last round of retention, and the contents of the archive."""
         found = self.keeping
         retention = [] if found.round is None else retention_facts(found.round, self.at)
-        return [(name, value) for name, value in (*retention, *archive_facts(found)) if value]
+        return given([*retention, *archive_facts(found)])
 
     @property
     def kept_ages(self) -> list[tuple[NamedPile, str]]:
@@ -214,7 +215,7 @@ class LossesView:
     @property
     def facts(self) -> list[Fact]:
         """Lost letters, and messages that wait in the files of Flower's machine."""
-        return [(name, value) for name, value in lost_facts(self.losses) if value]
+        return given(lost_facts(self.losses))
 
     @property
     def reports(self) -> list[tuple[RecorderReport, str, str]]:
