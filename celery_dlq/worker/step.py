@@ -64,6 +64,10 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
         _check(consumer.app)
+        if not _forks(consumer):
+            # Otherwise when the pool has forked (upkeep/step.py), because this imports SQLAlchemy: each of
+            # the pool's processes would have a copy of some 10 MB.
+            consumer.app.dead_letter_queue.check_store_url()
         self._confirming: Any = None
         self._capture: Capture = consumer.app.dead_letter_queue.new_capture()
         consumer.dlq = self._capture
@@ -88,7 +92,7 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
             CONFIRM_S, self._capture.flight_recorder.confirm
         )
         read_last_results(consumer.pool)
-        if getattr(consumer.pool, "uses_semaphore", False):  # prefork: no task runs in this process
+        if _forks(consumer):  # no task runs in this process
             _prefer_the_event_loop()
             self._capture.writer.employ(self._capture.saver_process)
 
@@ -149,7 +153,6 @@ def _check(app: Any) -> None:
     :raises MissingExtra: a setting needs a library that is not installed.
     """
     queue = app.dead_letter_queue
-    logger.info("dead letters go to %s", queue.check_store_url())
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()
@@ -158,6 +161,11 @@ def _check(app: Any) -> None:
     bound_decoders(queue.settings.unpacked_max_size)
     for gap in gaps(app):
         logger.warning("task %s: %s", gap.task, gap.why)
+
+
+def _forks(consumer: Any) -> bool:
+    """Whether tasks run in processes that the pool forks, when it starts."""
+    return bool(getattr(consumer.pool, "uses_semaphore", False))
 
 
 def _prefer_the_event_loop() -> None:
