@@ -127,6 +127,8 @@ def test_the_store_and_hooks_are_the_apps_until_its_last_worker_ends(app):
 class Worker:
     """What a worker's step sees of its worker."""
 
+    pool_cls = None
+
     def __init__(self, queue):
         self.app, self.consumer = queue.app, types.SimpleNamespace(dlq=queue.new_capture())
 
