@@ -419,6 +419,13 @@ class TestPages:
         rooms = [line.split("  ")[0] for line in drawn.strip().splitlines()]
         assert rooms == re.findall(r'"(.+?)"', layers)
 
+    def test_the_architecture_names_modules_that_exist(self) -> None:
+        named = re.findall(
+            r"`([a-z_]+(?:/[a-z_]+)*\.py|[a-z_]+(?:/[a-z_]+)+)`", read("docs/architecture.md")
+        )
+        package = ROOT / "celery_dlq"
+        assert [name for name in named if not any(package.rglob(name))] == []
+
     @page
     def test_every_relative_link_leads_somewhere(self, path: Path) -> None:
         links = re.findall(r"\]\(([^)\s]+)\)", without_code(read(path)))

@@ -107,7 +107,7 @@ def summary(counts: Counts) -> list[str]:
     if counts.sending:
         said.append(
             f"{counted(counts.sending, 'letter')} may have been sent, but the broker has not confirmed it; "
-            "to be redriven again when the claim expires (dlq_claim_lease)."
+            "to be redriven again when the claim expires."
         )
     return said
 

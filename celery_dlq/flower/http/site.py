@@ -21,6 +21,7 @@ from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
 from celery_dlq.view.discreet import discreet
 from celery_dlq.view.stats import replica_text
+from celery_dlq.worker.request.closing import DEAD_STATE
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -58,7 +59,7 @@ class Site:
     @cached_property
     def dead_state(self) -> str:
         """The state of dead-lettered tasks in Flower's list; empty if Flower does not show them."""
-        return self._setting(lambda found: (found.events and found.event_state) or "", "")
+        return self._setting(lambda found: DEAD_STATE if found.events else "", "")
 
     @cached_property
     def has_archive(self) -> bool:

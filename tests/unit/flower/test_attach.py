@@ -112,8 +112,6 @@ def test_another_flower_in_the_process_has_no_tab(visit, three):
     ("settings", "state"),
     [
         ({}, "DEAD-LETTERED"),
-        ({"dlq_event_state": "DEAD"}, "DEAD"),
-        ({"dlq_event_state": None}, ""),
         ({"dlq_events": False}, ""),
     ],
     ids=str,
