@@ -75,11 +75,20 @@ class TestList:
         [(live, _)] = ann.get(OPERATIONS).find("div", id="dlq-live")
         assert "data-refresh" not in live
 
-    @pytest.mark.parametrize("query", ["state=gone", "task=x"])
-    def test_an_invalid_filter(self, ann, query):
+    @pytest.mark.parametrize(
+        ("query", "said"),
+        [
+            (
+                "state=gone",
+                "'gone' is not a state; did you mean 'done'? there are planned, running",
+            ),
+            ("task=x", "'task' is not a filter; there is state."),
+        ],
+    )
+    def test_an_invalid_filter(self, ann, query, said):
         answer = ann.get(f"{OPERATIONS}?{query}")
         assert answer.status == 400
-        assert "; use " in answer.text
+        assert said in answer.text
 
     def test_none(self, ann):
         assert "There are no operations yet." in ann.get(OPERATIONS).text
