@@ -19,9 +19,9 @@ demo: $(VENV)/.core
 SEED ?= 1
 
 # More processes than the two cores of the gate, because tests with real workers wait more than they compute.
-# Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --randomly-seed $(SEED) --durations 25
 
+# Hundreds of workers import the package; if PYTHONDONTWRITEBYTECODE is set, each would compile it again.
 test: lint services
 	$(BIN)/python -m compileall -q celery_dlq tests
 	$(PYTEST) --hypothesis-profile quick

@@ -30,8 +30,10 @@ PLACES = {
     "prefork", "threads", "solo", "gevent",
 }  # fmt: skip
 
-# For the gate and `make unit`: properties are tried with few examples.
+# No property depends on how fast the machine is. The gate and `make unit` try few examples.
+settings.register_profile("thorough", deadline=None)
 settings.register_profile("quick", max_examples=10, deadline=None)
+settings.load_profile("thorough")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,11 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the tests that only ``make nightly`` runs, and put files with real workers first. They wait
     more than they compute, and the longest takes minutes: at the end it would keep one process busy while the
     others have nothing left."""
-    left_out = set() if ALL else {item for item in items if item.get_closest_marker("nightly")}
     if not ALL:
-        left_out |= repeated_at_other_places(items)
-    config.hook.pytest_deselected(items=sorted(left_out, key=items.index))
-    items[:] = [item for item in items if item not in left_out]
+        left_out = repeated_at_other_places(items)
+        left_out |= {item for item in items if item.get_closest_marker("nightly")}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -41,7 +41,7 @@ from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
-from celery_dlq.view.brief.writing import brief_record
+from celery_dlq.view.brief_text import brief_record
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.task import DLQTask
 
@@ -418,6 +418,13 @@ class TestPages:
         [_, drawn, *_] = read("CONTRIBUTING.md").partition("## The rooms")[2].split("```")
         rooms = [line.split("  ")[0] for line in drawn.strip().splitlines()]
         assert rooms == re.findall(r'"(.+?)"', layers)
+
+    def test_the_architecture_names_modules_that_exist(self) -> None:
+        named = re.findall(
+            r"`([a-z_]+(?:/[a-z_]+)*\.py|[a-z_]+(?:/[a-z_]+)+)`", read("docs/architecture.md")
+        )
+        package = ROOT / "celery_dlq"
+        assert [name for name in named if not any(package.rglob(name))] == []
 
     @page
     def test_every_relative_link_leads_somewhere(self, path: Path) -> None:

@@ -77,7 +77,7 @@ class Pacing:
     ramp_s: float = 0.0
     #: This many letters, of every cause in turn, are sent first; the others only when all have succeeded.
     canary: int = 0
-    #: Letters of one claim; None means ``dlq_redrive_batch_size``.
+    #: Letters of one claim; None means the default of a redrive.
     batch: int | None = None
     #: Messages whose outcome is awaited at a time.
     max_in_flight: int | None = None

@@ -23,8 +23,14 @@ from celery_dlq.redrive.plan import Progress
 from celery_dlq.redrive.publisher import open_publisher
 from celery_dlq.redrive.queues import open_depths
 from celery_dlq.redrive.repair import Repairs
-from celery_dlq.settings import Settings
 from celery_dlq.store.base import Operation
+
+#: The most letters of one claim, if the orders name no number. The first steps are smaller, and so are all
+#: steps that would take more than a quarter of the claim's lease.
+BATCH = 2_000
+#: Seconds for which a redrive holds a letter. After that, the redrive counts as dead, and the letter is free
+#: again. It is well above the time that a redrive waits for the broker's next confirmation.
+CLAIM_LEASE_S = 120.0
 
 #: Called after every step with the progress of the redrive.
 OnProgress = Callable[[Progress], object]
@@ -61,8 +67,8 @@ def run_operation(
         context.store,
         operation,
         context.clock,
-        batch=_batch_size(operation.orders, context.settings),
-        lease_s=context.settings.claim_lease,
+        batch=_batch_size(operation.orders),
+        lease_s=CLAIM_LEASE_S,
         should_stop=should_stop,
     )
     if ledger.is_done:
@@ -75,13 +81,13 @@ def run_operation(
         return RunResult(ledger.close(), str(error), isinstance(error, SandboxError))
 
 
-def _batch_size(orders: Orders, settings: Settings) -> int:
-    most = orders.pacing.batch or settings.redrive_batch_size
+def _batch_size(orders: Orders) -> int:
+    most = orders.pacing.batch or BATCH
     if not orders.checking.validate:
         return most
     # The claim must not expire while its letters are validated one after the other.
     longest_s = orders.checking.validate_timeout_s
-    return max(1, min(most, int(settings.claim_lease / 2 / longest_s)))
+    return max(1, min(most, int(CLAIM_LEASE_S / 2 / longest_s)))
 
 
 @contextlib.contextmanager

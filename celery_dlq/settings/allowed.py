@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +36,6 @@ def archive_package(url: str) -> str:
 def _split(url: str) -> tuple[str, str]:
     scheme, separator, rest = url.partition("://")
     return (scheme, rest) if separator else ("", url)
-
-
-_WORD = re.compile("[A-Z][A-Z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -78,10 +74,6 @@ SHARE = Allowed(
 )
 TEXT = Allowed("a non-empty string", lambda value: isinstance(value, str) and bool(value.strip()))
 MAYBE_TEXT = Allowed("a string", lambda value: isinstance(value, str))
-STATE = Allowed(
-    "a word in capitals, digits, - or _, or None",
-    lambda value: value is None or bool(isinstance(value, str) and _WORD.fullmatch(value)),
-)
 ON_STALL = Allowed("'log' or 'exit'", lambda value: value in ("log", "exit"))
 ARCHIVE_URL = Allowed(
     f"a URL such as s3://bucket/folder or file:///folder ({', '.join(PACKAGES)}), or None",

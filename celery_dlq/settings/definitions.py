@@ -22,7 +22,6 @@ from celery_dlq.settings.allowed import (
     ROUTES,
     RULES,
     SHARE,
-    STATE,
     TEXT,
     Allowed,
     number,
@@ -329,29 +328,11 @@ class Settings:
         "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, "
         "which Flower's list of tasks shows.",
     )
-    event_state: str | None = _setting(
-        "DEAD-LETTERED",
-        STATE,
-        "State that monitors show for a dead letter; REDRIVEN follows when a worker has its "
-        "message again. None leaves both to Celery, which shows FAILURE.",
-    )
     worker_metrics: bool = _setting(
         False,
         BOOLEAN,
         "Whether a worker counts letters, retries and writes on the default registry of "
         "prometheus_client, which you serve. Needs the extra prometheus.",
-    )
-    redrive_batch_size: int = _setting(
-        2_000,
-        whole(1, 5_000),
-        "The most letters that a redrive claims and sends in one step. The first steps are "
-        "smaller, and so are all steps if they would take more than a quarter of dlq_claim_lease.",
-    )
-    claim_lease: float = _setting(
-        120.0,
-        number(1.0, 86_400, "seconds"),
-        "How long a redrive holds a letter. After that, the redrive counts as dead and the letter "
-        "is free again.",
     )
     auto_redrive: Sequence[Any] = _setting(
         (),

@@ -21,7 +21,7 @@ TROUBLED = frozenset({SendingState.FAILED, SendingState.UNKNOWN, SendingState.SK
 #: Values of a filter or an order that are listed.
 _NAMED = 5
 
-#: How each field that holds one text is said.
+#: The words for each field that holds one text.
 _SAID = {
     "task": "of the task {}",
     "exception": "with the exception {}",
@@ -37,7 +37,7 @@ _SAID = {
     "search": "with the text “{}”",
 }
 
-#: Values that are said.
+#: Values of arguments that are listed.
 _VALUES = 5
 
 
@@ -107,7 +107,7 @@ def summary(counts: Counts) -> list[str]:
     if counts.sending:
         said.append(
             f"{counted(counts.sending, 'letter')} may have been sent, but the broker has not confirmed it; "
-            "to be redriven again when the claim expires (dlq_claim_lease)."
+            "to be redriven again when the claim expires."
         )
     return said
 

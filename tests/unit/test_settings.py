@@ -56,13 +56,10 @@ VALUES = {
     "on_stall": (["log", "exit"], ["", "restart", "EXIT", None, True, ["log"]]),
     "release": (["", "1.4.2"], [None, 1]),
     "events": ([True, False], [1, "no", None]),
-    "event_state": ([None, "DEAD-LETTERED", "DEAD_2"], ["", "dead", "DEAD LETTER", 1, "-X"]),
     "worker_metrics": ([True, False], [1, "yes", None]),
-    "redrive_batch_size": ([1, 5_000], [0, 5_001, None]),
     "routes": ([[], [ROUTE]], ["x", [object()], [ROUTE, ROUTE], None, ROUTE]),
     "auto_redrive": ([[], [ONE]], ["x", [object()], [ONE, ONE], None]),
     "auto_redrive_budget": ([1, 10_000], [0, 1.5, "10", None]),
-    "claim_lease": ([1, 120.0], [0, "2m"]),
     "outcome_timeout": ([1, 86_400.0], [0, "1d"]),
     "retention": ([None, Retention()], [86_400, [Retention()], timedelta(days=30), True]),
     "archive_url": (

@@ -98,7 +98,7 @@ def _pacing_options() -> Options:
         ),
         "ramp_s": _span("--ramp", "ramp_s", "Increase the rate evenly up to --rate over this time: 2m."),
         "canary": _count("--canary", "Send this many letters first, and the others only if all succeed."),
-        "batch": _count("--batch", "Letters that are sent in one step. Default: dlq_redrive_batch_size."),
+        "batch": _count("--batch", "Letters that are sent in one step. Default: 2,000."),
         "max_in_flight": _count(
             "--max-in-flight", "Keep at most this many messages without an outcome."
         ),

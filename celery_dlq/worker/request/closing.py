@@ -27,8 +27,8 @@ Finish = Callable[[], object]
 #: field ``state`` replaces FAILURE, and only if it comes after ``task-failed``.
 DEAD_LETTERED, REDRIVEN = "task-dead-lettered", "task-redriven"
 
-#: The state of a dead letter while its message runs again.
-REDRIVEN_STATE = "REDRIVEN"
+#: The states that monitors show for a dead letter, and while its message runs again.
+DEAD_STATE, REDRIVEN_STATE = "DEAD-LETTERED", "REDRIVEN"
 
 
 class Closing:
@@ -97,7 +97,7 @@ def tell_dead(request: Any) -> None:
     """Announce that the message of ``request`` is a dead letter. In a cold shutdown, Celery does not announce
     failures either."""
     if not state.should_terminate:
-        _tell(request, DEAD_LETTERED, request.task.dlq.settings.event_state)
+        _tell(request, DEAD_LETTERED, DEAD_STATE)
 
 
 def tell_redriven(request: Any) -> None:
@@ -105,15 +105,13 @@ def tell_redriven(request: Any) -> None:
     _tell(request, REDRIVEN, REDRIVEN_STATE)
 
 
-def _tell(request: Any, event: str, shown_as: str | None) -> None:
-    settings = request.task.dlq.settings
-    if not settings.events:
+def _tell(request: Any, event: str, shown_as: str) -> None:
+    if not request.task.dlq.settings.events:
         return
-    shown = {} if settings.event_state is None else {"state": shown_as}
     try:
         # Celery sends it only if the worker and the task send events. Without the name, Flower lists a task
         # that is new to it as "null".
-        request.send_event(event, name=request.name, **shown)
+        request.send_event(event, name=request.name, state=shown_as)
     except Exception:
         logger.exception(
             "could not send an event about %s[%s]: %s", request.name, request.id, event

@@ -24,6 +24,11 @@ from celery_dlq.redrive.message import Sent
 EVERYTHING = Filter()
 
 
+@pytest.fixture(autouse=True)
+def batches_of_two(monkeypatch):
+    monkeypatch.setattr(run, "BATCH", 2)
+
+
 class Time:
     """Stands still but for sleeping; then the test may let something happen."""
 
@@ -157,7 +162,7 @@ def silent():
 def operations(app, store, publisher, time, silent):
     """Operations with batches of two."""
     context = RedriveContext(
-        app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
+        app=app, store=store, settings=Settings(), redactor=Redactor(()),
         reports=lambda task: task not in silent, clock=time.clock,
     )  # fmt: skip
     return Operations(context)

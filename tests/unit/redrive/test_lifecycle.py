@@ -40,7 +40,7 @@ def third(app, store, time):
 
 def operations_of(app, store, time):
     context = RedriveContext(
-        app=app, store=store, settings=Settings(redrive_batch_size=2), redactor=Redactor(()),
+        app=app, store=store, settings=Settings(), redactor=Redactor(()),
         reports=lambda _: True, clock=time.clock,
     )  # fmt: skip
     return Operations(context)

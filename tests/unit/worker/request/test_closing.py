@@ -83,13 +83,6 @@ def test_on_threads_only_the_time_limit_is_heard_of(request_, desk):
     assert request_._eventer.sent[-1] == DEAD
 
 
-def test_the_state_can_be_left_to_celery(app, request_, desk):
-    settings(app, event_state=None)
-    request_.on_failure(einfo(ValueError("bad")))
-    desk.release()
-    assert request_._eventer.sent[-1] == ("task-dead-lettered", {"name": "shop.charge"})
-
-
 def test_it_can_be_turned_off(app, request_, desk):
     settings(app, events=False)
     request_.on_failure(einfo(ValueError("bad")))
@@ -161,8 +154,6 @@ def receive(app, desk, monkeypatch):
 def test_a_redriven_message_is_announced_when_a_worker_has_it(app, receive):
     expected = [("task-redriven", {"name": "shop.charge", "state": "REDRIVEN"})]
     assert receive(**{REDRIVE_HEADER: 1}) == expected
-    settings(app, event_state=None)
-    assert receive(**{REDRIVE_HEADER: 1}) == [("task-redriven", {"name": "shop.charge"})]
     settings(app, events=False)
     assert receive(**{REDRIVE_HEADER: 1}) == []
 
