@@ -21,10 +21,9 @@ from celery_dlq.store.filter import Filter
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
     from celery_dlq.archive.bucket import Bucket
-    from celery_dlq.archive.chain import Chains
+    from celery_dlq.archive.chain import Chains, Verified
     from celery_dlq.archive.export import Exported
     from celery_dlq.archive.reading import Restoration, Search, Wanted
-    from celery_dlq.archive.verify import Verified
     from celery_dlq.erasure.erasure import ArchivePart, Erasure
     from celery_dlq.store import Store
     from celery_dlq.store.base import Lease
@@ -136,7 +135,7 @@ class Archive:
         :param who: the name in the audit.
         :raises StoreError: the store failed.
         """
-        from celery_dlq.archive.verify import verify
+        from celery_dlq.archive.chain import verify
 
         store = self._store()
         # Asked first: segments that are committed later are not missing.

@@ -35,7 +35,7 @@ from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Segment
 
 if TYPE_CHECKING:
-    from celery_dlq.store.archive.archiving import Archiving
+    from celery_dlq.store.archiving import Archiving
 
 T = TypeVar("T")
 

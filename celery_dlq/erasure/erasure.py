@@ -14,14 +14,13 @@ from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.rewrite import Holders, Rewritten, forget, holders
 from celery_dlq.erasure.matching import Condition, Matcher, SpooledLetters, spooled
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, Lease, OngoingAct
+from celery_dlq.store.base import Filter, Lease, OngoingAct, Portion
 from celery_dlq.store.letters.erasing import Mention
-from celery_dlq.store.portion import Portion
 from celery_dlq.store.rows.audit import by_filter
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-    from celery_dlq.store.archive.lines import Line
+    from celery_dlq.store.archiving import Line
 
 #: The fewest characters of a value that is searched in notes and in the audit: shorter ones are part of too
 #: many other texts.

@@ -18,7 +18,7 @@ from celery_dlq.redrive.contents import is_same
 from celery_dlq.redrive.payload import accepted_by, read_payload
 from celery_dlq.settings.allowed import is_number
 from celery_dlq.spool import decode, look
-from celery_dlq.store.archive.lines import Line, envelopes_of
+from celery_dlq.store.archiving import Line, envelopes_of
 from celery_dlq.store.rows.rows import stored_id
 
 #: Names of the positional parameters of a task, in order; None if the task is unknown.

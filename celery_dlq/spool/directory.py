@@ -9,8 +9,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from celery_dlq.spool.drain import Drained, Save, drain_file
-from celery_dlq.spool.lines import Record, encode, log_whole
-from celery_dlq.spool.segment import Segment, new_segment, waiting_files
+from celery_dlq.spool.segment import Record, Segment, encode, log_whole, new_segment, waiting_files
 
 logger = logging.getLogger(__name__)
 

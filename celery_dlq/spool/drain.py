@@ -12,8 +12,7 @@ from typing import IO, TypeVar
 
 from celery_dlq.errors import CeleryDLQError, RecordRefused
 from celery_dlq.private_files import private_opener
-from celery_dlq.spool.lines import NewerRecord, Record, decode
-from celery_dlq.spool.segment import fsync_directory, locked
+from celery_dlq.spool.segment import NewerRecord, Record, decode, fsync_directory, locked
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from celery_dlq.spool.drain import REFUSED_SUFFIX, TORN_SUFFIX
-from celery_dlq.spool.lines import NewerRecord, decode
-from celery_dlq.spool.segment import SUFFIX
+from celery_dlq.spool.segment import SUFFIX, NewerRecord, decode
 
 
 class FileState(str, Enum):

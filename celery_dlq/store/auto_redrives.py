@@ -26,7 +26,7 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation

@@ -13,8 +13,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import LeaseLost
-from celery_dlq.model.circuit import Circuit, CircuitChange, Circuits, CircuitState
-from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes

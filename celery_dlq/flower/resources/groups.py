@@ -14,10 +14,9 @@ from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import Given, asked, first, limit_of, words_of
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources.group_decisions import group_records, what_was_done
-from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.group import Group, GroupFilter, GroupMark, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import times
 from celery_dlq.view.groups import GROUP_FILTERS, groups_with, standing
 from celery_dlq.view.text import counted, short_ids

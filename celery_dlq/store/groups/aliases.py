@@ -25,7 +25,7 @@ from celery_dlq.model.group import (
 )
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.rows.query import begins_with, one_of
 from celery_dlq.store.rows.rows import read_row
 

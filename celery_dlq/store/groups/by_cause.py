@@ -17,6 +17,7 @@ from celery_dlq.model.group import (
     Group,
     GroupAct,
     GroupFilter,
+    GroupMark,
     GroupStatus,
     Mark,
     Merge,
@@ -37,7 +38,6 @@ from celery_dlq.store.groups.triage import (
     locked,
 )
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
@@ -70,7 +70,7 @@ class Groups(StoreRole):
 
         :param wanted: may narrow by task, exception, group, route, since and until (the last two are about
             the last failure in the group, as is the route).
-        :param after: the cursor of the :class:`~celery_dlq.store.rows.group_mark.GroupMark` of the last
+        :param after: the cursor of the :class:`~celery_dlq.model.group.GroupMark` of the last
             group of the previous page.
         :raises FilterError: ``wanted`` narrows by another field, or ``after`` is not a cursor.
         """

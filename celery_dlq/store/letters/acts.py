@@ -14,14 +14,13 @@ from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, Reason, State, may_move
-from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct
+from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
 from celery_dlq.store.letters.parked import untouched
 from celery_dlq.store.letters.save import save_batch
-from celery_dlq.store.portion import Portion
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.merge import other_id
 from celery_dlq.store.rows.query import conditions, in_states, one_of, without_claimed

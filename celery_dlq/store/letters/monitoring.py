@@ -13,11 +13,11 @@ from sqlalchemy import Column, ColumnElement, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.auto_redrive import AutoState
-from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.group import hour_of
 from celery_dlq.model.handling import LIVE, HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
+from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.auto_redrives import count_held
 from celery_dlq.store.base import Cell, Measures, Stats
 from celery_dlq.store.database import clock, tables

@@ -36,8 +36,8 @@ from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
-from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.rows.bodies import (
     SIZE,
     body_of,

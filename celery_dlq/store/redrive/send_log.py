@@ -36,7 +36,7 @@ from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import claims

@@ -15,7 +15,7 @@ from celery_dlq.codec import dump_json
 from celery_dlq.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.rows.query import begins_with
 from celery_dlq.store.rows.rows import fit, stored_id
 

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from celery_dlq.errors import RecordRefused
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
-from celery_dlq.store.database.dialects.supported import dialect_of
 
 content = tables.content
 

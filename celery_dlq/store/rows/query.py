@@ -26,7 +26,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.rows.bodies import SIZE, body_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
 from celery_dlq.store.rows.terms import value_conditions

@@ -19,7 +19,7 @@ from support.servers.databases import drop_all
 from celery_dlq.errors import SchemaError, StoreUnavailable
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables
-from celery_dlq.store.database.dialects.supported import SUPPORTED
+from celery_dlq.store.database.dialects import SUPPORTED
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.sql import SQLStore
 

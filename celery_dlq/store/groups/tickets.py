@@ -19,7 +19,7 @@ from celery_dlq.model.handling import (
 )
 from celery_dlq.redact import hide_known
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import one_of

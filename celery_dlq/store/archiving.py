@@ -1,23 +1,41 @@
-"""Takes letters out of the store for the archive, and brings them back; with the account of the archive's
-segments: which are begun, committed and closed."""
+"""The store's side of the archive: takes letters out as lines, brings them back, and records which segments
+are begun, committed and closed. ``celery_dlq/archive/`` has the files.
+
+A line is a letter with everything that belongs to it, as one value for JSON. It has the columns of the tables
+by name. An older line lacks the columns that were added later; these get their defaults.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from pybase64 import b64decode, b64encode_as_string
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import LeaseLost
+from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.archive.lines import OF_LETTER, Line, line_of, plain, row_of
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored, Segment
 from celery_dlq.store.coordination import check_lease
-from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database import clock, schema, tables
+from celery_dlq.store.database.columns import Moment
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.keeping import ArchiveTotals
@@ -26,11 +44,95 @@ from celery_dlq.store.letters.save import count_on, insert_letters
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import give_time_for_bodies, read_bodies, within
 from celery_dlq.store.rows.query import WHOLE, in_states, one_of
-from celery_dlq.store.rows.rows import Row, fit, fit_text, without_secrets
+from celery_dlq.store.rows.rows import Row, envelope_from, fit, fit_text, without_secrets
 from celery_dlq.store.rows.tally import Member, Tally
 
 letter, sending, operation = tables.letter, tables.sending, tables.operation
 segment = tables.segment
+
+#: The version of the format of a line.
+FORMAT = 1
+
+#: A letter for JSON.
+Line = Mapping[str, Any]
+
+#: The tables whose rows belong to a letter by its task id, and their names in a line.
+OF_LETTER: Mapping[str, Table] = {
+    "attempts": tables.attempt,
+    "redrives": tables.sending,
+    "changes": tables.change,
+    "handlings": tables.handling,
+    "runs": tables.auto_letter,
+    "held": tables.held,
+}
+
+#: Columns that have a meaning only in the store that wrote the line.
+_LOCAL = frozenset({"id", "claim_token", "lease_expires_at"})
+
+
+def line_of(letter: Row, others: Mapping[str, list[dict[str, Any]]]) -> Line:
+    """The line of a letter.
+
+    :param letter: its row, with its contents.
+    :param others: the rows of the tables in :data:`OF_LETTER` by their names there, and those of the audit.
+    """
+    return {
+        "format": FORMAT,
+        "schema": schema.HEAD,
+        "letter": plain(tables.letter, letter),
+        "content": plain(tables.content, letter),
+        **others,
+    }
+
+
+def plain(table: Table, row: Row) -> dict[str, Any]:
+    """The values of a row for JSON, without those that have no meaning elsewhere."""
+    return {
+        column.name: _plain(row[column.name])
+        for column in table.columns
+        if column.name not in _LOCAL
+    }
+
+
+def row_of(table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The row that :func:`plain` was made of. Unknown values are left out."""
+    return {
+        column.name: _value(column, given.get(column.name))
+        for column in table.columns
+        if column.name not in _LOCAL
+    }
+
+
+def envelopes_of(line: Line) -> Iterator[Envelope]:
+    """The message of the letter of a line, and its earlier forms, before each change."""
+    letter, message = row_of(tables.letter, line["letter"]), row_of(tables.content, line["content"])
+    yield envelope_from({**letter, **message})
+    for change in line.get("changes", ()):
+        yield envelope_from(row_of(tables.change, change))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return b64encode_as_string(value) if isinstance(value, (bytes, memoryview)) else value
+
+
+def _value(column: Column[Any], given: Any) -> Any:
+    if given is None:
+        if column.nullable:
+            return None
+        return next(empty for kind, empty in _EMPTY.items() if isinstance(column.type, kind))
+    if isinstance(column.type, Moment):
+        return datetime.fromisoformat(given).astimezone(timezone.utc)
+    return b64decode(given) if isinstance(column.type, LargeBinary) else given
+
+
+#: The value of a column that an older line does not have.
+_EMPTY: Mapping[type[Any], Any] = {
+    Text: "", String: "", LargeBinary: b"", Boolean: False, Integer: 0,
+    Moment: datetime(1970, 1, 1, tzinfo=timezone.utc),
+}  # fmt: skip
+
 
 #: The rows of a table by task id.
 _ByLetter = dict[str, list[dict[str, Any]]]
