@@ -86,11 +86,7 @@ class FlightRecorder:
         self._lock = threading.Lock()
 
     def record(
-        self,
-        message: Any,
-        task: str,
-        pid: int | None,
-        fields: Mapping[str, Any] | None = None,
+        self, message: Any, task: str, pid: int | None, fields: Mapping[str, Any] | None = None
     ) -> Entry | None:
         """Record a kombu message, which ``pid`` of the pool is about to run. Never raises an error.
 

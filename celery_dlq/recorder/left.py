@@ -133,11 +133,7 @@ class Taken:
     def _message_of(self, entry: Found) -> Accepted | None:
         try:
             return accepted_from(
-                entry.facts,
-                entry.body,
-                worker=self.worker,
-                process=self.process,
-                marks=entry.marks,
+                entry.facts, entry.body, worker=self.worker, process=self.process, marks=entry.marks
             )
         except ValueError:
             return None

@@ -124,10 +124,7 @@ class SQLStore:
 
     @classmethod
     def from_settings(
-        cls,
-        settings: Settings,
-        listener: StoreListener | None = None,
-        client: Client | None = None,
+        cls, settings: Settings, listener: StoreListener | None = None, client: Client | None = None
     ) -> SQLStore:
         """The store that the settings name."""
         return cls(

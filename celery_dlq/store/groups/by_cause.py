@@ -30,13 +30,7 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
-from celery_dlq.store.groups.triage import (
-    act_detail,
-    decided,
-    group_from,
-    is_group,
-    locked,
-)
+from celery_dlq.store.groups.triage import act_detail, decided, group_from, is_group, locked
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
@@ -116,12 +110,7 @@ class Groups(StoreRole):
 
     @reads
     def trends(
-        self,
-        connection: Connection,
-        fingerprints: Sequence[str],
-        *,
-        now: datetime,
-        hours: int = 24,
+        self, connection: Connection, fingerprints: Sequence[str], *, now: datetime, hours: int = 24
     ) -> Mapping[str, tuple[int, ...]]:
         """Arrivals in each group by the hour, the oldest first; the last is the hour of ``now``."""
         first = hour_of(now) - timedelta(hours=hours - 1)

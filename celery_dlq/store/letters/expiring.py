@@ -73,11 +73,7 @@ class Expiring(StoreRole):
 
     @reads
     def find(
-        self,
-        connection: Connection,
-        expiries: Sequence[Expiry],
-        after: str | None,
-        step: int,
+        self, connection: Connection, expiries: Sequence[Expiry], after: str | None, step: int
     ) -> Expired:
         """The letters that have expired, among the next ``step`` closed ones. The first of ``expiries`` that
         matches a letter counts for it.

@@ -32,14 +32,7 @@ from celery_dlq.store.rows.bodies import (
     within,
 )
 from celery_dlq.store.rows.merge import ids_of_success, letter_of_success, resolves
-from celery_dlq.store.rows.query import (
-    IS_CLAIMED,
-    OF_LETTER,
-    WHOLE,
-    begins_with,
-    is_parked,
-    one_of,
-)
+from celery_dlq.store.rows.query import IS_CLAIMED, OF_LETTER, WHOLE, begins_with, is_parked, one_of
 from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id
 from celery_dlq.store.rows.tally import Tally
 from celery_dlq.store.rows.terms import walked_by

@@ -38,13 +38,7 @@ from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
-from celery_dlq.store.rows.bodies import (
-    SIZE,
-    body_of,
-    give_time_for_bodies,
-    read_bodies,
-    within,
-)
+from celery_dlq.store.rows.bodies import SIZE, body_of, give_time_for_bodies, read_bodies, within
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
 from celery_dlq.store.rows.rows import stored_id
 

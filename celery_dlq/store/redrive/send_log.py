@@ -17,17 +17,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, literal, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.operation import SendingState
