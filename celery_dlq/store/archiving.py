@@ -35,16 +35,22 @@ from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored, Segmen
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import clock, schema, tables
 from celery_dlq.store.database.columns import Moment
-from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.keeping import ArchiveTotals
 from celery_dlq.store.letters.acts import delete_closed
 from celery_dlq.store.letters.save import count_on, insert_letters
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.bodies import give_time_for_bodies, read_bodies, within
+from celery_dlq.store.rows.bodies import first_with_bodies, give_time_for_bodies
 from celery_dlq.store.rows.query import WHOLE, in_states, one_of
-from celery_dlq.store.rows.rows import Row, envelope_from, fit, fit_text, without_secrets
+from celery_dlq.store.rows.rows import (
+    Row,
+    envelope_from,
+    fit,
+    fit_text,
+    replace_rows,
+    without_secrets,
+)
 from celery_dlq.store.rows.tally import Member, Tally
 
 letter, sending, operation = tables.letter, tables.sending, tables.operation
@@ -245,15 +251,18 @@ class Archiving(StoreRole):
         self, connection: Connection, task_ids: Sequence[str], states: Collection[State]
     ) -> tuple[list[Line], int]:
         """The lines of the first of these letters, and how many ids those are."""
-        rows, count = _in_states(connection, task_ids, states)
-        known = [key for key in task_ids if key in rows]
+        give_time_for_bodies(connection, len(task_ids))
+        is_one = one_of(connection, letter.c.task_id, task_ids)
+        stored = connection.execute(WHOLE.where(is_one, in_states(states))).mappings()
+        rows, count = first_with_bodies(connection, task_ids, stored)
+        known = [row["task_id"] for row in rows]
         others = {
             name: _rows_of(connection, table, known)
             for name, table in (*OF_LETTER.items(), ("audit", tables.audit))
         }
         lines = [
-            line_of(rows[key], {name: found.get(key, []) for name, found in others.items()})
-            for key in known
+            line_of(row, {name: found.get(row["task_id"], []) for name, found in others.items()})
+            for row in rows
         ]
         return lines, count
 
@@ -357,24 +366,6 @@ def _segment_from(connection: Connection, row: Row) -> Segment:
     )  # fmt: skip
 
 
-def _in_states(
-    connection: Connection, task_ids: Sequence[str], states: Collection[State]
-) -> tuple[dict[str, dict[str, Any]], int]:
-    """The rows of the first of these letters that are in one of ``states``, with their contents, by task id;
-    and how many ids those are."""
-    give_time_for_bodies(connection, len(task_ids))
-    these = WHOLE.where(one_of(connection, letter.c.task_id, list(task_ids)), in_states(states))
-    by_id = {row["task_id"]: dict(row) for row in connection.execute(these).mappings()}
-    found = [by_id[key] for key in task_ids if key in by_id]
-    taken = found[: within(row["size"] for row in found)]
-    bodies = read_bodies(
-        connection, ((row["id"], row["size"]) for row in taken if row["body"] is None)
-    )
-    rows = {row["task_id"]: {**row, "body": bodies.get(row["id"], row["body"])} for row in taken}
-    all_taken = len(taken) == len(found)
-    return rows, len(task_ids) if all_taken else task_ids.index(found[len(taken)]["task_id"])
-
-
 def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _ByLetter:
     """The rows of a table that belong to these letters."""
     if not task_ids:
@@ -426,10 +417,7 @@ def _put_sendings_back(connection: Connection, rows: list[dict[str, Any]]) -> No
     known = set() if stored is None else set(connection.execute(stored).scalars())
     kept = [row for row in rows if row["operation"] in known]
     if kept:
-        upsert = dialect_of(connection).upsert(
-            sending, lambda given: {name: given[name] for name in ("why", "change")}
-        )
-        connection.execute(upsert, kept)
+        replace_rows(connection, sending, kept, ("why", "change"))
 
 
 def _count(connection: Connection, rows: Sequence[Row], *, is_own: bool) -> None:

@@ -26,13 +26,12 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
-from celery_dlq.store.rows.rows import fit, read_row, stored_id
+from celery_dlq.store.rows.rows import fit, read_row, replace_rows, stored_id
 
 auto_redrive, auto_run, auto_letter = tables.auto_redrive, tables.auto_run, tables.auto_letter
 held, letter = tables.held, tables.letter
@@ -414,10 +413,7 @@ def _locked_state(connection: Connection, name: str) -> AutoState:
 def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None:
     new = {"state": AutoState.ACTIVE.value, "who": "", "why": "", **values}
     row = {**new, **fit(auto_redrive, {"name": name, "who": new["who"], "why": new["why"]})}
-    written = dialect_of(connection).upsert(
-        auto_redrive, lambda _given: {key: row[key] for key in values}
-    )
-    connection.execute(written, row)
+    replace_rows(connection, auto_redrive, [row], values)
 
 
 def count_held(connection: Connection) -> dict[str, int]:

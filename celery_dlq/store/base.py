@@ -4,7 +4,7 @@ letters one transaction takes."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -385,6 +385,15 @@ class Rows(Generic[T]):
 
     rows: tuple[T, ...]
     next: str | None
+
+    @classmethod
+    def first(cls, found: Sequence[T], limit: int, mark: Callable[[T], object]) -> Rows[T]:
+        """The first ``limit`` rows of ``found``, which has one more row unless these are the last.
+
+        :param mark: gives the place of a row, after which the next call continues.
+        """
+        more = len(found) > limit > 0
+        return cls(rows=tuple(found[:limit]), next=str(mark(found[limit - 1])) if more else None)
 
 
 @dataclass(frozen=True, kw_only=True)

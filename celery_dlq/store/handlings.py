@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, func, insert, or_, select, update
@@ -281,9 +282,8 @@ class Handlings(StoreRole):
         if states:
             found.append(handling.c.state.in_(sorted(state.value for state in states)))
         newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
-        rows = connection.execute(newest).mappings().all()
-        next_mark = str(rows[limit - 1]["id"]) if len(rows) > limit > 0 else None
-        return Rows(rows=tuple(_handling_from(row) for row in rows[:limit]), next=next_mark)
+        rows = [_handling_from(row) for row in connection.execute(newest).mappings()]
+        return Rows.first(rows, limit, attrgetter("id"))
 
     @reads
     def count(

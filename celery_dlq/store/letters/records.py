@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter, Outcome
@@ -26,10 +26,9 @@ from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import (
     SIZE,
     body_of,
+    first_with_bodies,
     give_time_for_bodies,
-    read_bodies,
     with_body,
-    within,
 )
 from celery_dlq.store.rows.merge import ids_of_success, letter_of_success, resolves
 from celery_dlq.store.rows.query import IS_CLAIMED, OF_LETTER, WHOLE, begins_with, is_parked, one_of
@@ -112,34 +111,21 @@ class Letters(StoreRole):
         keys = [stored_id(task_id) for task_id in task_ids]
         give_time_for_bodies(connection, len(keys))
         these = _READ.add_columns(body_of(len(keys)))
-        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
-        by_key = {row.task_id: row for row in rows}
-        found = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
-        taken = found[: within(row.size for row in found)]
-        large = ((row.id, row.size) for row in taken if row.body is None)
-        bodies = read_bodies(connection, large)
-        letters = [
-            letter_from({**row._mapping, "body": bodies.get(row.id, row.body)}) for row in taken
-        ]
-        ids_read = len(keys) if len(taken) == len(found) else keys.index(found[len(taken)].task_id)
-        return letters, ids_read
+        stored = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
+        rows, count = first_with_bodies(connection, keys, stored.mappings())
+        return [letter_from(row) for row in rows], count
 
     @reads
     def read_tracebacks(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
         out."""
-        keys = {stored_id(task_id): task_id for task_id in task_ids}
         these = select(letter.c.task_id, content.c.traceback).join(content, OF_LETTER)
-        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-        return {keys[row.task_id]: row.traceback for row in rows}
+        return _texts(connection, these, task_ids)
 
     @reads
     def read_routes(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
-        keys = {stored_id(task_id): task_id for task_id in task_ids}
-        these = select(letter.c.task_id, letter.c.route)
-        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-        return {keys[row.task_id]: row.route for row in rows}
+        return _texts(connection, select(letter.c.task_id, letter.c.route), task_ids)
 
     @reads
     def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
@@ -240,6 +226,15 @@ class Letters(StoreRole):
             detail=audit.by_filter(wanted), at=now, row=audit_id,
         )  # fmt: skip
         return done, audit_id
+
+
+def _texts(
+    connection: Connection, these: Select[Any], task_ids: Sequence[str]
+) -> Mapping[str, str]:
+    """The texts that ``these`` selects after the stored id, by the given ids."""
+    keys = {stored_id(task_id): task_id for task_id in task_ids}
+    rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
+    return {keys[key]: text for key, text in map(tuple, rows)}
 
 
 _RESOLVE = (

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, delete, select, tuple_
@@ -24,7 +25,7 @@ from celery_dlq.store.redrive.operations import counts_of, operations_of_group
 from celery_dlq.store.redrive.sendings import sendings_of
 from celery_dlq.store.rows.audit import REDRIVE, write_audit
 from celery_dlq.store.rows.query import Conditions, in_states
-from celery_dlq.store.rows.rows import Row, stored_id
+from celery_dlq.store.rows.rows import stored_id
 
 arrival, audit, change = tables.arrival, tables.audit, tables.change
 handling, letter, trend = tables.handling, tables.letter, tables.trend
@@ -81,10 +82,12 @@ class Audit(StoreRole):
             chose = operations_of_group(connection, group, _OPERATIONS)
             found.append(audit.c.subject.in_([stored_id(group), *chose]))
         newest = select(*_READ).where(*found).order_by(audit.c.id.desc()).limit(limit + 1)
-        rows = connection.execute(newest).mappings().all()
-        next_mark = str(rows[limit - 1]["id"]) if len(rows) > limit > 0 else None
-        shown = _with_results(connection, list(map(_row_from, rows[:limit])), letter)
-        return Rows(rows=shown, next=next_mark)
+        acts = [
+            AuditRow(**{**row, "detail": json.loads(row["detail"])})
+            for row in connection.execute(newest).mappings()
+        ]
+        page = Rows.first(acts, limit, attrgetter("id"))
+        return replace(page, rows=_with_results(connection, page.rows, letter))
 
     @writes
     def note(
@@ -142,10 +145,6 @@ def _id(mark: str) -> int:
     if not mark.isascii() or not mark.isdecimal() or len(mark) > _ID_DIGITS:
         raise FilterError(f"{mark[:80]!r} is not a cursor; start again without --after.")
     return int(mark)
-
-
-def _row_from(row: Row) -> AuditRow:
-    return AuditRow(**{**row, "detail": json.loads(row["detail"])})
 
 
 class History(StoreRole):

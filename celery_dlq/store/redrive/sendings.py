@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -118,8 +118,7 @@ class Sendings(StoreRole):
             found.append(sending.c.task_id > after)
         first = _READ.where(*found).order_by(sending.c.task_id).limit(limit + 1)
         rows = [_sending_from(row) for row in connection.execute(first).mappings()]
-        more = len(rows) > limit > 0
-        return Rows(rows=tuple(rows[:limit]), next=rows[limit - 1].task_id if more else None)
+        return Rows.first(rows, limit, attrgetter("task_id"))
 
     @reads
     def of_letter(self, connection: Connection, task_id: str) -> list[Sending]:

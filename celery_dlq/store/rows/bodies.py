@@ -79,6 +79,24 @@ def read_bodies(connection: Connection, sizes: Iterable[tuple[int, int]]) -> dic
     return {row.id: row.body for row in connection.execute(bodies)}
 
 
+def first_with_bodies(
+    connection: Connection, keys: Sequence[str], found: Iterable[RowMapping]
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows of the first of ``keys``, in the order of the keys and with their bodies; and how many keys
+    these are. The bodies have at most :data:`TOGETHER` bytes together, unless the first alone has more.
+
+    :param keys: stored task ids, some of which may have no row.
+    :param found: their rows, which have :data:`SIZE` and :func:`body_of`.
+    """
+    by_key = {row["task_id"]: row for row in found}
+    rows = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+    taken = rows[: within(row["size"] for row in rows)]
+    large = ((row["id"], row["size"]) for row in taken if row["body"] is None)
+    bodies = read_bodies(connection, large)
+    count = len(keys) if len(taken) == len(rows) else keys.index(rows[len(taken)]["task_id"])
+    return [{**row, "body": bodies.get(row["id"], row["body"])} for row in taken], count
+
+
 def with_body(connection: Connection, row: RowMapping) -> dict[str, Any]:
     """``row``, which has :data:`SIZE` and :func:`body_of`, with its body, however large it is."""
     missing = [(row["id"], row["size"])] if row["body"] is None else []

@@ -156,14 +156,17 @@ def in_states(states: Iterable[State]) -> ColumnElement[bool]:
 
 
 def without_claimed(connection: Connection, rows: Sequence[RowMapping]) -> list[RowMapping]:
-    """The locked rows, which have ``claim_token``, that no claim holds. A query that waited for the lock
-    of a claim does not see that claim, but a new query does."""
-    tokens = sorted({row["claim_token"] for row in rows} - {None})
-    if not tokens:
-        return list(rows)
-    live = select(claim.c.token).where(claim.c.token.in_(tokens))
-    held_now = set(connection.execute(live).scalars())
-    return [row for row in rows if row["claim_token"] not in held_now]
+    """The locked rows, which have ``claim_token``, that no claim holds."""
+    live = live_tokens(connection, (row["claim_token"] for row in rows))
+    return [row for row in rows if row["claim_token"] not in live]
+
+
+def live_tokens(connection: Connection, tokens: Iterable[str | None]) -> set[str]:
+    """The ``tokens`` of claims that exist. A query that waited for the lock of a claim does not see that
+    claim, but a new query does."""
+    named = sorted({token for token in tokens if token is not None})
+    stored = select(claim.c.token).where(claim.c.token.in_(named))
+    return set(connection.execute(stored).scalars()) if named else set()
 
 
 def is_parked() -> ColumnElement[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from enum import EnumMeta
@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
 from sqlalchemy import Column, Table
+from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import decode_table, dump_json, encode_table, read_record, record_of
 from celery_dlq.model.fingerprint import Grounds
@@ -27,6 +28,7 @@ from celery_dlq.model.letter import (
 from celery_dlq.model.states import State
 from celery_dlq.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
 TEXT_LIMIT = 1_048_576
@@ -56,6 +58,16 @@ def stored_id(task_id: str) -> str:
         return text
     digest = hashlib.blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE)
     return f"{text[: _ID_LIMIT - 2 * _DIGEST_SIZE - 1]}~{digest.hexdigest()}"
+
+
+def replace_rows(
+    connection: Connection, table: Table, rows: Sequence[Row], names: Iterable[str]
+) -> None:
+    """Insert rows. Of a row whose key exists already, replace the columns ``names``."""
+    upsert = dialect_of(connection).upsert(
+        table, lambda given: {name: given[name] for name in names}
+    )
+    connection.execute(upsert, rows)
 
 
 def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
