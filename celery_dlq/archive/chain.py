@@ -54,7 +54,7 @@ class _Fork:
                     yield one
 
     def findings(self, leftovers: Container[str]) -> Iterator[Finding]:
-        """A finding for each of the manifests that are left, unless there is only one."""
+        """A finding for each manifest that is not a leftover, unless only one is left."""
         left = [one for one in self.several if one.manifest.segment not in leftovers]
         names = ", ".join(one.manifest.segment for one in left)
         for one in left if len(left) > 1 else ():
@@ -129,7 +129,7 @@ class Chains:
             yield from fork.findings(leftovers)
 
     def _unread(self, segment_id: str) -> ArchiveError | None:
-        """The error for a manifest that could not be read; None if there is no such manifest."""
+        """The error for the manifest of this segment if it could not be read, otherwise None."""
         for finding in self.unreadable:
             if segment_of(finding.key) == segment_id:
                 is_newer = finding.problem is Problem.NEWER
@@ -254,7 +254,7 @@ class Verified:
 
     @property
     def damaged(self) -> int:
-        """How many findings mean that letters cannot be read."""
+        """The number of findings that mean that letters cannot be read."""
         return sum(not finding.is_harmless for finding in self.findings)
 
     @property

@@ -141,7 +141,8 @@ class Erasure:
         self._archive, self._spool = archive, spool
 
     def look(self) -> Found:
-        """Where such letters are. Reads every message, unless task ids are given. Changes nothing.
+        """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
+        nothing.
 
         :raises OSError: the spool cannot be read.
         :raises ArchiveError: the place of the archive failed.

@@ -1,6 +1,8 @@
-"""Finds the letters of a person by their messages, the current one and those before each edit: by
-conditions on the arguments, such as ``args.user_id=7``. Letters in the files of the spool are left there:
-a drain moves them into the store."""
+"""Finds the letters of a person by conditions on their arguments, such as ``args.user_id=7``.
+
+A condition is checked against the current message of a letter, and against its message before each edit.
+Letters in the files of the spool are found, but stay there: a drain moves them into the store.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Condition:
     def parse(cls, text: str) -> Condition:
         """Read a condition.
 
-        :raises RepairError: it is not one.
+        :raises RepairError: ``text`` is not a condition.
         """
         wanted = parse_assignment(text, "--where")
         if not wanted.written.strip():
@@ -62,11 +64,11 @@ class Condition:
         return value if isinstance(value, str) else self.wanted.written
 
     def holds(self, parts: Mapping[str, Any], parameters: Parameters) -> bool:
-        """Whether a message has the value.
+        """Whether a message has the value at the place.
 
         :param parts: args, kwargs and headers of the message.
         :param parameters: of the message's task.
-        :raises UnknownParameters: this depends on parameters that are unknown.
+        :raises UnknownParameters: the answer depends on the names of parameters, which are unknown.
         """
         try:
             found = self._resolved(parts, parameters).find(parts)
@@ -107,7 +109,7 @@ class Condition:
 
 
 def _text_of(value: Any) -> str | None:
-    """``value`` as a text; None if it has none. A message may hold any object."""
+    """``value`` as a text; None if it cannot be converted. A message may hold any object."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - the object's own method
@@ -115,7 +117,7 @@ def _text_of(value: Any) -> str | None:
 
 
 class Matcher:
-    """Says which letters are meant: those with one of some task ids, or those whose messages meet all
+    """Decides which letters a person means: letters with certain task ids, or letters whose messages meet all
     conditions.
 
     :param accepted: the content types that may be decoded.
@@ -200,7 +202,7 @@ class SpooledLetters:
 
 
 def spooled(directory: Path, matcher: Matcher) -> Iterator[SpooledLetters]:
-    """The files that hold such letters, or lines that cannot be read.
+    """The files of the spool that hold letters for ``matcher``, or lines that cannot be read.
 
     :raises OSError: the directory cannot be read.
     """

@@ -271,7 +271,7 @@ def is_first(group: Group, arrivals: Arrivals) -> bool:
 def opened_by(
     group: Group, arrivals: Arrivals, *, failed_in: frozenset[str], in_hour: float
 ) -> datetime | None:
-    """The failure that opens ``group`` again; None if there is none. ``group`` already counts ``arrivals``.
+    """The failure that opens ``group`` again; None if no failure does. ``group`` already counts ``arrivals``.
 
     :param failed_in: the releases that had failed before it was resolved in another one.
     :param in_hour: letters of the group within the hour before the latest.

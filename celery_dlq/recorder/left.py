@@ -83,7 +83,7 @@ def standing(found: Iterable[Left]) -> Standing:
 @dataclass
 class _File:
     path: Path
-    #: Where the entries begin that are not settled yet.
+    #: The positions of the entries that are not settled yet.
     unsettled: set[int]
     is_damaged: bool
 

@@ -51,10 +51,10 @@ class Spool:
             self.close()
 
     def keep(self, records: Sequence[Record]) -> None:
-        """Append ``records``, or write those to the log for which there is no room; never raises."""
+        """Append ``records``, or write to the log those that do not fit on the disk. Raises no error."""
         try:
             self.append(records)
-        except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+        except Exception as error:  # noqa: BLE001 - the letter must survive any error of the disk
             if len(records) == 1:
                 _keep_in_log(records[0], error)
                 return

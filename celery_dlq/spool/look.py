@@ -46,8 +46,8 @@ class SpoolFile:
     written_at: datetime
 
 
-#: Bits that a directory does not have by default: if one is set, the directory is shared on purpose, as
-#: /tmp is.
+#: Bits that a directory does not have by default. If one is set, a person shares the directory on purpose,
+#: like /tmp.
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 
 #: The names of files of :mod:`~celery_dlq.spool.segment`, and of lines that were set aside.

@@ -52,7 +52,7 @@ def decode(line: bytes) -> Record:
 
 
 def find_record(line: str) -> Record | None:
-    """The record in a line of a log, which is plain text or a JSON object; None if there is none.
+    """The record in a line of a log, which is plain text or a JSON object; None if the line has no record.
 
     :raises NewerRecord: a newer release wrote the record.
     :raises ValueError: a record begins in this line, but is cut off.
@@ -149,7 +149,7 @@ class Segment:
             return False
 
     def lost_lines(self) -> bytes:
-        """The content of the file, if another process has removed it; nothing if it was moved."""
+        """The content of the file, if another process has removed it; empty if the file was moved."""
         try:
             if os.fstat(self._file.fileno()).st_nlink:
                 return b""
@@ -159,7 +159,7 @@ class Segment:
             return b""
 
     def close(self) -> None:
-        """Give the file up for draining; an empty file is removed."""
+        """Unlock the file, so that it can be drained; an empty file is removed."""
         if not self.size and self.is_in_place:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -237,8 +237,8 @@ def fsync_directory(directory: Path) -> None:
 
 
 def _new_name(directory: Path, now_ns: int) -> str:
-    # Files are drained in the order of their names, whatever the clock does. Containers may share host
-    # names and process ids, so the name has a random part.
+    # Files are drained in the order of their names, also after the clock was set back. Containers may share
+    # host names and process ids, so the name has a random part.
     newest = max((_number(path) for path in waiting_files(directory)), default=0)
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
     number = max(now_ns, newest + 1)

@@ -379,8 +379,8 @@ def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _By
 
 
 def _known(connection: Connection, task_ids: Iterable[str]) -> set[str]:
-    """The ids of which the store has a letter or a parked retry; no other process can add one of them before
-    the transaction ends, or its own is begun again."""
+    """The ids that have a letter or a parked retry in the store. If another process adds one of them before
+    this transaction ends, one of the two transactions is begun again."""
     wanted = sorted(task_ids)
     found: set[str] = set()
     for table in (letter, tables.parked):

@@ -43,7 +43,7 @@ _RUNS_BACK = 100
 
 _OVER = sorted(state.value for state in ENDED)
 _NOT_OVER = sorted(state.value for state in OperationState if state not in ENDED)
-#: Whether the operation of a run has ended, or is no longer stored.
+#: Whether the operation of a run has ended, or was deleted.
 _IS_OVER = or_(operation.c.id.is_(None), operation.c.state.in_(_OVER))
 _SENDING_OF_LETTER = and_(
     sending.c.operation == auto_letter.c.run, sending.c.task_id == auto_letter.c.task_id

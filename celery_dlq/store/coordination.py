@@ -1,5 +1,5 @@
-"""What workers agree on through the store: leases, circuits, and the runs of redelivered messages. All
-times are the database's."""
+"""Workers agree on these through the store: leases, circuits, and the runs of redelivered messages. All times
+are by the database's clock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Leases(StoreRole):
 
 
 def check_lease(connection: Connection, held: Lease) -> None:
-    """Check that no one else has taken ``held``, nor can before the transaction ends.
+    """Check that ``held`` is still held. No other process can take it before the transaction ends.
 
     :raises LeaseLost: another process has.
     """
@@ -75,7 +75,7 @@ def check_lease(connection: Connection, held: Lease) -> None:
 
 
 def is_held(connection: Connection, held: Lease) -> bool:
-    """Whether no one else has taken ``held``. No one else can take it until the transaction ends."""
+    """Whether ``held`` is still held. If it is, no other process can take it before the transaction ends."""
     mine = select(lease.c.token).where(_is_lease(held)).with_for_update()
     return connection.execute(mine).scalar_one_or_none() is not None
 

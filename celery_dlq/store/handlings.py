@@ -209,8 +209,8 @@ class Handlings(StoreRole):
         done = _ended(_DONE, now)
         if isinstance(verdict, Redrive):
             done["due_at"] = now
-        told = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
-        _set(connection, [started.id], **done, **told)
+        given = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
+        _set(connection, [started.id], **done, **given)
         return HandlingState.DONE
 
     @writes

@@ -55,7 +55,7 @@ _IS_DECIDED = case(
 
 
 class Regroupings(StoreRole):
-    """Groups whose letters may belong to other groups: they are marked, and worked off one after another."""
+    """Groups whose letters may belong to other groups. They are marked, and regrouped one after another."""
 
     @writes
     def begin(self, connection: Connection, *, recipe: str, who: str, why: str) -> int:
@@ -81,7 +81,7 @@ class Regroupings(StoreRole):
 
     @reads
     def all(self, connection: Connection) -> Sequence[Waiting]:
-        """All groups that there are, as if they waited, in the order in which they would be worked off."""
+        """All groups, as if they waited, in the order in which they would be regrouped."""
         return _waiting(connection, select(*_WAITING))
 
     @reads

@@ -77,7 +77,7 @@ class SQLStore:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = Database(url, timeout=timeout, client=client)
-        self._told, self._monotonic = listener or StoreListener(), monotonic
+        self._listener, self._monotonic = listener or StoreListener(), monotonic
         self._use(
             Transactions(
                 self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
@@ -86,10 +86,10 @@ class SQLStore:
 
     def _use(self, transactions: Transactions) -> None:
         """Let all roles, and the clock, work in ``transactions``."""
-        self.transactions, told = transactions, self._told
+        self.transactions, listener = transactions, self._listener
         self._clock = clock.DatabaseClock(self._ask_time)
 
-        self.letters = Letters(transactions, told, monotonic=self._monotonic)
+        self.letters = Letters(transactions, listener, monotonic=self._monotonic)
         self.counts = Counts(transactions)
         self.closing = Closing(transactions)
         self.deleting = Deleting(transactions)
@@ -106,8 +106,8 @@ class SQLStore:
         self.monitoring = Monitoring(transactions)
         self.over_time = OverTime(transactions)
 
-        self.operations = Operations(transactions, told)
-        self.claims = Claims(transactions, told)
+        self.operations = Operations(transactions, listener)
+        self.claims = Claims(transactions, listener)
         self.sendings = Sendings(transactions)
         self.vanished = Vanished(transactions)
         self.audit = Audit(transactions)
@@ -117,7 +117,7 @@ class SQLStore:
         self.deliveries = Deliveries(transactions)
         self.circuits = StoredCircuits(transactions)
         self.leases = Leases(transactions)
-        self.auto_redrives = AutoRedrives(transactions, told)
+        self.auto_redrives = AutoRedrives(transactions, listener)
 
         self.handlings = Handlings(transactions)
         self.tickets = Tickets(transactions)

@@ -1,5 +1,4 @@
-"""How many letters there are: those that a filter finds, and those that died in each minute or hour, for
-charts.
+"""Counts letters: all that a filter finds, and for charts, those that died in each minute or hour.
 
 The number is read from the rollups if they have it; otherwise the letters are counted one by one. Counting a
 million letters of one task takes seconds, while a person waits to confirm an act on them. A single statement
@@ -182,7 +181,7 @@ def _edge(connection: Connection, moment: datetime) -> datetime:
 
 
 def _shared(connection: Connection, wanted: Filter) -> list[str]:
-    """Fingerprints that several groups have. The rollup by hour does not tell these groups apart."""
+    """Fingerprints that several groups have. The rollup by hour has one count for all of them."""
     found = [group.c.open_count > 0]
     if wanted.group:
         found.append(begins_with(group.c.fingerprint, wanted.group))

@@ -65,7 +65,7 @@ JSON: Sequence[Column[str]] = (
     tables.report.c.detail, handling.c.detail,
 )  # fmt: skip
 
-#: Where they are in the JSON. All other values are names, numbers, ids and times.
+#: The keys of such texts in the JSON. All other values are names, numbers, ids and times.
 _TEXT_KEYS = frozenset(
     {
         "why", "search", "arg", "value", "values", "changed", "note", "owner", "assignments", "set",
@@ -134,7 +134,7 @@ class Erasing(StoreRole):
     def delete(
         self, connection: Connection, task_ids: Sequence[str], lease: Lease, act: OngoingAct
     ) -> int:
-        """Delete the letters of ``task_ids`` in whatever state, except those that a redrive is sending;
+        """Delete the letters of ``task_ids`` in any state, except those that a redrive is sending;
         audited. Returns how many.
 
         :param act: as :meth:`begin` has returned it.

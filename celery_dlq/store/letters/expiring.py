@@ -87,7 +87,12 @@ class Expiring(StoreRole):
         if part is None:
             return Expired(keys=(), next=None)
         these, place = part
-        has_expired = _by_expiry(connection, expiries, _has_expired, otherwise=false())
+        has_expired = _by_expiry(
+            connection,
+            expiries,
+            lambda one: false() if one.before is None else letter.c.closed_at < one.before,
+            otherwise=false(),
+        )
         columns = letter.c.task_id, letter.c.last_failed_at, letter.c.closed_at
         found = (
             select(*columns)
@@ -225,10 +230,6 @@ def _by_expiry(
 def _matches(connection: Connection, expiry: Expiry) -> ColumnElement[bool]:
     states = expiry.where.states or CLOSED_STATES
     return and_(in_states(states), *conditions(connection, expiry.where))
-
-
-def _has_expired(expiry: Expiry) -> ColumnElement[bool]:
-    return false() if expiry.before is None else letter.c.closed_at < expiry.before
 
 
 def _kept(row: Any) -> Kept:

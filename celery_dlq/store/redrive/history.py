@@ -120,10 +120,12 @@ def _with_results(
     counts = counts_of(connection, redrives)
     sendings = [] if letter is None else sendings_of(connection, letter)
     changes = {one.operation: one.change for one in sendings if one.change}
-    return tuple(_told(row, counts, changes) for row in rows)
+    return tuple(_with_result(row, counts, changes) for row in rows)
 
 
-def _told(row: AuditRow, counts: Mapping[str, Counts], changes: Mapping[str, str]) -> AuditRow:
+def _with_result(
+    row: AuditRow, counts: Mapping[str, Counts], changes: Mapping[str, str]
+) -> AuditRow:
     operation_id = str(row.detail.get("operation"))
     if row.act != REDRIVE or operation_id not in counts:
         return row

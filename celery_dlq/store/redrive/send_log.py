@@ -246,7 +246,7 @@ def rescue(connection: Connection, now: datetime) -> int:
 
 
 def dissolve(connection: Connection, operation_id: str, token: str) -> int:
-    """End a claim without a word about its letters, and release them; returns how many."""
+    """End a claim whose process has not said which letters it sent, and release them; returns how many."""
     undecided = and_(_claimed(operation_id, token), _UNDECIDED, _SENT)
     ids = sorted(connection.execute(select(sending.c.task_id).where(undecided)).scalars())
     freed = claims.dissolve(connection, token, ids)

@@ -51,7 +51,7 @@ _Value = TypeVar("_Value", Attempt, DeadLetter)
 
 
 def stored_id(task_id: str) -> str:
-    """The key of a task id. It is the id itself, unless a database could not tell it from another one: if it
+    """The key of a task id. It is the id itself, unless a database would confuse it with another one: if it
     is too long, has unstorable characters, or ends with blanks, which MySQL ignores."""
     text = safe_text(task_id)
     if text == task_id and len(text) <= _ID_LIMIT and not text.endswith(" "):
@@ -72,6 +72,7 @@ def replace_rows(
 
 def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
     """The row of one attempt of the letter stored under ``task_id``."""
+    delay_s = attempt.delay_s
     return fit(
         tables.attempt,
         {
@@ -79,7 +80,7 @@ def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
             "task_id": task_id,
             "message": clip(attempt.message, ATTEMPT_MESSAGE_LIMIT),
             "verdict": attempt.verdict.value,
-            "delay_s": _finite(attempt.delay_s),
+            "delay_s": delay_s if delay_s is None or math.isfinite(delay_s) else None,
         },
     )
 
@@ -325,10 +326,6 @@ def _fit_text(text: str, width: int | None) -> str:
 
 def _parsed(text: str | None) -> Any:
     return None if text is None else json.loads(text)
-
-
-def _finite(seconds: float | None) -> float | None:
-    return seconds if seconds is None or math.isfinite(seconds) else None
 
 
 def whole(number: int) -> int:

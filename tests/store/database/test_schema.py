@@ -47,7 +47,7 @@ def names(store: SQLStore) -> set[str]:
 
 
 def differences(connection):
-    """What a migration would still have to change."""
+    """The changes that a migration would still have to make."""
     options = {"compare_type": True, "version_table": tables.VERSION_TABLE}
     context = MigrationContext.configure(connection, opts=options)
     return compare_metadata(context, tables.metadata)
