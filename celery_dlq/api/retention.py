@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from celery_dlq.archive.chain import Chains, Verified
     from celery_dlq.archive.export import Exported
     from celery_dlq.archive.reading import Restoration, Search, Wanted
-    from celery_dlq.erasure.erasure import ArchivePart, Erasure
+    from celery_dlq.erasure import ArchivePart, Erasure
     from celery_dlq.store import Store
     from celery_dlq.store.base import Lease
     from celery_dlq.upkeep.expiring import RetentionEngine
@@ -238,8 +238,7 @@ class RetentionAPI(AppParts):
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.
         :raises StoreError: the store failed.
         """
-        from celery_dlq.erasure.erasure import Erasure, Meant
-        from celery_dlq.erasure.matching import Condition, Matcher
+        from celery_dlq.erasure import Condition, Erasure, Matcher, Meant
         from celery_dlq.store.rows.rows import stored_id
 
         if bool(ids) == bool(where):
@@ -256,7 +255,7 @@ class RetentionAPI(AppParts):
         )
 
     def _archive_to_erase(self) -> ArchivePart | None:
-        from celery_dlq.erasure.erasure import ArchivePart
+        from celery_dlq.erasure import ArchivePart
 
         if self.settings.archive_url is not None:
             # Its own act in the audit moves the letters of segments that another process has begun.

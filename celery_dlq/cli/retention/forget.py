@@ -13,8 +13,7 @@ from celery_dlq.cli.options import why_option
 from celery_dlq.cli.retention.removal import removing
 from celery_dlq.cli.selection import confirm
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.erasure.erasure import Erased, Erasure, Found
-from celery_dlq.erasure.matching import SpooledLetters
+from celery_dlq.erasure import Erased, Erasure, Found, SpooledLetters
 from celery_dlq.errors import CeleryDLQError, RepairError
 from celery_dlq.model.states import State
 from celery_dlq.view.text import counted

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, NewVerdict, Page, Saved
+from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved
 from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
@@ -179,10 +179,10 @@ class Letters(StoreRole):
         """Store new verdicts of letters, and audit the act with ``wanted``, which selected them. No letter
         changes its state or group, so no count changes. Returns how many letters were changed: those that
         have failed again since are not."""
-        changed, audit_id = 0, None
+        act = OngoingAct(who=who, act="reclassify", detail=audit.by_filter(wanted), at=now)
+        changed = 0
         for first in range(0, len(changes), CHUNK):
-            chunk = changes[first : first + CHUNK]
-            more, audit_id = self._reclassify(chunk, wanted, who, now, audit_id)
+            more, act = self._reclassify(changes[first : first + CHUNK], act)
             changed += more
         return changed
 
@@ -209,23 +209,13 @@ class Letters(StoreRole):
 
     @writes
     def _reclassify(
-        self,
-        connection: Connection,
-        chunk: Sequence[NewVerdict],
-        wanted: Filter,
-        who: str,
-        now: datetime,
-        audit_id: int | None,
-    ) -> tuple[int, int]:
-        """Change one chunk; returns how many letters were changed, and the id of the act's audit row."""
+        self, connection: Connection, chunk: Sequence[NewVerdict], act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
+        """Change one chunk; returns how many letters were changed, and the act for the next chunk."""
         # In the order of the ids, so that two of these wait for each other and do not deadlock.
         in_order = sorted(chunk, key=lambda change: stored_id(change.task_id))
         done = sum(_set_verdict(connection, change) for change in in_order)
-        audit_id = audit.write_audit(
-            connection, who=who, act="reclassify", count=done,
-            detail=audit.by_filter(wanted), at=now, row=audit_id,
-        )  # fmt: skip
-        return done, audit_id
+        return done, audit.add_to_act(connection, act, done)
 
 
 def _texts(
