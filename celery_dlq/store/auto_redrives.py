@@ -30,7 +30,7 @@ from celery_dlq.store.database.transactions import StoreRole, Transactions, read
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
+from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of, sums_by
 from celery_dlq.store.rows.rows import fit, read_row, replace_rows, stored_id
 
 auto_redrive, auto_run, auto_letter = tables.auto_redrive, tables.auto_run, tables.auto_letter
@@ -173,12 +173,9 @@ class AutoRedrives(StoreRole):
     ) -> dict[str, int]:
         """How many open letters each group has."""
         group = tables.group
-        counted = (
-            select(group.c.fingerprint, func.sum(group.c.open_count))
-            .where(one_of(connection, group.c.fingerprint, sorted(fingerprints)))
-            .group_by(group.c.fingerprint)
-        )
-        return {name: int(number) for name, number in connection.execute(counted)}
+        these = one_of(connection, group.c.fingerprint, sorted(fingerprints))
+        total = func.sum(group.c.open_count)
+        return sums_by(connection, total, group.c.fingerprint, where=[these])
 
     @reads
     def sends(self, connection: Connection, name: str, mode: AutoMode, now: datetime) -> AutoSends:
@@ -418,10 +415,6 @@ def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None
 
 def count_held(connection: Connection) -> dict[str, int]:
     """How many open letters each automatic redrive holds."""
-    is_open = letter.c.task_id == held.c.task_id, in_states(OPEN_STATES)
-    counted = (
-        select(held.c.name, func.count())
-        .where(select(1).where(*is_open).correlate(held).exists())
-        .group_by(held.c.name)
-    )
-    return {name: int(number) for name, number in connection.execute(counted)}
+    of_it = letter.c.task_id == held.c.task_id, in_states(OPEN_STATES)
+    is_open = select(1).where(*of_it).correlate(held).exists()
+    return sums_by(connection, func.count(), held.c.name, where=[is_open])

@@ -40,7 +40,14 @@ from celery_dlq.store.groups.tickets import write_ticket
 from celery_dlq.store.letters.acts import discard_one
 from celery_dlq.store.redrive.edits import has_message, lock_dead, save_edit
 from celery_dlq.store.redrive.operations import create_operation
-from celery_dlq.store.rows.query import Conditions, conditions, count_rows, in_states, one_of
+from celery_dlq.store.rows.query import (
+    Conditions,
+    conditions,
+    count_rows,
+    in_states,
+    one_of,
+    sums_by,
+)
 from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id
 
 handling, letter, group = tables.handling, tables.letter, tables.group
@@ -291,13 +298,11 @@ class Handlings(StoreRole):
     ) -> Mapping[str, Mapping[HandlingState, int]]:
         """The number of handlings in each state, by handler, over all versions."""
         counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
-        by_state = (
-            select(handling.c.handler, handling.c.state, func.count())
-            .where(handling.c.handler.in_(sorted(names)))
-            .group_by(handling.c.handler, handling.c.state)
-        )
-        for name, state, number in connection.execute(by_state):
-            counted[name][HandlingState(state)] = int(number)
+        these = [handling.c.handler.in_(sorted(names))]
+        columns = handling.c.handler, handling.c.state
+        found = sums_by(connection, func.count(), *columns, where=these)
+        for (name, state), number in found.items():
+            counted[name][HandlingState(state)] = number
         return counted
 
     @reads

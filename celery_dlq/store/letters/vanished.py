@@ -26,11 +26,11 @@ from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.redrive.claims import COLUMNS, letters_of, with_contents
-from celery_dlq.store.redrive.sendings import IS_HELD, was_sent_before
-from celery_dlq.store.rows.query import in_states, is_parked, one_of
+from celery_dlq.store.redrive.sendings import HAS_PARKED, IS_HELD, was_sent_before
+from celery_dlq.store.rows.query import in_states, one_of
 
 letter, sending = tables.letter, tables.sending
-operation, parked = tables.operation, tables.parked
+operation = tables.operation
 
 #: How often a message is sent again.
 MOST = 3
@@ -87,8 +87,7 @@ class Vanished(StoreRole):
 
         :param after: the last one of the previous call; None to begin.
         """
-        parks = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
-        found = [sending.c.operation == operation_id, was_sent_before(sent_before), ~parks]
+        found = [sending.c.operation == operation_id, was_sent_before(sent_before), ~HAS_PARKED]
         if after is not None:
             found.append(_comes_after(after))
         # Not in the order of an index, or a database may look for the few awaited ones among all.

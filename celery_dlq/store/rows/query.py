@@ -142,6 +142,22 @@ def sum_of(connection: Connection, column: Column[int], *found: ColumnElement[bo
     return int(connection.execute(added).scalar_one())
 
 
+def sums_by(
+    connection: Connection,
+    total: ColumnElement[int],
+    *columns: Column[str],
+    where: Sequence[ColumnElement[bool]],
+) -> dict[Any, int]:
+    """A number for each value of a column, or for each combination of values of several columns.
+
+    :param total: is computed from the rows with these values that meet all conditions.
+    """
+    summed = select(*columns, total).where(*where).group_by(*columns)
+    # Sums are decimals on some databases.
+    found = {tuple(values): int(number) for *values, number in connection.execute(summed)}
+    return found if len(columns) > 1 else {value: number for (value,), number in found.items()}
+
+
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:
     """The letters in one of ``states``. Claimed ones are written as redriven."""
     named = frozenset(states)
