@@ -8,7 +8,7 @@ from support.factories import T0, operation
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.brief.contents import (
+from celery_dlq.view.brief import (
     Arguments,
     Attempts,
     Brief,
