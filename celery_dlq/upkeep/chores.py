@@ -13,7 +13,6 @@ from celery.utils.log import get_logger
 from celery_dlq.errors import SettingsError
 from celery_dlq.retry.backoff import Uniform, uniform
 from celery_dlq.store.base import Lease
-from celery_dlq.store.skew import why_wrong
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.parked import Releaser
 from celery_dlq.upkeep.periodic import Leased
@@ -100,7 +99,7 @@ class UpkeepThread(Leased):
 
     def _check_clock(self) -> None:
         if not self._clock_checked:
-            wrong = why_wrong(self._dlq.store.clock_ahead())
+            wrong = self._dlq.store.why_clock_wrong()
             self._clock_checked = True
             if wrong:
                 logger.warning("%s", wrong)

@@ -14,8 +14,6 @@ from celery.utils.log import get_logger
 
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.errors import CircuitOpen, TaskCancelled
-from celery_dlq.model.circuit import Circuit
-from celery_dlq.model.delivery import Delivery
 from celery_dlq.model.fingerprint import Grounds
 from celery_dlq.model.headers import (
     CIRCUIT_HEADER,
@@ -33,6 +31,7 @@ from celery_dlq.model.letter import (
 )
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.model.worker import Circuit, Delivery
 from celery_dlq.process import pid_of, pid_of_run
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.body.ending import RunEnd
