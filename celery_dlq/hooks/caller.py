@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of
-from celery_dlq.hooks.lookup import shown
+from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of, shown
 from celery_dlq.redact import Redactor
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
-from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook
-from celery_dlq.hooks.lookup import find_hook, problem_of, shown
+from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook, find_hook, problem_of, shown
 from celery_dlq.model.route import Route
 
 logger = logging.getLogger(__name__)

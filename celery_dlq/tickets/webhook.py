@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.http import origin_of
-from celery_dlq.hooks.webhook import key_of, signed
+from celery_dlq.hooks.services import key_of, signed
 from celery_dlq.hooks.words import letter_data
 from celery_dlq.model.handling import HandlerLetter
 from celery_dlq.settings.allowed import Allowed

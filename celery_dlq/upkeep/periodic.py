@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 from celery.utils.log import get_logger
 
 from celery_dlq.errors import CeleryDLQError, StoreError
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.worker.writing.store_calls import StoreHealth

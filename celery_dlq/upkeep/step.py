@@ -9,8 +9,7 @@ from celery import bootsteps
 
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveThread
-from celery_dlq.upkeep.chores import UpkeepThread
-from celery_dlq.upkeep.detached import OperationsThread
+from celery_dlq.upkeep.chores import OperationsThread, UpkeepThread
 from celery_dlq.upkeep.expiring import RetentionThread
 from celery_dlq.upkeep.periodic import GuardedThread
 from celery_dlq.upkeep.recovery import RecoveryThread

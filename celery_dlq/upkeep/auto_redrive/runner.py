@@ -25,7 +25,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of
 from celery_dlq.redrive.lifecycle import Operations
 from celery_dlq.redrive.repair import described
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.auto_redrive.chooser import Choice, Chooser

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.hooks.lookup import find_hook
+from celery_dlq.hooks.event import find_hook
 from celery_dlq.model.handling import HandlerLetter, HandlerVerdict
 from celery_dlq.model.states import State
 from celery_dlq.settings.allowed import BOOLEAN, TEXT, Allowed, number, whole

@@ -20,7 +20,7 @@ from celery_dlq.known import unknown_task
 from celery_dlq.model.handling import HANDLE_TASK, by_handler, may_have_letters
 from celery_dlq.model.operation import Orders
 from celery_dlq.redact import safe_message
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Filter, HandlerScope, Lease
 from celery_dlq.store.tenure import Tenure
 from celery_dlq.upkeep.handlers.calling import HARD_S
