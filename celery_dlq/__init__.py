@@ -23,12 +23,7 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Operation
 from celery_dlq.store.filter import Filter
-from celery_dlq.upkeep.auto_redrive.definition import (
-    AutoRedrive,
-    Limits,
-    Requirements,
-    Suspension,
-)
+from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Limits, Requirements, Suspension
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
 from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask

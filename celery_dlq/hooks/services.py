@@ -89,11 +89,7 @@ class Webhook(EventHook):
 
     def __call__(self, event: Event) -> None:
         """:raises HookError: it could not be posted."""
-        told = {
-            "type": event.kind.value,
-            "timestamp": event.at.isoformat(),
-            "data": data(event),
-        }
+        told = {"type": event.kind.value, "timestamp": event.at.isoformat(), "data": data(event)}
         body = json.dumps(told).encode()
 
         def headers() -> Mapping[str, str]:

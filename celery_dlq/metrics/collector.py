@@ -59,10 +59,7 @@ _registered: WeakKeyDictionary[Registry, StoreCollector] = WeakKeyDictionary()
 
 
 def register(
-    snapshots: Snapshots[Reading],
-    registry: Registry | None = None,
-    *,
-    wait_s: float = LOOP_WAIT_S,
+    snapshots: Snapshots[Reading], registry: Registry | None = None, *, wait_s: float = LOOP_WAIT_S
 ) -> StoreCollector:
     """Export the numbers to ``registry`` (None: the default one). They replace those of an earlier store."""
     registry = REGISTRY if registry is None else registry

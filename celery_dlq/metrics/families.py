@@ -23,9 +23,7 @@ class Family:
 
 
 UP = Family(
-    "celery_dlq_up",
-    GAUGE,
-    "1 if the store answered the last question in time, 0 if it did not.",
+    "celery_dlq_up", GAUGE, "1 if the store answered the last question in time, 0 if it did not."
 )
 SNAPSHOT_AT = Family(
     "celery_dlq_snapshot_timestamp_seconds",

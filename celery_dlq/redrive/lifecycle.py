@@ -14,15 +14,7 @@ from celery_dlq.model.operation import Counts, OperationState, Orders
 from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of, why_not_here
 from celery_dlq.redrive.orders import check_canary, check_orders
-from celery_dlq.redrive.plan import (
-    Plan,
-    Trial,
-    Tried,
-    dry_run,
-    make_plan,
-    redrivable,
-    try_first,
-)
+from celery_dlq.redrive.plan import Plan, Trial, Tried, dry_run, make_plan, redrivable, try_first
 from celery_dlq.redrive.repair import Repairs, described
 from celery_dlq.redrive.run import OnProgress, RunResult, run_operation
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
@@ -73,13 +65,7 @@ class Operations:
         return dry_run(self._context, wanted, orders)
 
     def make(
-        self,
-        wanted: Filter,
-        orders: Orders,
-        *,
-        who: str,
-        detached: bool,
-        plan: Plan | None = None,
+        self, wanted: Filter, orders: Orders, *, who: str, detached: bool, plan: Plan | None = None
     ) -> Operation:
         """A new operation over the letters that ``wanted`` finds now.
 
@@ -92,13 +78,7 @@ class Operations:
         return operation
 
     def draft(
-        self,
-        wanted: Filter,
-        orders: Orders,
-        *,
-        who: str,
-        detached: bool,
-        plan: Plan | None = None,
+        self, wanted: Filter, orders: Orders, *, who: str, detached: bool, plan: Plan | None = None
     ) -> Operation:
         """The operation of :meth:`make`, which is not stored yet."""
         if plan is None:

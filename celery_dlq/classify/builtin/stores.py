@@ -30,11 +30,7 @@ _IN_PIPELINE = re.compile(r"Command # [0-9]+ \(.*\) of pipeline caused error: ",
 
 # redis/cluster.py: no node of the cluster could be reached, or its redirections do not settle.
 _CLUSTER_UNREACHABLE = ("Redis Cluster cannot be connected", "Valkey Cluster cannot be connected")
-_CLUSTER_UNSETTLED = (
-    "TTL exhausted",
-    "Too many Cluster redirections",
-    "ERROR sending 'cluster",
-)
+_CLUSTER_UNSETTLED = ("TTL exhausted", "Too many Cluster redirections", "ERROR sending 'cluster")
 
 _REDIS_REFUSALS = frozenset(
     f"{module}.{name}"

@@ -23,10 +23,7 @@ _ALLOWED: Mapping[str, Allowed] = {
         "a name of 1 to 100 letters, digits, dots, - and _",
         lambda value: isinstance(value, str) and bool(_NAME.fullmatch(value)),
     ),
-    "where": Allowed(
-        "a celery_dlq.Filter",
-        lambda value: isinstance(value, Filter),
-    ),
+    "where": Allowed("a celery_dlq.Filter", lambda value: isinstance(value, Filter)),
     "all": BOOLEAN,
     "timeout": number(1, 3_600, "seconds"),
     "version": Allowed(
