@@ -28,7 +28,7 @@ class Waiting:
 
     kind: EventKind
     at: datetime
-    #: Makes its value, which may read the store; or the events that it stands for; None if there is no longer
+    #: Makes its value, or the events that it stands for. It may read the store. None if there is no longer
     #: anything to announce.
     load: Callable[[], EventValue | list[Waiting] | None]
     #: Bytes that it takes in memory.

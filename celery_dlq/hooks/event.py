@@ -72,7 +72,7 @@ class Event:
     """One event."""
 
     kind: EventKind
-    #: When it was written to the store; the failure itself may have been earlier.
+    #: The time of the write to the store; the failure itself may have been earlier.
     at: datetime
     value: EventValue
     #: The owner of its route, by the settings; empty if it has none.

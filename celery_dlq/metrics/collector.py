@@ -16,8 +16,7 @@ from prometheus_client.registry import Collector
 
 from celery_dlq.errors import ExporterError
 from celery_dlq.metrics import families
-from celery_dlq.metrics.families import COUNTER, Family
-from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
+from celery_dlq.metrics.families import COUNTER, Family, Labels, Sample, by_age, by_size
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
 from celery_dlq.store.base import Cell, Measures
 from celery_dlq.store.keeping import Keeping, RoundReport

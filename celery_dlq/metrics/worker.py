@@ -18,8 +18,7 @@ from prometheus_client.registry import Collector
 
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import Registry, family_of, single
-from celery_dlq.metrics.families import Family
-from celery_dlq.metrics.labels import MOST_SETS, NONE, OTHER, Labels
+from celery_dlq.metrics.families import MOST_SETS, NONE, OTHER, Family, Labels
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text

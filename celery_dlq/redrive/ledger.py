@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 #: Polling interval while sending is blocked, in seconds.
 WAIT_S = 0.1
-#: Why a process waits whose claim is empty although letters are left. An empty claim is not the end: the
-#: transaction of a connection that broke has its locks until the server ends it.
+#: The reason for a wait after a claim that got no letters although some are left: the transaction of a
+#: broken connection keeps its locks until the server ends it.
 LOCKED = "letters that another transaction has locked"
 #: The name under which the audit records that the guard aborted an operation.
 GUARD = "refill guard"
@@ -132,7 +132,7 @@ class Ledger:
 
         :raises StoreError: the store failed.
         """
-        if not self.goes_on():
+        if not self.may_continue():
             return NextStep(is_over=True)
         with self._counting:
             is_through = not self._in_hand and not self.counts.left
@@ -161,7 +161,7 @@ class Ledger:
         false with a rate, because a rate counts the letters that were claimed."""
         return self.counts.unclaimed > self._batch and self.operation.orders.pacing.rate is None
 
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Whether neither a person nor the guard has stopped the operation.
 
         :raises StoreError: the store failed.

@@ -23,8 +23,8 @@ from celery_dlq.store.tenure import LEASE_S, Tenure, kept
 #: States in which an operation may be run.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})
 
-#: Operations in these states among which a worker looks for its own. Those of other apps, and those that no
-#: worker may run, must not hide it.
+#: The most operations in these states that a worker reads to find its own. There must be room for the
+#: operations of other apps, and for those that no worker may run.
 LEFT_AT_MOST = 1_000
 
 

@@ -163,8 +163,8 @@ class RetryBudget:
         )
 
     def _move_on(self) -> None:
-        """Add the runs since the last call, then move to the current second, and clear the slices that
-        left the window."""
+        """Add the runs since the last call, move to the current second, and clear the slices that have left
+        the window."""
         number = next(self._numbers)
         self._first_runs[self._second % WINDOW_S] += number - self._drawn
         self._drawn = number + 1

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from celery_dlq.model.handling import HandlerLetter
-from celery_dlq.settings.allowed import TEXT, Allowed
+from celery_dlq.settings.validation import TEXT, Allowed
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in
 from celery_dlq.tickets.service import LABELS, SITE, TOKEN, Service, matching
 from celery_dlq.tickets.text import TicketText

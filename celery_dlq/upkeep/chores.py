@@ -31,7 +31,8 @@ logger = get_logger(__name__)
 #: retry that was just parked may be due before all others. With nothing parked, it checks whenever it
 #: prolongs the lease.
 LOOK_S = 1.0
-#: Seconds between checks for overdue outcomes, and for letters that lack their values if none did.
+#: Seconds between checks for overdue outcomes; and for letters without values, if the last check found
+#: none.
 EXPIRE_S = 60.0
 #: Seconds for which a released retry and an unchanged circuit are remembered; and between checks for
 #: older ones.
@@ -120,7 +121,8 @@ class UpkeepThread(Leased):
             self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
 
     def _add_values(self) -> None:
-        """Add values of letters that lack them, for a part of the time; look seldom if none does."""
+        """Add values to letters that have none yet, for a part of the time. If there are no such letters,
+        look seldom."""
         self._values_in_s -= TRY_S
         until = self._monotonic() + VALUES_S
         while self._values_in_s <= 0 and not self.stopping.is_set() and self._monotonic() < until:
@@ -137,7 +139,7 @@ class UpkeepThread(Leased):
 
 
 class BackgroundRegrouping:
-    """Works off waiting groups for a part of the time.
+    """Moves letters of waiting groups for a part of the time.
 
     :param dlq: the app's :class:`~celery_dlq.api.queue.DeadLetterQueue`.
     """

@@ -86,7 +86,7 @@ NOT_ASKED = "the result backend did not say whether it succeeded"
 
 
 class Outcomes:
-    """Asks the store and the result backend whether messages ended, in the moment before their worker was
+    """Asks the store and the result backend whether messages had ended just before their worker was
     killed."""
 
     def __init__(self, app: Any, store: Store) -> None:
@@ -198,7 +198,8 @@ def uncovered(worker: str, found: Sequence[Uncovered]) -> RecorderReport:
 
 
 class Reporter:
-    """Keeps the store's reports of one worker true. Without anything to report, it asks the store nothing.
+    """Keeps one worker's reports in the store up to date. It does not call the store if there is nothing to
+    report.
 
     :param store: opens the store.
     """

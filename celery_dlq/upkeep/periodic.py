@@ -61,7 +61,8 @@ class GuardedThread(threading.Thread, ABC):
         return result
 
     def log_once(self, trouble: str) -> None:
-        """Log an obstacle, or with an empty text its end, unless that was logged in an earlier round."""
+        """Log an obstacle, unless an earlier round has logged it. An empty text logs that the obstacle is
+        gone."""
         if trouble and trouble != self._trouble:
             logger.error("%s: %s", self.stopped, trouble)
         elif self._trouble and not trouble:

@@ -14,7 +14,7 @@ from celery_dlq.store.sql import SQLStore
 
 @pytest.fixture
 def postgres_url(postgres_url: str) -> str:
-    """An empty store on PostgreSQL: other tests have left nothing in it, not even the lease of a killed worker."""
+    """An empty store on PostgreSQL, without even the lease of a worker that another test has killed."""
     return _emptied(postgres_url)
 
 

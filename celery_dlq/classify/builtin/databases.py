@@ -49,8 +49,8 @@ MYSQL_NUMBERS = _MYSQL_NETWORK | frozenset(
         1020, 1203, 1226,  # row changed since read, connections or quota of one user
         1053, 1079, 1152, 1154, 1158, 1159, 1160, 1161, 1184,  # shutdown, aborted, packet errors
         1037, 1041, 1135,  # the server is short of memory or threads
-        1297, 1412, 1613, 1615, 1689,  # "temporary", table changed, XA timeout, prepare anew, lock given up
-        1637, 3101, 3572,  # too many transactions, group replication rollback, NOWAIT
+        1297, 1412, 1613, 1615,  # "temporary", table changed, XA timeout, prepare again
+        1637, 1689, 3101, 3572,  # too many transactions, lock given up, group replication rollback, NOWAIT
         1969, 3024,  # statement timeout: MariaDB, MySQL
         3032, 3058, 3132, 3133, 3168,  # offline mode, deadlock and timeout of user locks, not available
     }
@@ -269,7 +269,7 @@ trino_answer = status_in_text(r"error ([0-9]{3})\b")
 
 
 def driver_error(exc: BaseException) -> Finding | None:
-    """Undecided while the driver's exception is at hand; otherwise its number or text decides."""
+    """The finding by the driver's number or text; None if the driver's own exception is there to decide."""
     if causes(exc):
         return None
     first = next(iter(arguments(exc)), None)
@@ -284,7 +284,7 @@ def driver_error(exc: BaseException) -> Finding | None:
 
 
 def tortoise_connection(exc: BaseException) -> Finding:
-    """tortoise/backends: over a refused connection, but over a missing database as well."""
+    """Tortoise raises it for a refused connection, and also for a missing database (tortoise/backends)."""
     for cause in causes(exc):
         finding = mysql_error(cause) or sqlstate_of(cause)
         if finding is not None:

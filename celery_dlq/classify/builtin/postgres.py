@@ -169,8 +169,8 @@ def _by_sqlstate(code: str, source: str, text: str) -> Finding:
 def postgres_error(exc: BaseException) -> Finding | None:
     """The SQLSTATE, else libpq's text.
 
-    Neither is known of the rollback that fails because the connection just broke ("sending query
-    failed: another command is already in progress"); what broke it is its context.
+    A rollback has neither if it fails because the connection just broke ("sending query failed: another
+    command is already in progress"). The error that broke the connection is its context.
     """
     return sqlstate_of(exc) or postgres_text(message(exc))
 

@@ -112,9 +112,9 @@ def exit_code(exc: BaseException) -> Finding:
 
 
 def tls_reason(exc: BaseException) -> Finding | None:
-    """``SSLError``: Pythons that do not know OpenSSL 3 have no class of its own for an early end.
+    """``SSLError``: Python versions that do not know OpenSSL 3 have no separate class for an early end.
 
-    Only the ssl module can fill in ``reason``; a copy, as one that was pickled, has the text.
+    Only the ssl module can set ``reason``; a copy, such as an unpickled exception, has only the text.
     """
     if text_of(read(exc, "reason")) != _EARLY_END and f"[SSL: {_EARLY_END}]" not in message(exc):
         return None
@@ -179,7 +179,7 @@ def lasting_text(value: object) -> Finding | None:
 
 
 def lasting_copy(exc: BaseException) -> Finding | None:
-    """The lasting cause in the message of an exception that repeats it, if pickling left nothing else."""
+    """The lasting cause that the message repeats, if pickling has removed the exceptions behind ``exc``."""
     return None if reachable(exc) else lasting_text(message(exc))
 
 

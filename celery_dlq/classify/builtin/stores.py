@@ -97,7 +97,7 @@ def mongo_operation(exc: BaseException) -> Finding:
 
 
 def mongo_bulk_write(exc: BaseException) -> Finding:
-    """Only a bulk write whose every document was written may hang on its write concern alone."""
+    """The write concern decides only if every document of the bulk write was written."""
     details = read(exc, "details")
     if mapping_item(details, "writeErrors"):
         return Finding(Verdict.TERMINAL, "mongo.bulk", "some documents were refused")
@@ -113,7 +113,8 @@ def mongo_bulk_write(exc: BaseException) -> Finding:
 
 
 def mongo_client_bulk_write(exc: BaseException) -> Finding | None:
-    """Undecided if an exception in ``error`` ended it; otherwise single documents were refused."""
+    """None if an exception in ``error`` ended it, which then decides; otherwise single documents were
+    refused."""
     if issubclass(type(read(exc, "error")), BaseException):
         return None
     return Finding(Verdict.TERMINAL, "mongo.bulk", "some documents were refused")
@@ -170,7 +171,7 @@ def _item_status(item: object) -> int | None:
 
 _HOST_LIMIT = 1_000
 
-# Every attempt will meet these answers of a host again.
+# A host gives these answers to every attempt.
 _CASSANDRA_REFUSALS = frozenset(
     {"cassandra.AuthenticationFailed", "cassandra.protocol.BadCredentials"}
 )

@@ -86,8 +86,8 @@ class Caller:
     def call(
         self, handler: Handler, stored: DeadLetter, tickets: Sequence[GroupTicket] = ()
     ) -> Answer:
-        """The answer of ``handler`` about a letter. Nothing that it raises gets out, except what ends the
-        process."""
+        """The answer of ``handler`` about a letter. An exception of the handler is part of the answer,
+        unless it ends the process."""
         letter = HandlerLetter(stored, self._read, self._hide, tickets)
         try:
             verdict = handler.function(letter)

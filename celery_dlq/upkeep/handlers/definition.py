@@ -11,7 +11,7 @@ from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.event import find_hook
 from celery_dlq.model.handling import HandlerLetter, HandlerVerdict
 from celery_dlq.model.states import State
-from celery_dlq.settings.allowed import BOOLEAN, TEXT, Allowed, number, whole
+from celery_dlq.settings.validation import BOOLEAN, TEXT, Allowed, number, whole
 from celery_dlq.store.base import Filter, HandlerScope
 
 HandlerFunction = Callable[[HandlerLetter], HandlerVerdict]

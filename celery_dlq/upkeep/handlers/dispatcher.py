@@ -50,7 +50,7 @@ OVERLAP = timedelta(seconds=60)
 class _Looks:
     """How far the letters of one handler were looked at."""
 
-    #: Letters that failed before this have no need of the handler. None if this is unknown.
+    #: The handler needs no letter that failed before this; None if this is unknown.
     seen_to: datetime | None = None
     #: When to look at all of them again, by the monotonic clock.
     sweep_at: float = field(default=float("-inf"))
@@ -88,7 +88,7 @@ class Dispatcher:
         return 0.0 if more else LOOK_S
 
     def _serve(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> bool:
-        """One round for one handler; whether there may be more to do."""
+        """Run one round for a handler; returns whether there may be more to do."""
         given_up = self._dlq.store.handlings.expire(lease, handler.scope)
         if given_up:
             logger.error("handler %s: gave up on %d letters", handler.name, given_up)
