@@ -193,6 +193,7 @@ def test_a_schema_that_is_older_or_newer(on_postgres, postgres, version):
 
 
 def test_a_schema_that_becomes_newer_while_a_worker_runs(on_postgres, postgres):
+    on_postgres.module = "proj_newer"
     with on_postgres.worker("-c", "2"):
         sent = {on_postgres.send("terminal", 0)}
         wait_for("a letter in the store", lambda: on_postgres.count() == 1)
