@@ -27,12 +27,8 @@ _HEADER_LIMIT = 256
 #: Where the headers are: most clients, the exception itself, elastic_transport, httplib2 (the response is a
 #: dict of headers), websocket-client.
 _HEADER_SOURCES: tuple[Source, ...] = (
-    ("response", "headers"),
-    ("headers",),
-    ("meta", "headers"),
-    ("resp",),
-    ("resp_headers",),
-)
+    ("response", "headers"), ("headers",), ("meta", "headers"), ("resp",), ("resp_headers",),
+)  # fmt: skip
 
 #: The attributes that may contain a wait.
 _CARRIED = frozenset(

@@ -88,16 +88,10 @@ class Operations:
         wanted = wanted.before(self._store.cut_off(wanted, now=now))
         count = self._store.counts.letters(wanted)
         return Operation(
-            id=uuid.uuid4().hex[:12],
-            wanted=wanted,
-            orders=orders,
-            counts=Counts(planned=count if limit is None else min(count, limit)),
-            who=who,
-            host=self._host,
-            home=self._here,
-            detached=detached,
-            created_at=now,
-        )
+            id=uuid.uuid4().hex[:12], wanted=wanted, orders=orders,
+            counts=Counts(planned=count if limit is None else min(count, limit)), who=who,
+            host=self._host, home=self._here, detached=detached, created_at=now,
+        )  # fmt: skip
 
     def run(
         self,

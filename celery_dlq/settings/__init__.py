@@ -15,12 +15,6 @@ from celery_dlq.settings.definitions import (
 from celery_dlq.settings.validation import READ_URL_VARIABLE, STORE_URL_VARIABLE, archive_package
 
 __all__ = [
-    "READ_URL_VARIABLE",
-    "STORE_URL_VARIABLE",
-    "ReadSettings",
-    "Settings",
-    "archive_package",
-    "check_option",
-    "is_configured",
-    "read_settings",
-]
+    "READ_URL_VARIABLE", "STORE_URL_VARIABLE", "ReadSettings", "Settings", "archive_package",
+    "check_option", "is_configured", "read_settings",
+]  # fmt: skip

@@ -12,15 +12,9 @@ from celery_dlq.known import near_names
 
 #: The schemes of places that keep files for ever, each with the package that fsspec needs for it.
 PACKAGES = {
-    "file": "",
-    "s3": "s3fs",
-    "s3a": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-}
+    "file": "", "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs",
+    "abfs": "adlfs", "abfss": "adlfs",
+}  # fmt: skip
 
 
 def is_archive_url(value: str) -> bool:

@@ -154,14 +154,9 @@ def stuck(directory: Path, why: str) -> RecorderReport:
     """The report about ``directory``, which cannot be recovered."""
     owner = owner_in(directory)
     return RecorderReport(
-        kind=ReportKind.STUCK,
-        about=directory.name,
-        worker=owner.worker if owner else "",
-        host=owner.host if owner else "",
-        messages=0,
-        since=_written_at(directory),
-        why=why,
-    )
+        kind=ReportKind.STUCK, about=directory.name, worker=owner.worker if owner else "",
+        host=owner.host if owner else "", messages=0, since=_written_at(directory), why=why,
+    )  # fmt: skip
 
 
 def waiting(found: Taken, accepted_at: Sequence[datetime]) -> RecorderReport:
@@ -170,14 +165,9 @@ def waiting(found: Taken, accepted_at: Sequence[datetime]) -> RecorderReport:
     :param accepted_at: when each of them was accepted; at least one.
     """
     return RecorderReport(
-        kind=ReportKind.WAITING,
-        about=found.directory.name,
-        worker=found.worker,
-        host=found.host,
-        messages=len(accepted_at),
-        since=min(accepted_at),
-        why="the broker may deliver them again",
-    )
+        kind=ReportKind.WAITING, about=found.directory.name, worker=found.worker, host=found.host,
+        messages=len(accepted_at), since=min(accepted_at), why="the broker may deliver them again",
+    )  # fmt: skip
 
 
 def uncovered(worker: str, found: Sequence[Uncovered]) -> RecorderReport:
@@ -187,14 +177,9 @@ def uncovered(worker: str, found: Sequence[Uncovered]) -> RecorderReport:
     """
     host, first = socket.gethostname(), min(found, key=lambda one: one.since)
     return RecorderReport(
-        kind=ReportKind.UNCOVERED,
-        about=process.identity() or f"{host} {os.getpid()}",
-        worker=worker,
-        host=host,
-        messages=sum(one.messages for one in found),
-        since=first.since,
-        why=first.why,
-    )
+        kind=ReportKind.UNCOVERED, about=process.identity() or f"{host} {os.getpid()}", worker=worker,
+        host=host, messages=sum(one.messages for one in found), since=first.since, why=first.why,
+    )  # fmt: skip
 
 
 class Reporter:

@@ -8,7 +8,7 @@ import re
 import socket
 
 from celery_dlq.classify.builtin.http import status_verdict
-from celery_dlq.classify.chain import ROOT_CAUSE_LIMIT, Budget, Link, reachable, walk
+from celery_dlq.classify.chain import Link, linked, reachable
 from celery_dlq.classify.evidence import (
     bases,
     dotted_name,
@@ -148,7 +148,7 @@ def unless_lasting(exc: BaseException, rule: str, evidence: str) -> Finding:
 
 def lasting_cause(exc: BaseException) -> Finding | None:
     """The certificate, TLS error or unknown host that the next attempt will meet again."""
-    for link in walk(Link(exc), reachable, Budget(ROOT_CAUSE_LIMIT)):
+    for link in linked(Link(exc)):
         finding = _lasting(link.exc)
         if finding is not None:
             return finding
@@ -157,7 +157,7 @@ def lasting_cause(exc: BaseException) -> Finding | None:
 
 def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | None:
     """An exception behind ``exc`` whose type is one of those ``names``: the login is refused."""
-    for link in walk(Link(exc), reachable, Budget(ROOT_CAUSE_LIMIT)):
+    for link in linked(Link(exc)):
         found = names.intersection(dotted_name(base) for base in bases(type(link.exc)))
         if found:
             return Finding(Verdict.TERMINAL, rule, f"type={min(found)}")
