@@ -109,6 +109,7 @@ def queue(store):
         uncovered=list,
         retention=None,
         handlers={},
+        check_store_url=lambda: "sqlite:////srv/store.sqlite3",
         prepare_store=lambda: None,
         regrouper=lambda: SimpleNamespace(run=store.regroup),
         store_health=StoreHealth(Path("spool")),
