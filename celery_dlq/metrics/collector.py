@@ -60,7 +60,8 @@ _registered: WeakKeyDictionary[Registry, StoreCollector] = WeakKeyDictionary()
 def register(
     snapshots: Snapshots[Reading], registry: Registry | None = None, *, wait_s: float = LOOP_WAIT_S
 ) -> StoreCollector:
-    """Export the numbers to ``registry`` (None: the default one). They replace those of an earlier store."""
+    """Export the numbers to ``registry`` (None: the default one). The numbers of an earlier store are
+    removed."""
     registry = REGISTRY if registry is None else registry
     before = _registered.pop(registry, None)
     if before is not None:

@@ -149,7 +149,7 @@ STORE_URL_VARIABLE = "CELERY_DLQ_STORE_URL"
 #: Overrides ``dlq_store_read_url``.
 READ_URL_VARIABLE = "CELERY_DLQ_STORE_READ_URL"
 
-#: The settings that variables of the environment override.
+#: The settings that an environment variable overrides, each with its variable.
 _FROM_VARIABLES = {"store_url": STORE_URL_VARIABLE, "store_read_url": READ_URL_VARIABLE}
 
 #: The settings whose values are not shown.
@@ -158,8 +158,8 @@ _SECRET = frozenset({"store_url", "store_read_url", "search_redacted_key"})
 PREFIX = "dlq_"
 _DOCS = page("settings")
 
-#: How similar a variable's name must be to ours to count as misspelt. Other variables with our prefix belong
-#: to the user, whose configuration may read them.
+#: How similar the name of an environment variable must be to one of ours to count as misspelt. Other
+#: variables with our prefix belong to the user, whose configuration may read them.
 _ALIKE = 0.8
 
 T = TypeVar("T")
@@ -171,8 +171,9 @@ def allowed_values(definition: type[Any]) -> dict[str, Allowed]:
 
 
 def given_settings(conf: Any) -> dict[str, str]:
-    """The settings that ``conf`` contains: name without prefix to the key as the user wrote it. Under a
-    namespace (Django: ``CELERY_DLQ_…``) Celery leaves the keys as they are and translates look-ups."""
+    """The settings in ``conf``: the key as the user wrote it, by the setting's name without the prefix.
+    Under a namespace (Django: ``CELERY_DLQ_…``) Celery leaves the keys as they are and translates
+    look-ups."""
     keys = [str(key) for key in conf]  # loads a configuration that is still pending, and its prefix
     namespace = str(getattr(conf, "prefix", None) or "").lower()
     found = {}

@@ -56,7 +56,7 @@ class JiraIssues(TicketHandler):
     assignee: str = ""
 
     def contradictions(self) -> Iterator[str]:
-        """An address that does not fit to the kind of login."""
+        """An address that does not fit the kind of login."""
         host = urlsplit(self.url).hostname if SITE.accepts(self.url) else None
         if host == "api.atlassian.com":
             yield "url is not the address of a site, such as https://acme.atlassian.net"
