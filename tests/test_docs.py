@@ -41,7 +41,7 @@ from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
 from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
-from celery_dlq.view.brief.writing import brief_record
+from celery_dlq.view.brief_text import brief_record
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.task import DLQTask
 

@@ -44,8 +44,8 @@ class MonitoringAPI(AppParts):
         yield from self._recovery.run(self._store_with_spooled, began_at=began_at)
 
     def _store_with_spooled(self) -> Store:
-        """The store, with what the spool had. While the store was away, a worker may have put the end of a
-        message into the spool, and been killed before it marked the message.
+        """The store, after the letters of the spool have come into it. While the store was away, a worker may
+        have put the end of a message into the spool, and been killed before it marked the message.
 
         :raises StoreError: the store failed; the remaining letters stay in the spool.
         """

@@ -1,5 +1,5 @@
-"""The settings of an app, and the parts that are made from them, which the rest of the Python API uses:
-hooks, the store, and the spool."""
+"""The settings of an app, and the parts that are made from them: hooks, the store, and the spool. The rest of
+the Python API uses them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class AppParts:
 
     @property
     def task_settings(self) -> Settings:
-        """The settings for the options of tasks, with the default in place of each invalid value. A process
+        """The settings for the options of tasks. An invalid value is replaced by its default: a process
         that only sends messages may run with invalid settings."""
         return self._read_settings.settings
 
@@ -216,7 +216,7 @@ class AppParts:
 
     def prepare_store(self) -> None:
         """Import the store and its driver, which takes 0.2 s of computing. It does not connect, and raises no
-        error: the first use does."""
+        error; the first use of the store does."""
         with contextlib.suppress(Exception):
             self._new_store.prepare()
 

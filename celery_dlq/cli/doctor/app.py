@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named, ok, warning
+from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
 from celery_dlq.cli.session import Session
 from celery_dlq.known import near_names, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
@@ -264,16 +264,13 @@ def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterat
         if not nodes:
             yield f"{handler.name}: no worker consumes its queue {queue}; start one with -Q {queue}"
             continue
-        without = [node for node in nodes if handler.name not in _known_to(statistics.get(node))]
+        without = [
+            node
+            for node in nodes
+            if handler.name not in worker_facts(statistics.get(node), "handlers")
+        ]
         if without:
             yield (
                 f"{handler.name}: {named(without)} consumes its queue, but has not imported it; import its "
                 "module where the workers load it, such as in the setting imports, and restart them"
             )
-
-
-def _known_to(statistics: Any) -> Mapping[str, str]:
-    """The handlers that a worker has, from its statistics."""
-    own = (statistics or {}).get("dlq") or {}
-    found: Mapping[str, str] = own.get("handlers") or {}
-    return found

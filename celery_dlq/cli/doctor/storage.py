@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from celery_dlq.archive.archiving import check_place
-from celery_dlq.cli.doctor.finding import (
+from celery_dlq.cli.doctor import (
     Finding,
     Findings,
     Level,
     failure,
+    judged,
     ok,
     password_shown,
     warning,
@@ -99,11 +100,7 @@ def _store_file(path: str) -> Findings:
 
 
 def check_clock(session: Session) -> Findings:
-    wrong = why_wrong(session.store.clock_ahead())
-    if wrong:
-        yield warning(wrong)
-    else:
-        yield ok("this machine and the database agree")
+    yield judged(why_wrong(session.store.clock_ahead()), "this machine and the database agree")
 
 
 def check_servers(session: Session) -> Findings:
@@ -165,10 +162,7 @@ def check_replica(session: Session) -> Findings:
         return
     finally:
         replica.close()
-    if missing:
-        yield warning(missing)
-    else:
-        yield _lag(session.queue.read_store)
+    yield warning(missing) if missing else _lag(session.queue.read_store)
 
 
 def _missing_letter(store: Store, replica: Store) -> str:

@@ -125,7 +125,7 @@ def test_the_store_and_hooks_are_the_apps_until_its_last_worker_ends(app):
 
 
 class Worker:
-    """What a worker's step sees of its worker."""
+    """The part of a worker that its steps use."""
 
     pool_cls = None
 

@@ -21,8 +21,8 @@ import pytest
         ("celery_dlq.store.sql", "psycopg"),
         ("celery_dlq.store.sql", "pymysql"),
         ("celery_dlq.api.queue", "fsspec"),
-        ("celery_dlq.cli.retention.archive", "fsspec"),
-        ("celery_dlq.cli.retention.archive", "pyarrow"),
+        ("celery_dlq.cli.letters.archive", "fsspec"),
+        ("celery_dlq.cli.letters.archive", "pyarrow"),
     ],
 )
 def test_an_import_does_not_bring(module, unwanted):

@@ -12,7 +12,7 @@ from support.factories import T0, attempt, envelope, letter
 from support.stores.losses import trouble
 
 from celery_dlq.flower.http.calls import NotYet
-from celery_dlq.flower.http.filters import NAMES
+from celery_dlq.flower.http.request import NAMES
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources import letters
 from celery_dlq.flower.routes import API

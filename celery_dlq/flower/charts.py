@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from celery_dlq.flower.html.words import short, span
+from celery_dlq.flower.words import short, span
 from celery_dlq.view.text import counted, visible
 
 #: The height of a chart and the length of a bar, in SVG units.

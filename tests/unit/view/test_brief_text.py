@@ -9,9 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.briefs import HOSTILE, brief_of, structure_of
 
-from celery_dlq.view.brief import TOKEN_LIMIT, as_json, fitted, markdown
-from celery_dlq.view.brief.contents import Attempts
-from celery_dlq.view.brief.fitting import tokens_of
+from celery_dlq.view.brief import Attempts
+from celery_dlq.view.brief_text import TOKEN_LIMIT, as_json, fitted, markdown, tokens_of
 from celery_dlq.view.groups import Share
 
 

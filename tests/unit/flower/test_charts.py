@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 from support.factories import T0
 
-from celery_dlq.flower.html import charts
-from celery_dlq.flower.html.charts import Bin, Mark, Part
+from celery_dlq.flower import charts
+from celery_dlq.flower.charts import Bin, Mark, Part
 
 
 def bins(*counts):

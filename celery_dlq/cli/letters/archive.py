@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,11 +16,11 @@ from celery_dlq.archive.finding import Finding
 from celery_dlq.archive.reading import Restoration, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
-from celery_dlq.cli.options import filters, format_option, selection_options
-from celery_dlq.cli.retention.removal import removing
+from celery_dlq.cli.letters.removal import removing
+from celery_dlq.cli.options import Chosen, filters, format_option, selection_options
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
-from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select, with_positions
+from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import UnknownLetter
@@ -35,10 +34,7 @@ from celery_dlq.model.terms import (
 )
 from celery_dlq.store.base import Argument, Filter
 from celery_dlq.view.records import archived_record, finding_record, segment_record
-from celery_dlq.view.text import byte_size, counted, visible
-
-#: Task ids that a remark lists.
-_NAMED = 10
+from celery_dlq.view.text import byte_size, counted, some, visible
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -104,15 +100,14 @@ def archive() -> None:
 @filters(states=tuple(sorted(CLOSED_STATES)), default="closed letters")
 @selection_options
 @pass_session
-def run(session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter) -> None:
+def run(session: Session, chosen: Chosen, wanted: Filter) -> None:
     """Move closed letters into the archive now, whatever their age.
 
     Workers move those that have expired by themselves; see `retention`.
     """
     archive = session.queue.archive
-    wanted = select(session, ids, wanted, everything=everything)
-    wanted = replace(wanted, states=wanted.states or CLOSED_STATES)
-    failed = confirm_act(session, "Archive {}?", wanted, yes=yes)
+    wanted = select(session, chosen, wanted, CLOSED_STATES)
+    failed = confirm_act(session, "Archive {}?", wanted, yes=chosen.yes)
     with removing(session, "dlq archive run") as (lease, _pause):
         moved = archive.move(wanted, lease, who=operator())
     session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'ls')}")
@@ -188,29 +183,23 @@ def verify(session: Session, form: str) -> None:
 @selection_options
 @pass_session
 def restore(
-    session: Session,
-    ids: Sequence[str],
-    everything: bool,
-    yes: bool,
-    segment: str | None,
-    wanted: Filter,
-    reopen: bool,
+    session: Session, chosen: Chosen, segment: str | None, wanted: Filter, reopen: bool
 ) -> None:
     """Bring archived letters back into the store.
 
     They come back closed, unless --reopen is given. The archive keeps them. A letter that the store has stays
     as it is. An ID is a task id in full.
     """
-    named = bool(ids or segment or wanted.restricts)
-    if everything and named:
+    named = bool(chosen.ids or segment or wanted.restricts)
+    if chosen.everything and named:
         raise click.UsageError(
             "--all contradicts ids, --segment and filters; use one or the other."
         )
-    if not everything and not named:
+    if not chosen.everything and not named:
         raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
-    search = session.queue.archive.find(archived(session, ids, segment, wanted))
-    at_most = len(ids) or search.at_most()
-    confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=yes)
+    search = session.queue.archive.find(archived(session, chosen.ids, segment, wanted))
+    at_most = len(chosen.ids) or search.at_most()
+    confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=chosen.yes)
     result = session.queue.archive.restore(search, who=operator(), reopen=reopen)
     session.done(f"{counted(len(result.restored), 'letter')} restored.")
     _remark(session, "Already in the store", result.living)
@@ -231,11 +220,7 @@ def restore(
 )  # fmt: skip
 @pass_session
 def export(
-    session: Session,
-    target: Path,
-    segment: str | None,
-    wanted: Filter,
-    contents: bool,
+    session: Session, target: Path, segment: str | None, wanted: Filter, contents: bool
 ) -> None:
     """Write archived letters to a Parquet file.
 
@@ -258,8 +243,7 @@ def _status(result: Restoration) -> int:
 
 def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
     if ids:
-        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-        session.say(f"{what}: {', '.join(map(visible, ids[:_NAMED]))}{more}")
+        session.say(f"{what}: {some([*map(visible, ids)])}")
 
 
 def _report(session: Session, findings: Sequence[Finding]) -> None:
@@ -269,7 +253,7 @@ def _report(session: Session, findings: Sequence[Finding]) -> None:
 
 def archived(session: Session, ids: Sequence[str], segment: str | None, wanted: Filter) -> Wanted:
     """The archived letters that ids, a segment and filters select."""
-    placed = with_positions(session, wanted)
+    placed = checked(session, wanted, is_stored=False)
     return Wanted(
         ids=frozenset(ids), segment=segment,
         failed_since=wanted.since, failed_until=wanted.until,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_dlq.flower.html.traceback import Piece, pieces
+from celery_dlq.flower.words import Piece, pieces
 
 
 def frame(path, rest="\n    call()"):

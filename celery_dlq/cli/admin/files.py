@@ -1,4 +1,5 @@
-"""``dlq spool``: lists the files of the spool, and brings their letters into the store by hand."""
+"""``dlq spool`` and ``dlq recorder``: list the files of this machine that hold letters and messages outside
+the store, and bring them into the store by hand."""
 
 from __future__ import annotations
 
@@ -10,16 +11,18 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from celery_dlq.api.queue import NotedAct
-from celery_dlq.cli.exits import PARTLY, NamingGroup, leave
+from celery_dlq.cli.exits import PARTLY, NamingGroup, leave, reading
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.errors import CeleryDLQError, StoreError
+from celery_dlq.errors import StoreError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
+from celery_dlq.recorder import Left, LeftState
 from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
-from celery_dlq.view.records import spool_file_record
-from celery_dlq.view.text import byte_size, counted
+from celery_dlq.upkeep.recovery import Recovered
+from celery_dlq.view.records import recorded_record, spool_file_record
+from celery_dlq.view.text import byte_size, counted, some
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -34,9 +37,6 @@ _FIELDS: Sequence[Field] = (
 
 #: Records of an imported file per write.
 _BATCH = 500
-
-#: Names that a remark lists.
-_NAMED = 10
 
 
 @click.group("spool", cls=NamingGroup)
@@ -83,7 +83,11 @@ def drain(session: Session) -> None:
         session.say(f"{drained} drained before the store failed; the rest stays in the spool.")
         raise
     session.done(f"{counted(total.stored, 'record')} drained from {directory} into the store.")
-    remarks = list(_what_stays(_files_in(directory), session))
+    _leave_with([*_what_stays(_files_in(directory), session)], session)
+
+
+def _leave_with(remarks: Sequence[str], session: Session) -> None:
+    """Say why files stay, and end with another status if some do."""
     for remark in remarks:
         session.error(remark)
     if remarks:
@@ -91,14 +95,8 @@ def drain(session: Session) -> None:
 
 
 def _files_in(directory: Path) -> list[SpoolFile]:
-    """:raises CeleryDLQError: the directory cannot be read."""
-    try:
+    with reading(f"The spool {directory}", "dlq_spool_dir"):
         return list(look(directory))
-    except OSError as error:
-        raise CeleryDLQError(
-            f"The spool {directory} cannot be read ({error.strerror or error}); check dlq_spool_dir, and run "
-            "this as the workers' user."
-        ) from error
 
 
 def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
@@ -193,5 +191,99 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def _shortened(one: str, names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{one if len(names) == 1 else one + 's'} {', '.join(names[:_NAMED])}{more}"
+    return f"{one if len(names) == 1 else one + 's'} {some(names)}"
+
+
+_RECORDER_FIELDS: Sequence[Field] = (
+    (Column("DIRECTORY", fold=True), lambda left: left.path.name),
+    (Column("WORKER"), lambda left: left.owner.worker if left.owner else ""),
+    (Column("STATE", rigid=True), lambda left: left.state.value),
+    (Column("MESSAGES", right=True, rigid=True), lambda left: left.messages),
+    (Column("SIZE", right=True, rigid=True), lambda left: byte_size(left.size)),
+    (Column("WRITTEN", rigid=True), lambda left: left.written_at),
+)
+
+
+@click.group("recorder", cls=NamingGroup)
+def recorder() -> None:
+    """List and recover messages of killed workers."""
+
+
+@recorder.command("list")
+@format_option
+@pass_session
+def list_recorded(session: Session, form: str) -> None:
+    """List the directories of the flight recorder on this machine, one for each worker process.
+
+    States: in use (its worker lives, and runs these messages), gone (its worker was killed: the messages wait
+    for recovery), newer (written by a newer release), damaged (files in which something cannot be read).
+    """
+    found = _recorded_in(session)
+    rows = [recorded_record(left) for left in found]
+    place = session.queue.recorder_dir
+    empty = f"No worker has recorded a message in {place}."
+    session.screen.emit(
+        form, rows, table_of(_RECORDER_FIELDS, found, str(place)) if found else empty
+    )
+
+
+@recorder.command("recover")
+@pass_session
+def recover(session: Session) -> None:
+    """Make letters of the messages that killed workers were running.
+
+    Workers do this themselves, when they start and once a minute. Files of living workers are left alone.
+    Exits with 4 if messages or damaged files remain.
+    """
+    total = Recovered()
+    _recorded_in(session)
+    place = {"directory": str(session.queue.recorder_dir)}
+    # Without messages to recover, no store is needed.
+    act = NotedAct(lambda: session.store, who=operator(), act="recover", detail=place)
+    try:
+        for step in session.queue.recover():
+            total += step
+            act.reached(total.letters)
+    except StoreError:
+        made = counted(total.letters, "letter")
+        session.say(f"{made} made before the store failed; the other messages stay in their files.")
+        raise
+    ended = f"; {counted(total.ended, 'message')} had ended after all" if total.ended else ""
+    session.done(f"{counted(total.letters, 'letter')} made, reason lost{ended}.")
+    _leave_with([*_what_waits(session, total)], session)
+
+
+def _recorded_in(session: Session) -> list[Left]:
+    place = session.queue.recorder_dir
+    with reading(f"The flight recorder's directory {place}", "dlq_recorder_dir"):
+        return list(session.queue.recorded())
+
+
+def _what_waits(session: Session, total: Recovered) -> Iterator[str]:
+    """A remark for each kind of messages that a recovery has left."""
+    if total.waiting:
+        wait_s = session.queue.hold.given_back_after_s
+        yield (
+            f"{counted(total.waiting, 'message')} may still come again from the broker, up to {wait_s:g} s "
+            "after they began; run this again later, or leave them to a worker."
+        )
+    if total.failed:
+        yield f"Could not be read or written, and left: {_names_of(total.failed)}; see the log above."
+    kept = {
+        state: [one.path for one in _recorded_in(session) if one.state is state]
+        for state in LeftState
+    }
+    if kept[LeftState.NEWER]:
+        yield (
+            f"Written by a newer release, and left: {_names_of(kept[LeftState.NEWER])}; "
+            "run: pip install --upgrade celery-dlq"
+        )
+    if kept[LeftState.DAMAGED]:
+        yield (
+            f"Damaged, and kept: {_names_of(kept[LeftState.DAMAGED])}; what could be read was recovered. "
+            "Keep a copy elsewhere, and remove them."
+        )
+
+
+def _names_of(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths)

@@ -1,6 +1,6 @@
-"""The contents of a brief, and the queries that read them. Every query is bounded, however many letters the
-group has. Texts that come from outside are in :class:`Outside`; all other values are numbers, times, our own
-words, and command lines."""
+"""A brief describes a group for a ticket or an assistant. Each query that reads it is bounded, however many
+letters the group has. Texts that come from outside are in :class:`Outside`; all other values are numbers,
+times, our own words, and command lines."""
 
 from __future__ import annotations
 
@@ -211,12 +211,7 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum() and 0 < len(name) <= 40
 
 
-def _outside(
-    store: Store,
-    group: Group,
-    sample: Sample,
-    owner_of: Callable[[str], str],
-) -> Outside:
+def _outside(store: Store, group: Group, sample: Sample, owner_of: Callable[[str], str]) -> Outside:
     newest = sample.newest
     grounds = newest.explanation if newest else None
     tickets = store.tickets.of_groups([group.fingerprint]).get(group.fingerprint, ())
