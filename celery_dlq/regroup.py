@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.model.fingerprint import VERSION
 from celery_dlq.model.group import Judged, Waiting, heir_of, home, place_name
-from celery_dlq.store.portion import Portion
+from celery_dlq.store.base import Portion
 from celery_dlq.worker.grouping import Grouping
 
 if TYPE_CHECKING:

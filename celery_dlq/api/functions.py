@@ -14,7 +14,7 @@ from celery_dlq.known import names_its_arguments, unknown_name
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.worker.task import DLQTask
 

@@ -125,13 +125,13 @@ class AppParts:
 
         :raises SettingsError: the database is not supported, or cannot be a replica.
         """
-        from celery_dlq.store.database.dialects import supported
-        from celery_dlq.store.database.faults import address
+        from celery_dlq.store.database import dialects
+        from celery_dlq.store.database.servers import address
 
-        url = supported.parse_url(self.settings.store_url)
+        url = dialects.parse_url(self.settings.store_url)
         if self.settings.store_read_url:
-            supported.parse_read_url(self.settings.store_read_url, url)
-        if supported.dialect_for(url).is_file and not str(url.database).startswith("file:"):
+            dialects.parse_read_url(self.settings.store_read_url, url)
+        if dialects.dialect_for(url).is_file and not str(url.database).startswith("file:"):
             url = url.set(database=os.path.abspath(str(url.database)))
         is_default = self.settings.store_url == Settings.store_url
         return address(url) + (" (the default)" if is_default else "")

@@ -117,7 +117,7 @@ class Bucket:
     def read(self, key: str) -> bytes:
         """The content of a file.
 
-        :raises ArchiveFileMissing: there is no such file.
+        :raises ArchiveFileMissing: the file does not exist.
         """
         path = self._path(key)
         try:
@@ -166,7 +166,7 @@ class Bucket:
         """The result of ``call``, which runs in a thread of its own, because not all clients have a time
         limit.
 
-        :raises FileNotFoundError: there is no such file.
+        :raises FileNotFoundError: the file does not exist.
         """
         if self._late is not None and self._late.is_alive():
             # Otherwise each try would leave one more thread, and an old write might overtake a new one.

@@ -14,7 +14,7 @@ from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.store.base import Operation, Saved
 from celery_dlq.store.listener import StoreListener
 

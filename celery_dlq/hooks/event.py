@@ -17,7 +17,7 @@ from celery_dlq.hiding import hide_group, hide_letter, hide_operation, hide_stat
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.store.base import Operation
 

@@ -20,7 +20,7 @@ from celery_dlq.hooks.words import LINE_LIMIT, data, flat, headline, line
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Operation
 

@@ -35,7 +35,7 @@ _ALIGNMENT = 16
 class EntryState(IntEnum):
     """How far a message has come. The values differ in many bits, so that damage to one bit is noticed."""
 
-    #: There is no entry, here and after.
+    #: The list of entries ends here.
     NONE = 0
     #: It has not ended.
     ACCEPTED = 0x55
@@ -123,7 +123,7 @@ def mark_entry(file: mmap, start: int, mark: Mark) -> None:
 
 
 def wipe_entry(file: mmap, start: int) -> None:
-    """Mark the entry at ``start`` as ended, and remove its message, which no one needs any more."""
+    """Mark the entry at ``start`` as ended, and remove its message, which is not needed any more."""
     file[start] = EntryState.ENDED
     *_, facts, body, _checksum = _HEAD.unpack_from(file, start)
     begin = start + _HEAD.size
@@ -183,7 +183,7 @@ def _whole_entries(data: bytes, start: int) -> Iterator[Found]:
 
 
 def _following(data: bytes, start: int) -> int | None:
-    """Where the entry after the one at ``start`` begins; None if there is no entry at ``start``."""
+    """The position of the entry after the one at ``start``; None if no entry begins at ``start``."""
     if data[start] not in (EntryState.ACCEPTED, EntryState.ENDED):
         return None
     _state, _marks, check, facts, body, _checksum = _HEAD.unpack_from(data, start)

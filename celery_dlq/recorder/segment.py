@@ -55,7 +55,7 @@ class Segment:
     def __init__(self, path: Path, size: int) -> None:
         self.path, self.size = path, size
         self._next = layout.FIRST
-        #: Where the entries begin that have not ended.
+        #: The positions of the entries that have not ended.
         self.live: set[int] = set()
         with open(path, "x+b", opener=private_opener) as file:
             try:

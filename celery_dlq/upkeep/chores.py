@@ -18,7 +18,6 @@ from celery_dlq.model.auto_redrive import auto_of
 from celery_dlq.model.operation import OperationState
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Operation
-from celery_dlq.store.skew import why_wrong
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.parked import Releaser
 from celery_dlq.upkeep.periodic import GuardedThread, Leased
@@ -106,7 +105,7 @@ class UpkeepThread(Leased):
 
     def _check_clock(self) -> None:
         if not self._clock_checked:
-            wrong = why_wrong(self._dlq.store.clock_ahead())
+            wrong = self._dlq.store.why_clock_wrong()
             self._clock_checked = True
             if wrong:
                 logger.warning("%s", wrong)

@@ -14,8 +14,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.files import Manifest
-from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.files import Finding, Manifest
 from celery_dlq.archive.reading import Found
 from celery_dlq.codec import dump_json
 from celery_dlq.model.auto_redrive import HeldLetter

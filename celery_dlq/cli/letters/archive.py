@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from celery_dlq.archive.files import Manifest
-from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.files import Finding, Manifest
 from celery_dlq.archive.reading import Restoration, Wanted
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave

@@ -31,10 +31,9 @@ from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.model import group as acts
-from celery_dlq.model.group import Group, GroupAct, GroupStatus, Mark
+from celery_dlq.model.group import Group, GroupAct, GroupMark, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
 from celery_dlq.view.brief import gather
 from celery_dlq.view.brief_text import as_json, fitted, markdown

@@ -27,8 +27,7 @@ from celery_dlq.cli.options import (
 from celery_dlq.cli.screens.parts import Column, Field, table_of
 from celery_dlq.cli.selection import LETTERS, confirm, confirm_act, select
 from celery_dlq.cli.session import Session, operator, pass_session
-from celery_dlq.erasure.erasure import Erased, Erasure, Found
-from celery_dlq.erasure.matching import SpooledLetters
+from celery_dlq.erasure import Erased, Erasure, Found, SpooledLetters
 from celery_dlq.errors import OpenLetters, RepairError
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Filter, Lease

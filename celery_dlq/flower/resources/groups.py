@@ -35,6 +35,7 @@ from celery_dlq.model.group import (
     Group,
     GroupAct,
     GroupFilter,
+    GroupMark,
     GroupStatus,
     Ignore,
     Mark,
@@ -46,7 +47,6 @@ from celery_dlq.model.group import (
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import lookup, records, times
 from celery_dlq.view.groups import GROUP_FILTERS, groups_with, standing
 from celery_dlq.view.lookup import discreet

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.model.circuit import Circuit, CircuitChange, CircuitState
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Verdict
+from celery_dlq.model.worker import Circuit, CircuitChange, CircuitState
 from celery_dlq.retry.breaker import probe_failed, probe_succeeded, probe_was_inconclusive, probed
 from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import NO_COPY

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.model.circuit import Circuit, CircuitChange, Circuits
+from celery_dlq.model.worker import Circuit, CircuitChange, Circuits
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import Counts, counted, failed, still_probed, total, within
 from celery_dlq.worker.writing.writer import Writer

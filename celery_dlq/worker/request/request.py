@@ -17,9 +17,9 @@ from celery.worker.request import Request
 
 from celery_dlq.classify import is_a
 from celery_dlq.errors import PoisonMessage
-from celery_dlq.model.delivery import GIVEN_BACK, Delivery
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd, einfo_of, reported
 from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green

@@ -19,11 +19,10 @@ from celery_dlq.model.handling import (
 )
 from celery_dlq.redact import hide_known
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.query import one_of
-from celery_dlq.store.rows.rows import Row, fit, read_row
+from celery_dlq.store.rows.rows import Row, fit, read_row, replace_rows
 
 ticket = tables.ticket
 
@@ -56,10 +55,7 @@ def write_ticket(
 ) -> None:
     """Give the group of a handling its ticket or escalation, in place of an earlier one; audited."""
     values = fit(ticket, _values(handling, verdict, now))
-    upsert = dialect_of(connection).upsert(
-        ticket, lambda given: {name: given[name] for name in _REPLACED}
-    )
-    connection.execute(upsert, [values])
+    replace_rows(connection, ticket, [values], _REPLACED)
     said: dict[str, object] = dict(vars(verdict))
     why = str(said.pop("why", ""))
     act = "ticket" if isinstance(verdict, Ticket) else "escalate"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celery_dlq.errors import RecordRefused, StoreUnavailable
-from celery_dlq.store.portion import Portion
+from celery_dlq.store.base import Portion
 
 
 class Slow:

@@ -5,7 +5,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import make_url
 
 from celery_dlq.errors import RecordRefused, SchemaError, StoreError, StoreUnavailable
-from celery_dlq.store.database.dialects.supported import dialect_for
+from celery_dlq.store.database.dialects import dialect_for
 
 POSTGRES = make_url("postgresql+psycopg://dlq:hunter2@db/shop")
 MYSQL = make_url("mysql+pymysql://dlq:hunter2@db/shop")

@@ -1,4 +1,8 @@
-"""Handlings: chosen, sent, started, ended, and read."""
+"""Handlings: the work of repair handlers on letters.
+
+A dispatcher chooses the letters that a handler gets, and sends a message for each. A worker starts a handling
+and ends it with a verdict, which is carried out in the transaction that ends it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,15 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import dump_json
 from celery_dlq.model.handling import (
+    LIVE,
     TRIES,
     Discard,
     Escalate,
@@ -30,20 +36,31 @@ from celery_dlq.store.base import Edit, HandlerScope, Lease, Operation, Rows
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
-from celery_dlq.store.handlings.choosing import chosen, room
-from celery_dlq.store.handlings.tickets import write_ticket
+from celery_dlq.store.groups.tickets import write_ticket
 from celery_dlq.store.letters.acts import discard_one
 from celery_dlq.store.redrive.edits import has_message, lock_dead, save_edit
 from celery_dlq.store.redrive.operations import create_operation
-from celery_dlq.store.rows.query import Conditions, one_of
+from celery_dlq.store.rows.query import (
+    Conditions,
+    conditions,
+    count_rows,
+    in_states,
+    one_of,
+    sums_by,
+)
 from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id
 
-handling, letter = tables.handling, tables.letter
+handling, letter, group = tables.handling, tables.letter, tables.group
 
 _QUEUED, _RUNNING = HandlingState.QUEUED.value, HandlingState.RUNNING.value
 _DONE, _FAILED, _STALE = (
     HandlingState.DONE.value, HandlingState.FAILED.value, HandlingState.STALE.value,
 )  # fmt: skip
+
+_LIVE = sorted(state.value for state in LIVE)
+
+#: The name of the verdict with which a handler passes a letter on.
+_LEFT = "leave"
 
 #: The most times that the wait before a message is sent again is doubled.
 _DOUBLINGS = 8
@@ -199,8 +216,8 @@ class Handlings(StoreRole):
         done = _ended(_DONE, now)
         if isinstance(verdict, Redrive):
             done["due_at"] = now
-        told = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
-        _set(connection, [started.id], **done, **told)
+        given = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
+        _set(connection, [started.id], **done, **given)
         return HandlingState.DONE
 
     @writes
@@ -272,9 +289,8 @@ class Handlings(StoreRole):
         if states:
             found.append(handling.c.state.in_(sorted(state.value for state in states)))
         newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
-        rows = connection.execute(newest).mappings().all()
-        next_mark = str(rows[limit - 1]["id"]) if len(rows) > limit > 0 else None
-        return Rows(rows=tuple(_handling_from(row) for row in rows[:limit]), next=next_mark)
+        rows = [_handling_from(row) for row in connection.execute(newest).mappings()]
+        return Rows.first(rows, limit, attrgetter("id"))
 
     @reads
     def count(
@@ -282,13 +298,11 @@ class Handlings(StoreRole):
     ) -> Mapping[str, Mapping[HandlingState, int]]:
         """The number of handlings in each state, by handler, over all versions."""
         counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
-        by_state = (
-            select(handling.c.handler, handling.c.state, func.count())
-            .where(handling.c.handler.in_(sorted(names)))
-            .group_by(handling.c.handler, handling.c.state)
-        )
-        for name, state, number in connection.execute(by_state):
-            counted[name][HandlingState(state)] = int(number)
+        these = [handling.c.handler.in_(sorted(names))]
+        columns = handling.c.handler, handling.c.state
+        found = sums_by(connection, func.count(), *columns, where=these)
+        for (name, state), number in found.items():
+            counted[name][HandlingState(state)] = number
         return counted
 
     @reads
@@ -379,3 +393,79 @@ def _is_as_chosen(connection: Connection, row: Row) -> bool:
 
 def _handling_from(row: Row) -> Handling:
     return read_row(Handling, row, detail=json.loads(row["detail"]))
+
+
+def chosen(
+    connection: Connection,
+    scope: HandlerScope,
+    earlier: Sequence[HandlerScope],
+    *,
+    since: datetime | None,
+    limit: int,
+) -> Sequence[Row]:
+    """The next letters of a handler, oldest failure first: those of its filter that are dead, that it has not
+    had with this failure, and that no handler of ``earlier`` has to have first.
+
+    :param since: only letters that failed then or later.
+    """
+    found = [in_states([State.DEAD]), *conditions(connection, scope.where), ~_had_failure(scope)]
+    found += [~_belongs_to(connection, other) for other in earlier]
+    if scope.once_per_group:
+        found.append(~_group_was_handled(scope))
+    if since is not None:
+        found.append(letter.c.last_failed_at >= since)
+    rows = connection.execute(_oldest(found, limit)).mappings().all()
+    return _one_of_each_group(rows) if scope.once_per_group else rows
+
+
+def room(connection: Connection, name: str, *, per_hour: int, most: int, now: datetime) -> int:
+    """How many more letters the handler may get now: it is called ``per_hour`` times within an hour, and
+    ``most`` letters wait for it at a time."""
+    calls = handling.c.tries + case((handling.c.state == HandlingState.QUEUED.value, 1), else_=0)
+    lately = and_(handling.c.handler == name, handling.c.queued_at > now - timedelta(hours=1))
+    used = connection.execute(select(func.coalesce(func.sum(calls), 0)).where(lately)).scalar_one()
+    waiting = handling.c.state.in_(_LIVE), handling.c.handler == name
+    return max(0, min(per_hour - int(used), most - count_rows(connection, handling, *waiting)))
+
+
+def _oldest(found: Sequence[ColumnElement[bool]], limit: int) -> Select[tuple[object, ...]]:
+    columns = (letter.c.task_id, letter.c.fingerprint, letter.c.last_failed_at)
+    in_order = letter.c.last_failed_at, letter.c.id
+    return select(*columns).where(*found).order_by(*in_order).limit(limit)
+
+
+def _had_failure(scope: HandlerScope, *also: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether the handler has had the letter with its last failure. ``also`` restricts the handlings."""
+    same = handling.c.task_id == letter.c.task_id, handling.c.failed_at == letter.c.last_failed_at
+    return select(1).where(*same, _of(scope), *also).correlate(letter).exists()
+
+
+def _belongs_to(connection: Connection, other: HandlerScope) -> ColumnElement[bool]:
+    """Whether an earlier handler has to have the letter first: its filter matches, and it has not left it."""
+    has_left = _had_failure(other, handling.c.verdict == _LEFT)
+    return and_(*conditions(connection, other.where), ~has_left)
+
+
+def _group_was_handled(scope: HandlerScope) -> ColumnElement[bool]:
+    """Whether the handler has, or had, a letter of the same group. What it did before the group failed again
+    does not count."""
+    regressed = (
+        select(func.max(group.c.regressed_at))
+        .where(group.c.fingerprint == letter.c.fingerprint)
+        .correlate(letter)
+        .scalar_subquery()
+    )
+    done = and_(
+        handling.c.state == HandlingState.DONE.value,
+        or_(regressed.is_(None), handling.c.queued_at >= regressed),
+    )
+    same = handling.c.fingerprint == letter.c.fingerprint
+    had = and_(same, _of(scope), or_(handling.c.state.in_(_LIVE), done))
+    return select(1).where(had).correlate(letter).exists()
+
+
+def _one_of_each_group(rows: Sequence[Row]) -> Sequence[Row]:
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row["fingerprint"], row)
+    return list(first.values())

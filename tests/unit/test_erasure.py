@@ -13,7 +13,7 @@ from celery import Celery
 from support.factories import bomb, envelope, letter
 from support.stores.archives import a_line
 
-from celery_dlq.erasure.matching import (
+from celery_dlq.erasure import (
     Condition,
     Matcher,
     SpooledLetters,

@@ -1,36 +1,144 @@
-"""Takes letters out of the store for the archive, and brings them back; with the account of the archive's
-segments: which are begun, committed and closed."""
+"""The store's side of the archive: takes letters out as lines, brings them back, and records which segments
+are begun, committed and closed. ``celery_dlq/archive/`` has the files.
+
+A line is a letter with everything that belongs to it, as one value for JSON. It has the columns of the tables
+by name. An older line lacks the columns that were added later; these get their defaults.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from pybase64 import b64decode, b64encode_as_string
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import LeaseLost
+from celery_dlq.model.letter import Envelope
 from celery_dlq.model.states import CLOSED_STATES, State
-from celery_dlq.store.archive.lines import OF_LETTER, Line, line_of, plain, row_of
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Restored, Segment
 from celery_dlq.store.coordination import check_lease
-from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database import clock, schema, tables
+from celery_dlq.store.database.columns import Moment
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
 from celery_dlq.store.keeping import ArchiveTotals
 from celery_dlq.store.letters.acts import delete_closed
 from celery_dlq.store.letters.save import count_on, insert_letters
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.bodies import give_time_for_bodies, read_bodies, within
+from celery_dlq.store.rows.bodies import first_with_bodies, give_time_for_bodies
 from celery_dlq.store.rows.query import WHOLE, in_states, one_of
-from celery_dlq.store.rows.rows import Row, fit, fit_text, without_secrets
+from celery_dlq.store.rows.rows import (
+    Row,
+    envelope_from,
+    fit,
+    fit_text,
+    replace_rows,
+    without_secrets,
+)
 from celery_dlq.store.rows.tally import Member, Tally
 
 letter, sending, operation = tables.letter, tables.sending, tables.operation
 segment = tables.segment
+
+#: The version of the format of a line.
+FORMAT = 1
+
+#: A letter for JSON.
+Line = Mapping[str, Any]
+
+#: The tables whose rows belong to a letter by its task id, and their names in a line.
+OF_LETTER: Mapping[str, Table] = {
+    "attempts": tables.attempt,
+    "redrives": tables.sending,
+    "changes": tables.change,
+    "handlings": tables.handling,
+    "runs": tables.auto_letter,
+    "held": tables.held,
+}
+
+#: Columns that have a meaning only in the store that wrote the line.
+_LOCAL = frozenset({"id", "claim_token", "lease_expires_at"})
+
+
+def line_of(letter: Row, others: Mapping[str, list[dict[str, Any]]]) -> Line:
+    """The line of a letter.
+
+    :param letter: its row, with its contents.
+    :param others: the rows of the tables in :data:`OF_LETTER` by their names there, and those of the audit.
+    """
+    return {
+        "format": FORMAT,
+        "schema": schema.HEAD,
+        "letter": plain(tables.letter, letter),
+        "content": plain(tables.content, letter),
+        **others,
+    }
+
+
+def plain(table: Table, row: Row) -> dict[str, Any]:
+    """The values of a row for JSON, without those that have no meaning elsewhere."""
+    return {
+        column.name: _plain(row[column.name])
+        for column in table.columns
+        if column.name not in _LOCAL
+    }
+
+
+def row_of(table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The row that :func:`plain` was made of. Unknown values are left out."""
+    return {
+        column.name: _value(column, given.get(column.name))
+        for column in table.columns
+        if column.name not in _LOCAL
+    }
+
+
+def envelopes_of(line: Line) -> Iterator[Envelope]:
+    """The message of the letter of a line, and its earlier forms, before each change."""
+    letter, message = row_of(tables.letter, line["letter"]), row_of(tables.content, line["content"])
+    yield envelope_from({**letter, **message})
+    for change in line.get("changes", ()):
+        yield envelope_from(row_of(tables.change, change))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return b64encode_as_string(value) if isinstance(value, (bytes, memoryview)) else value
+
+
+def _value(column: Column[Any], given: Any) -> Any:
+    if given is None:
+        if column.nullable:
+            return None
+        return next(empty for kind, empty in _EMPTY.items() if isinstance(column.type, kind))
+    if isinstance(column.type, Moment):
+        return datetime.fromisoformat(given).astimezone(timezone.utc)
+    return b64decode(given) if isinstance(column.type, LargeBinary) else given
+
+
+#: The value of a column that an older line does not have.
+_EMPTY: Mapping[type[Any], Any] = {
+    Text: "", String: "", LargeBinary: b"", Boolean: False, Integer: 0,
+    Moment: datetime(1970, 1, 1, tzinfo=timezone.utc),
+}  # fmt: skip
+
 
 #: The rows of a table by task id.
 _ByLetter = dict[str, list[dict[str, Any]]]
@@ -143,15 +251,18 @@ class Archiving(StoreRole):
         self, connection: Connection, task_ids: Sequence[str], states: Collection[State]
     ) -> tuple[list[Line], int]:
         """The lines of the first of these letters, and how many ids those are."""
-        rows, count = _in_states(connection, task_ids, states)
-        known = [key for key in task_ids if key in rows]
+        give_time_for_bodies(connection, len(task_ids))
+        is_one = one_of(connection, letter.c.task_id, task_ids)
+        stored = connection.execute(WHOLE.where(is_one, in_states(states))).mappings()
+        rows, count = first_with_bodies(connection, task_ids, stored)
+        known = [row["task_id"] for row in rows]
         others = {
             name: _rows_of(connection, table, known)
             for name, table in (*OF_LETTER.items(), ("audit", tables.audit))
         }
         lines = [
-            line_of(rows[key], {name: found.get(key, []) for name, found in others.items()})
-            for key in known
+            line_of(row, {name: found.get(row["task_id"], []) for name, found in others.items()})
+            for row in rows
         ]
         return lines, count
 
@@ -255,24 +366,6 @@ def _segment_from(connection: Connection, row: Row) -> Segment:
     )  # fmt: skip
 
 
-def _in_states(
-    connection: Connection, task_ids: Sequence[str], states: Collection[State]
-) -> tuple[dict[str, dict[str, Any]], int]:
-    """The rows of the first of these letters that are in one of ``states``, with their contents, by task id;
-    and how many ids those are."""
-    give_time_for_bodies(connection, len(task_ids))
-    these = WHOLE.where(one_of(connection, letter.c.task_id, list(task_ids)), in_states(states))
-    by_id = {row["task_id"]: dict(row) for row in connection.execute(these).mappings()}
-    found = [by_id[key] for key in task_ids if key in by_id]
-    taken = found[: within(row["size"] for row in found)]
-    bodies = read_bodies(
-        connection, ((row["id"], row["size"]) for row in taken if row["body"] is None)
-    )
-    rows = {row["task_id"]: {**row, "body": bodies.get(row["id"], row["body"])} for row in taken}
-    all_taken = len(taken) == len(found)
-    return rows, len(task_ids) if all_taken else task_ids.index(found[len(taken)]["task_id"])
-
-
 def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _ByLetter:
     """The rows of a table that belong to these letters."""
     if not task_ids:
@@ -286,8 +379,8 @@ def _rows_of(connection: Connection, table: Any, task_ids: Sequence[str]) -> _By
 
 
 def _known(connection: Connection, task_ids: Iterable[str]) -> set[str]:
-    """The ids of which the store has a letter or a parked retry; no other process can add one of them before
-    the transaction ends, or its own is begun again."""
+    """The ids that have a letter or a parked retry in the store. If another process adds one of them before
+    this transaction ends, one of the two transactions is begun again."""
     wanted = sorted(task_ids)
     found: set[str] = set()
     for table in (letter, tables.parked):
@@ -324,10 +417,7 @@ def _put_sendings_back(connection: Connection, rows: list[dict[str, Any]]) -> No
     known = set() if stored is None else set(connection.execute(stored).scalars())
     kept = [row for row in rows if row["operation"] in known]
     if kept:
-        upsert = dialect_of(connection).upsert(
-            sending, lambda given: {name: given[name] for name in ("why", "change")}
-        )
-        connection.execute(upsert, kept)
+        replace_rows(connection, sending, kept, ("why", "change"))
 
 
 def _count(connection: Connection, rows: Sequence[Row], *, is_own: bool) -> None:

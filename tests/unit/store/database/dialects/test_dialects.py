@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from celery_dlq.errors import SettingsError
-from celery_dlq.store.database.dialects.supported import parse_url
+from celery_dlq.store.database.dialects import parse_url
 
 
 @pytest.mark.parametrize(
