@@ -60,7 +60,10 @@ def _are_quick(values: Iterable[Any]) -> bool:
         if kind in _PLAIN:
             continue
         if kind is dict:
-            if _looks_tagged(value) or not _are_quick(value.values()):
+            # Most tables are empty or have several names, and need no call.
+            if len(value) == 1 and _looks_tagged(value):
+                return False
+            if value and not _are_quick(value.values()):
                 return False
         elif kind is list:
             if not _are_quick(value):

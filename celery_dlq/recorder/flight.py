@@ -102,10 +102,19 @@ class FlightRecorder:
             return None
         with self._lock:
             try:
-                return self._record(message, facts, body)
+                self._confirm()
+                entry = self._put(facts, body)
             except Exception as error:  # noqa: BLE001 - the task runs in any case
                 self._is_not_covered(error)
                 return None
+            if entry is None:
+                self.uncovered += 1
+                return None
+            self.recorded += 1
+            self._unconfirmed.append((message, entry))
+            if self._trouble:
+                self._is_covered_again()
+            return entry
 
     def succeeded(self, entry: Entry) -> None:
         """Note that the body has returned, before the store knows it."""
@@ -161,18 +170,6 @@ class FlightRecorder:
             own.release()
             self._own, self._current = None, None
             self._segments.clear()
-
-    def _record(self, message: Any, facts: bytes, body: bytes) -> Entry | None:
-        self._confirm()
-        entry = self._put(facts, body)
-        if entry is None:
-            self.uncovered += 1
-            return None
-        self.recorded += 1
-        self._unconfirmed.append((message, entry))
-        if self._trouble:
-            self._is_covered_again()
-        return entry
 
     def _put(self, facts: bytes, body: bytes) -> Entry | None:
         """The entry; None if the files are full, and it is too early to try again to make another one."""
