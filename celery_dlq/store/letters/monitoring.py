@@ -18,7 +18,7 @@ from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.auto_redrives import count_held
-from celery_dlq.store.base import Cell, Measures, Stats
+from celery_dlq.store.base import OVERDUE_S, Cell, Measures, Stats
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
@@ -27,10 +27,6 @@ from celery_dlq.store.rows.rows import Row, read_row
 
 letter, group, arrival, trend = tables.letter, tables.group, tables.arrival, tables.trend
 count, operation = tables.count, tables.operation
-
-#: Seconds after which a parked retry that is not released counts as overdue. A worker looks for due ones
-#: every few seconds.
-OVERDUE_S = 300.0
 
 #: Upper bounds, in seconds, of the ages that open letters are counted by.
 AGE_BOUNDS: tuple[float, ...] = (60.0, 3_600.0, 86_400.0, 604_800.0, math.inf)
