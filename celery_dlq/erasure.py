@@ -26,7 +26,7 @@ from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
 from celery_dlq.redrive.contents import is_same
 from celery_dlq.redrive.payload import accepted_by, read_payload
-from celery_dlq.settings.allowed import is_number
+from celery_dlq.settings.validation import is_number
 from celery_dlq.spool import decode, look
 from celery_dlq.store.archiving import Line, envelopes_of
 from celery_dlq.store.base import Filter, Lease, OngoingAct, Portion

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, UnknownHandler, page
-from celery_dlq.hooks.event import EventHook, EventKind
-from celery_dlq.hooks.lookup import shown
+from celery_dlq.hooks.event import EventHook, EventKind, shown
 from celery_dlq.known import names_its_arguments, unknown_name
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group

@@ -16,8 +16,7 @@ from celery_dlq.classify import Classifier, misnamed
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.announcer import Announcer
 from celery_dlq.hooks.caller import Caller
-from celery_dlq.hooks.event import EventKind
-from celery_dlq.hooks.lookup import find_hook
+from celery_dlq.hooks.event import EventKind, find_hook
 from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of

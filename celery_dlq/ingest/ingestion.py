@@ -204,7 +204,7 @@ class IngestThread(threading.Thread):
                 self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
 
     def _try(self) -> str | None:
-        """Ingest until stopped, or until an error, which is returned."""
+        """Ingest until stopped; an error ends it, and is returned."""
         try:
             self._work()
         except CeleryDLQError as error:

@@ -57,7 +57,7 @@ class Look(Generic[T]):
 
     #: The last answer; None if the store has not answered yet.
     snapshot: Snapshot[T] | None
-    #: Whether the store answers; None if it was asked too recently to tell.
+    #: Whether the store answers; None if it was asked so recently that its answer may still come.
     up: bool | None
 
 

@@ -23,7 +23,7 @@ from celery_dlq.model.worker import Circuit, Circuits, CircuitState
 from celery_dlq.redrive.amqp import CONFIRM_TIMEOUT_S
 from celery_dlq.redrive.message import Sent
 from celery_dlq.redrive.publisher import Publisher, open_publisher
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease, Release
 
 if TYPE_CHECKING:

@@ -62,8 +62,7 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
 def _threads(worker: Any) -> Iterator[GuardedThread]:
     """The threads that ``worker`` needs. Modules of features that are not used are not imported."""
-    from celery_dlq.upkeep.chores import UpkeepThread
-    from celery_dlq.upkeep.detached import OperationsThread
+    from celery_dlq.upkeep.chores import OperationsThread, UpkeepThread
     from celery_dlq.upkeep.expiring import RetentionThread
     from celery_dlq.upkeep.recovery import RecoveryThread
 

@@ -243,7 +243,7 @@ def exporter(cli: Any, port: int, address: str) -> None:
     extra.
     """
     need_prometheus()
-    from celery_dlq.metrics.exporter import exporting
+    from celery_dlq.metrics.collector import exporting
 
     session = Session(cli, Role.EXPORTER)
     _report_store_errors(session)

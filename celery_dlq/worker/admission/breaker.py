@@ -20,13 +20,8 @@ from celery.worker import state
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Verdict
 from celery_dlq.model.worker import Circuit, CircuitChange, CircuitState
-from celery_dlq.retry.backoff import Uniform, uniform
-from celery_dlq.retry.breaker import (
-    probe_failed,
-    probe_succeeded,
-    probe_was_inconclusive,
-    probed,
-)
+from celery_dlq.retry.breaker import probe_failed, probe_succeeded, probe_was_inconclusive, probed
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import NO_COPY
 from celery_dlq.worker.admission.circuit_options import FAILURES, key_of, limits_of
 from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name

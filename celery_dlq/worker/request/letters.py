@@ -15,20 +15,8 @@ from celery.utils.log import get_logger
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.errors import CircuitOpen, TaskCancelled
 from celery_dlq.model.fingerprint import Grounds
-from celery_dlq.model.headers import (
-    CIRCUIT_HEADER,
-    FREE_HEADER,
-    attempt_number,
-    redrive_of,
-)
-from celery_dlq.model.letter import (
-    Attempt,
-    DeadLetter,
-    Envelope,
-    Explanation,
-    Failure,
-    Parking,
-)
+from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, attempt_number, redrive_of
+from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure, Parking
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.model.worker import Circuit, Delivery
@@ -44,13 +32,7 @@ from celery_dlq.worker.failure import (
     type_name,
 )
 from celery_dlq.worker.grouping import grounds_of
-from celery_dlq.worker.message import (
-    Contents,
-    envelope,
-    letter_id,
-    name_of,
-    sendable_envelope,
-)
+from celery_dlq.worker.message import Contents, envelope, letter_id, name_of, sendable_envelope
 from celery_dlq.worker.request.fate import Fate, is_internal
 from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.wiring import Wiring

@@ -13,7 +13,7 @@ from support.factories import T0
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import register
-from celery_dlq.metrics.labels import MOST_SETS
+from celery_dlq.metrics.families import MOST_SETS
 from celery_dlq.metrics.snapshot import Reading, Snapshots
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.handling import HandlingState, TicketKind

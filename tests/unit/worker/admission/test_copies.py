@@ -1,4 +1,4 @@
-"""Of several copies of a message, the one that the store accepts first runs."""
+"""If a message has several copies, the one that the store accepts first runs."""
 
 from types import SimpleNamespace
 

@@ -1,14 +1,18 @@
-"""Probes of SQLAlchemy and of the drivers of MySQL, SQLite, Oracle, SQL Server, Snowflake and Trino.
+"""Probes of SQL databases: SQLAlchemy, the drivers of MySQL, SQLite, Oracle, SQL Server, Snowflake and Trino,
+Django, peewee and Tortoise. PostgreSQL has its own module.
 
-SQLAlchemy wraps the exceptions of the drivers. aiosqlite raises the exceptions of sqlite3.
+SQLAlchemy wraps the exceptions of the drivers. Django, peewee and Tortoise raise their own errors over them.
+aiosqlite raises the exceptions of sqlite3.
 """
 
 from __future__ import annotations
 
 import re
 
-from celery_dlq.classify.builtin.behind import lasting_text, unless_lasting
 from celery_dlq.classify.builtin.http import status_in_text
+from celery_dlq.classify.builtin.postgres import postgres_text, sqlstate_of
+from celery_dlq.classify.builtin.stdlib import lasting_text, unless_lasting
+from celery_dlq.classify.chain import causes
 from celery_dlq.classify.evidence import (
     arguments,
     bases,
@@ -45,8 +49,8 @@ MYSQL_NUMBERS = _MYSQL_NETWORK | frozenset(
         1020, 1203, 1226,  # row changed since read, connections or quota of one user
         1053, 1079, 1152, 1154, 1158, 1159, 1160, 1161, 1184,  # shutdown, aborted, packet errors
         1037, 1041, 1135,  # the server is short of memory or threads
-        1297, 1412, 1613, 1615, 1689,  # "temporary", table changed, XA timeout, prepare anew, lock given up
-        1637, 3101, 3572,  # too many transactions, group replication rollback, NOWAIT
+        1297, 1412, 1613, 1615,  # "temporary", table changed, XA timeout, prepare again
+        1637, 1689, 3101, 3572,  # too many transactions, lock given up, group replication rollback, NOWAIT
         1969, 3024,  # statement timeout: MariaDB, MySQL
         3032, 3058, 3132, 3133, 3168,  # offline mode, deadlock and timeout of user locks, not available
     }
@@ -97,7 +101,7 @@ def _mysql_without_number(exc: BaseException) -> Finding | None:
 # sqlite.org/rescode.html: the low byte of an extended code is the primary one.
 _BUSY_CODES = {5: "SQLITE_BUSY", 6: "SQLITE_LOCKED"}
 #: Python 3.10 has no sqlite_errorcode; the texts are sqlite3.c's sqlite3ErrStr().
-BUSY_TEXTS = ("database is locked", "database table is locked", "database schema is locked")
+_BUSY_TEXTS = ("database is locked", "database table is locked", "database schema is locked")
 
 
 def sqlite_error(exc: BaseException) -> Finding:
@@ -107,7 +111,7 @@ def sqlite_error(exc: BaseException) -> Finding:
         name = _BUSY_CODES.get(code & 0xFF)
         evidence = f"code={name or code} from sqlite_errorcode"
         return transient_if(name is not None, "sqlite.code", evidence)
-    busy = message(exc).startswith(BUSY_TEXTS)
+    busy = message(exc).startswith(_BUSY_TEXTS)
     return transient_if(busy, "sqlite.code", "no sqlite_errorcode; the message decides")
 
 
@@ -260,3 +264,29 @@ def trino_name(exc: BaseException) -> Finding:
 
 # trino/client.py, raise_response_error().
 trino_answer = status_in_text(r"error ([0-9]{3})\b")
+
+# -- Django, peewee and Tortoise --------------------------------------------------------------------
+
+
+def driver_error(exc: BaseException) -> Finding | None:
+    """The finding by the driver's number or text; None if the driver's own exception is there to decide."""
+    if causes(exc):
+        return None
+    first = next(iter(arguments(exc)), None)
+    if type(first) is int:
+        return mysql_error(exc)
+    text = message(exc)
+    if text.startswith(_BUSY_TEXTS):
+        return Finding(
+            Verdict.TRANSIENT, "sqlite.code", "no driver's exception; the message decides"
+        )
+    return postgres_text(text)
+
+
+def tortoise_connection(exc: BaseException) -> Finding:
+    """Tortoise raises it for a refused connection, and also for a missing database (tortoise/backends)."""
+    for cause in causes(exc):
+        finding = mysql_error(cause) or sqlstate_of(cause)
+        if finding is not None:
+            return finding
+    return unless_lasting(exc, "tortoise.connection", "type=tortoise.exceptions.DBConnectionError")

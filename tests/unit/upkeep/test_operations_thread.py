@@ -14,7 +14,7 @@ from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.redrive.run import RunResult
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.schema import HEAD
-from celery_dlq.upkeep.detached import OperationsThread
+from celery_dlq.upkeep.chores import OperationsThread
 from celery_dlq.worker.writing.store_calls import StoreHealth
 
 PATIENCE_S = 60
