@@ -17,7 +17,7 @@ from kombu.utils.json import loads
 
 from celery_dlq.errors import IngestError
 from celery_dlq.model.letter import Envelope
-from celery_dlq.worker.celery_quirks.redis_items import as_message, is_readable
+from celery_dlq.worker.celery_quirks.brokers import as_message, is_readable
 from celery_dlq.worker.message import envelope
 
 #: Seconds in which the broker must answer, and deliver the messages that it said it has.

@@ -22,7 +22,7 @@ from celery_dlq.worker.admission.deliveries import Deliveries
 from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.admission.pipeline import Admission
-from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
+from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk

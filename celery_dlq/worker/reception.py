@@ -15,7 +15,7 @@ from celery.utils.quorum_queues import detect_quorum_queues
 from celery.worker import state
 
 from celery_dlq.model.worker import Stall
-from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
+from celery_dlq.worker.celery_quirks.pools import is_green
 
 #: The states of a consumer that stops for good.
 _ENDING = (CLOSE, TERMINATE)

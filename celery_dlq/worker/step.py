@@ -11,11 +11,10 @@ from celery.utils.log import get_logger
 
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.unpack import bound_decoders
+from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
-from celery_dlq.worker.carriers import capture_carriers
-from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
-from celery_dlq.worker.celery_quirks.last_results import read_last_results
-from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable, is_on_redis
+from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
+from celery_dlq.worker.celery_quirks.pools import read_last_results
 from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver

@@ -22,7 +22,7 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd, einfo_of, reported
-from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
+from celery_dlq.worker.celery_quirks.pools import is_green
 from celery_dlq.worker.failure import aborted, unwrap
 from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.request.closing import (

@@ -14,7 +14,7 @@ from celery.exceptions import Ignore, Reject
 from support.workers.embedded_worker import PATIENCE_S, QUICK, working
 
 from celery_dlq import DeadLetterQueue, DLQTask, Filter, Reason, State, Verdict
-from celery_dlq.worker.carriers import Carrier, capture_carriers
+from celery_dlq.worker.builtin_tasks import Carrier, capture_carriers
 from celery_dlq.worker.request.classes import RecordedRequest, bound
 
 

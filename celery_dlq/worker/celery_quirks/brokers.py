@@ -1,14 +1,4 @@
-"""Items of a Redis list that are not kombu messages end the worker, and are lost.
-
-``Channel._brpop_read`` decodes an item after Redis has removed it from the list, and raises if it cannot
-(kombu 5.7.0, transport/redis.py, line 1491; the same since 5.5). Nothing catches that error: it ends the
-worker. celery/kombu#2421 is the same bug with SQS, open; no issue upstream names Redis. Here such an item is
-delivered as a message without a task, and so becomes a dead letter.
-
-It can be deleted when kombu rejects, or hands on, an item that it cannot read.
-``test_items_of_a_redis_list_that_are_no_messages`` in ``tests/integration/capture/test_foreign.py`` fails
-without it.
-"""
+"""Brokers: messages that Celery and kombu lose on RabbitMQ's quorum queues and on Redis."""
 
 from __future__ import annotations
 
@@ -18,11 +8,33 @@ from collections.abc import Callable
 from typing import Any
 
 from celery.utils.log import get_logger
+from celery.utils.quorum_queues import detect_quorum_queues
 from kombu.utils.json import loads
 
 from celery_dlq.model.headers import RAW_HEADERS_HEADER
 
 logger = get_logger(__name__)
+
+
+def sendable(app: Any, countdown: Any) -> Any:
+    """``countdown``, or a wait near it that the broker of ``app`` can carry: on quorum queues, a part of a
+    second is rounded. Without this, Celery refuses to send the message, and it is lost.
+
+    On quorum queues a message waits in the broker, for whole seconds. ``Celery.send_task`` cuts a wait to
+    whole seconds (celery 5.7.0, app/base.py, line 1138; the same since 5.5), and ``calculate_routing_key``
+    raises for 0 (kombu 5.7.0, transport/native_delayed_delivery.py, line 156). ``retry()`` turns that error
+    into a Reject, and the message that was to be retried is dropped. No issue upstream names this, as of
+    November 2026.
+
+    It can be deleted when Celery sends such a message. ``retry-subsecond`` of the matrix, in
+    ``tests/integration/test_matrix_on_rabbitmq.py``, fails without it on quorum queues.
+    """
+    if not isinstance(countdown, (int, float)) or not 0.0 < countdown < 1.0:
+        return countdown
+    driver = app.connection_for_write().transport.driver_type
+    if not detect_quorum_queues(app, driver)[0]:
+        return countdown
+    return float(round(countdown))
 
 
 def is_on_redis(channel: Any) -> bool:
@@ -32,9 +44,17 @@ def is_on_redis(channel: Any) -> bool:
 
 
 def catch_unreadable(channel: Any, noted: Callable[[], str | None] = lambda: None) -> None:
-    """Let ``channel`` deliver an item that is not a kombu message as a message that names no task.
+    """Let ``channel`` deliver an item of a Redis list that is not a kombu message as a message that names no
+    task, which becomes a dead letter. Without this, the item ends the worker, and is lost.
 
-    Does nothing on transports other than Redis: they keep what they cannot read, or cannot hold such an item.
+    ``Channel._brpop_read`` decodes an item after Redis has removed it from the list, and raises if it cannot
+    (kombu 5.7.0, transport/redis.py, line 1491; the same since 5.5). Nothing catches that error.
+    celery/kombu#2421 is the same bug with SQS, open; no issue upstream names Redis. Does nothing on other
+    transports: they leave an item in its queue if they cannot read it, or cannot hold such an item.
+
+    It can be deleted when kombu rejects, or hands on, an item that it cannot read.
+    ``test_items_of_a_redis_list_that_are_no_messages`` in ``tests/integration/capture/test_foreign.py`` fails
+    without it.
 
     :param noted: the tag under which Redis has noted the item that was taken last, if it has.
     """

@@ -8,7 +8,7 @@ from celery.platforms import EX_FAILURE
 from celery.worker import state
 
 from celery_dlq.worker.admission.pipeline import Admission
-from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
+from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 
 
 class Pool:
@@ -41,7 +41,7 @@ def handlers(monkeypatch):
     """The handlers of signals, by number."""
     handlers = {}
     monkeypatch.setattr(
-        "celery_dlq.worker.celery_quirks.gevent_shutdown.signal",
+        "celery_dlq.worker.celery_quirks.pools.signal",
         SimpleNamespace(signal=handlers.__setitem__, getsignal=handlers.get),
     )
     return handlers
