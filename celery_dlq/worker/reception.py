@@ -27,7 +27,7 @@ class Reception:
     def __init__(self) -> None:
         #: Messages received since the worker has started, whatever they are.
         self.received = 0
-        #: The stall that was noticed; None while none is. The watch for stalls sets it.
+        #: The present stall, which the watch for stalls sets; None if the worker is not stalled.
         self.stall: Stall | None = None
         #: The messages of the present connection. They live for as long as they can be acknowledged.
         self._messages: set[ref[Any]] = set()

@@ -54,8 +54,8 @@ class Known:
 
 
 class CircuitBoard:
-    """The circuits that are not closed, as of the last exchange, and those that this worker has opened since.
-    While the store is away, all circuits count as closed.
+    """The circuits that were not closed when the worker last asked the store, and the circuits that it has
+    opened since. While the store is away, all circuits count as closed.
 
     :param writer: puts questions to the store in the background, and answers on its own thread.
     """

@@ -167,7 +167,7 @@ class GreenShutdown:
 
 def _terminate_after(handler: Callable[..., object], number: int, frame: Any) -> None:
     """Before 5.7, Celery's handler of cold shutdowns ends the worker only if nothing fails on its way. It may
-    fail to tell the broker, on a connection that the consumer's greenlet is reading."""
+    fail to notify the broker, on a connection that the consumer's greenlet is reading."""
     try:
         handler(number, frame)
     except Exception as error:  # noqa: BLE001 - a signal came: the worker has to end

@@ -7,7 +7,7 @@ import pytest
 from celery.platforms import EX_FAILURE
 from celery.worker import state
 
-from celery_dlq.worker.admission.pipeline import Admission
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_dlq.worker.admission.pipeline import Admission, Guard
+from celery_dlq.worker.admission import Admission, Guard
 
 
 class Holding(Guard):
