@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
-from celery_dlq.private_files import DIRECTORY_MODE, private_opener
+from celery_dlq.process import DIRECTORY_MODE, private_opener
 from celery_dlq.redact import safe_message
 from celery_dlq.settings import archive_package
 from celery_dlq.spool.segment import fsync_directory

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from celery_dlq.codec import decode_table, encode_table, quick_json
-from celery_dlq.private_files import private_opener
+from celery_dlq.process import private_opener
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.layout import Mark
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from celery_dlq.errors import CeleryDLQError, RecordRefused
-from celery_dlq.private_files import private_opener
+from celery_dlq.process import private_opener
 from celery_dlq.spool.segment import NewerRecord, Record, decode, fsync_directory, locked
 
 logger = logging.getLogger(__name__)

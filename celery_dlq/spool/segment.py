@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from celery_dlq.model.letter import DeadLetter, Outcome
-from celery_dlq.private_files import DIRECTORY_MODE, private_opener
+from celery_dlq.process import DIRECTORY_MODE, private_opener
 
 logger = logging.getLogger(__name__)
 

@@ -200,7 +200,7 @@ class Release:
 
 #: Seconds after which a parked retry that is due counts as overdue. A worker looks for due ones every few
 #: seconds; by then, a dead worker's lease and an interrupted release have expired twice.
-OVERDUE_S = 300.0
+PARKED_OVERDUE_S = 300.0
 
 #: The copy of a release that stands for the message itself, delivered again.
 NO_COPY = 0

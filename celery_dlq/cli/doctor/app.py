@@ -14,7 +14,7 @@ from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import OVERDUE_S, Filter
+from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
 from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
@@ -151,12 +151,12 @@ def _longest_wait(task: Any, session: Session) -> float:
 
 def check_parked(session: Session) -> Findings:
     waiting = session.store.counts.letters(Filter(states=frozenset({State.PARKED})))
-    late = session.store.parked.overdue(OVERDUE_S)
+    late = session.store.parked.overdue(PARKED_OVERDUE_S)
     if late:
         yield warning(
             f"{counted(late, 'parked retry', 'parked retries')} should have run at least "
-            f"{duration(OVERDUE_S)} ago: no worker runs on the broker where they were parked, or it "
-            "cannot send them; start one and read its log, or let a worker of this app send them: "
+            f"{duration(PARKED_OVERDUE_S)} ago: no worker runs on the broker where they were parked, or "
+            "it cannot send them; start one and read its log, or let a worker of this app send them: "
             f"{session.command('release', '--all')}"
         )
     else:

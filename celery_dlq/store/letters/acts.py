@@ -1,5 +1,6 @@
-"""Acts of people on many letters: letters are discarded, opened again, and deleted. An act goes chunk by
-chunk. Each chunk is a transaction that changes letters, the counts, and the act's audit row."""
+"""Acts on many letters: letters are discarded, opened again, and deleted, by people, by retention and by
+the archive. An act goes chunk by chunk. Each chunk is a transaction that changes letters, the counts, and the
+act's audit row."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.auto_redrives import count_held
-from celery_dlq.store.base import OVERDUE_S, Cell, Measures, Stats
+from celery_dlq.store.base import PARKED_OVERDUE_S, Cell, Measures, Stats
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
@@ -72,7 +72,7 @@ class Monitoring(StoreRole):
             open={state: states[state] for state in State if state in OPEN_STATES},
             oldest_open_at=_oldest_open(connection),
             parked=states[State.PARKED],
-            overdue=parked.count_overdue(connection, OVERDUE_S),
+            overdue=parked.count_overdue(connection, PARKED_OVERDUE_S),
             operations=_operations(connection),
             aborted_at=_aborted_at(connection),
             deaths=count_rows(connection, tables.delivery, tables.delivery.c.death != ""),
