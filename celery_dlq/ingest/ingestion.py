@@ -145,8 +145,8 @@ class Ingestion:
 class IngestStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent, from its start to its shutdown, whatever the task consumer does."""
 
-    # Children are forked before the threads exist.
-    requires = ("celery.worker.components:Pool",)
+    # Children, and an embedded beat, are forked before the threads exist.
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **options: Any) -> None:
         self._threads: list[IngestThread] = []

@@ -23,8 +23,9 @@ STOP_S = 10.0
 class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent, from its start to its shutdown, whatever the task consumer does."""
 
-    # Children are forked before the thread exists.
-    requires = ("celery.worker.components:Pool",)
+    # Children, and an embedded beat, are forked before the threads exist: SQLite's locks, held by a thread at
+    # that moment, would never be free in the child.
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **options: Any) -> None:
         self._threads: tuple[GuardedThread, ...] = ()

@@ -44,3 +44,13 @@ def test_modules_that_were_imported_since_are_frozen_at_the_first_connection(
         capture.start(consumer)
         capture.stop(consumer)
     assert len(frozen) == times
+
+
+def test_threads_begin_after_the_pool_and_an_embedded_beat_have_been_forked(app):
+    app.conf.update(dlq_ingest_queues=["dead"], worker_hijack_root_logger=False)
+    DeadLetterQueue.of(app)
+    worker = app.WorkController(pool="prefork", concurrency=1, beat=True)
+    order = [type(one).__name__ for one in worker.steps]
+    assert {"Pool", "Beat", "UpkeepStep", "IngestStep"} <= {*order}
+    for ours in ("UpkeepStep", "IngestStep"):
+        assert order.index(ours) > max(order.index("Pool"), order.index("Beat"))
