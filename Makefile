@@ -41,6 +41,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	! grep -rnE '"""(The same|Those of|Of|What is left)\b' --include='*.py' celery_dlq tests benchmarks example_project
 
 celery-own: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m celery_own.run

@@ -7,8 +7,6 @@ import time
 import redis
 from celery import Celery, Task
 
-from celery_dlq import DLQTask
-
 app = Celery("bench", broker=os.environ["BENCH_BROKER"])
 app.conf.update(
     task_default_queue=os.environ["BENCH_QUEUE"],
@@ -16,7 +14,12 @@ app.conf.update(
     task_acks_late=bool(os.environ["BENCH_LATE"]),
     broker_connection_retry_on_startup=True,
 )
+BASE: type[Task] = Task
 if os.environ["BENCH_STORE"]:
+    # A worker of plain Celery imports nothing of this package.
+    from celery_dlq import DLQTask
+
+    BASE = DLQTask
     app.conf.update(
         dlq_store_url=os.environ["BENCH_STORE"],
         dlq_breaker_streak=int(os.environ["BENCH_STREAK"]),
@@ -32,8 +35,6 @@ if os.environ["BENCH_VISIBILITY"]:
         "visibility_timeout": int(os.environ["BENCH_VISIBILITY"]),
         "unacked_restore_throttle": 1,
     }
-
-BASE = DLQTask if os.environ["BENCH_STORE"] else Task
 
 _counter = redis.Redis.from_url(os.environ["BENCH_BROKER"])
 

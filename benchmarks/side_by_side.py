@@ -23,6 +23,27 @@ from celery_dlq.store.sql import SQLStore
 #: Rounds before those that count.
 WARM_UP = 3
 
+#: Measures a round. Called with a client of Redis, the queue to copy, the worker's queue, its process id, and
+#: the number of tasks.
+Figure = Callable[[redis.Redis, str, str, int, int], float]
+
+
+def rate(client: redis.Redis, staged: str, queue: str, _worker: int, tasks: int) -> float:
+    """Tasks per second; the workers that wait cost next to nothing."""
+    client.copy(staged, f"{queue}-next")
+    began = time.perf_counter()
+    client.rename(f"{queue}-next", queue)  # the whole queue at once
+    wait(lambda: not client.llen(queue))
+    return tasks / (time.perf_counter() - began)
+
+
+def parents_us(client: redis.Redis, staged: str, queue: str, worker: int, tasks: int) -> float:
+    """Microseconds of a processor that the worker's parent uses for a task."""
+    before = _processor_ns(worker)
+    rate(client, staged, queue, worker, tasks)
+    time.sleep(0.05)  # until the last tasks have ended
+    return (_processor_ns(worker) - before) / tasks / 1_000
+
 
 def throughput(
     ways: Callable[[str], Mapping[str, Way]],
@@ -30,8 +51,10 @@ def throughput(
     rounds: int,
     *arguments: object,
     task: str = "bench.succeed",
+    figure: Figure = rate,
 ) -> dict[str, list[float]]:
-    """Tasks per second of each of ``ways``, by round. All have new workers, which run side by side.
+    """The figure of each of ``ways``, by round: usually tasks per second. All have new workers, which run
+    side by side.
 
     :param ways: called with the URL of a store.
     :param tasks: tasks of a round.
@@ -52,12 +75,12 @@ def throughput(
         for name in random.sample(list(found), len(found)):
             queue, way = new_queue(), replace(found[name], hash_seed=seed)
             workers[name] = queue, stack.enter_context(running(way, queue, directory))
-        rates = {name: partial(_rate, client, staged, workers[name][0], tasks) for name in found}
-        measure(rates, WARM_UP)  # the workers start first
+        figures = {name: partial(figure, client, staged, *workers[name], tasks) for name in found}
+        measure(figures, WARM_UP)  # the workers start first
         for _, pid in workers.values():
             _pin(pid)
             stack.callback(os.kill, pid, signal.SIGTERM)  # so that they end side by side
-        return measure(rates, rounds)
+        return measure(figures, rounds)
 
 
 def make_store(url: str) -> None:
@@ -67,13 +90,10 @@ def make_store(url: str) -> None:
     store.close()
 
 
-def _rate(client: redis.Redis, staged: str, queue: str, tasks: int) -> float:
-    """Tasks per second; the workers that wait cost next to nothing."""
-    client.copy(staged, f"{queue}-next")
-    began = time.perf_counter()
-    client.rename(f"{queue}-next", queue)  # the whole queue at once
-    wait(lambda: not client.llen(queue))
-    return tasks / (time.perf_counter() - began)
+def _processor_ns(pid: int) -> int:
+    """Nanoseconds that the threads of a process have run."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads)
 
 
 def _pin(worker: int) -> None:

@@ -1,13 +1,15 @@
 """The cost for tasks that succeed, end to end: tasks per second through prefork workers on Redis, from a full
-queue until it is empty; for tasks that do nothing, and for tasks that compute."""
+queue until it is empty; for tasks that do nothing, and for tasks that compute. For tasks that do nothing also
+the processor time of the worker's parent."""
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.rounds import report
-from benchmarks.side_by_side import throughput
+from benchmarks.side_by_side import parents_us, throughput
 from benchmarks.worker import Way
 
 
@@ -39,6 +41,8 @@ def run() -> dict[str, float]:
         for name, late in (("early", False), ("late", True)):
             found = _run(load, name, late).items()
             ratios |= {f"{way}, {name}, {load.name}": ratio for way, ratio in found}
+    for name, late in (("early", False), ("late", True)):
+        ratios |= _time_parents(_LOADS[0], name, late)
     return ratios
 
 
@@ -50,6 +54,32 @@ def _run(load: _Load, name: str, late: bool) -> dict[str, float]:
         for _ in range(load.sets)
     ]
     return report(title, sets, show=lambda rate: f"{rate:.0f} tasks/s")
+
+
+def _time_parents(load: _Load, name: str, late: bool) -> dict[str, float]:
+    """Print the processor time of the parent for a message; returns by how many microseconds it is above that
+    with ``Task``, by way."""
+    sets = [
+        throughput(partial(_ways_of_parents, late), load.tasks, load.rounds, figure=parents_us)
+        for _ in range(load.sets)
+    ]
+    print(f"processor time of the parent for a message, {name} acknowledgement")
+    above = {}
+    for way in sets[0]:
+        pairs = [pair for one in sets for pair in zip(one[way], one["Task"], strict=True)]
+        above[way] = statistics.median(mine - its for mine, its in pairs)
+        own = statistics.median(mine for mine, _ in pairs)
+        print(f"  {way:28} {own:8.0f} µs   {above[way]:+.0f} µs")
+    return {f"{way}, {name}, µs of the parent": us for way, us in above.items()}
+
+
+def _ways_of_parents(late: bool, store: str) -> dict[str, Way]:
+    return {
+        "Task": Way(acks_late=late),
+        "Task again": Way(acks_late=late),
+        "DLQTask without the recorder": Way(store, acks_late=late, recorder=False),
+        "DLQTask": Way(store, acks_late=late),
+    }
 
 
 def _ways(late: bool, store: str) -> dict[str, Way]:

@@ -23,62 +23,18 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.settings import Settings
 from celery_dlq.store.base import Operation
 from celery_dlq.store.filter import Filter
-from celery_dlq.upkeep.auto_redrive.definition import (
-    AutoRedrive,
-    Limits,
-    Requirements,
-    Suspension,
-)
+from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Limits, Requirements, Suspension
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
 from celery_dlq.upkeep.retention import Keep, Retention
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [
-    "Attempt",
-    "AutoRedrive",
-    "CeleryDLQError",
-    "Checking",
-    "Classifier",
-    "Counts",
-    "DLQTask",
-    "DeadLetter",
-    "DeadLetterQueue",
-    "Decision",
-    "Discard",
-    "Escalate",
-    "Filter",
-    "FingerprintInput",
-    "Group",
-    "GroupFilter",
-    "GroupStatus",
-    "Guard",
-    "HandlerLetter",
-    "Keep",
-    "Leave",
-    "Limits",
-    "Mark",
-    "Operation",
-    "OperationState",
-    "Orders",
-    "Pacing",
-    "Reason",
-    "Redrive",
-    "Repair",
-    "Requirements",
-    "Retention",
-    "Route",
-    "Rule",
-    "Sending",
-    "SendingState",
-    "Settings",
-    "State",
-    "Suspension",
-    "Terminal",
-    "Ticket",
-    "Timetable",
-    "Transient",
-    "Verdict",
-    "decide",
-]
+    "Attempt", "AutoRedrive", "CeleryDLQError", "Checking", "Classifier", "Counts", "DLQTask",
+    "DeadLetter", "DeadLetterQueue", "Decision", "Discard", "Escalate", "Filter", "FingerprintInput",
+    "Group", "GroupFilter", "GroupStatus", "Guard", "HandlerLetter", "Keep", "Leave", "Limits", "Mark",
+    "Operation", "OperationState", "Orders", "Pacing", "Reason", "Redrive", "Repair", "Requirements",
+    "Retention", "Route", "Rule", "Sending", "SendingState", "Settings", "State", "Suspension",
+    "Terminal", "Ticket", "Timetable", "Transient", "Verdict", "decide",
+]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -60,7 +60,10 @@ def _are_quick(values: Iterable[Any]) -> bool:
         if kind in _PLAIN:
             continue
         if kind is dict:
-            if _looks_tagged(value) or not _are_quick(value.values()):
+            # Most tables are empty or have several names, and need no call.
+            if len(value) == 1 and _looks_tagged(value):
+                return False
+            if value and not _are_quick(value.values()):
                 return False
         elif kind is list:
             if not _are_quick(value):
@@ -113,7 +116,7 @@ def read_plain_form(value: Any) -> Any:
 
 def record_of(value: Any, *others: str) -> dict[str, Any]:
     """The fields of a dataclass for JSON, without ``others``: times in ISO 8601, spans in seconds, enums by
-    their values. A value in it that has ``to_dict()`` says itself what it becomes."""
+    their values. A value with ``to_dict()`` becomes the result of that."""
     names = (item.name for item in fields(value) if item.name not in others)
     return {name: _recorded(getattr(value, name)) for name in names}
 
@@ -146,7 +149,8 @@ def _recorded(value: Any) -> Any:
 
 @cache
 def _readers(kind: type[Any]) -> Mapping[str, Callable[[Any], Any]]:
-    """The fields of a dataclass whose values have another form in JSON, each with what reads that form."""
+    """The fields of a dataclass whose values have another form in JSON, each with the function that reads
+    it."""
     found = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
     return {name: read for name, read in found.items() if read is not None}
 

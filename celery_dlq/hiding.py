@@ -82,9 +82,7 @@ def hide_sending(sending: Sending, redactor: Redactor) -> Sending:
 def hide_change(change: Change, redactor: Redactor) -> Change:
     """``change`` without secrets."""
     return replace(
-        change,
-        diff=redactor.text(change.diff),
-        before=_hide_envelope(change.before, redactor),
+        change, diff=redactor.text(change.diff), before=_hide_envelope(change.before, redactor)
     )
 
 

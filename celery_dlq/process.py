@@ -1,9 +1,13 @@
-"""The identity of a process, by which another process on the machine can tell whether it still runs."""
+"""The identity of a process, by which another process on the machine can tell whether it still runs; and
+files that only the user of the process may read, because they hold whole messages."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+#: The modes of private directories and files. A umask can only remove bits.
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 
 
 def identity() -> str:
@@ -36,6 +40,11 @@ def pid_of_run(worker_pid: int | None) -> int:
     """The id of the process that ran a task, from the id that its pool gave. The gevent pool gives the
     address of the greenlet instead; no system gives a process a number this high."""
     return worker_pid if worker_pid and worker_pid < 1 << 31 else os.getpid()
+
+
+def private_opener(path: str, flags: int) -> int:
+    """An ``opener`` for :func:`open` that makes files that only their owner may read."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def _place() -> str:

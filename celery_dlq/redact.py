@@ -93,8 +93,8 @@ class Redactor:
             return self.display(value)
 
     def stand_in(self, secret: object) -> str:
-        """The text that a display copy has in place of a secret. It is the same for the same secret, if
-        secrets have hashes. It stands for itself."""
+        """The text that a display copy has in place of a secret. If secrets have hashes, equal secrets have
+        equal stand-ins. A stand-in has itself as its stand-in."""
         text = _text_of_secret(secret) if self.has_hashes else None
         if text is None or _STAND_IN.fullmatch(text):
             return text or REDACTED

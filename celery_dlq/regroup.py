@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.model.fingerprint import VERSION
 from celery_dlq.model.group import Judged, Waiting, heir_of, home, place_name
-from celery_dlq.store.portion import Portion
+from celery_dlq.store.base import Portion
 from celery_dlq.worker.grouping import Grouping
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class Regrouper:
         on_step: OnStep = lambda looked, moved: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Work off the groups that wait for this recipe, or for no recipe; returns whether none is left.
+        """Move the letters of the groups that wait for this recipe, or for none; returns whether no such
+        group is left.
 
         :param should_stop: asked before each step; another call, also of another process, continues.
         :raises StoreError: the store failed. The steps before that stay done.
@@ -93,7 +94,7 @@ class Regrouper:
         return True
 
     def _work_off(self, group: Waiting, on_step: OnStep, should_stop: Callable[[], bool]) -> bool:
-        """Look at all letters of a group; returns whether that was not stopped."""
+        """Look at all letters of a group; returns False if that was stopped."""
         ids: Sequence[int] = ()
         is_all = False
         while ids or not is_all:
@@ -136,7 +137,7 @@ class Regrouper:
         return [self._judged(one) for one in letters]
 
     def _judged(self, one: Judged) -> Judged:
-        """A letter with its fingerprint by the recipe; with the one that it has, if that cannot be told."""
+        """A letter with its fingerprint by the recipe; it keeps its own if the recipe gives none."""
         if one.letter.grounds is None:
             self.unknown += 1
             return one

@@ -36,12 +36,20 @@ from celery_dlq.recorder import Standing
 from celery_dlq.sensitive import SENSITIVE
 from celery_dlq.settings import STORE_URL_VARIABLE, Settings
 from celery_dlq.spool import FileState, SpoolFile
-from celery_dlq.store.base import AuditRow, Change, Filter, Operation, Stats
+from celery_dlq.store.base import (
+    AuditRow,
+    Change,
+    Filter,
+    Lost,
+    Operation,
+    RecorderReport,
+    ReportKind,
+    Stats,
+)
 from celery_dlq.store.database import schema, tables
 from celery_dlq.store.keeping import ArchiveTotals, Holding, Keeping, Kept, RoundReport
-from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view import records
-from celery_dlq.view.brief.writing import brief_record
+from celery_dlq.view.brief_text import brief_record
 from celery_dlq.view.stats import Losses, keeping_record, lost_record
 from celery_dlq.worker.task import DLQTask
 

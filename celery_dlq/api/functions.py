@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery_dlq.api.parts import AppParts
 from celery_dlq.errors import SettingsError, UnknownHandler, page
-from celery_dlq.hooks.event import EventHook, EventKind
-from celery_dlq.hooks.lookup import shown
+from celery_dlq.hooks.event import EventHook, EventKind, shown
 from celery_dlq.known import names_its_arguments, unknown_name
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.store.base import Filter, Operation
 from celery_dlq.worker.task import DLQTask
 
@@ -64,7 +63,7 @@ class FunctionsAPI(AppParts):
         return self.hooks.register(EventKind.AUTO_REDRIVE_SUSPENDED, hook)
 
     def on_worker_stalled(self, hook: OfStall) -> OfStall:
-        """Call ``hook`` in a stalled worker, with what it has seen."""
+        """Call ``hook`` in a stalled worker, with the facts about the stall."""
         return self.hooks.register(EventKind.WORKER_STALLED, hook)
 
     def on_redriven(self, hook: OfLetter) -> OfLetter:
@@ -186,7 +185,7 @@ def _own_name(function: object) -> str:
 
 
 def _is_another(known: Handler, new: Handler) -> bool:
-    """Whether they are different handlers, and not one whose module was imported twice."""
+    """Whether these are two handlers. One handler comes twice if its module is imported twice."""
     if shown(known.function) != shown(new.function):
         return True
     # All objects of a class come from one place. Those of a dataclass can be compared.

@@ -112,7 +112,7 @@ class GroupAPI(AppParts):
         return self._triage(fingerprint, Assign(owner=owner), who)
 
     def regrouper(self) -> Regrouper:
-        """Gives stored letters the fingerprints that the recipe of ``dlq_fingerprint`` makes of them.
+        """The engine that gives stored letters the fingerprints of the recipe in ``dlq_fingerprint``.
 
         :raises SettingsError: the recipe cannot be imported, or cannot be called.
         """

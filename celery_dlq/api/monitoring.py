@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from celery_dlq.metrics.snapshot import Reading, Snapshots
     from celery_dlq.metrics.worker import Recording, WorkerMeter
     from celery_dlq.store import Store
-    from celery_dlq.store.lost import RecorderReport
+    from celery_dlq.store.base import RecorderReport
     from celery_dlq.upkeep.recovery import Recovered, Recovery
 
 
@@ -44,8 +44,8 @@ class MonitoringAPI(AppParts):
         yield from self._recovery.run(self._store_with_spooled, began_at=began_at)
 
     def _store_with_spooled(self) -> Store:
-        """The store, with what the spool had. While the store was away, a worker may have put the end of a
-        message into the spool, and been killed before it marked the message.
+        """The store, after the letters of the spool have come into it. While the store was away, a worker may
+        have put the end of a message into the spool, and been killed before it marked the message.
 
         :raises StoreError: the store failed; the remaining letters stay in the spool.
         """

@@ -1,5 +1,5 @@
-"""The settings of an app, and the parts that are made from them, which the rest of the Python API uses:
-hooks, the store, and the spool."""
+"""The settings of an app, and the parts that are made from them: hooks, the store, and the spool. The rest of
+the Python API uses them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from celery_dlq.classify import Classifier, misnamed
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.hooks.announcer import Announcer
 from celery_dlq.hooks.caller import Caller
-from celery_dlq.hooks.event import EventKind
-from celery_dlq.hooks.lookup import find_hook
+from celery_dlq.hooks.event import EventKind, find_hook
 from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.route import owner_of
@@ -25,7 +24,7 @@ from celery_dlq.redact import Redactor
 from celery_dlq.settings import ReadSettings, Settings, read_settings
 from celery_dlq.spool import Drained, Record, Spool, hand_over
 from celery_dlq.store.database.client import Client
-from celery_dlq.worker.body.judge import own_rules
+from celery_dlq.worker.body.answer import own_rules
 from celery_dlq.worker.grouping import Grouping
 from celery_dlq.worker.task import DLQTask
 
@@ -61,7 +60,7 @@ class AppParts:
 
     @property
     def task_settings(self) -> Settings:
-        """The settings for the options of tasks, with the default in place of each invalid value. A process
+        """The settings for the options of tasks. An invalid value is replaced by its default: a process
         that only sends messages may run with invalid settings."""
         return self._read_settings.settings
 
@@ -126,13 +125,13 @@ class AppParts:
 
         :raises SettingsError: the database is not supported, or cannot be a replica.
         """
-        from celery_dlq.store.database.dialects import supported
-        from celery_dlq.store.database.faults import address
+        from celery_dlq.store.database import dialects
+        from celery_dlq.store.database.servers import address
 
-        url = supported.parse_url(self.settings.store_url)
+        url = dialects.parse_url(self.settings.store_url)
         if self.settings.store_read_url:
-            supported.parse_read_url(self.settings.store_read_url, url)
-        if supported.dialect_for(url).is_file and not str(url.database).startswith("file:"):
+            dialects.parse_read_url(self.settings.store_read_url, url)
+        if dialects.dialect_for(url).is_file and not str(url.database).startswith("file:"):
             url = url.set(database=os.path.abspath(str(url.database)))
         is_default = self.settings.store_url == Settings.store_url
         return address(url) + (" (the default)" if is_default else "")
@@ -217,7 +216,7 @@ class AppParts:
 
     def prepare_store(self) -> None:
         """Import the store and its driver, which takes 0.2 s of computing. It does not connect, and raises no
-        error: the first use does."""
+        error; the first use of the store does."""
         with contextlib.suppress(Exception):
             self._new_store.prepare()
 

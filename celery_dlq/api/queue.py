@@ -20,7 +20,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redact import Redactor
 from celery_dlq.spool import Record
 from celery_dlq.store.database.client import Client, Role
-from celery_dlq.worker.body.judge import classifier_of
+from celery_dlq.worker.body.answer import classifier_of
 from celery_dlq.worker.task import DLQTask
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
 
     @cached_property
     def store_health(self) -> StoreHealth:
-        """Logs in the worker whether the store works."""
+        """The part of a worker that logs whether the store works."""
         from celery_dlq.worker.writing.store_calls import StoreHealth
 
         return StoreHealth(self.spool.directory)
@@ -76,7 +76,7 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
         from celery_dlq.worker.writing.writer import Writer
 
         return Writer(
-            self._store_to_write,
+            lambda: self.store if self.meter is None else self.meter.timed(self.store),
             # Only one thread at a time may use a spool.
             self._new_spool(),
             size=self.settings.queue_size,
@@ -85,9 +85,6 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
             timeout=2 * self.settings.store_timeout,
             health=self.store_health,
         )
-
-    def _store_to_write(self) -> Store:
-        return self.store if self.meter is None else self.meter.timed(self.store)
 
     def _new_saver_process(self) -> SaverProcess:
         from celery_dlq.worker.writing.saver_process import SaverProcess

@@ -21,11 +21,10 @@ from celery_dlq.store.filter import Filter
 if TYPE_CHECKING:
     from celery_dlq.archive.archiving import Archiver
     from celery_dlq.archive.bucket import Bucket
-    from celery_dlq.archive.chain import Chains
+    from celery_dlq.archive.chain import Chains, Verified
     from celery_dlq.archive.export import Exported
     from celery_dlq.archive.reading import Restoration, Search, Wanted
-    from celery_dlq.archive.verify import Verified
-    from celery_dlq.erasure.erasure import ArchivePart, Erasure
+    from celery_dlq.erasure import ArchivePart, Erasure
     from celery_dlq.store import Store
     from celery_dlq.store.base import Lease
     from celery_dlq.upkeep.expiring import RetentionEngine
@@ -136,7 +135,7 @@ class Archive:
         :param who: the name in the audit.
         :raises StoreError: the store failed.
         """
-        from celery_dlq.archive.verify import verify
+        from celery_dlq.archive.chain import verify
 
         store = self._store()
         # Asked first: segments that are committed later are not missing.
@@ -239,8 +238,7 @@ class RetentionAPI(AppParts):
         :raises SettingsError: the store has archived letters, and ``dlq_archive_url`` is not set.
         :raises StoreError: the store failed.
         """
-        from celery_dlq.erasure.erasure import Erasure, Meant
-        from celery_dlq.erasure.matching import Condition, Matcher
+        from celery_dlq.erasure import Condition, Erasure, Matcher, Meant
         from celery_dlq.store.rows.rows import stored_id
 
         if bool(ids) == bool(where):
@@ -257,7 +255,7 @@ class RetentionAPI(AppParts):
         )
 
     def _archive_to_erase(self) -> ArchivePart | None:
-        from celery_dlq.erasure.erasure import ArchivePart
+        from celery_dlq.erasure import ArchivePart
 
         if self.settings.archive_url is not None:
             # Its own act in the audit moves the letters of segments that another process has begun.

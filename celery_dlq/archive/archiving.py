@@ -35,7 +35,7 @@ from celery_dlq.errors import ArchiveDamaged, ArchiveFileMissing
 from celery_dlq.store.base import Lease, LetterKey, OngoingAct, Segment
 
 if TYPE_CHECKING:
-    from celery_dlq.store.archive.archiving import Archiving
+    from celery_dlq.store.archiving import Archiving
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Archived:
 class Archiver:
     """Moves letters into one place under one lease, which the caller prolongs.
 
-    :param act: the act of which the moved letters are a part, for the audit.
+    :param act: the act to which the audit adds the moved letters.
     :param now: the current time on the store's clock.
     """
 
@@ -208,8 +208,8 @@ class Archiver:
 
 
 def check_place(bucket: Bucket, newest: str) -> None:
-    """Check that the place has the manifest of the newest segment. The mount point of a disk that is away is
-    a directory, too, and would take letters that no one finds again.
+    """Check that the place has the manifest of the newest segment. If a disk is not mounted, its mount point
+    is an empty directory, and letters that are written there are hidden once the disk is mounted.
 
     :param newest: the id of that segment; empty if there is none.
     :raises ArchiveError: the archive failed, or does not have it.

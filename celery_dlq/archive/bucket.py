@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from celery_dlq.errors import ArchiveError, ArchiveFileMissing, MissingExtra
-from celery_dlq.private_files import DIRECTORY_MODE, private_opener
+from celery_dlq.process import DIRECTORY_MODE, private_opener
 from celery_dlq.redact import safe_message
 from celery_dlq.settings import archive_package
 from celery_dlq.spool.segment import fsync_directory
@@ -117,7 +117,7 @@ class Bucket:
     def read(self, key: str) -> bytes:
         """The content of a file.
 
-        :raises ArchiveFileMissing: there is no such file.
+        :raises ArchiveFileMissing: the file does not exist.
         """
         path = self._path(key)
         try:
@@ -166,7 +166,7 @@ class Bucket:
         """The result of ``call``, which runs in a thread of its own, because not all clients have a time
         limit.
 
-        :raises FileNotFoundError: there is no such file.
+        :raises FileNotFoundError: the file does not exist.
         """
         if self._late is not None and self._late.is_alive():
             # Otherwise each try would leave one more thread, and an old write might overtake a new one.

@@ -1,4 +1,6 @@
-"""The chains of manifests in one place. Each store that uses the place has a chain of its own."""
+"""The chains of manifests in one place, and the check of all its files. Each store that uses the place has a
+chain of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,18 @@ from itertools import groupby
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.files import (
     MANIFESTS,
+    SEGMENTS,
+    UNREADABLE,
+    Finding,
     Manifest,
+    Problem,
     StoredManifest,
+    check_segment,
     decode_manifest,
+    finding_of,
     manifest_key,
     segment_of,
 )
-from celery_dlq.archive.finding import Finding, Problem
 from celery_dlq.errors import (
     ArchiveDamaged,
     ArchiveError,
@@ -47,7 +54,7 @@ class _Fork:
                     yield one
 
     def findings(self, leftovers: Container[str]) -> Iterator[Finding]:
-        """A finding for each of the manifests that are left, unless there is only one."""
+        """A finding for each manifest that is not a leftover, unless only one is left."""
         left = [one for one in self.several if one.manifest.segment not in leftovers]
         names = ", ".join(one.manifest.segment for one in left)
         for one in left if len(left) > 1 else ():
@@ -122,7 +129,7 @@ class Chains:
             yield from fork.findings(leftovers)
 
     def _unread(self, segment_id: str) -> ArchiveError | None:
-        """The error for a manifest that could not be read; None if there is no such manifest."""
+        """The error for the manifest of this segment if it could not be read, otherwise None."""
         for finding in self.unreadable:
             if segment_of(finding.key) == segment_id:
                 is_newer = finding.problem is Problem.NEWER
@@ -207,12 +214,10 @@ def _read_one(bucket: Bucket, key: str) -> StoredManifest | Finding | None:
         return _unnamed(key)
     try:
         return decode_manifest(bucket.read(key), key)
-    except ArchiveDamaged as error:
-        return Finding(key=key, problem=Problem.DAMAGED, reason=str(error))
-    except ArchiveNewer as error:
-        return Finding(key=key, problem=Problem.NEWER, reason=str(error))
     except ArchiveFileMissing:
         return None  # an abandoned segment, whose files were deleted since they were listed
+    except UNREADABLE as error:
+        return finding_of(key, error)
 
 
 def _unnamed(key: str) -> Finding:
@@ -231,3 +236,82 @@ def _leftover(one: StoredManifest) -> Finding:
         f"was deleted for it. Delete {one.key} and {one.manifest.key}."
     )
     return Finding(key=one.key, problem=Problem.LEFTOVER, reason=reason)
+
+
+_COMMITTED = "The store has committed it, so keep it: it may hold the only copy of its letters."
+_UNCOMMITTED = "This store has not committed it, so it deleted no letter for it; others may have."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """The result of a check."""
+
+    #: Segments whose content was read, and their letters and bytes.
+    segments: int
+    letters: int
+    size: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def damaged(self) -> int:
+        """The number of findings that mean that letters cannot be read."""
+        return sum(not finding.is_harmless for finding in self.findings)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all letters of the archive can be read."""
+        return not self.damaged
+
+
+def verify(bucket: Bucket, committed: Mapping[str, str]) -> Verified:
+    """Check all files. Changes nothing. One segment at a time is in memory.
+
+    :param committed: the segments that the store has committed, each with the SHA-256 of its manifest. The
+        files alone do not show that the last ones of a chain are missing.
+    :raises ArchiveError: the place failed.
+    """
+    # Listed first: a segment that is written during the check then has its manifest, or is not in the list.
+    segments = bucket.list(SEGMENTS)
+    chains = read_chains(bucket)
+    leftovers = chains.leftovers(committed)
+    findings = [*chains.findings(leftovers), *chains.lost(committed)]
+    whole = []
+    for manifest in chains.current():
+        if manifest.segment in leftovers:
+            continue
+        finding = _check(bucket, manifest)
+        if finding is None:
+            whole.append(manifest.facts)
+        else:
+            findings.append(finding)
+    findings += _other_files(segments, chains, committed)
+    return Verified(
+        segments=len(whole), letters=sum(facts.letters for facts in whole),
+        size=sum(facts.size for facts in whole), findings=tuple(findings),
+    )  # fmt: skip
+
+
+def _check(bucket: Bucket, manifest: Manifest) -> Finding | None:
+    try:
+        check_segment(bucket, manifest)
+    except UNREADABLE as error:
+        return finding_of(manifest.key, error)
+    return None
+
+
+def _other_files(keys: list[str], chains: Chains, known: Container[object]) -> Iterator[Finding]:
+    unread = {segment_of(finding.key) for finding in chains.unreadable}
+    for key in keys:
+        segment = segment_of(key)
+        if segment in chains.replaced:
+            reason = (
+                f"{key} was replaced by {chains.replaced[segment]}, and still exists; the next run of the "
+                "archive deletes it."
+            )
+            yield Finding(key=key, problem=Problem.REPLACED, reason=reason)
+        elif segment is None or (segment not in chains.by_id and segment not in unread):
+            reason = (
+                f"No manifest names {key}: it is being written now, its writer was killed, or its manifest "
+                f"is gone. {_COMMITTED if segment in known else _UNCOMMITTED}"
+            )
+            yield Finding(key=key, problem=Problem.UNNAMED, reason=reason)

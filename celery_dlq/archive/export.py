@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.files import Finding
 from celery_dlq.archive.reading import Found, Search
 from celery_dlq.archive.segment import Line, moment
 from celery_dlq.errors import ArchiveError, MissingExtra

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains
-from celery_dlq.archive.files import Manifest, read_segment
-from celery_dlq.archive.finding import UNREADABLE, Finding, Problem, finding_of
+from celery_dlq.archive.files import (
+    UNREADABLE,
+    Finding,
+    Manifest,
+    Problem,
+    finding_of,
+    read_segment,
+)
 from celery_dlq.archive.segment import Line, Span, encode_line, moment, read_lines
 
 if TYPE_CHECKING:
-    from celery_dlq.store.archive.archiving import Archiving
+    from celery_dlq.store.archiving import Archiving
 
 #: Limits of one transaction: letters, and bytes of their lines. A letter that is larger has one of its own.
 _TOGETHER = 200

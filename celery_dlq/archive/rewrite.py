@@ -14,13 +14,15 @@ from celery_dlq.archive.bucket import Bucket
 from celery_dlq.archive.chain import Chains, read_chains
 from celery_dlq.archive.files import (
     SEGMENTS,
+    UNREADABLE,
+    Finding,
     Manifest,
     check_segment,
+    finding_of,
     part_of,
     read_segment,
     segment_of,
 )
-from celery_dlq.archive.finding import UNREADABLE, Finding, finding_of
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.segment import Line, read_lines, write_segment
 

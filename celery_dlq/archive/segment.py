@@ -78,7 +78,10 @@ class _Tally:
     schema: str = ""
 
     def add(self, line: Line, raw_size: int) -> None:
-        """:raises KeyError, TypeError, ValueError: the line has not the fields of a letter."""
+        """Count one line.
+
+        :raises KeyError, TypeError, ValueError: the line does not have the fields of a letter.
+        """
         letter = line["letter"]
         failed, closed = moment(letter["last_failed_at"]), moment(letter["closed_at"])
         self.ids.append(letter["task_id"])
@@ -129,7 +132,7 @@ class SegmentWriter:
 
 
 def write_segment(lines: Iterable[Line]) -> tuple[bytes, Facts]:
-    """A segment of all ``lines``, whatever its size."""
+    """A segment of all ``lines``, without a limit of its size."""
     writer = SegmentWriter(sys.maxsize, sys.maxsize)
     for line in lines:
         writer.add(line)

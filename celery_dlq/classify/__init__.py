@@ -14,23 +14,7 @@ from celery_dlq.classify.rules import Classifier, Decision, Rule, decide, is_bui
 from celery_dlq.classify.user_rules import misnamed
 
 __all__ = [
-    "Classifier",
-    "Decision",
-    "ExceptionSpec",
-    "Reading",
-    "Rejudged",
-    "Rule",
-    "Terminal",
-    "Transient",
-    "TypeExplanation",
-    "decide",
-    "explain_type",
-    "is_a",
-    "is_built_in",
-    "judge_written",
-    "misnamed",
-    "rejudge",
-    "rules_for",
-    "subject",
-    "tells_its_class",
-]
+    "Classifier", "Decision", "ExceptionSpec", "Reading", "Rejudged", "Rule", "Terminal", "Transient",
+    "TypeExplanation", "decide", "explain_type", "is_a", "is_built_in", "judge_written", "misnamed",
+    "rejudge", "rules_for", "subject", "tells_its_class",
+]  # fmt: skip

@@ -87,6 +87,11 @@ def walk(
                 waiting.append(Link(exc, link))
 
 
+def linked(start: Link) -> Iterator[Link]:
+    """``start`` and all exceptions linked to it, nearest first; at most :data:`ROOT_CAUSE_LIMIT`."""
+    return walk(start, reachable, Budget(ROOT_CAUSE_LIMIT))
+
+
 def causes(exc: BaseException) -> list[BaseException]:
     """The exceptions behind an undecided one: its cause and the exceptions that it wraps, or its
     context.

@@ -29,14 +29,9 @@ TEXT_LIMIT = 1_024
 #: Where libraries keep an HTTP status, the most reliable first. ``code`` comes last because it means
 #: something else in many libraries; rules that come earlier decide for the known ones among them.
 STATUS_SOURCES: tuple[Source, ...] = (
-    ("response", "status_code"),
-    ("status_code",),
-    ("http_status",),
-    ("status",),
-    ("response", "status"),
-    ("response_code",),
-    ("code",),
-)
+    ("response", "status_code"), ("status_code",), ("http_status",), ("status",), ("response", "status"),
+    ("response_code",), ("code",),
+)  # fmt: skip
 
 _LARGEST = 10**9
 

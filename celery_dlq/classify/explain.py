@@ -21,7 +21,7 @@ class TypeExplanation:
 
     #: The dotted name under which the class was defined; builtins without their module.
     type_name: str
-    #: In the order in which they are asked, down to the first that always decides.
+    #: The ids of the rules, in the order in which they are asked; the last one always decides.
     rules: tuple[str, ...]
     #: The verdict if it is the same for all exceptions of the type, otherwise None.
     verdict: Verdict | None

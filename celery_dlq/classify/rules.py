@@ -15,22 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from celery_dlq.classify.builtin.known import (
-    CAREFUL_PROBES,
-    CARRIED,
-    GENERIC_PROBES,
-    ROOT_CAUSES,
-    TABLE,
-)
-from celery_dlq.classify.chain import (
-    ROOT_CAUSE_LIMIT,
-    Budget,
-    Link,
-    causes,
-    members,
-    reachable,
-    walk,
-)
+from celery_dlq.classify.builtin import known
+from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import may_have, shown_name
 from celery_dlq.classify.explicit import said, subject
 from celery_dlq.classify.guarded import begin
@@ -136,7 +122,7 @@ class Classifier:
         try:
             begin()
             start = Link(exc)
-            ruling = self._judge(start, TABLE.look_up(type(exc)))
+            ruling = self._judge(start, known.TABLE.look_up(type(exc)))
             return self._decision(ruling) if ruling is not None else self._combine(start)
         except BaseException as error:
             # Raising here would hide the task's own error.
@@ -179,7 +165,7 @@ class Classifier:
         :param asked: the first exception of the chain was already asked, and did not decide.
         """
         for link in walk(line, causes, budget):
-            entry = TABLE.look_up(type(link.exc))
+            entry = known.TABLE.look_up(type(link.exc))
             ruling = None if asked and link is line else self._judge(link, entry)
             if ruling is not None:
                 return ruling
@@ -219,9 +205,9 @@ class Classifier:
         Hidden contexts and arguments are searched, too: httpcore raises ``from None`` and keeps the
         certificate error only among its arguments.
         """
-        for inner in walk(link, reachable, Budget(ROOT_CAUSE_LIMIT)):
+        for inner in linked(link):
             finding = _row_finding(inner.exc)
-            if finding is None or finding.rule not in ROOT_CAUSES:
+            if finding is None or finding.rule not in known.ROOT_CAUSES:
                 continue
             finding = (self._by_user(inner.exc) if self.rules else None) or finding
             if finding.verdict is Verdict.TERMINAL:
@@ -254,7 +240,7 @@ class Classifier:
 
 def _row_finding(exc: BaseException) -> Finding | None:
     """The finding of the rows about an exception; "the network failed" does not count here."""
-    for match in TABLE.look_up(type(exc)).matches:
+    for match in known.TABLE.look_up(type(exc)).matches:
         row = match.row
         finding = row.probe(exc) if row.probe is not None else None
         if finding is None and not row.network:
@@ -265,9 +251,9 @@ def _row_finding(exc: BaseException) -> Finding | None:
 
 
 def _by_carried(exc: BaseException, entry: Entry) -> Finding | None:
-    if not may_have(exc, CARRIED):
+    if not may_have(exc, known.CARRIED):
         return None
-    for probe in CAREFUL_PROBES if entry.matches else GENERIC_PROBES:
+    for probe in known.CAREFUL_PROBES if entry.matches else known.GENERIC_PROBES:
         finding = probe(exc)
         if finding is not None:
             return finding
@@ -284,7 +270,7 @@ def _storable(text: str) -> str:
 
 
 _BUILTIN_ONLY = Classifier()
-_BUILTIN_RULES = frozenset([DEFAULT_RULE, *(row.rule for row in TABLE.rows)])
+_BUILTIN_RULES = frozenset([DEFAULT_RULE, *(row.rule for row in known.TABLE.rows)])
 
 
 def is_built_in(rule: str) -> bool:

@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 
 from celery_dlq.classify.evidence import Source, call, mapping_item, may_have, read, text_of
 from celery_dlq.classify.guarded import bounded, shape_of
-from celery_dlq.classify.retry_info import retry_delay
 
 T = TypeVar("T")
 
@@ -28,12 +27,8 @@ _HEADER_LIMIT = 256
 #: Where the headers are: most clients, the exception itself, elastic_transport, httplib2 (the response is a
 #: dict of headers), websocket-client.
 _HEADER_SOURCES: tuple[Source, ...] = (
-    ("response", "headers"),
-    ("headers",),
-    ("meta", "headers"),
-    ("resp",),
-    ("resp_headers",),
-)
+    ("response", "headers"), ("headers",), ("meta", "headers"), ("resp",), ("resp_headers",),
+)  # fmt: skip
 
 #: The attributes that may contain a wait.
 _CARRIED = frozenset(
@@ -253,3 +248,91 @@ def _sensible(seconds: float) -> float | None:
 def _aware(moment: datetime) -> datetime:
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return zoned.astimezone(timezone.utc)
+
+
+# -- RetryInfo in a gRPC trailer --------------------------------------------------------------------
+
+# ``grpc-status-details-bin`` is a ``google.rpc.Status`` (google/rpc/status.proto): field 3 repeats
+# ``google.protobuf.Any``, whose field 1 is the type and 2 the message. ``google.rpc.RetryInfo``
+# (google/rpc/error_details.proto) has a ``google.protobuf.Duration`` in field 1: seconds in its field 1,
+# nanoseconds in 2. It is read here without protobuf.
+
+_RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
+
+#: The most bytes of a trailer that are read; servers limit all their headers to 8 kB.
+_TRAILER_LIMIT = 16_384
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+Field = tuple[int, int | bytes]
+
+
+def retry_delay(status: bytes) -> float | None:
+    """Seconds to wait, from a serialised ``google.rpc.Status``; None if it has no RetryInfo."""
+    try:
+        for detail in _messages(status[:_TRAILER_LIMIT], 3):
+            if next(_messages(detail, 1), b"") == _RETRY_INFO:
+                return _delay(next(_messages(detail, 2), b""))
+    except ValueError:
+        return None
+    return None
+
+
+def _delay(retry_info: bytes) -> float | None:
+    for duration in _messages(retry_info, 1):
+        parts = {number: value for number, value in _fields(duration) if type(value) is int}
+        return _signed(parts.get(1, 0)) + _signed(parts.get(2, 0)) / 1e9
+    return None
+
+
+def _signed(varint: int) -> int:
+    return varint - (1 << 64) if varint >> 63 else varint
+
+
+def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
+    for number, value in _fields(data):
+        if number == wanted and isinstance(value, bytes):
+            yield value
+
+
+def _fields(data: bytes) -> Iterator[Field]:
+    """The fields of a message in the wire format (protobuf.dev/programming-guides/encoding).
+
+    :raises ValueError: the bytes are not a message.
+    """
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, position = _varint(data, position)
+            yield tag >> 3, value
+            continue
+        size, position = _size(data, position, kind)
+        if position + size > len(data):
+            raise ValueError("a field is cut off")
+        yield tag >> 3, data[position : position + size]
+        position += size
+
+
+def _size(data: bytes, position: int, kind: int) -> tuple[int, int]:
+    if kind == _BYTES:
+        return _varint(data, position)
+    if kind == _FIXED64:
+        return 8, position
+    if kind == _FIXED32:
+        return 4, position
+    raise ValueError(f"{kind} is not a wire type")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise ValueError("a number is cut off")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & ((1 << 64) - 1), position
+    raise ValueError("a number is too long")

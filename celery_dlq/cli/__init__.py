@@ -20,8 +20,8 @@ _COMMANDS = {
     "show": "letters.inspect:show",
     "groups": "letters.groups:groups",
     "brief": "letters.groups:brief",
-    "stats": "letters.inspect:stats",
-    "watch": "letters.watch:watch",
+    "stats": "letters.stats:stats",
+    "watch": "letters.stats:watch",
     "explain": "letters.inspect:explain",
     "policy": "admin.policy:policy",
     "redrive": "redrive.command:redrive",
@@ -32,17 +32,17 @@ _COMMANDS = {
     "release": "letters.changes:release",
     "discard": "letters.changes:discard",
     "undiscard": "letters.changes:undiscard",
-    "delete": "retention.removal:delete",
-    "forget": "retention.forget:forget",
-    "retention": "retention.removal:retention",
-    "archive": "retention.archive:archive",
+    "delete": "letters.removal:delete",
+    "forget": "letters.removal:forget",
+    "retention": "letters.removal:retention",
+    "archive": "letters.archive:archive",
     "audit": "letters.audit:audit",
-    "reclassify": "letters.reclassify:reclassify",
+    "reclassify": "letters.reapply:reclassify",
     "ingest": "admin.ingest:ingest",
-    "check": "admin.check:check",
-    "exporter": "admin.exporter:exporter",
-    "spool": "admin.spool:spool",
-    "recorder": "admin.recorder:recorder",
+    "check": "admin.monitoring:check",
+    "exporter": "admin.monitoring:exporter",
+    "spool": "admin.files:spool",
+    "recorder": "admin.files:recorder",
     "db": "admin.db:db",
     "doctor": "doctor.command:doctor",
     "help": "admin.help:help_command",
@@ -97,7 +97,7 @@ def _is_on_terminal() -> bool:
 @click.pass_context
 def _without_command(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        import_module(f"{__name__}.letters.watch").show_overview(ctx)
+        import_module(f"{__name__}.letters.stats").show_overview(ctx)
 
 
 dlq = _LazyGroup(
@@ -106,4 +106,4 @@ dlq = _LazyGroup(
 )  # fmt: skip
 
 # Flower has no plugins, but Celery imports this module before it runs Flower's own command.
-import_module("celery_dlq.flower.attach").install()
+import_module("celery_dlq.flower").install()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import click
@@ -65,6 +66,21 @@ class GuardedGroup(NamingGroup):
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(DONE)
+
+
+@contextlib.contextmanager
+def reading(directory: str, setting: str) -> Iterator[None]:
+    """Name the next step if the block cannot read ``directory``, which is ``setting``.
+
+    :raises CeleryDLQError: the directory cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CeleryDLQError(
+            f"{directory} cannot be read ({error.strerror or error}); check {setting}, and run this as the "
+            "workers' user."
+        ) from error
 
 
 def leave(status: int) -> NoReturn:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
@@ -27,6 +29,7 @@ from celery_dlq.view import times
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Value = TypeVar("_Value")
+_State = TypeVar("_State", bound=Enum)
 
 #: Decorators that add an option each, by the names under which a command gets the values.
 Options = dict[str, Callable[[Any], Any]]
@@ -98,18 +101,25 @@ def read_moment(
 
 
 def filters(
-    *, only: Sequence[str] = (), states: Sequence[State] = tuple(State), default: str = ""
+    *,
+    only: Sequence[str] = (),
+    states: Sequence[State] = tuple(State),
+    default: str = "",
+    operation: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the filter options to a command. It is called with ``wanted``, the filter built from them.
 
     :param only: names of the options; empty means all.
     :param states: values of ``--state``; empty means that there is no such option.
     :param default: the letters that the command takes without ``--state``.
+    :param operation: whether ``--operation`` is among the options.
     """
     options = {
         name: option
         for name, option in _filter_options(states, default).items()
-        if (name in only or not only) and (states or name != "states")
+        if (name in only or not only)
+        and (states or name != "states")
+        and (operation or name != "operation")
     }
 
     return gathered(options, "wanted", as_filter)
@@ -146,11 +156,6 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
     usual = "open letters" if State.CLAIMED in states else f"{State.DEAD.value} letters"
     default = default or usual
     hint = f"Without --state, the command takes {default}."
-    moment = functools.partial(
-        click.option,
-        metavar="TIME",
-        callback=read_moment(times.parse_moment),
-    )
     return {
         "task": text(
             "--task", shell_complete=complete_task_of_letters, help="Task name, in full or its last part."
@@ -168,8 +173,10 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
             help="Fingerprint of a group, or its prefix; see `groups`.",
         ),
         "route": text("--route", help="Name of a route in dlq_routes that the last failure is on."),
-        "since": moment("--since", help="Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."),
-        "until": moment("--until", help="Last failed before this; same formats as --since."),
+        "since": moment_option(
+            "--since", "Last failed at or after this: 90m, 2h, 3d or 1w ago, or ISO 8601."
+        ),
+        "until": moment_option("--until", "Last failed before this; same formats as --since."),
         "worker": text("--worker", help="Worker of the last failure, or a prefix of its name."),
         "release": text("--release", help="Release whose code failed last."),
         "tag": text("--tag", help="A tag of the letter."),
@@ -193,6 +200,10 @@ def _filter_options(states: Sequence[State], default: str) -> Options:
         "search": text(
             "--search", help="Text in message, exception, task or arguments; case is ignored."
         ),
+        "operation": click.option(
+            "--operation", metavar="ID", shell_complete=complete_operation,
+            help="Only letters of this operation.",
+        ),
     }  # fmt: skip
 
 
@@ -209,12 +220,33 @@ def format_option(command: _Command) -> _Command:
     )(command)  # fmt: skip
 
 
-def operation_option(command: _Command) -> _Command:
-    """Add ``--operation`` to a command; it is called with ``operation_id``."""
+def after_option(command: _Command) -> _Command:
+    """Add ``--after`` to a command that lists in pages."""
     return click.option(
-        "--operation", "operation_id", metavar="ID", shell_complete=complete_operation,
-        help="Only letters of this operation.",
-    )(command)  # fmt: skip
+        "--after", metavar="CURSOR", help="Continue after the page that printed this cursor."
+    )(command)
+
+
+def moment_option(
+    name: str, text: str, read: Callable[[str, datetime], datetime] = times.parse_moment
+) -> Callable[[_Command], _Command]:
+    """Add an option for a moment, which ``read`` reads; see :func:`read_moment`."""
+    return click.option(name, metavar="TIME", callback=read_moment(read), help=text)
+
+
+def states_option(
+    kind: type[_State], what: str, of: str, default: str = "all"
+) -> Callable[[_Command], _Command]:
+    """Add ``--state``, which may be repeated, to a command; it is called with ``states``, a set of ``kind``.
+
+    :param what: a state, with its article.
+    :param of: whose states they are.
+    """
+    return click.option(
+        "--state", "states", type=choice(what, kind), multiple=True,
+        callback=lambda _ctx, _param, given: frozenset(map(kind, given)),
+        help=f"State of {of}; repeatable. Default: {default}.",
+    )  # fmt: skip
 
 
 def limit_option(text: str, default: int | None = None) -> Callable[[_Command], _Command]:
@@ -238,14 +270,36 @@ def _not_empty(ctx: click.Context, param: click.Parameter, value: str | None) ->
     return value or ""
 
 
-def selection_options(command: _Command) -> _Command:
-    """Add ids, ``--all`` and ``--yes`` to a command; it is called with ``ids``, ``everything``, ``yes``."""
-    yes = click.option("--yes", is_flag=True, help="Skip the confirmation.")
-    everything = click.option(
-        "--all", "everything", is_flag=True, help="Take every letter, without ids or filters."
-    )
-    ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_letter)
-    return ids(everything(yes(command)))
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The letters that a command names beside its filters, and whether it confirms them."""
+
+    ids: Sequence[str]
+    #: Whether it takes every letter, without ids or filters.
+    everything: bool
+    #: Whether it changes them without a question.
+    yes: bool
+
+
+def yes_option(command: _Command) -> _Command:
+    """Add ``--yes`` to a command."""
+    return click.option("--yes", is_flag=True, help="Skip the confirmation.")(command)
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ids, ``--all`` and ``--yes`` to a command; it is called with ``chosen``."""
+    options = {
+        "ids": click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_letter),
+        "everything": click.option(
+            "--all", "everything", is_flag=True, help="Take every letter, without ids or filters."
+        ),
+        "yes": yes_option,
+    }
+    return gathered(options, "chosen", lambda given: Chosen(**given))(command)
+
+
+#: Python decodes invalid bytes of the command line as surrogates.
+_RAW_BYTES = re.compile("[\ud800-\udfff]")
 
 
 class _Stated(click.types.StringParamType):
@@ -258,7 +312,7 @@ class _Stated(click.types.StringParamType):
             optional = isinstance(param, click.Option) and not param.required
             leave = ", or leave it out" if optional else ""
             self.fail(f"it is empty; give it a value{leave}.", param, ctx)
-        if not text.isprintable() and _holds_raw_bytes(text):
+        if _RAW_BYTES.search(text):
             self.fail(
                 "it is not valid UTF-8; write it in the encoding of your terminal.", param, ctx
             )
@@ -277,8 +331,3 @@ def refuse_empty(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             refuse_empty(subcommand)
-
-
-def _holds_raw_bytes(text: str) -> bool:
-    # Python decodes invalid bytes of the command line as surrogates.
-    return any("\ud800" <= char <= "\udfff" for char in text)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import click
 
 from celery_dlq.cli.exits import DONE, FAILED, leave
+from celery_dlq.cli.options import Chosen
 from celery_dlq.cli.screens.letter import letter_table
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
@@ -35,9 +36,12 @@ Things = tuple[str, str]
 LETTERS: Things = ("dead letter", "dead letters")
 
 
-def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: bool) -> Filter:
+def select(
+    session: Session, chosen: Chosen, wanted: Filter, states: Collection[State] = ()
+) -> Filter:
     """The letters that ids, filters or ``--all`` select.
 
+    :param states: the states of the letters, unless the filters name some.
     :raises click.UsageError: nothing is selected, or the options contradict each other.
     :raises UnknownLetter: an id is unknown.
     :raises UnknownGroup: the fingerprint is unknown.
@@ -47,17 +51,20 @@ def select(session: Session, ids: Sequence[str], wanted: Filter, *, everything: 
     """
     # Letters are dead by default, so --state dead alone restricts nothing.
     is_default = wanted.states == {State.DEAD}
-    named = bool(ids) or (replace(wanted, states=frozenset()) if is_default else wanted).restricts
-    if everything and named:
+    named = (
+        bool(chosen.ids)
+        or (replace(wanted, states=frozenset()) if is_default else wanted).restricts
+    )
+    if chosen.everything and named:
         raise click.UsageError("--all contradicts ids and filters; use one or the other.")
-    if not everything and not named:
+    if not chosen.everything and not named:
         raise click.UsageError("Give ids or filters, or --all for every letter.")
     if wanted.group:
         # A command that changes letters needs exactly one group.
         _check_group(session, wanted.group)
-    wanted = checked(session, wanted)
-    if ids:
-        return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, ids))))
+    wanted = checked(session, replace(wanted, states=wanted.states or frozenset(states)))
+    if chosen.ids:
+        return replace(wanted, ids=tuple(dict.fromkeys(map(session.full_id, chosen.ids))))
     return _frozen(session, wanted)
 
 
@@ -70,26 +77,37 @@ def _frozen(session: Session, wanted: Filter) -> Filter:
     return wanted.before(until) if wanted.since is None or wanted.since < until else wanted
 
 
-def of_operation(session: Session, wanted: Filter, prefix: str | None) -> Filter:
-    """``wanted``, narrowed to the letters of the operation whose id begins with ``prefix``, if given.
+def checked(session: Session, wanted: Filter, *, is_stored: bool = True) -> Filter:
+    """``wanted``, whose arguments are also found in the positions that the app's tasks give them, and by what
+    stands for secrets. Its operation has its whole id. Its group, task and route exist: a misspelt name
+    matches no letter, which would look like good news.
 
+    :param is_stored: whether the store has the letters; otherwise they are in the archive, and names are not
+        checked.
     :raises UnknownOperation: no operation matches.
     :raises AmbiguousId: several operations match.
-    """
-    if prefix is None:
-        return wanted
-    return replace(wanted, operation=session.operation(prefix).id)
-
-
-def checked(session: Session, wanted: Filter) -> Filter:
-    """``wanted``, whose arguments are also found in the positions that the app's tasks give them. Its group,
-    task and route exist: a misspelt name matches no letter, which would look like good news.
-
     :raises UnknownGroup: the fingerprint is unknown.
     :raises UnknownTask: neither the app nor a letter has this task.
     :raises UnknownRoute: neither the settings nor a letter has this route.
-    :raises FilterError: it asks for values, which are not kept.
+    :raises FilterError: it asks for values that are not kept, or for redacted arguments that cannot be found;
+        or a text has a secret.
     """
+    if wanted.operation:
+        wanted = replace(wanted, operation=session.operation(wanted.operation).id)
+    if is_stored:
+        _check_names(session, wanted)
+    wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
+    if wanted.args:
+        # Without the worker's code, only the names in the messages are known.
+        with contextlib.suppress(CeleryDLQError):
+            session.load_tasks()
+        wanted = lookup.with_positions(session.cli.app, wanted)
+    if is_stored and wanted.asks_for_values:
+        _check_values(session)
+    return wanted
+
+
+def _check_names(session: Session, wanted: Filter) -> None:
     if wanted.group:
         # A list may show several groups.
         with contextlib.suppress(AmbiguousId):
@@ -98,25 +116,6 @@ def checked(session: Session, wanted: Filter) -> Filter:
         _check_task(session, wanted.task)
     if wanted.route:
         _check_route(session, wanted.route)
-    placed = with_positions(session, wanted)
-    if placed.asks_for_values:
-        _check_values(session)
-    return placed
-
-
-def with_positions(session: Session, wanted: Filter) -> Filter:
-    """``wanted``, whose arguments are also found in the positions that the app's tasks give them, and by what
-    stands for secrets.
-
-    :raises FilterError: redacted arguments cannot be found, or a text has a secret.
-    """
-    wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
-    if not wanted.args:
-        return wanted
-    # Without the worker's code, only the names in the messages are known.
-    with contextlib.suppress(CeleryDLQError):
-        session.load_tasks()
-    return lookup.with_positions(session.cli.app, wanted)
 
 
 def _check_values(session: Session) -> None:
@@ -209,7 +208,7 @@ def confirm_act(
 
 
 def _check_same(session: Session, wanted: Filter, count: int, things: Things) -> None:
-    """End the command if more letters match than the person has confirmed: some were closed meanwhile."""
+    """End the command if more letters match than the person has confirmed: some have changed their state."""
     now = session.store.counts.letters(wanted)
     if now > count:
         session.error(

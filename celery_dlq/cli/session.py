@@ -70,7 +70,7 @@ class Session:
     def store(self) -> Store:
         """The store, with its schema checked and secrets hidden, because its values are shown. From here on
         the screens use its clock."""
-        from celery_dlq.view.discreet import discreet
+        from celery_dlq.view.lookup import discreet
 
         store = self.queue.read_store if self._only_shows else self.queue.store
         times.CLOCK.set_ahead(store.clock_ahead())

@@ -1,34 +1,89 @@
-"""The handler of each address. A resource is one module in ``resources/``, and one line here for each
-address."""
+"""Our parts of Flower: a tab in its navigation, templates, and a handler for each address. A resource is
+one module in ``resources/``, and one line here for each address."""
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tornado.routing import URLSpec
-from tornado.web import StaticFileHandler
+from tornado.template import Loader, Template
+from tornado.web import RequestHandler, StaticFileHandler
 
-from celery_dlq.flower.html.links import STATIC
 from celery_dlq.flower.http.handler import Handler
-from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.http.site import STATIC, Site
 from celery_dlq.flower.resources import (
     audit,
     auto_redrives,
-    auto_runs,
     bulk,
     editor,
     export,
     group,
-    group_decisions,
     groups,
     letter,
     letter_acts,
     letters,
     operations,
     overview,
-    search,
 )
+
+logger = logging.getLogger(__name__)
+
+OWN = Path(__file__).with_name("templates")
+
+#: The prefix of our templates' names.
+PREFIX = "dlq_"
+
+#: The last navigation entry that every version of Flower has.
+_BROKER = re.compile(r"<li\b(?:(?!<li\b).)*?reverse_url\('broker'\).*?</li>", re.DOTALL)
+
+#: Another Flower in this process may use the same templates without having the tab.
+_IF_ATTACHED = "{%% if 'celery_dlq' in handler.application.settings %%}%s{%% end %%}"
+
+_SCRIPT = (
+    "{% set dlq_site = handler.application.settings['celery_dlq'] %}"
+    "<script defer src=\"{{ dlq_site.links.static('flower_pages.js') }}\""
+    ' data-dead-state="{{ dlq_site.dead_state }}"></script>'
+)
+
+
+def use_templates(flower_app: Any) -> None:
+    """Make a Flower find our templates and show the tab on all its pages."""
+    path = flower_app.settings["template_path"]
+    flower_app.settings["template_loader"] = TabLoader(path)
+    # Tornado caches loaders by path; drop the old one.
+    RequestHandler._template_loaders.pop(path, None)
+
+
+class TabLoader(Loader):
+    """Flower's templates and ours, under flat names, so that ours can extend Flower's."""
+
+    def _create_template(self, name: str) -> Template:
+        if name.startswith(PREFIX):
+            return Template((OWN / name).read_bytes(), name=name, loader=self)
+        if name == "navbar.html":
+            source = (Path(self.root) / name).read_text(encoding="utf-8")
+            return Template(with_tab(source), name=name, loader=self)
+        return super()._create_template(name)
+
+
+def with_tab(navbar: str) -> str:
+    """Flower's navigation with our tab: a copy of its last entry, with our name and address."""
+    found = _BROKER.search(navbar)
+    if found is None:
+        logger.warning(
+            "The tab for dead letters is missing, because this version of Flower has another navigation; "
+            "the page is at /dead-letters."
+        )
+        return navbar
+    entry = found[0].replace("reverse_url('broker')", "reverse_url('dlq')")
+    entry = entry.replace("'broker'", "'dlq'").replace(">Broker<", ">Dead letters<")
+    tab = _IF_ATTACHED % (entry + _SCRIPT)
+    return f"{navbar[: found.end()]}{tab}{navbar[found.end() :]}"
+
 
 #: One part of a path; a slash in a value is sent as %2F.
 _PART = r"([^/]+)"
@@ -61,7 +116,7 @@ PAGES = (
     Route("/dead-letters", overview.OverviewPage, "dlq"),
     Route("/dead-letters/groups", groups.GroupsPage),
     Route("/dead-letters/groups/{fingerprint}", group.GroupPage),
-    Route("/dead-letters/groups/{fingerprint}/{act}", group_decisions.DecisionPage),
+    Route("/dead-letters/groups/{fingerprint}/{act}", groups.DecisionPage),
     Route("/dead-letters/letters", letters.LettersPage),
     Route("/dead-letters/letters/{id}", letter.LetterPage),
     *_acts(
@@ -74,8 +129,8 @@ PAGES = (
     ),
     Route("/dead-letters/letters/{id}/edit", editor.EditPage),
     Route("/dead-letters/of-task/{id}", letter.OfTask),
-    Route("/dead-letters/saved-filters", search.SaveFilter),
-    Route("/dead-letters/saved-filters/remove", search.RemoveFilter),
+    Route("/dead-letters/saved-filters", letters.SaveFilter),
+    Route("/dead-letters/saved-filters/remove", letters.RemoveFilter),
     *_acts("/dead-letters", bulk.ManyLettersPage, *letter_acts.ACTS),
     Route("/dead-letters/operations", operations.OperationsPage),
     Route("/dead-letters/operations/{id}", operations.OperationPage),
@@ -86,7 +141,7 @@ PAGES = (
     Route("/dead-letters/auto-redrives/{name}", auto_redrives.AutoPage),
     Route("/dead-letters/auto-redrives/{name}/dry-run", auto_redrives.TrialPage),
     *_acts("/dead-letters/auto-redrives/{name}", auto_redrives.AutoAct, *auto_redrives.ACTS),
-    Route("/dead-letters/auto-redrive-runs/{id}", auto_runs.AutoRunPage),
+    Route("/dead-letters/auto-redrive-runs/{id}", auto_redrives.AutoRunPage),
 )
 
 API = (
@@ -94,9 +149,7 @@ API = (
     Route("/api/dead-letters/letters/{id}", letter.OneLetter),
     Route("/api/dead-letters/groups", groups.Groups),
     Route("/api/dead-letters/groups/{fingerprint}", group.OneGroup),
-    *_acts(
-        "/api/dead-letters/groups/{fingerprint}", group_decisions.Decision, *group_decisions.ACTS
-    ),
+    *_acts("/api/dead-letters/groups/{fingerprint}", groups.Decision, *groups.ACTS),
     Route("/api/dead-letters/stats", overview.Statistics),
     Route("/api/dead-letters/retention", overview.Retention),
     Route("/api/dead-letters/recorder", overview.Recorder),
@@ -108,8 +161,8 @@ API = (
     Route("/api/dead-letters/auto-redrives/{name}", auto_redrives.OneAutoRedrive),
     Route("/api/dead-letters/auto-redrives/{name}/dry-run", auto_redrives.AutoTrial),
     *_acts("/api/dead-letters/auto-redrives/{name}", auto_redrives.MoveAuto, *auto_redrives.ACTS),
-    Route("/api/dead-letters/auto-redrive-runs", auto_runs.AutoRuns),
-    Route("/api/dead-letters/auto-redrive-runs/{id}", auto_runs.OneAutoRun),
+    Route("/api/dead-letters/auto-redrive-runs", auto_redrives.AutoRuns),
+    Route("/api/dead-letters/auto-redrive-runs/{id}", auto_redrives.OneAutoRun),
 )
 
 

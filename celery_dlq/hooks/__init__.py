@@ -5,7 +5,6 @@ its own. The room imports neither Celery nor the store's SQL.
 """
 
 from celery_dlq.hooks.event import Event, EventHook, EventKind
-from celery_dlq.hooks.services import Log, Sentry, Slack
-from celery_dlq.hooks.webhook import Webhook
+from celery_dlq.hooks.services import Log, Sentry, Slack, Webhook
 
 __all__ = ["Event", "EventHook", "EventKind", "Log", "Sentry", "Slack", "Webhook"]

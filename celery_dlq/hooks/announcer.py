@@ -14,7 +14,7 @@ from celery_dlq.hooks.registry import Hooks
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import OperationState
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.store.base import Operation, Saved
 from celery_dlq.store.listener import StoreListener
 
@@ -92,9 +92,9 @@ class Announcer(StoreListener):
         return Waiting(kind, at, partial(self._read, task_id))
 
     def _batch(self, kind: EventKind, at: datetime, task_ids: Sequence[str], route: str) -> Waiting:
-        """The letters of ``route`` among those of ``task_ids``, as one event, because the store is asked on
-        the thread of the hook which they are. An event for each letter would fill the queue of a route's
-        hook with letters of others."""
+        """One event for the letters of ``route`` among those of ``task_ids``; the thread of the hook asks
+        the store which these are. An event for each letter would fill the queue of a route's hook with
+        letters of other routes."""
 
         def load() -> list[Waiting]:
             routes = self._read_routes(task_ids)
@@ -109,7 +109,7 @@ class Announcer(StoreListener):
 
 @contextlib.contextmanager
 def _guarded() -> Iterator[None]:
-    """Log errors of announcing: they must not affect the write, which is done."""
+    """Log errors of announcing, which must not affect the write: it is done."""
     try:
         yield
     except Exception:

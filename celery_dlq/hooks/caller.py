@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of
-from celery_dlq.hooks.lookup import shown
+from celery_dlq.hooks.event import Event, EventHook, EventKind, EventValue, Hook, route_of, shown
 from celery_dlq.redact import Redactor
 
 logger = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ class Waiting:
 
     kind: EventKind
     at: datetime
-    #: Makes its value, which may read the store; or the events that it stands for; None if there is no longer
+    #: Makes its value, or the events that it stands for. It may read the store. None if there is no longer
     #: anything to announce.
     load: Callable[[], EventValue | list[Waiting] | None]
     #: Bytes that it takes in memory.

@@ -1,8 +1,10 @@
-"""The events that hooks get."""
+"""The events that hooks get, and how a setting names a hook."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +12,13 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TypeAlias
 
+from celery_dlq.errors import SettingsError
 from celery_dlq.hiding import hide_group, hide_letter, hide_operation, hide_status
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.stall import Stall
-from celery_dlq.redact import Redactor
+from celery_dlq.model.worker import Stall
+from celery_dlq.redact import Redactor, safe_message
 from celery_dlq.store.base import Operation
 
 _REDACTOR = Redactor()
@@ -69,7 +72,7 @@ class Event:
     """One event."""
 
     kind: EventKind
-    #: When it was written to the store; the failure itself may have been earlier.
+    #: The time of the write to the store; the failure itself may have been earlier.
     at: datetime
     value: EventValue
     #: The owner of its route, by the settings; empty if it has none.
@@ -138,3 +141,51 @@ def _identity(value: EventValue) -> tuple[object, ...]:
     if isinstance(value, Stall):
         return value.worker, value.since
     return (value.id,)
+
+
+def find_hook(given: Any) -> Hook:
+    """``given`` itself, or the hook that it names: a dotted name is imported.
+
+    :raises SettingsError: ``given`` cannot be imported, or cannot be a hook.
+    """
+    found = _imported(given) if isinstance(given, str) else given
+    named = repr(given) if isinstance(given, str) else shown(given)
+    if isinstance(found, type):
+        raise SettingsError(f"{named} is a class; give an instance of it.")
+    if not callable(found):
+        raise SettingsError(f"{named} cannot be called; give a function.")
+    if inspect.iscoroutinefunction(found):
+        raise SettingsError(
+            f"{named} is a coroutine function, which would not run; write it with def."
+        )
+    hook: Hook = found
+    return hook
+
+
+def problem_of(given: Any) -> str:
+    """Why ``given`` cannot be a hook; empty if it can."""
+    try:
+        find_hook(given)
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
+def shown(hook: object) -> str:
+    """The name of ``hook``, for people."""
+    name = getattr(hook, "__qualname__", None)
+    module = getattr(hook, "__module__", None)
+    if isinstance(name, str) and isinstance(module, str):
+        return f"{module}.{name}"
+    # The text of an object may contain a password.
+    return f"{type(hook).__module__}.{type(hook).__qualname__}"
+
+
+def _imported(name: str) -> Any:
+    try:
+        return pkgutil.resolve_name(name)
+    except Exception as error:
+        raise SettingsError(
+            f"{name!r} cannot be imported: {type(error).__name__}: {safe_message(error)}; "
+            "give a dotted name such as shop.alerts.page."
+        ) from error

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from celery_dlq.classify.wait import retry_after, seconds_until
 from celery_dlq.errors import HookError, SettingsError
 from celery_dlq.redact import clip, safe_message
-from celery_dlq.retry.backoff import Uniform, full_jitter, uniform
+from celery_dlq.retry.policy import Uniform, full_jitter, uniform
 
 #: The name that requests give.
 USER_AGENT = "celery-dlq"

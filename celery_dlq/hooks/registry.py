@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.caller import Caller, Waiting
-from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook
-from celery_dlq.hooks.lookup import find_hook, problem_of, shown
+from celery_dlq.hooks.event import Event, EventHook, EventKind, Hook, find_hook, problem_of, shown
 from celery_dlq.model.route import Route
 
 logger = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class Hooks:
         return hook
 
     def wants(self, kind: EventKind) -> bool:
-        """Whether there is a hook that may be called with an event of this kind."""
+        """Whether a hook may be called with an event of this kind."""
         return bool(self._for(kind)) or (kind.is_routed and self.has_of_routes)
 
     @property
@@ -76,8 +75,8 @@ class Hooks:
             caller.put(event)
 
     def tell_routes(self, kind: EventKind, make: Callable[[str], Waiting]) -> None:
-        """Pass the event that ``make`` makes for a route to the hooks of that route; for each route that has
-        hooks. A hook that gets all events of ``kind`` is left out. Returns at once."""
+        """For each route with hooks, pass the event that ``make`` makes for it to these hooks. A hook that
+        gets all events of ``kind`` is left out. Returns at once."""
         for route, callers in self._of_routes().items():
             for caller in callers:
                 if caller not in self._for(kind):
@@ -127,7 +126,7 @@ class Hooks:
         return found[kind]
 
     def _of_routes(self) -> Mapping[str, Sequence[Caller]]:
-        """The callers of the hooks of each route that has some."""
+        """The callers of each route that has hooks."""
         found = self._by_route
         if found is None:
             with self._lock:
@@ -148,7 +147,7 @@ class Hooks:
         yield from (hook for wanted, hook in self._registered if wanted is kind)
 
     def _caller(self, hook: Hook) -> Caller:
-        """A hook for two kinds has one thread."""
+        """The caller of ``hook``: a hook for two kinds has one caller, and so one thread."""
         for caller in self._callers:
             if caller.hook == hook:
                 return caller

@@ -13,7 +13,7 @@ from celery_dlq.hooks.event import Event, EventKind, EventValue
 from celery_dlq.model.auto_redrive import AutoStatus
 from celery_dlq.model.group import Group
 from celery_dlq.model.letter import DeadLetter
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.redact import clip, safe_text
 
 #: The most characters of an exception's message: in a line for people, and in JSON.

@@ -1,5 +1,5 @@
 """Turns messages of a broker's own dead-letter queue into letters.
 
-Messages enter; letters go to the store, and only then are the messages removed from the broker. It knows the
-store by its protocol, and declares no queue.
+Messages enter; letters go to the store, and only then are the messages removed from the broker. The room
+knows the store by its type, and declares no queue.
 """

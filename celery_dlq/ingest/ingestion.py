@@ -145,8 +145,8 @@ class Ingestion:
 class IngestStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent, from its start to its shutdown, whatever the task consumer does."""
 
-    # Children are forked before the threads exist.
-    requires = ("celery.worker.components:Pool",)
+    # Children, and an embedded beat, are forked before the threads exist.
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **options: Any) -> None:
         self._threads: list[IngestThread] = []
@@ -204,7 +204,7 @@ class IngestThread(threading.Thread):
                 self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
 
     def _try(self) -> str | None:
-        """Ingest until stopped, or until an error, which is returned."""
+        """Ingest until stopped; an error ends it, and is returned."""
         try:
             self._work()
         except CeleryDLQError as error:

@@ -37,13 +37,13 @@ class Ingested:
     """A letter made from a message that is still in the broker's queue."""
 
     letter: DeadLetter
-    #: Whether the broker said when the message died; otherwise the letter has the time of its
+    #: Whether the broker reported the time of the death; otherwise the letter has the time of its
     #: ingestion.
     dated: bool
 
     @property
     def placed(self) -> bool:
-        """Whether a redrive can know where to send it."""
+        """Whether it says to which queue a redrive sends it."""
         return bool(self.letter.envelope.queue or self.letter.envelope.exchange)
 
 

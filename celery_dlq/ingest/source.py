@@ -17,7 +17,7 @@ from kombu.utils.json import loads
 
 from celery_dlq.errors import IngestError
 from celery_dlq.model.letter import Envelope
-from celery_dlq.worker.celery_quirks.redis_items import as_message, is_readable
+from celery_dlq.worker.celery_quirks.brokers import as_message, is_readable
 from celery_dlq.worker.message import envelope
 
 #: Seconds in which the broker must answer, and deliver the messages that it said it has.
@@ -121,8 +121,8 @@ def _source(app: Any, connection: Any, channel: Any, queue: str) -> Source:
 
 
 class AMQPQueue:
-    """RabbitMQ: consumes with the requested number of messages in flight, and acknowledges to remove
-    them."""
+    """Reads from RabbitMQ: consumes with the requested number of messages in flight; an acknowledgement
+    removes them."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class AMQPQueue:
         )  # fmt: skip
 
     def _drain(self, messages: list[Any], expected: int) -> None:
-        """Wait for the messages, but not for ever, because another consumer may take them."""
+        """Wait a limited time for the messages, because another consumer may take them."""
         deadline = self._monotonic() + BROKER_TIMEOUT_S
         while len(messages) < expected and self._monotonic() < deadline:
             # Wait longer for the first messages than for later ones, which another consumer may have
@@ -184,7 +184,7 @@ class AMQPQueue:
 
 
 class PolledQueue:
-    """kombu's other transports, among them Amazon SQS: one message after the other."""
+    """Reads from kombu's other transports, among them Amazon SQS: one message after the other."""
 
     def __init__(self, app: Any, channel: Any, queue: str) -> None:
         self._app, self._channel, self._queue = app, channel, queue
@@ -247,8 +247,8 @@ class _Place:
 
 
 class RedisList:
-    """A Redis list, read in place, and the lists that kombu keeps for the other priorities. An item stays in
-    its list until its letter is stored.
+    """Reads a Redis list in place, and the lists that kombu keeps for the other priorities. An item stays
+    in its list until its letter is stored.
 
     kombu would pop each message. An item that is not JSON would be lost at once, and a message that was taken
     when the process was killed would come back only after the visibility timeout, and to the queue where its

@@ -1,24 +1,25 @@
-"""Exports the store's numbers to a registry of Prometheus. A slow store delays a scrape only briefly."""
+"""Exports the store's numbers to a registry of Prometheus, or to a server of their own if no other process is
+scraped. A slow store delays a scrape only briefly."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from celery_dlq.errors import ExporterError
 from celery_dlq.metrics import families
-from celery_dlq.metrics.families import COUNTER, Family
-from celery_dlq.metrics.labels import Labels, Sample, by_age, by_size
+from celery_dlq.metrics.families import COUNTER, Family, Labels, Sample, by_age, by_size
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
-from celery_dlq.store.base import Cell, Measures
+from celery_dlq.store.base import Cell, Lost, Measures, ReportKind, messages_in
 from celery_dlq.store.keeping import Keeping, RoundReport
-from celery_dlq.store.lost import Lost, ReportKind, messages_in
 
 Registry: TypeAlias = CollectorRegistry
 
@@ -56,12 +57,10 @@ _registered: WeakKeyDictionary[Registry, StoreCollector] = WeakKeyDictionary()
 
 
 def register(
-    snapshots: Snapshots[Reading],
-    registry: Registry | None = None,
-    *,
-    wait_s: float = LOOP_WAIT_S,
+    snapshots: Snapshots[Reading], registry: Registry | None = None, *, wait_s: float = LOOP_WAIT_S
 ) -> StoreCollector:
-    """Export the numbers to ``registry`` (None: the default one). They replace those of an earlier store."""
+    """Export the numbers to ``registry`` (None: the default one). The numbers of an earlier store are
+    removed."""
     registry = REGISTRY if registry is None else registry
     before = _registered.pop(registry, None)
     if before is not None:
@@ -210,3 +209,28 @@ def _age_s(found: Lost, kind: ReportKind, now: datetime) -> float:
     ages = [(now - one.since).total_seconds() for one in found.of(kind)]
     # The clock of that machine may be ahead.
     return max(0.0, *ages) if ages else 0.0
+
+
+@contextlib.contextmanager
+def exporting(snapshots: Snapshots[Reading], *, address: str, port: int) -> Iterator[str]:
+    """Serve the metrics on a registry of their own; returns their URL.
+
+    :param port: 0 for any free port.
+    :raises ExporterError: it cannot listen there.
+    """
+    registry = CollectorRegistry()
+    register(snapshots, registry, wait_s=SERVER_WAIT_S)
+    try:
+        server, thread = start_http_server(port, addr=address, registry=registry)
+    except OSError as error:
+        raise ExporterError(
+            f"Cannot listen on {address} port {port} ({error.strerror or error}); "
+            "choose others with --address and --port."
+        ) from error
+    host = f"[{address}]" if ":" in address else address
+    try:
+        yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

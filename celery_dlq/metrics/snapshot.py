@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.store.base import Measures
+from celery_dlq.store.base import Lost, Measures
 from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import Keeping
-from celery_dlq.store.lost import Lost
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class Look(Generic[T]):
 
     #: The last answer; None if the store has not answered yet.
     snapshot: Snapshot[T] | None
-    #: Whether the store answers; None if it was asked too recently to tell.
+    #: Whether the store answers; None if it was asked so recently that its answer may still come.
     up: bool | None
 
 

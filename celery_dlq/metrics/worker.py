@@ -18,8 +18,7 @@ from prometheus_client.registry import Collector
 
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import Registry, family_of, single
-from celery_dlq.metrics.families import Family
-from celery_dlq.metrics.labels import MOST_SETS, NONE, OTHER, Labels
+from celery_dlq.metrics.families import MOST_SETS, NONE, OTHER, Family, Labels
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
@@ -199,7 +198,7 @@ class _Counted:
 
 
 class _Timed:
-    """A store, a role of it, or a saver process, whose writes are measured."""
+    """Wraps a store, one of its roles, or a saver process, and measures their writes."""
 
     def __init__(self, writes: Any, observe: Callable[[str, float], None]) -> None:
         self._writes, self._observe = writes, observe
@@ -222,7 +221,7 @@ def _histogram(family: Family, registry: Registry) -> Histogram:
     return Histogram(family.name, family.text, family.labels, registry=registry, buckets=BUCKETS)
 
 
-#: The meter on each registry: a process has one, however many apps it has.
+#: The meter on each registry. All apps of a process share it.
 _meters: WeakKeyDictionary[Registry, WorkerMeter] = WeakKeyDictionary()
 
 

@@ -1,4 +1,4 @@
-"""Identifies equal failures: a versioned hash over the facts that tell causes apart."""
+"""Identifies equal failures: a versioned hash of the facts by which causes differ."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Grounds:
     evidence: tuple[str, ...] = ()
     #: The types of the exceptions that it was raised from, or of the members of a group.
     causes: tuple[str, ...] = ()
-    #: Whether nothing but the message tells such failures apart.
+    #: Whether such failures differ only in their messages.
     needs_message: bool = False
     #: The name of the user's recipe that made the fingerprint; empty for the built-in one.
     recipe: str = ""
@@ -146,7 +146,7 @@ class FingerprintInput:
     evidence: Sequence[str] = ()
     #: The types of the exceptions that it was raised from, or of the members of a group.
     causes: Sequence[str] = ()
-    #: The fixed words of the message, if nothing but the message tells such failures apart; otherwise empty.
+    #: The fixed words of the message, if such failures differ only in their messages; otherwise empty.
     words: str = ""
 
     @classmethod
@@ -172,8 +172,8 @@ class FingerprintInput:
 
     @property
     def place(self) -> str:
-        """The fingerprint of the place in the code, whatever its failures say. If one place makes too many
-        groups, they are folded into one."""
+        """The fingerprint of the place in the code, without the message of the failure. If one place makes
+        too many groups, they are folded into one."""
         return _digest(json.dumps([f"v{VERSION} place", *self._place]))
 
     @property

@@ -3,15 +3,19 @@ fingerprints of today's recipe."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from operator import index
 from typing import ClassVar, TypeAlias
 
-from celery_dlq.errors import TriageError
+from celery_dlq.codec import dump_json
+from celery_dlq.errors import FilterError, TriageError
 from celery_dlq.model.letter import DeadLetter
+from celery_dlq.redact import safe_text
 
 #: How long after its first letter a group is marked as new.
 NEW_FOR = timedelta(hours=24)
@@ -23,7 +27,8 @@ NOTE_LIMIT, NAME_LIMIT = 4_000, 255
 #: folded into one.
 GROUPS_OF_PLACE, FOLD_WITHIN = 20, timedelta(hours=24)
 
-_HOUR = timedelta(hours=1)
+_HOUR, _MICROSECOND = timedelta(hours=1), timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class GroupStatus(str, Enum):
@@ -266,7 +271,7 @@ def is_first(group: Group, arrivals: Arrivals) -> bool:
 def opened_by(
     group: Group, arrivals: Arrivals, *, failed_in: frozenset[str], in_hour: float
 ) -> datetime | None:
-    """The failure that opens ``group`` again; None if there is none. ``group`` already counts ``arrivals``.
+    """The failure that opens ``group`` again; None if no failure does. ``group`` already counts ``arrivals``.
 
     :param failed_in: the releases that had failed before it was resolved in another one.
     :param in_hour: letters of the group within the hour before the latest.
@@ -364,3 +369,51 @@ def heir_of(group: str, raws: Counter[str], known: Mapping[str, str]) -> str | N
     if group in raws:
         return None
     return next((raw for raw, _number in raws.most_common() if raw not in known), None)
+
+
+@dataclass(frozen=True)
+class GroupMark:
+    """A place in the order of the list: most open letters first, then the latest, then by name."""
+
+    open_count: int
+    last_seen_at: datetime
+    fingerprint: str
+    task: str
+    exception_type: str
+
+    @classmethod
+    def of(cls, group: Group) -> GroupMark:
+        """The place of ``group``."""
+        return cls(
+            group.open_count, group.last_seen_at, group.fingerprint, group.task,
+            group.exception_type,
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, cursor: str) -> GroupMark:
+        """The inverse of :attr:`cursor`.
+
+        :raises FilterError: it is not a cursor.
+        """
+        try:
+            count, micros, *names = json.loads(cursor)
+            fingerprint, task, exception_type = map(_text, names)
+            at = _EPOCH + micros * _MICROSECOND
+            # Larger numbers fit into no database.
+            count = min(max(0, index(count)), 2**62)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise FilterError("That is not a cursor of groups; start again without it.") from None
+        return cls(count, at, fingerprint, task, exception_type)
+
+    @property
+    def cursor(self) -> str:
+        """The text with which a caller asks for the next page."""
+        micros = (self.last_seen_at - _EPOCH) // _MICROSECOND
+        names = self.fingerprint, self.task, self.exception_type
+        return dump_json([self.open_count, micros, *names])
+
+
+def _text(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError
+    return safe_text(name)

@@ -1,7 +1,7 @@
 """Message headers that this package writes, and headers that it must not send again.
 
-Headers are untrusted. Only the functions of this module read ours, and none of them raises, whatever a sender
-has put there.
+Headers are untrusted. Only the functions of this module read ours. They accept any value of a sender,
+and raise no error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REDRIVE_HEADER = "x-dlq-redrive"
 #: publishing a message and before marking it as sent is repeated; only one of its copies runs.
 COPY_HEADER = "x-dlq-copy"
 
-#: The letter that a redriven message belongs to, if the message's own id does not tell, because it is
+#: The letter that a redriven message belongs to, if the message's own id does not say so, because it is
 #: missing, or because the store could not keep it unchanged.
 LETTER_HEADER = "x-dlq-letter"
 
@@ -116,7 +116,7 @@ def attempts_of(headers: Mapping[str, Any] | None, read: Callable[[Any], T]) -> 
 
 
 def has_header(headers: Mapping[str, Any] | None, name: str) -> bool:
-    """Whether a message has this header, whatever its value."""
+    """Whether a message has this header, with any value."""
     return headers is not None and name in headers
 
 

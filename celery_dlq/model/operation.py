@@ -180,7 +180,7 @@ class Counts:
 
     @property
     def out(self) -> int:
-        """Letters that the broker has confirmed, whatever their outcome."""
+        """Letters that the broker has confirmed, with any outcome or none yet."""
         return self.sent + self.succeeded + self.failed + self.unknown
 
     @property
@@ -190,7 +190,7 @@ class Counts:
 
     @property
     def unclaimed(self) -> int:
-        """Letters that no one holds, of those that are left."""
+        """The letters in :attr:`left` that no process holds."""
         return max(0, self.left - self.in_hand)
 
     @property
@@ -224,7 +224,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class PastRedrive:
-    """How one redrive of an unchanged message ended."""
+    """The end of one redrive of an unchanged message."""
 
     #: The fingerprint of the failure that it was redriven after.
     cause: str

@@ -77,7 +77,7 @@ class FlightRecorder:
         self._own: OwnDirectory | None = None
         self._segments: list[Segment] = []
         self._current: Segment | None = None
-        #: Messages of which it is not known yet that the broker has forgotten them.
+        #: Messages that the broker may not have forgotten yet.
         self._unconfirmed: list[tuple[Any, Entry]] = []
         self._made, self._trouble, self._again_at = 0, "", 0.0
         #: When the trouble began, and how many messages had not been recorded before.
@@ -86,11 +86,7 @@ class FlightRecorder:
         self._lock = threading.Lock()
 
     def record(
-        self,
-        message: Any,
-        task: str,
-        pid: int | None,
-        fields: Mapping[str, Any] | None = None,
+        self, message: Any, task: str, pid: int | None, fields: Mapping[str, Any] | None = None
     ) -> Entry | None:
         """Record a kombu message, which ``pid`` of the pool is about to run. Never raises an error.
 
@@ -106,10 +102,19 @@ class FlightRecorder:
             return None
         with self._lock:
             try:
-                return self._record(message, facts, body)
+                self._confirm()
+                entry = self._put(facts, body)
             except Exception as error:  # noqa: BLE001 - the task runs in any case
                 self._is_not_covered(error)
                 return None
+            if entry is None:
+                self.uncovered += 1
+                return None
+            self.recorded += 1
+            self._unconfirmed.append((message, entry))
+            if self._trouble:
+                self._is_covered_again()
+            return entry
 
     def succeeded(self, entry: Entry) -> None:
         """Note that the body has returned, before the store knows it."""
@@ -129,7 +134,7 @@ class FlightRecorder:
 
     @property
     def trouble(self) -> Uncovered | None:
-        """Why messages run without a copy now; None if they do not, as far as is known."""
+        """Why messages run without a copy now; None if all are copied, as far as is known."""
         why = self._trouble
         if not why:
             return None
@@ -138,15 +143,15 @@ class FlightRecorder:
         return Uncovered(why=why, since=since, messages=messages)
 
     def beat(self) -> None:
-        """Show processes on other machines that this one lives. Called every :data:`BEAT_S` seconds."""
+        """Show processes on other machines that this one is alive. Called every :data:`BEAT_S` seconds."""
         with self._lock:
             own = self._own
             if own is not None and not own.beat():
                 self._leave(own)
 
     def close(self) -> None:
-        """Delete the files if all messages have ended. Otherwise they stay, and so does the lock: tasks that
-        the worker did not wait for may still end."""
+        """Delete the files if all messages have ended. Otherwise the files and the lock stay, because tasks
+        that the worker did not wait for may still end."""
         with self._lock:
             own = self._own
             if own is None:
@@ -166,20 +171,8 @@ class FlightRecorder:
             self._own, self._current = None, None
             self._segments.clear()
 
-    def _record(self, message: Any, facts: bytes, body: bytes) -> Entry | None:
-        self._confirm()
-        entry = self._put(facts, body)
-        if entry is None:
-            self.uncovered += 1
-            return None
-        self.recorded += 1
-        self._unconfirmed.append((message, entry))
-        if self._trouble:
-            self._is_covered_again()
-        return entry
-
     def _put(self, facts: bytes, body: bytes) -> Entry | None:
-        """The entry; None if there is no room, and it is too early to try again to make some."""
+        """The entry; None if the files are full, and it is too early to try again to make another one."""
         segment = self._current
         entry = None if segment is None else segment.put(facts, body)
         if segment is None or entry is None:

@@ -23,8 +23,8 @@ _NAMED = struct.Struct(f"<{len(_MAGIC)}sI")
 _HEADER = struct.Struct(f"<{_NAMED.size}sI")
 #: State, marks, checksum of the two lengths, bytes of the facts, bytes of the body, checksum of both.
 _HEAD = struct.Struct("<BBHIII")
-#: The head without its first two bytes, which change later.
-_REST = struct.Struct("<xHIII")
+#: The head without its first byte, which is written last.
+_REST = struct.Struct("<BHIII")
 _LENGTHS = struct.Struct("<II")
 
 #: Where the first entry begins. Entries begin at multiples of 16 bytes.
@@ -35,12 +35,16 @@ _ALIGNMENT = 16
 class EntryState(IntEnum):
     """How far a message has come. The values differ in many bits, so that damage to one bit is noticed."""
 
-    #: There is no entry, here and after.
+    #: The list of entries ends here.
     NONE = 0
     #: It has not ended.
     ACCEPTED = 0x55
     #: Its run has ended, and its outcome is recorded elsewhere.
     ENDED = 0xAA
+
+
+# Each message writes them, and a member of an enum is slow to read.
+_NONE, _ACCEPTED, _ENDED = map(int, EntryState)
 
 
 class Mark(IntFlag):
@@ -99,20 +103,17 @@ def clear(file: mmap) -> None:
 
 def write_entry(file: mmap, start: int, facts: bytes, body: bytes) -> int | None:
     """Write an entry at ``start``; returns where the next one begins, or None if there is no room."""
-    begin = start + _HEAD.size
-    middle = begin + len(facts)
-    end = middle + len(body)
-    following = _after(start, len(facts) + len(body))
+    size = len(facts) + len(body)
+    following = _after(start, size)
     if following + _HEAD.size > len(file):
         return None
-    file[following] = EntryState.NONE
-    file[begin:middle] = facts
-    file[middle:end] = body
-    checksum = zlib.crc32(body, zlib.crc32(facts))
-    check = _check(len(facts), len(body))
-    file[start + 1 : begin] = _REST.pack(check, len(facts), len(body), checksum)
+    file[following] = _NONE
+    check, checksum = _check(len(facts), len(body)), zlib.crc32(body, zlib.crc32(facts))
+    rest = _REST.pack(0, check, len(facts), len(body), checksum)
+    # In one piece, because each write to the file is a call.
+    file[start + 1 : start + _HEAD.size + size] = b"".join((rest, facts, body))
     # Only now is it an entry.
-    file[start] = EntryState.ACCEPTED
+    file[start] = _ACCEPTED
     return following
 
 
@@ -122,12 +123,14 @@ def mark_entry(file: mmap, start: int, mark: Mark) -> None:
     file[start + 1] |= int(mark)  # a flag's own operator is slow
 
 
-def wipe_entry(file: mmap, start: int) -> None:
-    """Mark the entry at ``start`` as ended, and remove its message, which no one needs any more."""
-    file[start] = EntryState.ENDED
-    *_, facts, body, _checksum = _HEAD.unpack_from(file, start)
+def wipe_entry(file: mmap, start: int, following: int) -> None:
+    """Mark the entry at ``start`` as ended, and remove its message, which is not needed any more.
+
+    :param following: where the next entry begins, as :func:`write_entry` returned it.
+    """
+    file[start] = _ENDED
     begin = start + _HEAD.size
-    file[begin : begin + facts + body] = bytes(facts + body)
+    file[begin:following] = bytes(following - begin)
 
 
 def read(data: bytes) -> Contents:
@@ -183,7 +186,7 @@ def _whole_entries(data: bytes, start: int) -> Iterator[Found]:
 
 
 def _following(data: bytes, start: int) -> int | None:
-    """Where the entry after the one at ``start`` begins; None if there is no entry at ``start``."""
+    """The position of the entry after the one at ``start``; None if no entry begins at ``start``."""
     if data[start] not in (EntryState.ACCEPTED, EntryState.ENDED):
         return None
     _state, _marks, check, facts, body, _checksum = _HEAD.unpack_from(data, start)

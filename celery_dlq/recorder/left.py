@@ -1,4 +1,4 @@
-"""The directories in a recorder's directory, and what the processes that are gone have left in them."""
+"""The directories in a recorder's directory, and the messages that processes left there before they ended."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ class Left:
 
     path: Path
     state: LeftState
-    owner: Owner | None
-    #: Messages that have not ended, and those of them that the broker has certainly forgotten.
-    messages: int
-    forgotten: int
-    #: Bytes.
-    size: int
+    owner: Owner | None = None
+    #: Messages that have not ended, and those of them that the broker has certainly forgotten; 0 if they
+    #: cannot be counted.
+    messages: int = 0
+    forgotten: int = 0
+    #: Bytes; 0 if they cannot be counted.
+    size: int = 0
     #: When it was last written to.
     written_at: datetime
 
@@ -83,7 +84,7 @@ def standing(found: Iterable[Left]) -> Standing:
 @dataclass
 class _File:
     path: Path
-    #: Where the entries begin that are not settled yet.
+    #: The positions of the entries that are not settled yet.
     unsettled: set[int]
     is_damaged: bool
 
@@ -133,11 +134,7 @@ class Taken:
     def _message_of(self, entry: Found) -> Accepted | None:
         try:
             return accepted_from(
-                entry.facts,
-                entry.body,
-                worker=self.worker,
-                process=self.process,
-                marks=entry.marks,
+                entry.facts, entry.body, worker=self.worker, process=self.process, marks=entry.marks
             )
         except ValueError:
             return None
@@ -222,15 +219,8 @@ def _has_only_damaged(directory: Path) -> bool:
 
 
 def _unreadable(directory: Path) -> Left:
-    return Left(
-        path=directory,
-        state=LeftState.UNREADABLE,
-        owner=None,
-        messages=0,
-        forgotten=0,
-        size=0,
-        written_at=datetime.fromtimestamp(directory.stat().st_mtime, timezone.utc),
-    )
+    written_at = datetime.fromtimestamp(directory.stat().st_mtime, timezone.utc)
+    return Left(path=directory, state=LeftState.UNREADABLE, written_at=written_at)
 
 
 def directories(parent: Path) -> list[Path]:

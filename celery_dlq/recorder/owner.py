@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
 
-from celery_dlq import process
-from celery_dlq.private_files import DIRECTORY_MODE, private_opener
+from celery_dlq.process import DIRECTORY_MODE, boot_of, identity, private_opener
 
 #: Seconds between two signs of life, and without one after which a process on another machine counts as gone.
 BEAT_S, SILENT_S = 60.0, 600.0
@@ -45,8 +44,8 @@ class Owner:
     def ran_on_this_boot(self) -> bool:
         """Whether it ran on this machine since the machine started. Only then does a lock that is free prove
         that the process is gone."""
-        boot = process.boot_of(self.process)
-        return bool(boot) and boot == process.boot_of(process.identity())
+        boot = boot_of(self.process)
+        return bool(boot) and boot == boot_of(identity())
 
 
 class OwnDirectory:
@@ -64,7 +63,7 @@ class OwnDirectory:
             worker=worker,
             host=socket.gethostname(),
             pid=os.getpid(),
-            process=process.identity(),
+            process=identity(),
             began_at=datetime.now(timezone.utc).isoformat(),
         )
         # Under another name until it is locked: others would take it for the directory of a dead process.

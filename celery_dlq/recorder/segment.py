@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from celery_dlq.codec import decode_table, encode_table, quick_json
-from celery_dlq.private_files import private_opener
+from celery_dlq.process import private_opener
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.layout import Mark
 
@@ -25,25 +25,27 @@ _FIELDS = ("id", "task", "retries", "root_id", "parent_id", "group")
 class Entry:
     """An accepted message in a file."""
 
-    __slots__ = ("_segment", "_start", "has_ended")
+    __slots__ = ("_following", "_segment", "_start", "has_ended")
 
-    def __init__(self, segment: Segment, start: int) -> None:
-        self._segment, self._start = segment, start
+    def __init__(self, segment: Segment, start: int, following: int) -> None:
+        self._segment, self._start, self._following = segment, start, following
         self.has_ended = False
 
     def mark(self, mark: Mark) -> None:
         """Note a fact about the message. After :meth:`end` it does nothing, because another entry may
         have taken the place."""
         if not self.has_ended:
-            self._segment.mark(self._start, mark)
+            layout.mark_entry(self._segment.map, self._start, mark)
 
     def end(self) -> None:
         """Note that the run of the message has ended, and its outcome is recorded elsewhere. After that it
-        does nothing, because another entry may have taken the place."""
+        does nothing, because another entry may have taken the place. Also called from signal handlers, so it
+        takes no lock."""
         if self.has_ended:
             return
         self.has_ended = True
-        self._segment.end(self._start)
+        layout.wipe_entry(self._segment.map, self._start, self._following)
+        self._segment.live.discard(self._start)
 
 
 class Segment:
@@ -55,41 +57,32 @@ class Segment:
     def __init__(self, path: Path, size: int) -> None:
         self.path, self.size = path, size
         self._next = layout.FIRST
-        #: Where the entries begin that have not ended.
+        #: The positions of the entries that have not ended.
         self.live: set[int] = set()
         with open(path, "x+b", opener=private_opener) as file:
             try:
                 # A page that the disk has no room for would end the process when it is written to.
                 os.posix_fallocate(file.fileno(), 0, size)
-                self._map = mmap.mmap(file.fileno(), size)
+                self.map = mmap.mmap(file.fileno(), size)
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise
-        layout.write_header(self._map)
+        layout.write_header(self.map)
         _mapped.add(self)
 
     def put(self, facts: bytes, body: bytes) -> Entry | None:
         """Add an entry; returns None if there is no room."""
         start = self._next
-        following = layout.write_entry(self._map, start, facts, body)
+        following = layout.write_entry(self.map, start, facts, body)
         if following is None:
             return None
         self._next = following
         self.live.add(start)
-        return Entry(self, start)
-
-    def mark(self, start: int, mark: Mark) -> None:
-        """See :meth:`Entry.mark`."""
-        layout.mark_entry(self._map, start, mark)
-
-    def end(self, start: int) -> None:
-        """See :meth:`Entry.end`. Also called from signal handlers, so it takes no lock."""
-        layout.wipe_entry(self._map, start)
-        self.live.discard(start)
+        return Entry(self, start, following)
 
     def reuse(self) -> None:
         """Remove all entries, which have ended."""
-        layout.clear(self._map)
+        layout.clear(self.map)
         self._next = layout.FIRST
 
     def sync(self) -> None:
@@ -97,7 +90,7 @@ class Segment:
 
         :raises OSError: the disk failed.
         """
-        self._map.flush()
+        self.map.flush()
 
     def remove(self) -> None:
         """Delete the file, whose entries have ended.
@@ -106,7 +99,7 @@ class Segment:
         """
         self.path.unlink(missing_ok=True)
         # The map has a file descriptor of its own, and requests that have ended refer to it.
-        self._map.close()
+        self.map.close()
 
 
 _mapped: WeakSet[Segment] = WeakSet()
@@ -116,7 +109,7 @@ def _in_child() -> None:
     """Forget the files in a process of the pool: the disk has no room for others while any process has a
     deleted file mapped."""
     for segment in list(_mapped):
-        segment._map.close()
+        segment.map.close()
 
 
 os.register_at_fork(after_in_child=_in_child)

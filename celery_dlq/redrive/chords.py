@@ -199,7 +199,7 @@ class PolledChords:
 
     Reopening forgets the failures of members, and starts the polling again if it has ended. By then, the
     members of the chord are known only because a worker kept its header
-    (:mod:`celery_dlq.worker.celery_quirks.chord_headers`)."""
+    (:mod:`celery_dlq.worker.builtin_tasks`)."""
 
     def __init__(self, app: Any) -> None:
         self._app, self._backend = app, app.backend

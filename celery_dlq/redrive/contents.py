@@ -1,5 +1,5 @@
 """The changeable contents of a message: its arguments and headers, as a table of ``args``, ``kwargs`` and
-``headers``. And diffs of them for people: secrets are hidden, long values are cut."""
+``headers``. Diffs of them are for people: secrets are hidden, and long values are cut."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def app_and_broker_of(app: Any) -> AppAndBroker:
 
 
 def why_not_here(operation: Operation, here: AppAndBroker) -> str | None:
-    """Why ``operation`` must not run in the app and on the broker ``here``; None if it may. Unknown names
-    match any name."""
+    """Why ``operation`` must not run in this app and on this broker; None if it may. An unknown name
+    matches any name."""
     for kind, made_for, this in (
         ("app", operation.home.app, here.app),
         ("broker", operation.home.broker, here.broker),

@@ -81,8 +81,8 @@ class Delivery:
     def _prepare(
         self, letters: Sequence[DeadLetter], result: BatchResult
     ) -> tuple[list[DeadLetter], dict[str, str]]:
-        """The repaired letters that pass the checks and that their queues have room for, and the changes in
-        them by task id."""
+        """The repaired letters that pass the checks and fit into their queues, and the changes in them by
+        task id."""
         now, ready, changes = self.context.clock.now(), list[DeadLetter](), dict[str, str]()
         for original in letters:
             letter, change, why = self.repairs.repaired(original, now)

@@ -130,16 +130,10 @@ def make_edit(
     if not diff:
         raise NothingChanged
     return Edit(
-        task_id=letter.task_id,
-        before=letter.envelope,
-        after=after.envelope,
-        args=redactor.display(wanted["args"]),
-        kwargs=redactor.display(wanted["kwargs"]),
-        diff=diff,
-        who=who,
-        why=why,
-        at=at,
-    )
+        task_id=letter.task_id, before=letter.envelope, after=after.envelope,
+        args=redactor.display(wanted["args"]), kwargs=redactor.display(wanted["kwargs"]), diff=diff,
+        who=who, why=why, at=at,
+    )  # fmt: skip
 
 
 def _wanted(contents: Contents, changes: Mapping[str, Any]) -> Contents:

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from celery_dlq.errors import OperationError
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Counts, OperationState
+from celery_dlq.redrive import pacing
 from celery_dlq.redrive.context import Clock
-from celery_dlq.redrive.pacing import (
-    Pace,
-    Steps,
-    allowance_of,
-    canary_is_out,
-    first_letters,
-    judged,
-    why_no_more,
-    why_stop,
-)
 from celery_dlq.store.base import Operation
 
 if TYPE_CHECKING:
@@ -33,8 +24,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 #: Polling interval while sending is blocked, in seconds.
 WAIT_S = 0.1
-#: Why a process waits whose claim is empty although letters are left. An empty claim is not the end: the
-#: transaction of a connection that broke has its locks until the server ends it.
+#: The reason for a wait after a claim that got no letters although some are left: the transaction of a
+#: broken connection keeps its locks until the server ends it.
 LOCKED = "letters that another transaction has locked"
 #: The name under which the audit records that the guard aborted an operation.
 GUARD = "refill guard"
@@ -108,11 +99,11 @@ class Ledger:
         lease_s: float,
         should_stop: Callable[[], bool],
     ) -> None:
-        pacing = operation.orders.pacing
+        paced = operation.orders.pacing
         self._store, self._clock, self._should_stop = store, clock, should_stop
         self._batch, self._lease_s = batch, lease_s
-        self._pace = Pace(pacing.rate, pacing.ramp_s, monotonic=clock.monotonic)
-        self._steps = Steps(lease_s)
+        self._pace = pacing.Pace(paced.rate, paced.ramp_s, monotonic=clock.monotonic)
+        self._steps = pacing.Steps(lease_s)
         #: By the token of the claim.
         self._in_hand: dict[str, _InHand] = {}
         #: Letters that are marked as sent.
@@ -132,14 +123,14 @@ class Ledger:
 
         :raises StoreError: the store failed.
         """
-        if not self.goes_on():
+        if not self.may_continue():
             return NextStep(is_over=True)
         with self._counting:
             is_through = not self._in_hand and not self.counts.left
         if is_through:
             return self._end()
         with self._counting:
-            allowance = allowance_of(
+            allowance = pacing.allowance_of(
                 self.operation.orders, self.counts, self._clock.monotonic() - self._began
             )
             if not self.counts.unclaimed:
@@ -161,7 +152,7 @@ class Ledger:
         false with a rate, because a rate counts the letters that were claimed."""
         return self.counts.unclaimed > self._batch and self.operation.orders.pacing.rate is None
 
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Whether neither a person nor the guard has stopped the operation.
 
         :raises StoreError: the store failed.
@@ -243,7 +234,7 @@ class Ledger:
             lease_until=now + timedelta(seconds=self._lease_s),
             limit=size,
             now=now,
-            of_every_cause=self.counts.out < first_letters(self.operation.orders),
+            of_every_cause=self.counts.out < pacing.first_letters(self.operation.orders),
         ).letters
 
     def _write(self, result: BatchResult, *, is_all: bool) -> None:
@@ -306,13 +297,13 @@ class Ledger:
     def _why_abort(self, found: Operation) -> str | None:
         orders, counts = found.orders, found.counts
         canary = orders.pacing.canary
-        if canary and canary_is_out(canary, counts):
+        if canary and pacing.canary_is_out(canary, counts):
             endings = self._store.sendings.recent_endings(found.id, canary)
-            return why_no_more(canary, counts, endings)
-        newest = judged(orders.guard, counts, canary) if orders.guard.enabled else 0
+            return pacing.why_no_more(canary, counts, endings)
+        newest = pacing.judged(orders.guard, counts, canary) if orders.guard.enabled else 0
         if not newest:
             return None
-        return why_stop(orders.guard, self._store.sendings.recent_endings(found.id, newest))
+        return pacing.why_stop(orders.guard, self._store.sendings.recent_endings(found.id, newest))
 
     def _install(self, found: Operation) -> None:
         with self._counting:

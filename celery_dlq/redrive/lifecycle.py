@@ -14,15 +14,7 @@ from celery_dlq.model.operation import Counts, OperationState, Orders
 from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of, why_not_here
 from celery_dlq.redrive.orders import check_canary, check_orders
-from celery_dlq.redrive.plan import (
-    Plan,
-    Trial,
-    Tried,
-    dry_run,
-    make_plan,
-    redrivable,
-    try_first,
-)
+from celery_dlq.redrive.plan import Plan, Trial, Tried, dry_run, make_plan, redrivable, try_first
 from celery_dlq.redrive.repair import Repairs, described
 from celery_dlq.redrive.run import OnProgress, RunResult, run_operation
 from celery_dlq.store.base import AppAndBroker, Filter, Operation
@@ -31,8 +23,8 @@ from celery_dlq.store.tenure import LEASE_S, Tenure, kept
 #: States in which an operation may be run.
 _WAITING = frozenset({OperationState.PLANNED, OperationState.RUNNING})
 
-#: Operations in these states among which a worker looks for its own. Those of other apps, and those that no
-#: worker may run, must not hide it.
+#: The most operations in these states that a worker reads to find its own. There must be room for the
+#: operations of other apps, and for those that no worker may run.
 LEFT_AT_MOST = 1_000
 
 
@@ -73,13 +65,7 @@ class Operations:
         return dry_run(self._context, wanted, orders)
 
     def make(
-        self,
-        wanted: Filter,
-        orders: Orders,
-        *,
-        who: str,
-        detached: bool,
-        plan: Plan | None = None,
+        self, wanted: Filter, orders: Orders, *, who: str, detached: bool, plan: Plan | None = None
     ) -> Operation:
         """A new operation over the letters that ``wanted`` finds now.
 
@@ -92,13 +78,7 @@ class Operations:
         return operation
 
     def draft(
-        self,
-        wanted: Filter,
-        orders: Orders,
-        *,
-        who: str,
-        detached: bool,
-        plan: Plan | None = None,
+        self, wanted: Filter, orders: Orders, *, who: str, detached: bool, plan: Plan | None = None
     ) -> Operation:
         """The operation of :meth:`make`, which is not stored yet."""
         if plan is None:
@@ -108,16 +88,10 @@ class Operations:
         wanted = wanted.before(self._store.cut_off(wanted, now=now))
         count = self._store.counts.letters(wanted)
         return Operation(
-            id=uuid.uuid4().hex[:12],
-            wanted=wanted,
-            orders=orders,
-            counts=Counts(planned=count if limit is None else min(count, limit)),
-            who=who,
-            host=self._host,
-            home=self._here,
-            detached=detached,
-            created_at=now,
-        )
+            id=uuid.uuid4().hex[:12], wanted=wanted, orders=orders,
+            counts=Counts(planned=count if limit is None else min(count, limit)), who=who,
+            host=self._host, home=self._here, detached=detached, created_at=now,
+        )  # fmt: skip
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""The message that a redrive sends: the original one, marked as this redrive's. And how sending it ended."""
+"""Makes the message that a redrive sends: the original message, marked with the number of the redrive."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ _SUGGEST_FROM, _CANARY, _SPREAD_S, _FASTEST = 20, 5, 60, 50
 
 
 def suggested_pacing(count: int) -> Mapping[str, str]:
-    """A canary and a rate for a redrive of this many letters, as they are typed; empty if they are few."""
+    """A canary and a rate for a redrive of this many letters, as a user types them; empty for few
+    letters."""
     rate = min(_FASTEST, math.ceil(count / _SPREAD_S))
     return {"canary": f"{_CANARY}", "rate": f"{rate}/s"} if count >= _SUGGEST_FROM else {}
 
@@ -45,7 +46,7 @@ def check_canary(orders: Orders, plan: Plan, reports: Callable[[str], bool]) -> 
     """Check that the canary can be sent, and that its outcomes will be reported.
 
     :param reports: whether workers report the outcomes of a task's messages.
-    :raises OrdersError: it cannot, or they will not.
+    :raises OrdersError: the canary is too large, or a task does not report its outcomes.
     """
     canary = orders.pacing.canary
     if not canary or not plan.sendable:

@@ -157,7 +157,7 @@ def judged(guard: Guard, counts: Counts, canary: int) -> int:
 
 
 def least_of(guard: Guard) -> int:
-    """The outcomes that a failure ratio is a share of, at least. A window never holds more than its size."""
+    """The least number of outcomes from which a failure ratio is computed: at most the size of a window."""
     return min(guard.least, guard.window)
 
 
@@ -173,8 +173,8 @@ def why_stop(guard: Guard, endings: Sequence[Sending]) -> str | None:
 
 
 def why_no_more(canary: int, counts: Counts, endings: Sequence[Sending]) -> str | None:
-    """Why no letter may be sent after a canary of this many letters; None if letters may be sent, or while
-    that is undecided."""
+    """Why no more letters may be sent after a canary of this many; None if they may be, or while that is
+    undecided."""
     if canary and canary_is_out(canary, counts):
         failed = _failed(endings)
         if failed:

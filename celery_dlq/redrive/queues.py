@@ -89,7 +89,7 @@ class Depths:
         return self._most is not None
 
     def part(self, letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
-        """Split ``letters`` into those that their queues have room for, and the others.
+        """The letters for which their queues have room, and the remaining ones.
 
         :raises RedriveError: the broker does not answer.
         """

@@ -250,7 +250,7 @@ class Run:
 
     def _wait_for_queues(self) -> None:
         while self.error is None and (full := self._full_queues()):
-            if not self._claiming.submit(self._ledger.goes_on).result():
+            if not self._claiming.submit(self._ledger.may_continue).result():
                 return
             self._report(f"room in {', '.join(full)}")
             self._sleep(STEP_S)

@@ -5,13 +5,6 @@ the clock, the time and the random numbers. This room knows neither Celery nor t
 """
 
 from celery_dlq.retry.breaker import BreakerLimits
-from celery_dlq.retry.budget import RetryBudget
-from celery_dlq.retry.policy import Exhausted, RetryPolicy, Wait
+from celery_dlq.retry.policy import Exhausted, RetryBudget, RetryPolicy, Wait
 
-__all__ = [
-    "BreakerLimits",
-    "Exhausted",
-    "RetryBudget",
-    "RetryPolicy",
-    "Wait",
-]
+__all__ = ["BreakerLimits", "Exhausted", "RetryBudget", "RetryPolicy", "Wait"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from celery_dlq.model.circuit import Circuit, CircuitState
+from celery_dlq.model.worker import Circuit, CircuitState
 
 #: Failures by the time when they were counted, in seconds.
 Counts: TypeAlias = tuple[tuple[float, int], ...]

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from celery_dlq.retry.backoff import ceiling
-from celery_dlq.retry.policy import RetryPolicy
+from celery_dlq.retry.policy import RetryPolicy, ceiling
 
 #: Attempts that are listed if the schedule has no last one.
 LISTED = 20

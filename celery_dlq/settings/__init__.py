@@ -5,7 +5,6 @@ A Celery configuration enters, with the environment variables of the store's URL
 except the errors and the words for unknown names.
 """
 
-from celery_dlq.settings.allowed import archive_package
 from celery_dlq.settings.definitions import (
     ReadSettings,
     Settings,
@@ -13,15 +12,9 @@ from celery_dlq.settings.definitions import (
     is_configured,
     read_settings,
 )
-from celery_dlq.settings.validation import READ_URL_VARIABLE, STORE_URL_VARIABLE
+from celery_dlq.settings.validation import READ_URL_VARIABLE, STORE_URL_VARIABLE, archive_package
 
 __all__ = [
-    "READ_URL_VARIABLE",
-    "STORE_URL_VARIABLE",
-    "ReadSettings",
-    "Settings",
-    "archive_package",
-    "check_option",
-    "is_configured",
-    "read_settings",
-]
+    "READ_URL_VARIABLE", "STORE_URL_VARIABLE", "ReadSettings", "Settings", "archive_package",
+    "check_option", "is_configured", "read_settings",
+]  # fmt: skip

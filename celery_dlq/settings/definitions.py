@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celery_dlq.errors import SettingsError
-from celery_dlq.settings.allowed import (
+from celery_dlq.settings.validation import (
     ARCHIVE_URL,
     AUTO_REDRIVES,
     BOOLEAN,
@@ -18,24 +18,22 @@ from celery_dlq.settings.allowed import (
     MAYBE_TEXT,
     NAMES,
     ON_STALL,
+    PREFIX,
+    READ_URL_VARIABLE,
     RETENTION,
     ROUTES,
     RULES,
     SHARE,
+    STORE_URL_VARIABLE,
     TEXT,
     Allowed,
-    number,
-    whole,
-)
-from celery_dlq.settings.validation import (
-    PREFIX,
-    READ_URL_VARIABLE,
-    STORE_URL_VARIABLE,
     allowed_values,
     given_settings,
+    number,
     problem_of,
     read_values,
     unknown_setting,
+    whole,
 )
 
 
@@ -47,323 +45,268 @@ def _setting(default: Any, allowed: Allowed, text: str) -> Any:
 class Settings:
     """The validated ``dlq_*`` settings of one app. Durations are in seconds."""
 
+    # fmt: off
     store_url: str = _setting(
-        "sqlite:///celery_dlq.sqlite3",
-        TEXT,
+        "sqlite:///celery_dlq.sqlite3", TEXT,
         "SQLAlchemy URL of the dead-letter store: SQLite, PostgreSQL or MySQL/MariaDB. "
         f"The environment variable {STORE_URL_VARIABLE} overrides it.",
     )
     store_read_url: str = _setting(
-        "",
-        MAYBE_TEXT,
+        "", MAYBE_TEXT,
         "SQLAlchemy URL of a read replica of the store, from which screens read: Flower, its REST API, and "
         "the commands that only show. Empty for none. "
         f"The environment variable {READ_URL_VARIABLE} overrides it.",
     )
     store_timeout: float = _setting(
-        5.0,
-        number(0.1, 300, "seconds"),
-        "Time limit for a connection to the store, for a lock and for one statement; on "
-        "PostgreSQL, a statement that reads large bodies has one more second per MiB. If a letter "
-        "is not written after twice this time, it goes to the spool.",
+        5.0, number(0.1, 300, "seconds"),
+        "Time limit for a connection to the store, for a lock and for one statement; on PostgreSQL, a "
+        "statement that reads large bodies has one more second per MiB. If a letter is not written after "
+        "twice this time, it goes to the spool.",
     )
     spool_dir: str = _setting(
-        "celery_dlq_spool",
-        TEXT,
+        "celery_dlq_spool", TEXT,
         "Directory for letters that the store did not accept; a later worker drains it.",
     )
     spool_max_size: int = _setting(
-        1_073_741_824,
-        whole(1_048_576, 2**50),
-        "Maximum size of all files in dlq_spool_dir, in bytes; beyond it, whole letters go to the "
-        "log.",
+        1_073_741_824, whole(1_048_576, 2**50),
+        "Maximum size of all files in dlq_spool_dir, in bytes; beyond it, whole letters go to the log.",
     )
     recorder: bool = _setting(
-        True,
-        BOOLEAN,
+        True, BOOLEAN,
         "Whether workers keep a copy of each message that they acknowledge before its task has ended, in "
         "files that outlive them. If a worker is killed, these messages become letters with the reason "
         "lost.",
     )
     recorder_dir: str = _setting(
-        "",
-        MAYBE_TEXT,
+        "", MAYBE_TEXT,
         "Directory for these files; by default, recorder in dlq_spool_dir.",
     )
     recorder_max_size: int = _setting(
-        268_435_456,
-        whole(1_048_576, 2**40),
+        268_435_456, whole(1_048_576, 2**40),
         "Maximum size of the files of one worker, in bytes; beyond it, messages run without a copy.",
     )
     recorder_sync: bool = _setting(
-        False,
-        BOOLEAN,
+        False, BOOLEAN,
         "Whether each copy is brought to the disk before the message is acknowledged. Without this, copies "
         "survive the end of the worker, but not a crash of the machine.",
     )
     redis_atomic_take: bool = _setting(
-        False,
-        BOOLEAN,
+        False, BOOLEAN,
         "Whether a worker takes a message from Redis, and notes there that it has it, in one step. Without "
         "this, a worker that is killed between the two steps loses the message. Needs Redis 6.2 or newer; "
         "does nothing on other brokers.",
     )
     search_values: int = _setting(
-        24,
-        whole(0, 1_000),
-        "How many values of a letter's arguments are kept for searches by value, in addition to those of its "
-        "message. 0 for none, also not of its message.",
+        24, whole(0, 1_000),
+        "How many values of a letter's arguments are kept for searches by value, in addition to those of "
+        "its message. 0 for none, also not of its message.",
     )
     search_redacted_key: str = _setting(
-        "",
-        MAYBE_TEXT,
+        "", MAYBE_TEXT,
         "A secret with which hashes of redacted arguments are made, so that --arg finds their letters; the "
         "values are not kept. Empty for none.",
     )
     stall_after: float = _setting(
-        300.0,
-        number(0.0, 86_400, "seconds"),
+        300.0, number(0.0, 86_400, "seconds"),
         "How long a worker may receive nothing, while messages wait in its queues and it has free slots. "
         "After that it counts as stalled. 0 for no watch.",
     )
     on_stall: str = _setting(
-        "log",
-        ON_STALL,
+        "log", ON_STALL,
         "What a stalled worker does: 'log' writes a line to its log; 'exit' also ends the worker, so that "
         "its supervisor starts it again. Hooks and metrics are independent of this.",
     )
     queue_size: int = _setting(
-        10_000,
-        whole(1, 1_000_000),
-        "Letters that may wait in a worker for the store; beyond it, the worker starts no more "
-        "tasks on DLQTask until some are written.",
+        10_000, whole(1, 1_000_000),
+        "Letters that may wait in a worker for the store; beyond it, the worker starts no more tasks on "
+        "DLQTask until some are written.",
     )
     batch_size: int = _setting(500, whole(1, 5_000), "Letters written in one transaction.")
     ingest_queues: Sequence[str] = _setting(
-        (),
-        NAMES,
-        "The broker's dead-letter queues that each worker brings into the store; dlq ingest does "
-        "it once.",
+        (), NAMES,
+        "The broker's dead-letter queues that each worker brings into the store; dlq ingest does it once.",
     )
     # The fewest attempts with which, from this base, an outage of two minutes exhausts less than a third of
     # the tasks that need the service: 6 %; with eight attempts 45 %. A restart of half a minute exhausts none
     # of 10,000. Each further attempt would double the time until a failure that does not pass is a letter:
     # half of them are within 4 minutes, all within 9 (tests/unit/retry/test_outage.py).
     max_attempts: int = _setting(
-        9,
-        whole(1, 10_000),
+        9, whole(1, 10_000),
         "Number of runs of a task, the first included; a task's max_retries overrides it.",
     )
     retry_base: float = _setting(
-        2.0,
-        number(0.0, 86_400, "seconds"),
-        "Upper bound of the first wait; it doubles with each attempt. A task's retry_backoff "
-        "overrides it.",
+        2.0, number(0.0, 86_400, "seconds"),
+        "Upper bound of the first wait; it doubles with each attempt. A task's retry_backoff overrides it.",
     )
     # Nine attempts do not reach it. With more, it bounds the time for which a service is back unnoticed.
     retry_cap: float = _setting(
-        300.0,
-        number(0.0, 86_400, "seconds"),
+        300.0, number(0.0, 86_400, "seconds"),
         "Upper bound of every wait; a task's retry_backoff_max overrides it.",
     )
     retry_window: float = _setting(
-        86_400.0,
-        number(1.0, 31_536_000, "seconds"),
-        "No attempt starts later than this after the first failure; a task's dlq_retry_window "
-        "overrides it.",
+        86_400.0, number(1.0, 31_536_000, "seconds"),
+        "No attempt starts later than this after the first failure; a task's dlq_retry_window overrides "
+        "it.",
     )
     retry_after_max: float = _setting(
-        300.0,
-        number(0.0, 86_400, "seconds"),
+        300.0, number(0.0, 86_400, "seconds"),
         "The longest Retry-After that is obeyed; a longer one exhausts the task at once.",
     )
     restart_on_new_error: bool = _setting(
-        False,
-        BOOLEAN,
-        "Whether the schedule starts over when a transient failure has another type than the "
-        "previous one: attempts and waits count from 1 again. The retry window does not start "
-        "over.",
+        False, BOOLEAN,
+        "Whether the schedule starts over when a transient failure has another type than the previous one: "
+        "attempts and waits count from 1 again. The retry window does not start over.",
     )
     retry_budget: float | None = _setting(
-        None,
-        SHARE,
-        "Retries of a task that a process may make per first run, such as 0.2 for 20 %; beyond it, "
-        "a transient failure becomes a letter at once. None for no limit; a task's "
-        "dlq_retry_budget overrides it.",
+        None, SHARE,
+        "Retries of a task that a process may make per first run, such as 0.2 for 20 %; beyond it, a "
+        "transient failure becomes a letter at once. None for no limit; a task's dlq_retry_budget "
+        "overrides it.",
     )
     retry_budget_floor: int = _setting(
-        3,
-        whole(0, 1_000_000),
+        3, whole(0, 1_000_000),
         "Retries of a task within ten seconds that a process may always make; a task's "
         "dlq_retry_budget_floor overrides it.",
     )
     park_after: float = _setting(
-        60.0,
-        number(1.0, 86_400, "seconds"),
-        "A retry with a longer wait than this is parked in the store; Celery would keep it in the "
-        "memory of a worker. At most half of the broker's visibility timeout, and "
-        "15 minutes on RabbitMQ.",
+        60.0, number(1.0, 86_400, "seconds"),
+        "A retry with a longer wait than this is parked in the store; Celery would keep it in the memory "
+        "of a worker. At most half of the broker's visibility timeout, and 15 minutes on RabbitMQ.",
     )
     breaker_failures: int = _setting(
-        0,
-        whole(0, 1_000_000),
-        "Transient failures of a task within dlq_breaker_window, counted over all workers, after "
-        "which its messages are parked instead of run; 0 for never. A task's dlq_breaker_failures "
-        "overrides it.",
+        0, whole(0, 1_000_000),
+        "Transient failures of a task within dlq_breaker_window, counted over all workers, after which its "
+        "messages are parked instead of run; 0 for never. A task's dlq_breaker_failures overrides it.",
     )
     breaker_streak: int = _setting(
-        0,
-        whole(0, 1_000_000),
-        "Failed runs of a task of any kind, without a success between them, within dlq_breaker_window, after "
-        "which a worker holds its messages instead of running them; 0 for never. A task's "
+        0, whole(0, 1_000_000),
+        "Failed runs of a task of any kind, without a success between them, within dlq_breaker_window, "
+        "after which a worker holds its messages instead of running them; 0 for never. A task's "
         "dlq_breaker_streak overrides it.",
     )
     breaker_window: float = _setting(
-        60.0,
-        number(0.1, 86_400, "seconds"),
+        60.0, number(0.1, 86_400, "seconds"),
         "Time window in which dlq_breaker_failures and dlq_breaker_streak are counted; a task's "
         "dlq_breaker_window overrides it.",
     )
     breaker_recovery: float = _setting(
-        30.0,
-        number(0.1, 3_600, "seconds"),
-        "How long an open circuit waits before one message is tried; it doubles with each failed "
-        "try, up to ten times this value. A task's dlq_breaker_recovery overrides it.",
+        30.0, number(0.1, 3_600, "seconds"),
+        "How long an open circuit waits before one message is tried; it doubles with each failed try, up "
+        "to ten times this value. A task's dlq_breaker_recovery overrides it.",
     )
     transient: Sequence[Any] = _setting(
-        (),
-        EXCEPTIONS,
+        (), EXCEPTIONS,
         "Exceptions that are transient; they come before the built-in rules.",
     )
     terminal: Sequence[Any] = _setting(
-        (),
-        EXCEPTIONS,
+        (), EXCEPTIONS,
         "Exceptions that are terminal; they come before the built-in rules.",
     )
     rules: Sequence[Any] = _setting(
-        (), RULES, "Rule objects, asked in order after dlq_terminal and dlq_transient."
+        (), RULES,
+        "Rule objects, asked in order after dlq_terminal and dlq_transient.",
     )
     fingerprint: object | None = _setting(
-        None,
-        MAYBE_CALLABLE,
+        None, MAYBE_CALLABLE,
         "Recipe for the groups of failures: a function, or its dotted name, that gets a "
         "celery_dlq.FingerprintInput and returns a string or a list of strings. Failures with the same "
         "result are in one group. If it returns None or fails, the built-in recipe is used.",
     )
     on_dead_letter: Sequence[Any] = _setting(
-        (),
-        HOOKS,
-        "Called with every letter that is stored, whether it died for the first time or again. "
-        "Hooks are called in the process that wrote to the store, in threads of their own.",
+        (), HOOKS,
+        "Called with every letter that is stored, whether it died for the first time or again. Hooks are "
+        "called in the process that wrote to the store, in threads of their own.",
     )
     on_new_group: Sequence[Any] = _setting(
-        (), HOOKS, "Called with a group when its first letter is stored."
+        (), HOOKS,
+        "Called with a group when its first letter is stored.",
     )
     on_regression: Sequence[Any] = _setting(
-        (),
-        HOOKS,
+        (), HOOKS,
         "Called with a group that failed again after it was resolved or ignored.",
     )
     on_operation_aborted: Sequence[Any] = _setting(
-        (),
-        HOOKS,
+        (), HOOKS,
         "Called with an operation that its guard has aborted.",
     )
     on_auto_redrive_suspended: Sequence[Any] = _setting(
-        (),
-        HOOKS,
+        (), HOOKS,
         "Called with the status of an automatic redrive that has suspended itself.",
     )
     on_worker_stalled: Sequence[Any] = _setting(
-        (),
-        HOOKS,
+        (), HOOKS,
         "Called in a stalled worker, with what it has seen; see dlq_stall_after.",
     )
     on_redriven: Sequence[Any] = _setting(
-        (),
-        HOOKS,
+        (), HOOKS,
         "Called with every letter whose message was sent back to the broker.",
     )
     on_resolved: Sequence[Any] = _setting(
-        (), HOOKS, "Called with every letter whose message succeeded."
+        (), HOOKS,
+        "Called with every letter whose message succeeded.",
     )
     routes: Sequence[Any] = _setting(
-        (),
-        ROUTES,
-        "Route objects: letters that belong together, and the owner, tags and hooks of each route. A letter "
-        "is on the first route that takes its last failure.",
+        (), ROUTES,
+        "Route objects: letters that belong together, and the owner, tags and hooks of each route. A "
+        "letter is on the first route that takes its last failure.",
     )
     handler_queue: str = _setting(
-        "dlq-handlers",
-        TEXT,
+        "dlq-handlers", TEXT,
         "Queue of the messages that call repair handlers. At least one worker must consume it, such as one "
         "that was started with -Q dlq-handlers.",
     )
     redact: Sequence[str] = _setting(
-        (),
-        NAMES,
+        (), NAMES,
         "Additional parts of names whose values are hidden wherever letters are shown.",
     )
     unpacked_max_size: int = _setting(
-        134_217_728,
-        whole(1_048_576, 2**50),
-        "Maximum size of a decompressed message, in bytes. A larger message does not run: it "
-        "becomes a letter at once, and is kept as it came.",
+        134_217_728, whole(1_048_576, 2**50),
+        "Maximum size of a decompressed message, in bytes. A larger message does not run: it becomes a "
+        "letter at once, and is kept as it came.",
     )
     max_deliveries: int = _setting(
-        3,
-        whole(1, 1_000),
-        "Runs of a message that may kill its worker process, the first included; after these, the "
-        "message becomes a letter. With 1 or 2, every message that is delivered again runs alone in its "
-        "worker. A message that its task gives back by Reject(requeue=True) has 30 times as many runs.",
+        3, whole(1, 1_000),
+        "Runs of a message that may kill its worker process, the first included; after these, the message "
+        "becomes a letter. With 1 or 2, every message that is delivered again runs alone in its worker. A "
+        "message that its task gives back by Reject(requeue=True) has 30 times as many runs.",
     )
-    release: str = _setting(
-        "",
-        MAYBE_TEXT,
-        "Release of your code, stored with each letter.",
-    )
+    release: str = _setting("", MAYBE_TEXT, "Release of your code, stored with each letter.")
     events: bool = _setting(
-        True,
-        BOOLEAN,
-        "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, "
-        "which Flower's list of tasks shows.",
+        True, BOOLEAN,
+        "Whether a worker that sends task events also sends task-dead-lettered and task-redriven, which "
+        "Flower's list of tasks shows.",
     )
     worker_metrics: bool = _setting(
-        False,
-        BOOLEAN,
-        "Whether a worker counts letters, retries and writes on the default registry of "
-        "prometheus_client, which you serve. Needs the extra prometheus.",
+        False, BOOLEAN,
+        "Whether a worker counts letters, retries and writes on the default registry of prometheus_client, "
+        "which you serve. Needs the extra prometheus.",
     )
     auto_redrive: Sequence[Any] = _setting(
-        (),
-        AUTO_REDRIVES,
-        "AutoRedrive objects: letters that workers redrive by themselves. If several match a letter, "
-        "the first one takes it.",
+        (), AUTO_REDRIVES,
+        "AutoRedrive objects: letters that workers redrive by themselves. If several match a letter, the "
+        "first one takes it.",
     )
     auto_redrive_budget: int = _setting(
-        10_000,
-        whole(1, 1_000_000_000),
+        10_000, whole(1, 1_000_000_000),
         "The most letters that all automatic redrives together may send within an hour.",
     )
     outcome_timeout: float = _setting(
-        86_400.0,
-        number(1.0, 31_536_000, "seconds"),
+        86_400.0, number(1.0, 31_536_000, "seconds"),
         "How long the outcome of a redriven message is awaited. After that it counts as unknown; an "
         "outcome that comes later still counts. Set it longer than a task may take with all its retries.",
     )
     retention: Any = _setting(  # noqa: RUF009 - it makes a field
-        None,
-        RETENTION,
-        "A Retention object: how long closed letters, history and the audit are kept. None keeps letters for "
-        "ever, and the rest for a year.",
+        None, RETENTION,
+        "A Retention object: how long closed letters, history and the audit are kept. None keeps letters "
+        "for ever, and the rest for a year.",
     )
     archive_url: str | None = _setting(
-        None,
-        ARCHIVE_URL,
+        None, ARCHIVE_URL,
         "Place to which closed letters are moved before they are deleted from the store: a directory, or a "
-        "folder in S3, Google Cloud Storage or Azure. Needs the extra archive, and the fsspec package of the "
-        "place. None for no archive.",
+        "folder in S3, Google Cloud Storage or Azure. Needs the extra archive, and the fsspec package of "
+        "the place. None for no archive.",
     )
+    # fmt: on
 
     @classmethod
     def from_app(cls, app: Any) -> Settings:

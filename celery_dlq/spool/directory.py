@@ -9,8 +9,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from celery_dlq.spool.drain import Drained, Save, drain_file
-from celery_dlq.spool.lines import Record, encode, log_whole
-from celery_dlq.spool.segment import Segment, new_segment, waiting_files
+from celery_dlq.spool.segment import Record, Segment, encode, log_whole, new_segment, waiting_files
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +51,10 @@ class Spool:
             self.close()
 
     def keep(self, records: Sequence[Record]) -> None:
-        """Append ``records``, or write those to the log for which there is no room; never raises."""
+        """Append ``records``, or write to the log those that do not fit on the disk. Raises no error."""
         try:
             self.append(records)
-        except Exception as error:  # noqa: BLE001 - whatever the disk does, the letter must survive
+        except Exception as error:  # noqa: BLE001 - the letter must survive any error of the disk
             if len(records) == 1:
                 _keep_in_log(records[0], error)
                 return

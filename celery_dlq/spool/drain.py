@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from celery_dlq.errors import CeleryDLQError, RecordRefused
-from celery_dlq.private_files import private_opener
-from celery_dlq.spool.lines import NewerRecord, Record, decode
-from celery_dlq.spool.segment import fsync_directory, locked
+from celery_dlq.process import private_opener
+from celery_dlq.spool.segment import NewerRecord, Record, decode, fsync_directory, locked
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +22,8 @@ STEP_RECORDS, STEP_BYTES = 500, 8 << 20
 #: Suffixes of the files for lines that are not records, and for records that the store refuses.
 TORN_SUFFIX, REFUSED_SUFFIX = ".torn", ".refused"
 
-#: Errors that do not depend on the records. If they counted as refusals, every record would be set aside.
+#: Errors that have another cause than the records. If they counted as refusals, every record would be set
+#: aside.
 _NOT_ABOUT_RECORDS = (CeleryDLQError, OSError, MemoryError)
 
 R = TypeVar("R", bound=Record)
@@ -114,7 +114,7 @@ class _Step:
     #: The lines of the records.
     lines: list[bytes] = field(default_factory=list)
     torn: list[bytes] = field(default_factory=list)
-    #: The description of a line that a newer release wrote; empty if there is no such line.
+    #: Describes a line that a newer release wrote; empty if every line is of this release or older.
     newer: str = ""
     size: int = 0
 

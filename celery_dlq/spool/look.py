@@ -15,8 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from celery_dlq.spool.drain import REFUSED_SUFFIX, TORN_SUFFIX
-from celery_dlq.spool.lines import NewerRecord, decode
-from celery_dlq.spool.segment import SUFFIX
+from celery_dlq.spool.segment import SUFFIX, NewerRecord, decode
 
 
 class FileState(str, Enum):
@@ -47,8 +46,8 @@ class SpoolFile:
     written_at: datetime
 
 
-#: Bits that a directory does not have by default: if one is set, the directory is shared on purpose, as
-#: /tmp is.
+#: Bits that a directory does not have by default. If one is set, a person shares the directory on purpose,
+#: like /tmp.
 _SHARED = stat.S_ISVTX | stat.S_ISGID
 
 #: The names of files of :mod:`~celery_dlq.spool.segment`, and of lines that were set aside.

@@ -1,9 +1,11 @@
-"""The one file that a process appends to."""
+"""A file of the spool: the format of its lines, and the one process that appends to it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import logging
 import os
 import re
 import socket
@@ -11,9 +13,90 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from celery_dlq.private_files import DIRECTORY_MODE, private_opener
+from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.process import DIRECTORY_MODE, private_opener
+
+logger = logging.getLogger(__name__)
+
+#: The records of a spool.
+Record = DeadLetter | Outcome
+
+_KINDS: dict[str, type[DeadLetter] | type[Outcome]] = {"letter": DeadLetter, "outcome": Outcome}
+
+#: The beginning of every record, whichever release wrote it.
+_HEAD = '{"kind"'
+
+_JSON = json.JSONDecoder()
+
+
+class NewerRecord(ValueError):
+    """A whole record that this release cannot read, because a newer one wrote it."""
+
+
+def encode(record: Record) -> bytes:
+    """One spool line."""
+    kind = "letter" if isinstance(record, DeadLetter) else "outcome"
+    text = json.dumps({"kind": kind, **record.to_dict()}, default=str)
+    return text.encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """The record of one spool line.
+
+    :raises NewerRecord: a newer release wrote the line.
+    :raises ValueError: the line is torn, or is not a record.
+    """
+    return _record_of(json.loads(line))
+
+
+def find_record(line: str) -> Record | None:
+    """The record in a line of a log, which is plain text or a JSON object; None if the line has no record.
+
+    :raises NewerRecord: a newer release wrote the record.
+    :raises ValueError: a record begins in this line, but is cut off.
+    """
+    start = line.find(_HEAD)
+    if start >= 0:
+        data, _end = _JSON.raw_decode(line, start)
+        return _record_of(data)
+    if _HEAD.replace('"', '\\"') not in line:
+        return None
+    # The formatter of the log puts each message into a JSON object.
+    found = (find_record(text) for text in _texts(json.loads(line)))
+    return next((record for record in found if record is not None), None)
+
+
+def log_whole(line: bytes, error: Exception) -> None:
+    """Write one line to the log, where :func:`find_record` finds it: the last resort when neither the store
+    nor the disk accepts a letter."""
+    logger.critical(
+        "dead letter neither stored nor spooled (%s); once the store is back, give this log to "
+        "celery -A <app> dlq spool import: %s", error, line.decode("ascii", "replace").strip(),
+    )  # fmt: skip
+
+
+def _record_of(data: Any) -> Record:
+    if not isinstance(data, dict) or not {"kind", "format"} <= data.keys():
+        raise ValueError("not a spool record")
+    kind = data.pop("kind")
+    try:
+        return _KINDS[kind].from_dict(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        # Whole JSON with a kind and a format is not torn: it has a new kind, field, reason or format.
+        raise NewerRecord(
+            f"a {kind} of format {data['format']} that this release cannot read ({error!r})"
+        ) from error
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
 
 SUFFIX = ".jsonl"
 
@@ -66,7 +149,7 @@ class Segment:
             return False
 
     def lost_lines(self) -> bytes:
-        """The content of the file, if another process has removed it; nothing if it was moved."""
+        """The content of the file, if another process has removed it; empty if the file was moved."""
         try:
             if os.fstat(self._file.fileno()).st_nlink:
                 return b""
@@ -76,7 +159,7 @@ class Segment:
             return b""
 
     def close(self) -> None:
-        """Give the file up for draining; an empty file is removed."""
+        """Unlock the file, so that it can be drained; an empty file is removed."""
         if not self.size and self.is_in_place:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -154,8 +237,8 @@ def fsync_directory(directory: Path) -> None:
 
 
 def _new_name(directory: Path, now_ns: int) -> str:
-    # Files are drained in the order of their names, whatever the clock does. Containers may share host
-    # names and process ids, so the name has a random part.
+    # Files are drained in the order of their names, also after the clock was set back. Containers may share
+    # host names and process ids, so the name has a random part.
     newest = max((_number(path) for path in waiting_files(directory)), default=0)
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
     number = max(now_ns, newest + 1)

@@ -26,13 +26,12 @@ from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive.operations import create_operation
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
-from celery_dlq.store.rows.rows import fit, read_row, stored_id
+from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of, sums_by
+from celery_dlq.store.rows.rows import fit, read_row, replace_rows, stored_id
 
 auto_redrive, auto_run, auto_letter = tables.auto_redrive, tables.auto_run, tables.auto_letter
 held, letter = tables.held, tables.letter
@@ -44,7 +43,7 @@ _RUNS_BACK = 100
 
 _OVER = sorted(state.value for state in ENDED)
 _NOT_OVER = sorted(state.value for state in OperationState if state not in ENDED)
-#: Whether the operation of a run has ended, or is no longer stored.
+#: Whether the operation of a run has ended, or was deleted.
 _IS_OVER = or_(operation.c.id.is_(None), operation.c.state.in_(_OVER))
 _SENDING_OF_LETTER = and_(
     sending.c.operation == auto_letter.c.run, sending.c.task_id == auto_letter.c.task_id
@@ -174,12 +173,9 @@ class AutoRedrives(StoreRole):
     ) -> dict[str, int]:
         """How many open letters each group has."""
         group = tables.group
-        counted = (
-            select(group.c.fingerprint, func.sum(group.c.open_count))
-            .where(one_of(connection, group.c.fingerprint, sorted(fingerprints)))
-            .group_by(group.c.fingerprint)
-        )
-        return {name: int(number) for name, number in connection.execute(counted)}
+        these = one_of(connection, group.c.fingerprint, sorted(fingerprints))
+        total = func.sum(group.c.open_count)
+        return sums_by(connection, total, group.c.fingerprint, where=[these])
 
     @reads
     def sends(self, connection: Connection, name: str, mode: AutoMode, now: datetime) -> AutoSends:
@@ -414,18 +410,11 @@ def _locked_state(connection: Connection, name: str) -> AutoState:
 def _write(connection: Connection, name: str, values: Mapping[str, Any]) -> None:
     new = {"state": AutoState.ACTIVE.value, "who": "", "why": "", **values}
     row = {**new, **fit(auto_redrive, {"name": name, "who": new["who"], "why": new["why"]})}
-    written = dialect_of(connection).upsert(
-        auto_redrive, lambda _given: {key: row[key] for key in values}
-    )
-    connection.execute(written, row)
+    replace_rows(connection, auto_redrive, [row], values)
 
 
 def count_held(connection: Connection) -> dict[str, int]:
     """How many open letters each automatic redrive holds."""
-    is_open = letter.c.task_id == held.c.task_id, in_states(OPEN_STATES)
-    counted = (
-        select(held.c.name, func.count())
-        .where(select(1).where(*is_open).correlate(held).exists())
-        .group_by(held.c.name)
-    )
-    return {name: int(number) for name, number in connection.execute(counted)}
+    of_it = letter.c.task_id == held.c.task_id, in_states(OPEN_STATES)
+    is_open = select(1).where(*of_it).correlate(held).exists()
+    return sums_by(connection, func.count(), held.c.name, where=[is_open])

@@ -1,19 +1,23 @@
-"""The values that go into a dead-letter store and come out of it, except letters and groups."""
+"""The values that go into a dead-letter store and come out of it, except letters and groups; and how many
+letters one transaction takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.auto_redrive import AutoState
-from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.letter import DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Counts, OperationState, Orders, SendingState
 from celery_dlq.model.states import Reason, State
+from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.filter import Argument as Argument  # asked for together with these
 from celery_dlq.store.filter import Filter as Filter
 
@@ -193,6 +197,10 @@ class Release:
     copy: int
     letter: DeadLetter
 
+
+#: Seconds after which a parked retry that is due counts as overdue. A worker looks for due ones every few
+#: seconds; by then, a dead worker's lease and an interrupted release have expired twice.
+PARKED_OVERDUE_S = 300.0
 
 #: The copy of a release that stands for the message itself, delivered again.
 NO_COPY = 0
@@ -382,6 +390,15 @@ class Rows(Generic[T]):
     rows: tuple[T, ...]
     next: str | None
 
+    @classmethod
+    def first(cls, found: Sequence[T], limit: int, mark: Callable[[T], object]) -> Rows[T]:
+        """The first ``limit`` rows of ``found``, which has one more row unless these are the last.
+
+        :param mark: gives the place of a row, after which the next call continues.
+        """
+        more = len(found) > limit > 0
+        return cls(rows=tuple(found[:limit]), next=str(mark(found[limit - 1])) if more else None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
@@ -408,3 +425,81 @@ class Restored:
 
     restored: tuple[str, ...]
     living: tuple[str, ...]
+
+
+#: The fewest letters that are still tried when transactions take too long.
+FEWEST = 25
+
+
+class Portion:
+    """The number of letters that one transaction takes. It becomes smaller when a transaction takes too long,
+    and stays so.
+
+    :param size: the number at the beginning.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def attempt(self, transaction: Callable[[int], T]) -> T:
+        """The result of ``transaction``, which is given the number of letters to take. It is tried again with
+        fewer letters if the store does not answer in time.
+
+        :raises StoreError: the store failed, or does not answer in time for the fewest letters.
+        """
+        while self.size > FEWEST:
+            with contextlib.suppress(StoreUnavailable):
+                return transaction(self.size)
+            self.size = max(FEWEST, self.size // 4)
+        return transaction(self.size)
+
+
+class ReportKind(str, Enum):
+    """The kinds of reports about the flight recorder."""
+
+    #: Messages of a killed worker that cannot be recovered, and why.
+    STUCK = "stuck"
+    #: Messages of a killed worker that the broker may still deliver again.
+    WAITING = "waiting"
+    #: A living worker that runs messages without a copy, and why.
+    UNCOVERED = "uncovered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecorderReport:
+    """A worker's report about the flight recorder."""
+
+    kind: ReportKind
+    #: The directory or process that it is about. Several workers may report about the same directory.
+    about: str
+    #: The worker whose messages these are, and its machine; empty if they are unknown.
+    worker: str
+    host: str
+    #: Messages; 0 if they cannot be counted.
+    messages: int
+    #: When the messages were accepted, or when the trouble began, by the clock of that machine.
+    since: datetime
+    why: str
+    #: When it was last reported, by the clock of the store. Set by the store.
+    seen_at: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """The messages of killed workers, as far as the store knows them."""
+
+    #: Open letters with the reason ``lost``.
+    open: int
+    #: Messages that became such letters within the last 24 hours.
+    arrived: int
+    #: The present reports of workers; the worst kinds first, then the oldest.
+    reports: tuple[RecorderReport, ...]
+
+    def of(self, *kinds: ReportKind) -> tuple[RecorderReport, ...]:
+        """The reports of these kinds."""
+        return tuple(one for one in self.reports if one.kind in kinds)
+
+
+def messages_in(reports: Iterable[RecorderReport]) -> int:
+    """How many messages ``reports`` are about."""
+    return sum(one.messages for one in reports)

@@ -1,5 +1,5 @@
-"""What workers agree on through the store: leases, circuits, and the runs of redelivered messages. All
-times are the database's."""
+"""Workers agree on these through the store: leases, circuits, and the runs of redelivered messages. All times
+are by the database's clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import LeaseLost
-from celery_dlq.model.circuit import Circuit, CircuitChange, Circuits, CircuitState
-from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.worker import Circuit, CircuitChange, Circuits, CircuitState, Delivery
 from celery_dlq.store.base import Lease, ToDo
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
@@ -67,7 +66,7 @@ class Leases(StoreRole):
 
 
 def check_lease(connection: Connection, held: Lease) -> None:
-    """Check that no one else has taken ``held``, nor can before the transaction ends.
+    """Check that ``held`` is still held. No other process can take it before the transaction ends.
 
     :raises LeaseLost: another process has.
     """
@@ -76,7 +75,7 @@ def check_lease(connection: Connection, held: Lease) -> None:
 
 
 def is_held(connection: Connection, held: Lease) -> bool:
-    """Whether no one else has taken ``held``. No one else can take it until the transaction ends."""
+    """Whether ``held`` is still held. If it is, no other process can take it before the transaction ends."""
     mine = select(lease.c.token).where(_is_lease(held)).with_for_update()
     return connection.execute(mine).scalar_one_or_none() is not None
 

@@ -20,7 +20,7 @@ from celery_dlq.store.groups import aliases
 from celery_dlq.store.letters.acts import empty_examples
 from celery_dlq.store.letters.save import Stored, lock_stored
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.query import OF_LETTER, one_of
+from celery_dlq.store.rows.query import OF_LETTER, one_of, sums_by
 from celery_dlq.store.rows.rows import Row, letter_from
 from celery_dlq.store.rows.tally import Tally, move_arrivals
 
@@ -55,7 +55,7 @@ _IS_DECIDED = case(
 
 
 class Regroupings(StoreRole):
-    """Groups whose letters may belong to other groups: they are marked, and worked off one after another."""
+    """Groups whose letters may belong to other groups. They are marked, and regrouped one after another."""
 
     @writes
     def begin(self, connection: Connection, *, recipe: str, who: str, why: str) -> int:
@@ -81,15 +81,15 @@ class Regroupings(StoreRole):
 
     @reads
     def all(self, connection: Connection) -> Sequence[Waiting]:
-        """All groups that there are, as if they waited, in the order in which they would be worked off."""
+        """All groups, as if they waited, in the order in which they would be regrouped."""
         return _waiting(connection, select(*_WAITING))
 
     @reads
     def waiting(self, connection: Connection) -> Mapping[str, int]:
         """How many groups wait, by the recipe that they wait for; empty for aliases only."""
-        counted = select(group.c.regroup, func.count()).where(group.c.regroup > "")
-        rows = connection.execute(counted.group_by(group.c.regroup))
-        return {_recipe(name): int(number) for name, number in rows}
+        marked = [group.c.regroup > ""]
+        found = sums_by(connection, func.count(), group.c.regroup, where=marked)
+        return {_recipe(name): number for name, number in found.items()}
 
     @reads
     def folded(self, connection: Connection) -> Sequence[str]:

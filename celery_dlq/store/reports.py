@@ -24,11 +24,11 @@ from celery_dlq.codec import dump_json, read_record, record_of
 from celery_dlq.errors import TaskLost
 from celery_dlq.model.states import Reason
 from celery_dlq.redact import clip, safe_text
-from celery_dlq.store.archive.archiving import totals_of
+from celery_dlq.store.archiving import totals_of
+from celery_dlq.store.base import Lost, RecorderReport, ReportKind
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.keeping import CheckReport, Holding, Keeping, RoundReport
-from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.store.rows.audit import write_audit, write_reports
 from celery_dlq.store.rows.query import sum_of
 
@@ -68,7 +68,9 @@ class Reports(StoreRole):
         return Keeping(
             round=_round_from(rows[_ROUND]) if _ROUND in rows else None,
             archive=totals_of(connection),
-            check=_check_from(rows[_CHECK]) if _CHECK in rows else None,
+            check=CheckReport(checked_at=rows[_CHECK].at, **json.loads(rows[_CHECK].detail))
+            if _CHECK in rows
+            else None,
         )
 
     @writes
@@ -154,16 +156,16 @@ def _round_from(row: Any) -> RoundReport:
     return RoundReport(ended_at=row.at, removed=detail["removed"], holdings=holdings)
 
 
-def _check_from(row: Any) -> CheckReport:
-    return CheckReport(checked_at=row.at, **json.loads(row.detail))
-
-
 def _rows(connection: Connection) -> dict[str, Any]:
     return {row.name: row for row in connection.execute(select(report).where(_IS_OF_RECORDER))}
 
 
 def _reports_since(connection: Connection, since: datetime) -> tuple[RecorderReport, ...]:
-    found = [_report_from(row) for row in _rows(connection).values() if row.at > since]
+    found = [
+        replace(read_record(RecorderReport, json.loads(row.detail)), seen_at=row.at)
+        for row in _rows(connection).values()
+        if row.at > since
+    ]
     kinds = [*ReportKind]
     return tuple(sorted(found, key=lambda one: (kinds.index(one.kind), one.since, one.about)))
 
@@ -178,7 +180,3 @@ def _detail(one: RecorderReport) -> dict[str, Any]:
     lengths = dict.fromkeys(("about", "worker", "host"), NAME_LIMIT) | {"why": WHY_LIMIT}
     texts = {name: clip(safe_text(getattr(one, name)), most) for name, most in lengths.items()}
     return {**record_of(one, "seen_at"), **texts}
-
-
-def _report_from(row: Any) -> RecorderReport:
-    return replace(read_record(RecorderReport, json.loads(row.detail)), seen_at=row.at)

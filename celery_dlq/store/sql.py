@@ -13,18 +13,18 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.states import State
 from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.settings import Settings
-from celery_dlq.store.archive.archiving import Archiving
+from celery_dlq.store.archiving import Archiving
 from celery_dlq.store.auto_redrives import AutoRedrives
 from celery_dlq.store.base import Filter
 from celery_dlq.store.coordination import Deliveries, Leases, StoredCircuits
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.client import Client
-from celery_dlq.store.database.dialects.supported import parse_read_url
+from celery_dlq.store.database.dialects import parse_read_url
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.database.transactions import Following, ReplicaTransactions, Transactions
 from celery_dlq.store.groups.by_cause import Groups
-from celery_dlq.store.handlings.handlings import Handlings
-from celery_dlq.store.handlings.tickets import Tickets
+from celery_dlq.store.groups.tickets import Tickets
+from celery_dlq.store.handlings import Handlings
 from celery_dlq.store.letters.acts import Closing, Deleting
 from celery_dlq.store.letters.counting import Counts, OverTime
 from celery_dlq.store.letters.erasing import Erasing
@@ -35,10 +35,9 @@ from celery_dlq.store.letters.records import Letters
 from celery_dlq.store.letters.values import Values
 from celery_dlq.store.letters.vanished import Vanished
 from celery_dlq.store.listener import StoreListener
-from celery_dlq.store.redrive.audit import Audit
 from celery_dlq.store.redrive.edits import Edits
+from celery_dlq.store.redrive.history import Audit, History
 from celery_dlq.store.redrive.operations import Operations
-from celery_dlq.store.redrive.pruning import History
 from celery_dlq.store.redrive.send_log import Claims
 from celery_dlq.store.redrive.sendings import Sendings
 from celery_dlq.store.regrouping import Regroupings
@@ -78,7 +77,7 @@ class SQLStore:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = Database(url, timeout=timeout, client=client)
-        self._told, self._monotonic = listener or StoreListener(), monotonic
+        self._listener, self._monotonic = listener or StoreListener(), monotonic
         self._use(
             Transactions(
                 self.database, value_limit=value_limit, redactor=redactor, monotonic=monotonic
@@ -87,10 +86,10 @@ class SQLStore:
 
     def _use(self, transactions: Transactions) -> None:
         """Let all roles, and the clock, work in ``transactions``."""
-        self.transactions, told = transactions, self._told
+        self.transactions, listener = transactions, self._listener
         self._clock = clock.DatabaseClock(self._ask_time)
 
-        self.letters = Letters(transactions, told, monotonic=self._monotonic)
+        self.letters = Letters(transactions, listener, monotonic=self._monotonic)
         self.counts = Counts(transactions)
         self.closing = Closing(transactions)
         self.deleting = Deleting(transactions)
@@ -107,8 +106,8 @@ class SQLStore:
         self.monitoring = Monitoring(transactions)
         self.over_time = OverTime(transactions)
 
-        self.operations = Operations(transactions, told)
-        self.claims = Claims(transactions, told)
+        self.operations = Operations(transactions, listener)
+        self.claims = Claims(transactions, listener)
         self.sendings = Sendings(transactions)
         self.vanished = Vanished(transactions)
         self.audit = Audit(transactions)
@@ -118,17 +117,14 @@ class SQLStore:
         self.deliveries = Deliveries(transactions)
         self.circuits = StoredCircuits(transactions)
         self.leases = Leases(transactions)
-        self.auto_redrives = AutoRedrives(transactions, told)
+        self.auto_redrives = AutoRedrives(transactions, listener)
 
         self.handlings = Handlings(transactions)
         self.tickets = Tickets(transactions)
 
     @classmethod
     def from_settings(
-        cls,
-        settings: Settings,
-        listener: StoreListener | None = None,
-        client: Client | None = None,
+        cls, settings: Settings, listener: StoreListener | None = None, client: Client | None = None
     ) -> SQLStore:
         """The store that the settings name."""
         return cls(
@@ -186,6 +182,10 @@ class SQLStore:
     def clock_ahead(self) -> timedelta:
         """How far the database's clock is ahead of this machine's; below zero if it is behind."""
         return self._clock.ahead()
+
+    def why_clock_wrong(self) -> str:
+        """The error of this machine's clock, and the next step; empty if it agrees with the database's."""
+        return clock.why_wrong(self.clock_ahead())
 
     def cut_off(self, wanted: Filter, *, now: datetime) -> datetime:
         """The ``until`` of an act on the letters and parked retries of ``wanted`` that are there now.

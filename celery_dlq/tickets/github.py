@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from celery_dlq.model.handling import HandlerLetter
-from celery_dlq.settings.allowed import Allowed
+from celery_dlq.settings.validation import Allowed
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in, warn_of_lost_label
 from celery_dlq.tickets.service import LABELS, LOGINS, SITE, TOKEN, Service, matching
 from celery_dlq.tickets.text import TicketText

@@ -8,7 +8,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from celery_dlq.model.handling import HandlerLetter
-from celery_dlq.settings.allowed import Allowed
+from celery_dlq.settings.validation import Allowed
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in, warn_of_lost_label
 from celery_dlq.tickets.service import LABELS, SITE, TOKEN, Service, matching
 from celery_dlq.tickets.text import TicketText

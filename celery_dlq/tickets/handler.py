@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.model.handling import HandlerLetter, Leave, Ticket
 from celery_dlq.redact import hide_known
-from celery_dlq.settings.allowed import Allowed, number
+from celery_dlq.settings.validation import Allowed, number
 from celery_dlq.tickets.service import APP, Service
 from celery_dlq.tickets.text import TicketText, text_about
 
@@ -29,7 +29,7 @@ class TicketHandler(ABC):
     :raises SettingsError: a value is not allowed. The error has all problems, and no secrets.
     """
 
-    #: Asked by ``@dlq.handler``, which then demands ``once_per_group=True``.
+    #: ``@dlq.handler`` reads this, and then demands ``once_per_group=True``.
     opens_tickets: ClassVar[bool] = True
     #: The allowed values of a definition, by name.
     allowed: ClassVar[Mapping[str, Allowed]] = {
@@ -117,8 +117,8 @@ def field_of(service: Service, issue: object, name: str) -> str:
 
 
 def warn_of_lost_label(service: Service, mark: str, labels: Collection[object], url: str) -> None:
-    """Log it if the system has opened a ticket without its label, as some do if the token may not set
-    labels."""
+    """Log a warning if the system has opened a ticket without its label. Some do that if the token may not
+    set labels."""
     if mark not in labels:
         logger.warning(
             "%s has not given %s the label %s: allow the token to set labels; without it, a worker that is "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from celery_dlq.model.handling import HandlerLetter
-from celery_dlq.settings.allowed import TEXT, Allowed
+from celery_dlq.settings.validation import TEXT, Allowed
 from celery_dlq.tickets.handler import TicketHandler, field_of, issues_in
 from celery_dlq.tickets.service import LABELS, SITE, TOKEN, Service, matching
 from celery_dlq.tickets.text import TicketText
@@ -56,7 +56,7 @@ class JiraIssues(TicketHandler):
     assignee: str = ""
 
     def contradictions(self) -> Iterator[str]:
-        """An address that does not fit to the kind of login."""
+        """An address that does not fit the kind of login."""
         host = urlsplit(self.url).hostname if SITE.accepts(self.url) else None
         if host == "api.atlassian.com":
             yield "url is not the address of a site, such as https://acme.atlassian.net"

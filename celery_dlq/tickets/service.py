@@ -1,4 +1,4 @@
-"""Talks JSON with another system, and checks the values that users give about it. Errors name the meaning of
+"""Sends JSON to another system, and checks the values that users give about it. Errors name the meaning of
 the answer and the next step, and contain no secrets."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from celery_dlq.classify.wait import retry_after
 from celery_dlq.errors import CeleryDLQError, HandlerError, TicketError
 from celery_dlq.hooks.http import USER_AGENT, make_opener, may_pass, origin_of, text_of, unanswered
 from celery_dlq.redact import REDACTED
-from celery_dlq.settings.allowed import NAMES, Allowed
+from celery_dlq.settings.validation import NAMES, Allowed
 
 #: The most bytes of an answer, and of an error's text.
 ANSWER_SIZE, REFUSAL_SIZE = 8_000_000, 500
@@ -54,7 +54,7 @@ def _is_address(value: Any, *, query: bool) -> bool:
     )
 
 
-#: The address under which a system's API is.
+#: The address of a system's API.
 SITE = Allowed(f"{_URL_WORDS} or a query", lambda value: _is_address(value, query=False))
 #: One address to post to.
 ADDRESS = Allowed(_URL_WORDS, lambda value: _is_address(value, query=True))

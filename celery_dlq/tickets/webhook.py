@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.hooks.http import origin_of
-from celery_dlq.hooks.webhook import key_of, signed
+from celery_dlq.hooks.services import key_of, signed
 from celery_dlq.hooks.words import letter_data
 from celery_dlq.model.handling import HandlerLetter
-from celery_dlq.settings.allowed import Allowed
+from celery_dlq.settings.validation import Allowed
 from celery_dlq.tickets.handler import TicketHandler, field_of
 from celery_dlq.tickets.service import ADDRESS, Service
 from celery_dlq.tickets.text import TicketText
@@ -42,7 +42,7 @@ class TicketWebhook(TicketHandler):
         "clock": Allowed("a function", callable),
     }
 
-    #: It may contain a secret, as Slack's do.
+    #: The address may contain a secret, as the addresses of Slack's webhooks do.
     url: str = field(repr=False)
     _: KW_ONLY
     secret: str = field(default="", repr=False)
@@ -69,7 +69,7 @@ class TicketWebhook(TicketHandler):
         )  # fmt: skip
 
     def find(self, service: Service, mark: str) -> None:
-        """The service itself finds the ticket of a key."""
+        """Returns None: the service itself finds the ticket of a key."""
 
     def open(self, service: Service, mark: str, text: TicketText, letter: HandlerLetter) -> str:
         """Post; returns the address that the service answers with."""

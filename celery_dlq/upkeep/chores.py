@@ -1,8 +1,11 @@
 """Releases due retries, and does work that is due less often: gives up on outcomes, deletes old rows, sends
-vanished messages again, adds values of letters, and moves letters to other groups."""
+vanished messages again, adds values of letters, and moves letters to other groups. Another thread runs the
+operations that were left to workers."""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,13 +13,14 @@ from typing import Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.errors import SettingsError
-from celery_dlq.retry.backoff import Uniform, uniform
-from celery_dlq.store.base import Lease
-from celery_dlq.store.skew import why_wrong
+from celery_dlq.errors import CeleryDLQError, SettingsError
+from celery_dlq.model.auto_redrive import auto_of
+from celery_dlq.model.operation import OperationState
+from celery_dlq.retry.policy import Uniform, uniform
+from celery_dlq.store.base import Lease, Operation
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.upkeep.parked import Releaser
-from celery_dlq.upkeep.periodic import Leased
+from celery_dlq.upkeep.periodic import GuardedThread, Leased
 from celery_dlq.upkeep.resending import Resender
 from celery_dlq.worker.broker_limits import upkeep_lease
 
@@ -26,7 +30,8 @@ logger = get_logger(__name__)
 #: retry that was just parked may be due before all others. With nothing parked, it checks whenever it
 #: prolongs the lease.
 LOOK_S = 1.0
-#: Seconds between checks for overdue outcomes, and for letters that lack their values if none did.
+#: Seconds between checks for overdue outcomes; and for letters without values, if the last check found
+#: none.
 EXPIRE_S = 60.0
 #: Seconds for which a released retry and an unchanged circuit are remembered; and between checks for
 #: older ones.
@@ -100,7 +105,7 @@ class UpkeepThread(Leased):
 
     def _check_clock(self) -> None:
         if not self._clock_checked:
-            wrong = why_wrong(self._dlq.store.clock_ahead())
+            wrong = self._dlq.store.why_clock_wrong()
             self._clock_checked = True
             if wrong:
                 logger.warning("%s", wrong)
@@ -115,7 +120,8 @@ class UpkeepThread(Leased):
             self._dlq.store.sendings.expire(sent_before=now - longest, now=now)
 
     def _add_values(self) -> None:
-        """Add values of letters that lack them, for a part of the time; look seldom if none does."""
+        """Add values to letters that have none yet, for a part of the time. If there are no such letters,
+        look seldom."""
         self._values_in_s -= TRY_S
         until = self._monotonic() + VALUES_S
         while self._values_in_s <= 0 and not self.stopping.is_set() and self._monotonic() < until:
@@ -132,7 +138,7 @@ class UpkeepThread(Leased):
 
 
 class BackgroundRegrouping:
-    """Works off waiting groups for a part of the time.
+    """Moves letters of waiting groups for a part of the time.
 
     :param dlq: the app's :class:`~celery_dlq.api.queue.DeadLetterQueue`.
     """
@@ -163,3 +169,70 @@ class BackgroundRegrouping:
                 logger.warning("letters cannot be grouped again: %s", error)
             return True
         return is_done
+
+
+logger = get_logger(__name__)
+
+
+class OperationsThread(GuardedThread):
+    """Runs the operations that are left, one after another, each time it is woken. Each operation has a
+    lease of its own, so two workers run two operations."""
+
+    does = "operations"
+    stopped = "redrives do not continue"
+    again = "redrives continue"
+
+    def __init__(self, dlq: Any) -> None:
+        super().__init__(dlq.store_health)
+        self._dlq, self._wanted = dlq, threading.Event()
+
+    def wake(self) -> None:
+        """Look for operations after the current one."""
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """Leave the current operation to another worker, and end."""
+        self.stopping.set()
+        self._wanted.set()
+
+    def run(self) -> None:
+        """Work until stopped."""
+        while self._wanted.wait() and not self.stopping.is_set():
+            self._wanted.clear()
+            trouble = self.guarded(self._work)
+            if trouble is not None:
+                self.log_once(trouble)
+
+    def _work(self) -> str:
+        """Run all operations that are left; returns the obstacles that stopped some of them."""
+        troubles = []
+        for operation in self._dlq.redrives.left():
+            if self.stopping.is_set():
+                break
+            troubles.append(self._run(operation))
+        return "; ".join(filter(None, troubles))
+
+    def _run(self, operation: Operation) -> str:
+        try:
+            ended = self._dlq.redrives.carry_on(operation.id, self._stop_for(operation))
+        except CeleryDLQError as error:
+            # The next operation may succeed.
+            return f"operation {operation.id}: {error}"
+        if ended is None:
+            return ""
+        found = ended.operation
+        if ended.error is not None and found.state is OperationState.RUNNING:
+            return f"operation {operation.id}: {ended.error}"
+        logger.log(
+            logging.INFO if ended.error is None else logging.ERROR,
+            "operation %s is %s: %d of %d sent%s", found.id, found.state.value, found.counts.out,
+            found.counts.planned, f" ({found.cause})" if found.cause else "",
+        )  # fmt: skip
+        return ""
+
+    def _stop_for(self, operation: Operation) -> Callable[[], bool]:
+        """The function that says whether ``operation`` must stop; asked before each batch."""
+        if not auto_of(operation.who):
+            return self.stopping.is_set
+        must_stop = self._dlq.auto_redrives.must_stop
+        return lambda: self.stopping.is_set() or must_stop(operation)

@@ -93,8 +93,8 @@ class Ending(threading.Thread):
 
 
 def end_process_now(status: int) -> NoReturn:
-    """End this process with ``status``, and before it those of its pool: a task that went on without its
-    parent could not be recorded."""
+    """Kill the processes of this process's pool, then end this process with ``status``. A task that ran
+    without its parent could not be recorded."""
     for child in active_children():
         with contextlib.suppress(OSError):  # it has just ended
             os.kill(child.pid, signal.SIGKILL)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.archive.archiving import Archiver, chunks
 from celery_dlq.archive.segment import MAX_LETTERS
-from celery_dlq.retry.backoff import Uniform, uniform
-from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct
+from celery_dlq.retry.policy import Uniform, uniform
+from celery_dlq.store.base import Expiry, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.keeping import Holding, Kept
-from celery_dlq.store.portion import Portion
 from celery_dlq.store.tenure import Tenure, kept
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.upkeep.retention import Retention

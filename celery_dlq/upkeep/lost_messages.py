@@ -25,7 +25,7 @@ from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.recorder import Accepted, Taken, Uncovered
 from celery_dlq.recorder.owner import owner_in
 from celery_dlq.redact import safe_message
-from celery_dlq.store.lost import RecorderReport, ReportKind
+from celery_dlq.store.base import RecorderReport, ReportKind
 from celery_dlq.worker.failure import failure_after, read_attempts, type_name
 from celery_dlq.worker.message import envelope, letter_id, read_contents
 from celery_dlq.worker.request.fate import is_of_run, stored_success
@@ -86,7 +86,7 @@ NOT_ASKED = "the result backend did not say whether it succeeded"
 
 
 class Outcomes:
-    """Asks the store and the result backend whether messages ended, in the moment before their worker was
+    """Asks the store and the result backend whether messages had ended just before their worker was
     killed."""
 
     def __init__(self, app: Any, store: Store) -> None:
@@ -154,14 +154,9 @@ def stuck(directory: Path, why: str) -> RecorderReport:
     """The report about ``directory``, which cannot be recovered."""
     owner = owner_in(directory)
     return RecorderReport(
-        kind=ReportKind.STUCK,
-        about=directory.name,
-        worker=owner.worker if owner else "",
-        host=owner.host if owner else "",
-        messages=0,
-        since=_written_at(directory),
-        why=why,
-    )
+        kind=ReportKind.STUCK, about=directory.name, worker=owner.worker if owner else "",
+        host=owner.host if owner else "", messages=0, since=_written_at(directory), why=why,
+    )  # fmt: skip
 
 
 def waiting(found: Taken, accepted_at: Sequence[datetime]) -> RecorderReport:
@@ -170,14 +165,9 @@ def waiting(found: Taken, accepted_at: Sequence[datetime]) -> RecorderReport:
     :param accepted_at: when each of them was accepted; at least one.
     """
     return RecorderReport(
-        kind=ReportKind.WAITING,
-        about=found.directory.name,
-        worker=found.worker,
-        host=found.host,
-        messages=len(accepted_at),
-        since=min(accepted_at),
-        why="the broker may deliver them again",
-    )
+        kind=ReportKind.WAITING, about=found.directory.name, worker=found.worker, host=found.host,
+        messages=len(accepted_at), since=min(accepted_at), why="the broker may deliver them again",
+    )  # fmt: skip
 
 
 def uncovered(worker: str, found: Sequence[Uncovered]) -> RecorderReport:
@@ -187,18 +177,14 @@ def uncovered(worker: str, found: Sequence[Uncovered]) -> RecorderReport:
     """
     host, first = socket.gethostname(), min(found, key=lambda one: one.since)
     return RecorderReport(
-        kind=ReportKind.UNCOVERED,
-        about=process.identity() or f"{host} {os.getpid()}",
-        worker=worker,
-        host=host,
-        messages=sum(one.messages for one in found),
-        since=first.since,
-        why=first.why,
-    )
+        kind=ReportKind.UNCOVERED, about=process.identity() or f"{host} {os.getpid()}", worker=worker,
+        host=host, messages=sum(one.messages for one in found), since=first.since, why=first.why,
+    )  # fmt: skip
 
 
 class Reporter:
-    """Keeps the store's reports of one worker true. Without anything to report, it asks the store nothing.
+    """Keeps one worker's reports in the store up to date. It does not call the store if there is nothing to
+    report.
 
     :param store: opens the store.
     """

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 from celery.utils.log import get_logger
 
 from celery_dlq.errors import CeleryDLQError, StoreError
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Lease
 from celery_dlq.store.tenure import TRY_S, Tenure
 from celery_dlq.worker.writing.store_calls import StoreHealth
@@ -61,7 +61,8 @@ class GuardedThread(threading.Thread, ABC):
         return result
 
     def log_once(self, trouble: str) -> None:
-        """Log an obstacle, or with an empty text its end, unless that was logged in an earlier round."""
+        """Log an obstacle, unless an earlier round has logged it. An empty text logs that the obstacle is
+        gone."""
         if trouble and trouble != self._trouble:
             logger.error("%s: %s", self.stopped, trouble)
         elif self._trouble and not trouble:

@@ -1,4 +1,4 @@
-"""Recovers the messages that processes which are gone have left in the flight recorder's files."""
+"""Recovers messages from the flight recorder's files of processes that no longer run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
 from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.spool import Record
-from celery_dlq.store.lost import RecorderReport
+from celery_dlq.store.base import RecorderReport
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
 
@@ -207,8 +207,8 @@ def _log(record: Record, *, is_refused: bool) -> None:
 
 
 class RecoveryThread(Periodic):
-    """Recovers what processes that are gone have left, when the worker starts and once a minute; and reports
-    what it cannot recover."""
+    """Recovers the messages of processes that no longer run, when the worker starts and once a minute. It
+    reports the messages that it cannot recover."""
 
     does = "recovery"
     stopped = "messages of killed workers are not recovered"

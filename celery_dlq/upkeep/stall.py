@@ -18,7 +18,7 @@ from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
 
 from celery_dlq.errors import BrokerError, page
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.redrive.queues import messages_in
 from celery_dlq.upkeep.ending import Ending
 from celery_dlq.upkeep.periodic import Periodic

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
+from celery.utils.log import get_logger
 
 from celery_dlq.store.database.client import Client, Role
-from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveThread
-from celery_dlq.upkeep.chores import UpkeepThread
-from celery_dlq.upkeep.detached import OperationsThread
-from celery_dlq.upkeep.expiring import RetentionThread
-from celery_dlq.upkeep.periodic import GuardedThread
-from celery_dlq.upkeep.recovery import RecoveryThread
-from celery_dlq.upkeep.stall import StallThread
+
+if TYPE_CHECKING:
+    from celery_dlq.upkeep.periodic import GuardedThread
+
+logger = get_logger(__name__)
 
 #: Seconds that a worker's shutdown waits for the current batch.
 STOP_S = 10.0
@@ -23,8 +23,9 @@ STOP_S = 10.0
 class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Runs in the worker's parent, from its start to its shutdown, whatever the task consumer does."""
 
-    # Children are forked before the thread exists.
-    requires = ("celery.worker.components:Pool",)
+    # Children, and an embedded beat, are forked before the threads exist: SQLite's locks, held by a thread at
+    # that moment, would never be free in the child.
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **options: Any) -> None:
         self._threads: tuple[GuardedThread, ...] = ()
@@ -35,27 +36,17 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(worker, **options)
 
     def start(self, worker: Any) -> None:
-        """Start: the pool runs, and the consumer is about to start."""
-        name = f"{worker.hostname}/{uuid.uuid4().hex}"
-        dlq = worker.app.dead_letter_queue
-        # Not in a thread, which would keep the event loop from the first tasks; and not before the pool has
-        # forked, because each of its processes would soon have a copy of this memory.
-        dlq.prepare_store()
-        operations = OperationsThread(dlq)
-        self._threads = (
-            UpkeepThread(dlq, name, wake=operations.wake), operations, RecoveryThread(dlq),
-            RetentionThread(dlq.store_health, lambda: dlq.store, dlq.retention, name),
-        )  # fmt: skip
-        if dlq.settings.auto_redrive:
-            self._threads += (AutoRedriveThread(dlq, name, wake=operations.wake),)
-        if dlq.settings.stall_after:
-            self._threads += (StallThread(dlq, worker),)
-        if dlq.handlers:
-            # Without handlers, none of their modules is imported.
-            from celery_dlq.upkeep.handlers.dispatcher import HandlersThread, warn_of_unknown_tasks
+        """Start: the pool runs, and the consumer is about to start.
 
-            warn_of_unknown_tasks(worker.app)
-            self._threads += (HandlersThread(dlq, name),)
+        :raises SettingsError: the store's URL is wrong. The worker ends.
+        """
+        dlq = worker.app.dead_letter_queue
+        # Here and below, modules are imported neither in a thread, which would keep the event loop from the
+        # first tasks; nor before the pool has forked, because each of its processes would soon have a copy of
+        # this memory.
+        logger.info("dead letters go to %s", dlq.check_store_url())
+        dlq.prepare_store()
+        self._threads = (*_threads(worker),)
         for thread in self._threads:
             thread.start()
 
@@ -68,3 +59,31 @@ class UpkeepStep(bootsteps.StartStopStep):  # type: ignore[misc]
             thread.join(timeout=STOP_S)
 
     terminate = stop
+
+
+def _threads(worker: Any) -> Iterator[GuardedThread]:
+    """The threads that ``worker`` needs. Modules of features that are not used are not imported."""
+    from celery_dlq.upkeep.chores import OperationsThread, UpkeepThread
+    from celery_dlq.upkeep.expiring import RetentionThread
+    from celery_dlq.upkeep.recovery import RecoveryThread
+
+    name = f"{worker.hostname}/{uuid.uuid4().hex}"
+    dlq = worker.app.dead_letter_queue
+    operations = OperationsThread(dlq)
+    yield UpkeepThread(dlq, name, wake=operations.wake)
+    yield operations
+    yield RecoveryThread(dlq)
+    yield RetentionThread(dlq.store_health, lambda: dlq.store, dlq.retention, name)
+    if dlq.settings.auto_redrive:
+        from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveThread
+
+        yield AutoRedriveThread(dlq, name, wake=operations.wake)
+    if dlq.settings.stall_after:
+        from celery_dlq.upkeep.stall import StallThread
+
+        yield StallThread(dlq, worker)
+    if dlq.handlers:
+        from celery_dlq.upkeep.handlers.dispatcher import HandlersThread, warn_of_unknown_tasks
+
+        warn_of_unknown_tasks(worker.app)
+        yield HandlersThread(dlq, name)

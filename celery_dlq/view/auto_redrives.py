@@ -1,5 +1,5 @@
-"""Automatic redrives as screens show them: definition, state, next look and last run together, as records and
-in words. Screens leave out facts without a value."""
+"""Automatic redrives as screens show them, as records and in words: the definition, the state, the next look
+and the last run of each. Screens leave out facts without a value."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from celery_dlq.upkeep.auto_redrive.runner import Look
     from celery_dlq.upkeep.auto_redrive.suggesting import Suggestion
 
-#: What it means that a letter is held.
+#: The title of the facts about a letter that is held.
 HELD = "Held: only a person redrives it"
 
-#: The sentences for what is missing.
+#: The sentences for lists that are empty.
 NO_AUTO_REDRIVES = "This app has no automatic redrives. Next: set dlq_auto_redrive"
 NO_RUN = "It has chosen no letters yet."
 NO_RUNS = "No automatic redrive has chosen letters yet."
@@ -44,7 +44,7 @@ NO_RUNS = "No automatic redrive has chosen letters yet."
 
 @dataclass(frozen=True, kw_only=True)
 class SeenAuto:
-    """An automatic redrive, and what the store knows of it."""
+    """An automatic redrive with its state in the store."""
 
     auto: AutoRedrive
     status: AutoStatus

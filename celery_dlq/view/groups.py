@@ -1,5 +1,5 @@
-"""Groups as screens show them: those that need a person, their status in words, and what their newest letters
-have in common."""
+"""Groups as screens show them: the groups that need a person, the status of one in words, and the values that
+its newest letters share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP_FILTERS = ("task", "exception", "group", "route", "since", "until")
 #: Groups with each mark that are counted.
 MOST_MARKED = 100
 
-# All letters of groups, whatever became of them. Parked retries are in no group.
+# The letters of groups, in any state. Parked retries do not belong to a group.
 _STORED = frozenset(State) - {State.PARKED}
 
 # A group that is ignored or resolved needs no person now.
@@ -72,8 +72,7 @@ def worklist(store: Store, now: datetime, *, limit: int) -> Worklist:
     distinct = {group.fingerprint: group for group in found}
     in_order = sorted(distinct.values(), key=lambda group: _need(group, now))
     return Worklist(
-        groups=in_order[:limit],
-        marked={mark: len(groups) for mark, groups in marked.items()},
+        groups=in_order[:limit], marked={mark: len(groups) for mark, groups in marked.items()}
     )
 
 
@@ -104,8 +103,7 @@ def grouping_of(store: Store, fingerprint: str) -> Grouping:
     listed = store.letters.find(Filter(group=fingerprint, states=_STORED), limit=1).letters
     newest = store.letters.get(listed[0].task_id) if listed else None
     return Grouping(
-        grouped=newest.grouped if newest else "",
-        merged=store.groups.merged(fingerprint),
+        grouped=newest.grouped if newest else "", merged=store.groups.merged(fingerprint)
     )
 
 

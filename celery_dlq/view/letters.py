@@ -13,7 +13,7 @@ from celery_dlq.view.operations import named_values
 from celery_dlq.view.text import counted, visible_lines
 from celery_dlq.worker.grouping import LIBRARY_FRAMES, is_app
 
-#: Follows the name of the reason and a colon.
+#: The meaning of each reason. Screens write it after the name of the reason and a colon.
 MEANINGS: Mapping[Reason, str] = {
     Reason.TERMINAL: "it would fail again in the same way",
     Reason.EXHAUSTED: "its attempts or its retry window were used up",

@@ -21,7 +21,7 @@ TROUBLED = frozenset({SendingState.FAILED, SendingState.UNKNOWN, SendingState.SK
 #: Values of a filter or an order that are listed.
 _NAMED = 5
 
-#: How each field that holds one text is said.
+#: The words for each field that holds one text.
 _SAID = {
     "task": "of the task {}",
     "exception": "with the exception {}",
@@ -37,7 +37,7 @@ _SAID = {
     "search": "with the text “{}”",
 }
 
-#: Values that are said.
+#: Values of arguments that are listed.
 _VALUES = 5
 
 

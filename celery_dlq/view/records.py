@@ -1,20 +1,22 @@
 """The records of ``--format json``, ``jsonl`` and ``csv``. Their names are API and change only in a major
-release."""
+release. As CSV, they are safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.archive.files import Manifest
-from celery_dlq.archive.finding import Finding
+from celery_dlq.archive.files import Finding, Manifest
 from celery_dlq.archive.reading import Found
+from celery_dlq.codec import dump_json
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group
 from celery_dlq.model.handling import GroupTicket, Handling, HandlingState
@@ -27,6 +29,7 @@ from celery_dlq.spool import SpoolFile
 from celery_dlq.store.base import Change, Filter, Operation, Stats
 from celery_dlq.view.letters import has_unread_body, shown_body
 from celery_dlq.view.operations import state_word
+from celery_dlq.view.text import visible
 from celery_dlq.view.times import iso
 
 if TYPE_CHECKING:
@@ -74,8 +77,8 @@ def as_record(one: Any, names: Names = (), **given: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON has it: a time in ISO 8601, a member of an enumeration as its value. What is in a
-    list or in a table stays as it is."""
+    """``value`` as JSON has it: a time in ISO 8601, a member of an enumeration as its value. The items of a
+    list and the values of a table stay as they are."""
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, Enum):
@@ -125,10 +128,7 @@ def whole_letter_record(
 
 def handled_record(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> dict[str, Any]:
     """The acts of repair handlers on a letter, and the tickets of its group."""
-    return {
-        "handlings": [*map(as_record, handlings)],
-        "tickets": [*map(as_record, tickets)],
-    }
+    return {"handlings": [*map(as_record, handlings)], "tickets": [*map(as_record, tickets)]}
 
 
 def held_record(held: HeldLetter | None) -> dict[str, Any] | None:
@@ -275,11 +275,7 @@ def archived_record(found: Found, redactor: Redactor) -> dict[str, Any]:
         "traceback": redactor.traceback(content.get("traceback") or ""),
         "body": content.get("body"),
     }
-    return {
-        "segment": found.manifest.segment,
-        **hidden,
-        "content": {**hidden["content"], **shown},
-    }
+    return {"segment": found.manifest.segment, **hidden, "content": {**hidden["content"], **shown}}
 
 
 def _opened(value: Any, name: str = "") -> Any:
@@ -298,3 +294,30 @@ def _read(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return read if isinstance(read, (dict, list)) else text
+
+
+#: The characters that a formula begins with, and their full-width forms.
+_OF_FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def csv_lines(rows: Iterable[Mapping[str, Any]], *, titled: bool = True) -> list[str]:
+    """The lines of ``rows``, which have the same names.
+
+    :param titled: whether the first line has the names.
+    """
+    paper = io.StringIO()
+    writer = csv.writer(paper, lineterminator="\n")
+    for row in rows:
+        if titled:
+            writer.writerow(row)
+            titled = False
+        writer.writerow(_cell(value) for value in row.values())
+    return paper.getvalue().splitlines()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float)):
+        return value
+    text = visible(value) if isinstance(value, str) else dump_json(value)
+    # A spreadsheet would evaluate a text that starts like a formula, blanks or not (OWASP: CSV injection).
+    return "'" + text if text.lstrip().startswith(_OF_FORMULAS) else text

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.recorder import Standing
+from celery_dlq.store.base import Lost, RecorderReport, ReportKind
 from celery_dlq.store.keeping import Ages, CheckReport, Holding, Keeping, Pile, RoundReport
-from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.records import as_record
 from celery_dlq.view.text import Fact as Fact

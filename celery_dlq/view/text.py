@@ -72,6 +72,12 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def some(names: Sequence[str], most: int = 10) -> str:
+    """The first ``most`` of ``names``, and the number of the others."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def percent(share: float) -> str:
     """``share``, from 0 to 1, as ``99%``. It is rounded down: 100% means all."""
     return "under 1%" if 0 < share < 0.01 else f"{math.floor(100 * share + 1e-9)}%"

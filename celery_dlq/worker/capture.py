@@ -15,14 +15,14 @@ from functools import cached_property
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import FlightRecorder, Uncovered
 from celery_dlq.recorder.owner import BEAT_S
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
 from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.deliveries import Deliveries
 from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.admission.pipeline import Admission
-from celery_dlq.worker.celery_quirks.gevent_shutdown import GreenShutdown
+from celery_dlq.worker.celery_quirks.pools import GreenShutdown
 from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk

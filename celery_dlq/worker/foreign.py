@@ -1,7 +1,7 @@
 """Catches messages that never become a request: their task is unknown, or they are malformed or undecodable.
 
-Celery acknowledges or rejects them, or ends with an error. Here each is written first; Celery's own handling
-goes on when the letter is safe.
+Celery acknowledges or rejects such a message, or ends with an error. Here the message is first written as a
+letter. When the letter is safe, Celery handles the message in its own way.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class Foreign:
         return True
 
     def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:
-        """Let Celery go on. If it cannot settle the message, the message must not come back."""
+        """Let Celery settle the message. If Celery cannot, the message is rejected, so that it does not come
+        back."""
         try:
             _while_handling(exc, finish)
         except Exception as error:
@@ -164,7 +165,7 @@ class Foreign:
         try:
             return make()
         except Exception:
-            # Celery's own handling must go on in any case.
+            # Celery must handle the message in any case.
             logger.critical(
                 "celery_dlq could not make a dead letter of a foreign message; body=%r headers=%r",
                 getattr(message, "body", message), getattr(message, "headers", None), exc_info=True,

@@ -213,8 +213,8 @@ def _is_code(value: object) -> bool:
 
 
 def _causes(exc: BaseException, behind: list[BaseException]) -> tuple[str, ...]:
-    """The types of the exceptions that ``exc`` was raised from. Those of a group are sorted: its members have
-    no order."""
+    """The types of the exceptions that ``exc`` was raised from. The types of a group's members are sorted,
+    because the members have no order."""
     inner = members(exc)
     if inner:
         return tuple(sorted({shown_name(type(one)) for one in inner})[:_CAUSES])

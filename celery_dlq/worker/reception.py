@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 from celery.bootsteps import CLOSE, TERMINATE
 from celery.utils.quorum_queues import detect_quorum_queues
 from celery.worker import state
 
-from celery_dlq.model.stall import Stall
-from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
+from celery_dlq.model.worker import Stall
+from celery_dlq.worker.celery_quirks.pools import is_green
 
 #: The states of a consumer that stops for good.
 _ENDING = (CLOSE, TERMINATE)
@@ -27,10 +27,10 @@ class Reception:
     def __init__(self) -> None:
         #: Messages received since the worker has started, whatever they are.
         self.received = 0
-        #: The stall that was noticed; None while none is. The watch for stalls sets it.
+        #: The present stall, which the watch for stalls sets; None if the worker is not stalled.
         self.stall: Stall | None = None
         #: The messages of the present connection. They live for as long as they can be acknowledged.
-        self._messages: WeakSet[Any] = WeakSet()
+        self._messages: set[ref[Any]] = set()
         self._consumer: Any = None
         self._has_begun = False
 
@@ -65,13 +65,14 @@ class Reception:
     def _noticing(self, handle: Callable[[Any], object]) -> Callable[[Any], object]:
         """``handle``, which gets each message of a new connection. Messages of the last connection no longer
         count: the broker delivers them again."""
-        messages = self._messages = WeakSet[Any]()
-        note = messages.add
+        # Not a WeakSet: its add() and its forgetting are Python code, which each message would run.
+        messages = self._messages = set[ref[Any]]()
+        note, forget = messages.add, messages.discard
         self._has_begun = True
 
         def on_message(message: Any) -> object:
             self.received += 1
-            note(message)
+            note(ref(message, forget))
             return handle(message)
 
         return on_message
@@ -90,7 +91,8 @@ class Reception:
             messages = tuple(self._messages)
         except RuntimeError:  # a message has just arrived; the counter shows it, too
             return 0
-        return sum(not message.acknowledged for message in messages)
+        found = [one() for one in messages]
+        return sum(message is not None and not message.acknowledged for message in found)
 
     def _prefetch_limit(self) -> int:
         """0 for no limit."""

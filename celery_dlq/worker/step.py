@@ -11,11 +11,10 @@ from celery.utils.log import get_logger
 
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.unpack import bound_decoders
+from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
-from celery_dlq.worker.carriers import capture_carriers
-from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
-from celery_dlq.worker.celery_quirks.last_results import read_last_results
-from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable, is_on_redis
+from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
+from celery_dlq.worker.celery_quirks.pools import read_last_results
 from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
 from celery_dlq.worker.foreign import Foreign
 from celery_dlq.worker.request.handover import HandOver
@@ -46,6 +45,10 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def start(self, worker: Any) -> None:
         """Called when the worker is about to start."""
         worker.app.dead_letter_queue.worker_starts(worker)
+        if _forks(worker.pool_cls):
+            # The collector of a process would write to every object that the parent has made, and each page
+            # that is written to is copied. With this, a process has some 10 MB less for itself.
+            gc.freeze()
 
     def stop(self, worker: Any) -> None:
         """Called when the worker has shut down, for whatever reason."""
@@ -64,6 +67,10 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
         _check(consumer.app)
+        if not _forks(consumer.pool):
+            # Otherwise when the pool has forked (upkeep/step.py), because this imports SQLAlchemy: each of
+            # the pool's processes would have a copy of some 10 MB.
+            consumer.app.dead_letter_queue.check_store_url()
         self._confirming: Any = None
         self._capture: Capture = consumer.app.dead_letter_queue.new_capture()
         consumer.dlq = self._capture
@@ -84,12 +91,14 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
         _join_channel(consumer)
         self._capture.admission.start()
         self._capture.show_signs_of_life()
+        is_first = self._confirming is None
         self._confirming = consumer.timer.call_repeatedly(
             CONFIRM_S, self._capture.flight_recorder.confirm
         )
         read_last_results(consumer.pool)
-        if getattr(consumer.pool, "uses_semaphore", False):  # prefork: no task runs in this process
-            _prefer_the_event_loop()
+        if _forks(consumer.pool):
+            if is_first:
+                _prefer_the_event_loop()
             self._capture.writer.employ(self._capture.saver_process)
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
@@ -149,7 +158,6 @@ def _check(app: Any) -> None:
     :raises MissingExtra: a setting needs a library that is not installed.
     """
     queue = app.dead_letter_queue
-    logger.info("dead letters go to %s", queue.check_store_url())
     queue.check_archive_url()
     queue.check_rules()
     queue.hooks.check()
@@ -160,10 +168,14 @@ def _check(app: Any) -> None:
         logger.warning("task %s: %s", gap.task, gap.why)
 
 
+def _forks(pool: Any) -> bool:
+    """Whether ``pool``, or a pool of this class, runs tasks in processes that it forks when it starts."""
+    return bool(getattr(pool, "uses_semaphore", False))
+
+
 def _prefer_the_event_loop() -> None:
     """Tune the interpreter for a process whose one busy thread is its event loop."""
     sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
-    if not gc.get_freeze_count():
-        # Letters that wait for their commit outlive the young generations. Without this, the collector would
-        # walk through all modules of the worker once for every few hundred letters.
-        gc.freeze()
+    # Letters that wait for their commit outlive the young generations. Without this, the collector would walk
+    # through the modules that were imported since the fork once for every few hundred letters.
+    gc.freeze()

@@ -19,9 +19,8 @@ from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
 from celery_dlq.worker.admission.circuit_options import check_key
-from celery_dlq.worker.body.answer import answer
+from celery_dlq.worker.body.answer import answer, own_rules
 from celery_dlq.worker.body.ending import FINISHED, Replaced, Tracer, here, reporting
-from celery_dlq.worker.body.judge import own_rules
 from celery_dlq.worker.body.parking import long_wait
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
@@ -41,7 +40,7 @@ from celery_dlq.worker.body.retrying import (
     successor_of,
     unpublished,
 )
-from celery_dlq.worker.celery_quirks.short_countdowns import sendable
+from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.wiring import Wiring
 
 #: Options with the name and the allowed values of a setting.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from celery_dlq.classify.builtin import aws, cloud, http, mongo, postgres, sql, stdlib, stores, web
+from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores, web
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
@@ -115,13 +115,13 @@ def codes() -> str:
         ("HTTP status", _listed(http.TRANSIENT_STATUSES)),
         ("`errno`, on Linux", _listed(names)),
         ("SQLSTATE", f"{_listed(postgres.TRANSIENT_SQLSTATES)}, and all that begin with 40"),
-        ("MySQL error number", _listed(sql.MYSQL_NUMBERS)),
-        ("Oracle error number", _listed(sql.ORACLE_NUMBERS)),
-        ("SQL Server and DB-Lib number", _listed(sql.MSSQL_NUMBERS)),
-        ("MongoDB code", _listed(mongo.TRANSIENT_CODES)),
+        ("MySQL error number", _listed(databases.MYSQL_NUMBERS)),
+        ("Oracle error number", _listed(databases.ORACLE_NUMBERS)),
+        ("SQL Server and DB-Lib number", _listed(databases.MSSQL_NUMBERS)),
+        ("MongoDB code", _listed(stores.MONGO_CODES)),
         ("ClickHouse code", _listed(stores.CLICKHOUSE_CODES)),
         ("gRPC", _listed(cloud.GRPC_NAMES)),
-        ("AWS, any case", _listed(aws.TRANSIENT_CODES)),
+        ("AWS, any case", _listed(cloud.AWS_CODES)),
         ("curl, in pycurl", _listed(web.CURL_CODES)),
         ("WebSocket close code", _listed(web.CLOSE_CODES)),
     ]

@@ -152,7 +152,7 @@ class ReplicatedPostgres(Cluster):
 
 
 class AsynchronousPostgres(ReplicatedPostgres):
-    """The same, but commits do not wait for the standby."""
+    """A primary whose commits do not wait for its standby."""
 
     is_synchronous = False
 

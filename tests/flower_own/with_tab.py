@@ -8,7 +8,7 @@ import tempfile
 
 from flower.app import Flower
 
-from celery_dlq.flower.attach import SITE, install
+from celery_dlq.flower import SITE, install
 from celery_dlq.settings import STORE_URL_VARIABLE
 
 _directory = tempfile.TemporaryDirectory()

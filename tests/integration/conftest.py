@@ -14,13 +14,13 @@ from celery_dlq.store.sql import SQLStore
 
 @pytest.fixture
 def postgres_url(postgres_url: str) -> str:
-    """A store without anything of other tests, not even the lease of a worker that they have killed."""
+    """An empty store on PostgreSQL, without even the lease of a worker that another test has killed."""
     return _emptied(postgres_url)
 
 
 @pytest.fixture
 def mysql_url(mysql_url: str) -> str:
-    """The same, on MySQL or MariaDB."""
+    """An empty store on MySQL or MariaDB."""
     return _emptied(mysql_url)
 
 

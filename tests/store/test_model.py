@@ -141,7 +141,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(now=minutes, is_sent=st.booleans())
     def send_vanished_again(self, now, is_sent):
-        """What was sent under any claim may have vanished, whether a worker has accepted it or not."""
+        """A message that was sent under any claim may have vanished, also one that a worker has accepted."""
         lease = self.store.leases.take("parked.here", holder="me", seconds=600)
         for token in [token for token, _ in self.claims]:
             found = self.store.vanished.find(token, sent_before=now, limit=3, after=None)

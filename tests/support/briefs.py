@@ -8,13 +8,7 @@ from support.factories import T0, operation
 from celery_dlq.model.group import GroupStatus, Mark
 from celery_dlq.model.operation import Counts, OperationState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.view.brief.contents import (
-    Arguments,
-    Attempts,
-    Brief,
-    Outside,
-    Standing,
-)
+from celery_dlq.view.brief import Arguments, Attempts, Brief, Outside, Standing
 from celery_dlq.view.groups import Redrives, Share
 
 #: All that a brief may consist of, as a parser of Markdown names it.

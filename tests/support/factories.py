@@ -6,11 +6,11 @@ import zlib
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from celery_dlq.model.delivery import Delivery
 from celery_dlq.model.headers import COMPRESSED_HEADER
 from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation
 from celery_dlq.model.operation import Counts, Orders
 from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.model.worker import Delivery
 from celery_dlq.store.base import Filter, Operation
 
 T0 = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)

@@ -95,10 +95,7 @@ def header_says(name: str, rule: str) -> Probe:
 
 
 def word(
-    rule: str,
-    *sources: Source,
-    passing: Collection[str] = (),
-    lasting: Collection[str] = (),
+    rule: str, *sources: Source, passing: Collection[str] = (), lasting: Collection[str] = ()
 ) -> Probe:
     """A probe for a service's own error code: the first of ``sources`` that holds a listed word."""
 

@@ -116,14 +116,7 @@ CARRIED = frozenset({"sqlstate", "pgcode", *FLAGS, *(source[0] for source in STA
 #: Rules whose terminal verdict holds although a network error was raised on top of it.
 ROOT_CAUSES = frozenset(
     {
-        "amqp.auth",
-        "amqp.irrecoverable",
-        "dns.lookup",
-        "http.proxy",
-        "http.retries",
-        "http.url",
-        "redis.auth",
-        "tls.certificate",
-        "tls.protocol",
+        "amqp.auth", "amqp.irrecoverable", "dns.lookup", "http.proxy", "http.retries", "http.url",
+        "redis.auth", "tls.certificate", "tls.protocol",
     }
-)
+)  # fmt: skip

@@ -177,7 +177,8 @@ _TELEGRAM_STATUS = re.compile(r"Request Entity Too Large|[A-Za-z' -]+ \((4[0-9]{
 
 
 def telegram_refused(exc: BaseException) -> Finding | None:
-    """NetworkError also stands for answers; most statuses that begin with 4 will not change."""
+    """Telegram's client raises NetworkError for answers, too; most statuses from 400 to 499 will not
+    change."""
     match = _TELEGRAM_STATUS.match(message(exc))
     if match is None:
         return None

@@ -1,4 +1,5 @@
-"""Probes of the standard library: files, sockets, names, TLS, processes."""
+"""Probes of the standard library: files, sockets, names, TLS, processes; and the lasting cause of a failed
+connection, which a library may report by its own number or text."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ import re
 import socket
 
 from celery_dlq.classify.builtin.http import status_verdict
-from celery_dlq.classify.evidence import message, number, os_errno, read, text_of
+from celery_dlq.classify.chain import Link, linked, reachable
+from celery_dlq.classify.evidence import (
+    bases,
+    dotted_name,
+    message,
+    number,
+    os_errno,
+    read,
+    text_of,
+)
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.model.states import Verdict
 
@@ -102,9 +112,9 @@ def exit_code(exc: BaseException) -> Finding:
 
 
 def tls_reason(exc: BaseException) -> Finding | None:
-    """``SSLError``: Pythons that do not know OpenSSL 3 have no class of its own for an early end.
+    """``SSLError``: Python versions that do not know OpenSSL 3 have no separate class for an early end.
 
-    Only the ssl module can fill in ``reason``; a copy, as one that was pickled, has the text.
+    Only the ssl module can set ``reason``; a copy, such as an unpickled exception, has only the text.
     """
     if text_of(read(exc, "reason")) != _EARLY_END and f"[SSL: {_EARLY_END}]" not in message(exc):
         return None
@@ -116,3 +126,70 @@ def full_queue(exc: BaseException) -> Finding | None:
     if message(exc) != _QUEUE_FULL:
         return None
     return Finding(Verdict.TRANSIENT, "kafka.queue", f"message {_QUEUE_FULL!r}")
+
+
+# -- The lasting cause behind a failed connection ---------------------------------------------------
+
+# The texts of OpenSSL and getaddrinfo(3), on Linux and macOS. Libraries that collect the failures of
+# several hosts keep only these.
+_CERTIFICATE = ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED")
+_PROTOCOL = ("[SSL: WRONG_VERSION_NUMBER]", "[SSL: UNSUPPORTED_PROTOCOL]", "[SSL: TLSV1_ALERT")
+_UNKNOWN_HOST = (
+    "Name or service not known",
+    "No address associated with hostname",
+    "nodename nor servname provided",
+)
+
+
+def unless_lasting(exc: BaseException, rule: str, evidence: str) -> Finding:
+    """Transient by ``rule``, unless a certificate or an unknown host is behind ``exc``."""
+    return lasting_cause(exc) or Finding(Verdict.TRANSIENT, rule, evidence)
+
+
+def lasting_cause(exc: BaseException) -> Finding | None:
+    """The certificate, TLS error or unknown host that the next attempt will meet again."""
+    for link in linked(Link(exc)):
+        finding = _lasting(link.exc)
+        if finding is not None:
+            return finding
+    return None
+
+
+def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | None:
+    """An exception behind ``exc`` whose type is one of those ``names``: the login is refused."""
+    for link in linked(Link(exc)):
+        found = names.intersection(dotted_name(base) for base in bases(type(link.exc)))
+        if found:
+            return Finding(Verdict.TERMINAL, rule, f"type={min(found)}")
+    return None
+
+
+def lasting_text(value: object) -> Finding | None:
+    """The certificate, TLS error or unknown host that the only message of a library mentions."""
+    text = text_of(value) or ""
+    for words, rule in (
+        (_CERTIFICATE, "tls.certificate"),
+        (_PROTOCOL, "tls.protocol"),
+        (_UNKNOWN_HOST, "dns.lookup"),
+    ):
+        found = next((word for word in words if word in text), None)
+        if found is not None:
+            return Finding(Verdict.TERMINAL, rule, f"message has {found!r}")
+    return None
+
+
+def lasting_copy(exc: BaseException) -> Finding | None:
+    """The lasting cause that the message repeats, if pickling has removed the exceptions behind ``exc``."""
+    return None if reachable(exc) else lasting_text(message(exc))
+
+
+def _lasting(exc: BaseException) -> Finding | None:
+    names = [dotted_name(base) for base in bases(type(exc))]
+    if "ssl.SSLCertVerificationError" in names:
+        return Finding(Verdict.TERMINAL, "tls.certificate", "type=ssl.SSLCertVerificationError")
+    if "ssl.SSLError" in names and not {"ssl.SSLEOFError", "ssl.SSLZeroReturnError"} & {*names}:
+        return Finding(Verdict.TERMINAL, "tls.protocol", f"type={names[0]}")
+    if "socket.gaierror" in names:
+        finding = name_lookup(exc)
+        return finding if finding and finding.verdict is Verdict.TERMINAL else None
+    return None

@@ -1,25 +1,139 @@
-"""Probes of data stores: Elasticsearch, Cassandra, Neo4j, ClickHouse, Memcached and DuckDB."""
+"""Probes of Redis, MongoDB, Elasticsearch, Cassandra, Neo4j, ClickHouse, Memcached and DuckDB."""
 
 from __future__ import annotations
 
 import re
 
-from celery_dlq.classify.builtin.behind import (
-    lasting_cause,
-    lasting_text,
-    refusal,
-    unless_lasting,
-)
 from celery_dlq.classify.builtin.http import http_status, in_turn, status_verdict
+from celery_dlq.classify.builtin.stdlib import lasting_cause, lasting_text, refusal, unless_lasting
 from celery_dlq.classify.evidence import call, mapping_item, message, number, read, text_of
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.model.states import Verdict
 
+#: The most items of one bulk operation that are read.
+_ITEM_LIMIT = 10_000
+
+# -- Redis and Valkey: redis-py, valkey-py and coredis ----------------------------------------------
+
+# Prefixes that the client may leave as a plain ResponseError (redis src/server.c,
+# createSharedObjects(); src/sentinel.c, src/cluster.c): a script is running, replicas are away, memory
+# is short, the data set is loading, slots move, a failover is under way.
+_REDIS_WILL_PASS = frozenset(
+    {
+        "BUSY", "NOREPLICAS", "OOM", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY",
+        "MOVED", "ASK", "UNBLOCKED", "INPROG", "NOGOODSLAVE", "NOGOODREPLICA", "NOQUORUM",
+    }
+)  # fmt: skip
+
+# redis/client.py, Pipeline.annotate_exception().
+_IN_PIPELINE = re.compile(r"Command # [0-9]+ \(.*\) of pipeline caused error: ", re.DOTALL)
+
+# redis/cluster.py: no node of the cluster could be reached, or its redirections do not settle.
+_CLUSTER_UNREACHABLE = ("Redis Cluster cannot be connected", "Valkey Cluster cannot be connected")
+_CLUSTER_UNSETTLED = ("TTL exhausted", "Too many Cluster redirections", "ERROR sending 'cluster")
+
+_REDIS_REFUSALS = frozenset(
+    f"{module}.{name}"
+    for module in ("redis.exceptions", "valkey.exceptions")
+    for name in ("AuthenticationError", "AuthorizationError", "NoPermissionError")
+)
+
+
+def redis_reply(exc: BaseException) -> Finding:
+    """The prefix of an error reply: ``status_code`` since redis-py 8, else the first word."""
+    text = text_of(read(exc, "status_code")) or _IN_PIPELINE.sub("", message(exc), count=1)
+    prefix = text.partition(" ")[0]
+    return transient_if(prefix in _REDIS_WILL_PASS, "redis.reply", f"prefix={prefix[:40]}")
+
+
+def redis_lock(exc: BaseException) -> Finding:
+    """redis/lock.py: not getting a lock will pass; misusing one will not."""
+    waited = message(exc).startswith("Unable to acquire lock")
+    return transient_if(waited, "redis.lock", "not acquired in time" if waited else "lock misused")
+
+
+def redis_cluster(exc: BaseException) -> Finding:
+    """Whether the nodes were out of reach, the slots moved on, or the cluster was misused."""
+    text = message(exc)
+    evidence = f"message {text[:40]!r}"
+    if text.startswith(_CLUSTER_UNREACHABLE) and "Cluster mode is not enabled" not in text:
+        refused = refusal(exc, "redis.auth", _REDIS_REFUSALS)
+        return refused or unless_lasting(exc, "redis.cluster", evidence)
+    return transient_if(text.startswith(_CLUSTER_UNSETTLED), "redis.cluster", evidence)
+
+
+# -- MongoDB: PyMongo, and Motor, which raises the same ---------------------------------------------
+
+# pymongo/helpers_shared.py: not primary, recovering, shutting down; the retryable-writes
+# specification. Then src/mongo/base/error_codes.yml: a lock or write conflict, time limits, a lost
+# cursor, a stale view of the shards, a refused rate; 16500 is the limit of Azure Cosmos DB.
+MONGO_CODES = frozenset(
+    {
+        6, 7, 89, 91, 134, 189, 262, 9001, 10058, 10107, 11600, 11602, 13435, 13436,
+        24, 43, 46, 50, 64, 112, 133, 150, 202, 234, 251, 462, 13388, 16500,
+    }
+)  # fmt: skip
+
+#: The server's own advice: specifications "Transactions" and "Retryable Writes".
+_MONGO_LABELS = frozenset(
+    {"RetryableWriteError", "TransientTransactionError", "RetryableError", "SystemOverloadedError"}
+)
+
+
+def _mongo_label(exc: BaseException) -> Finding | None:
+    """``errorLabels`` of the server's answer."""
+    labels = mapping_item(read(exc, "details"), "errorLabels")
+    found = [item for item in labels if type(item) is str] if type(labels) is list else []
+    known = _MONGO_LABELS.intersection(found)
+    if not known:
+        return None
+    return Finding(Verdict.TRANSIENT, "mongo.label", f"label={min(known)}")
+
+
+def mongo_operation(exc: BaseException) -> Finding:
+    """The labels, else the code, of a failed operation."""
+    code = number(read(exc, "code"))
+    return _mongo_label(exc) or transient_if(code in MONGO_CODES, "mongo.code", f"code={code}")
+
+
+def mongo_bulk_write(exc: BaseException) -> Finding:
+    """The write concern decides only if every document of the bulk write was written."""
+    details = read(exc, "details")
+    if mapping_item(details, "writeErrors"):
+        return Finding(Verdict.TERMINAL, "mongo.bulk", "some documents were refused")
+    errors = mapping_item(details, "writeConcernErrors")
+    if type(errors) is not list or not errors:
+        return _mongo_label(exc) or Finding(
+            Verdict.TERMINAL, "mongo.bulk", "no write concern error"
+        )
+    codes = [number(mapping_item(error, "code")) for error in errors[:_ITEM_LIMIT]]
+    passes = all(code in MONGO_CODES for code in codes)
+    listed = ",".join(sorted({str(code) for code in codes}))
+    return transient_if(passes, "mongo.bulk", f"code={listed} from writeConcernErrors")
+
+
+def mongo_client_bulk_write(exc: BaseException) -> Finding | None:
+    """None if an exception in ``error`` ended it, which then decides; otherwise single documents were
+    refused."""
+    if issubclass(type(read(exc, "error")), BaseException):
+        return None
+    return Finding(Verdict.TERMINAL, "mongo.bulk", "some documents were refused")
+
+
+def mongo_unreachable(exc: BaseException) -> Finding | None:
+    """The message collects the error of each host; a certificate is mentioned nowhere else."""
+    return lasting_text(message(exc))
+
+
+def mongo_configuration(exc: BaseException) -> Finding:
+    """A DNS server that did not answer in time is reported as a wrong configuration."""
+    late = "resolution lifetime expired" in message(exc)
+    return transient_if(late, "mongo.configuration", "DNS timed out" if late else "configuration")
+
+
 # -- Elasticsearch and OpenSearch -------------------------------------------------------------------
 
 meta_status = http_status(("meta", "status"), ("status_code",))
-
-_ITEM_LIMIT = 10_000
 
 
 def search_unreachable(exc: BaseException) -> Finding | None:
@@ -57,18 +171,20 @@ def _item_status(item: object) -> int | None:
 
 _HOST_LIMIT = 1_000
 
-# Every attempt will meet these answers of a host again.
-_REFUSALS = frozenset({"cassandra.AuthenticationFailed", "cassandra.protocol.BadCredentials"})
+# A host gives these answers to every attempt.
+_CASSANDRA_REFUSALS = frozenset(
+    {"cassandra.AuthenticationFailed", "cassandra.protocol.BadCredentials"}
+)
 
 
-def no_host(exc: BaseException) -> Finding:
+def cassandra_host(exc: BaseException) -> Finding:
     """cassandra/cluster.py: ``errors`` maps each host to its exception."""
     errors = read(exc, "errors")
     values = list(errors.values())[:_HOST_LIMIT] if type(errors) is dict else []
     for error in values:
         if not issubclass(type(error), BaseException):
             continue
-        found = refusal(error, "cassandra.host", _REFUSALS) or lasting_cause(error)
+        found = refusal(error, "cassandra.host", _CASSANDRA_REFUSALS) or lasting_cause(error)
         if found is not None:
             return found
     return Finding(Verdict.TRANSIENT, "cassandra.host", f"{len(values)} hosts did not answer")

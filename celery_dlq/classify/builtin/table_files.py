@@ -27,20 +27,12 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 from celery_dlq.classify.builtin import (
-    aws,
-    behind,
     cloud,
+    databases,
     http,
-    limits,
-    mail,
-    messaging,
-    mongo,
-    orm,
     postgres,
-    redis,
-    remote,
+    protocols,
     services,
-    sql,
     stdlib,
     stores,
     web,
@@ -58,11 +50,8 @@ _FOLDER = Path(__file__).parent / "table"
 
 _PROBES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (
-        aws, behind, cloud, http, limits, mail, messaging, mongo, orm, postgres, redis, remote,
-        services, sql, stdlib, stores, web,
-    )
-}  # fmt: skip
+    for module in (cloud, databases, http, postgres, protocols, services, stdlib, stores, web)
+}
 
 _ROW = re.compile(
     r"(?P<rule>[a-z0-9_.]+)"

@@ -1,4 +1,4 @@
-"""Probes of clients of HTTP and WebSocket."""
+"""Probes of clients of HTTP and WebSocket, and of limits that say when they end."""
 
 from __future__ import annotations
 
@@ -112,3 +112,25 @@ websocket_status = in_turn(http_status(("status_code",)), _no_websocket)
 websocket_proxy = status_in_text(
     r"failed CONNECT via proxy status: ([0-9]{3})", "http.proxy", "the proxy answered {}"
 )
+
+
+# -- ratelimit and Django REST framework ------------------------------------------------------------
+
+_LONGEST_S = 86_400.0
+
+
+def call_limit(exc: BaseException) -> Finding:
+    """ratelimit's ``RateLimitException``: ``period_remaining`` are the seconds until the next call."""
+    left = read(exc, "period_remaining")
+    known = (type(left) is float or type(left) is int) and 0 <= left <= _LONGEST_S
+    wait = float(left) if known else None
+    return Finding(
+        Verdict.TRANSIENT, "limit.calls", "type=RateLimitException", wait, throttled=True
+    )
+
+
+def throttled(exc: BaseException) -> Finding:
+    """rest_framework/exceptions.py: ``wait`` is a number of seconds, or None."""
+    wait = number(read(exc, "wait"))
+    seconds = float(wait) if wait is not None and wait >= 0 else None
+    return Finding(Verdict.TRANSIENT, "drf.throttled", f"wait={wait}", seconds, throttled=True)

@@ -68,8 +68,7 @@ def sql(session: Session, since: str | None) -> None:
     schema.refuse_unreleased(since)
     if since is not None and since not in (known := schema.versions()):
         raise click.BadParameter(
-            unknown_name("a schema version of this release", since, known),
-            param_hint="'--from'",
+            unknown_name("a schema version of this release", since, known), param_hint="'--from'"
         )
     session.cli.echo(schema.upgrade_sql(database, since))
 

@@ -58,10 +58,7 @@ def _held(session: Session, queue: str) -> int:
 
 def _run(session: Session, queue: str, to: str, limit: int | None) -> IngestReport:
     reached: list[IngestReport] = []
-    with (
-        shown_progress(session.cli, "Ingesting") as show,
-        stopping_on_interrupt() as should_stop,
-    ):
+    with shown_progress(session.cli, "Ingesting") as show, stopping_on_interrupt() as should_stop:
 
         def on_progress(report: IngestReport) -> None:
             reached[:] = [report]

@@ -124,7 +124,7 @@ def _notes(attempt: dict[str, Any], window: float, held: float) -> Iterator[str]
 
 def _rules(session: Session, task: Any) -> Iterator[dict[str, Any]]:
     """The rules with a schedule of their own, in the order in which they are applied."""
-    from celery_dlq.worker.body.judge import own_rules
+    from celery_dlq.worker.body.answer import own_rules
 
     for rule in (*own_rules(task), *session.queue.classifier.rules):
         own = rule.schedule

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level, named, ok, warning
+from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
 from celery_dlq.cli.session import Session
 from celery_dlq.known import near_names, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.handling import may_have_letters
 from celery_dlq.model.route import Route, names_task
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import PARKED_OVERDUE_S, Filter
 from celery_dlq.view.auto_redrives import SeenAuto, seen_autos
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 #: The reasons of letters whose tasks need not be the app's.
 _FROM_ELSEWHERE = frozenset({Reason.UNKNOWN_TASK, Reason.MALFORMED, Reason.INGESTED})
-
-#: Seconds after which a parked retry is overdue. By then a dead worker's lease and an interrupted release
-#: have expired twice.
-_OVERDUE_S = 180
 
 #: Open circuits that are listed.
 _NAMED_CIRCUITS = 10
@@ -155,12 +151,12 @@ def _longest_wait(task: Any, session: Session) -> float:
 
 def check_parked(session: Session) -> Findings:
     waiting = session.store.counts.letters(Filter(states=frozenset({State.PARKED})))
-    late = session.store.parked.overdue(_OVERDUE_S)
+    late = session.store.parked.overdue(PARKED_OVERDUE_S)
     if late:
         yield warning(
             f"{counted(late, 'parked retry', 'parked retries')} should have run at least "
-            f"{duration(_OVERDUE_S)} ago: no worker runs on the broker where they were parked, or it "
-            "cannot send them; start one and read its log, or let a worker of this app send them: "
+            f"{duration(PARKED_OVERDUE_S)} ago: no worker runs on the broker where they were parked, or "
+            "it cannot send them; start one and read its log, or let a worker of this app send them: "
             f"{session.command('release', '--all')}"
         )
     else:
@@ -264,16 +260,13 @@ def _without_worker(session: Session, handlers: Mapping[str, Handler]) -> Iterat
         if not nodes:
             yield f"{handler.name}: no worker consumes its queue {queue}; start one with -Q {queue}"
             continue
-        without = [node for node in nodes if handler.name not in _known_to(statistics.get(node))]
+        without = [
+            node
+            for node in nodes
+            if handler.name not in worker_facts(statistics.get(node), "handlers")
+        ]
         if without:
             yield (
                 f"{handler.name}: {named(without)} consumes its queue, but has not imported it; import its "
                 "module where the workers load it, such as in the setting imports, and restart them"
             )
-
-
-def _known_to(statistics: Any) -> Mapping[str, str]:
-    """The handlers that a worker has, from its statistics."""
-    own = (statistics or {}).get("dlq") or {}
-    found: Mapping[str, str] = own.get("handlers") or {}
-    return found

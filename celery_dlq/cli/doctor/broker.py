@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from celery_dlq.cli.doctor.finding import (
+from celery_dlq.cli.doctor import (
     BROKER_TIMEOUT_S,
     Finding,
     Findings,
     Level,
     failure,
+    judged,
     named,
     ok,
     said,
     warning,
     why_not_writable,
+    worker_facts,
 )
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
@@ -57,7 +59,7 @@ def check_broker(session: Session) -> Findings:
     with session.cli.app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         shown = connection.as_uri()
         try:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+            _connect(connection)
         except Exception as error:  # noqa: BLE001 - each transport has its own errors
             yield failure(
                 f"{shown} does not answer ({said(error)}); check broker_url and the broker"
@@ -66,18 +68,22 @@ def check_broker(session: Session) -> Findings:
             yield ok(f"{shown} answers")
 
 
+def _connect(connection: Any) -> None:
+    """:raises Exception: the broker does not answer; each transport has its own errors."""
+    connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+
+
 def check_workers(session: Session) -> Findings:
     """Whether a worker runs operations and parked retries, and reads outcomes, in this store."""
     why = session.why_no_worker()
-    text = why or "a worker on this broker does what is left to workers, in this store"
-    yield Finding(Level.WARNING if why else Level.OK, text)
+    yield judged(why, "a worker on this broker does what is left to workers, in this store")
 
 
 def check_stalled(session: Session) -> Findings:
     """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
     answer."""
     answers = _statistics(session.cli.app)
-    stalls = {node: _stall_of(answers[node]) for node in sorted(answers)}
+    stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
     for node, stall in stalls.items():
         if stall:
             queues = ", ".join(stall.get("queues", ()))
@@ -92,15 +98,9 @@ def check_stalled(session: Session) -> Findings:
 def _statistics(app: Any) -> Mapping[str, Any]:
     """The statistics of each worker that answers."""
     with app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
-        connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+        _connect(connection)
         control = app.control.inspect(timeout=_ANSWERS_S, connection=connection)
         found: Mapping[str, Any] = control.stats() or {}
-    return found
-
-
-def _stall_of(statistics: Any) -> Mapping[str, Any]:
-    own = (statistics or {}).get("dlq") or {}
-    found: Mapping[str, Any] = own.get("stalled") or {}
     return found
 
 
@@ -144,7 +144,7 @@ def _why_not(session: Session) -> str | None:
     app = session.cli.app
     with app.connection_for_read(connect_timeout=BROKER_TIMEOUT_S) as connection:
         try:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=BROKER_TIMEOUT_S)
+            _connect(connection)
         except Exception:  # noqa: BLE001 - each transport has its own errors
             return None
         return why_not(connection.default_channel, app.conf.task_default_queue)

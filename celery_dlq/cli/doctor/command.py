@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.doctor import app, broker, storage
-from celery_dlq.cli.doctor.finding import Finding, Findings, Level, failure, said
+from celery_dlq.cli.doctor import Finding, Findings, Level, app, broker, failure, said, storage
 from celery_dlq.cli.exits import FAILED, for_app, leave
 from celery_dlq.cli.screens.parts import Column, Table
 from celery_dlq.cli.session import Session, pass_session
@@ -64,11 +63,11 @@ def examine(session: Session) -> Iterator[tuple[str, Finding]]:
     """Run all checks; each finding comes with the name of its check. A check that raises is reported as an
     error and does not stop the others. A cause that breaks several checks is reported once, by the first of
     them."""
-    told: dict[Finding, list[str]] = {}
+    causes: dict[Finding, list[str]] = {}
     for name, check in CHECKS.items():
         for found in _findings(check, session):
-            told.setdefault(found, []).append(name)
-    for found, (name, *others) in told.items():
+            causes.setdefault(found, []).append(name)
+    for found, (name, *others) in causes.items():
         yield name, replace(found, text=for_app(found.text))
         if others:
             text = f"not checked, for the same reason: {', '.join(others)}"

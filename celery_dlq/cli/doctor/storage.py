@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from celery_dlq.archive.archiving import check_place
-from celery_dlq.cli.doctor.finding import (
+from celery_dlq.cli.doctor import (
     Finding,
     Findings,
     Level,
     failure,
+    judged,
     ok,
     password_shown,
     warning,
@@ -30,7 +31,6 @@ from celery_dlq.model.states import State
 from celery_dlq.settings import READ_URL_VARIABLE, STORE_URL_VARIABLE
 from celery_dlq.spool import FileState, Spool, exposed_files, is_exposed, is_shared, look
 from celery_dlq.store.base import Expiry, Filter
-from celery_dlq.store.skew import why_wrong
 from celery_dlq.upkeep.expiring import STEP
 from celery_dlq.view.stats import replica_text
 from celery_dlq.view.text import byte_size, counted
@@ -72,7 +72,7 @@ _SEARCH_STEPS = 20
 
 
 def check_store(session: Session) -> Findings:
-    from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
+    from celery_dlq.store.database.dialects import dialect_for, parse_url
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
@@ -99,16 +99,12 @@ def _store_file(path: str) -> Findings:
 
 
 def check_clock(session: Session) -> Findings:
-    wrong = why_wrong(session.store.clock_ahead())
-    if wrong:
-        yield warning(wrong)
-    else:
-        yield ok("this machine and the database agree")
+    yield judged(session.store.why_clock_wrong(), "this machine and the database agree")
 
 
 def check_servers(session: Session) -> Findings:
     """Whether each server of ``dlq_store_url`` could take over, and which one is used."""
-    from celery_dlq.store.database.dialects.supported import parse_url
+    from celery_dlq.store.database.dialects import parse_url
     from celery_dlq.store.database.servers import alone, hosts_of
 
     url, timeout = parse_url(session.queue.settings.store_url), session.queue.settings.store_timeout
@@ -143,7 +139,7 @@ def _why_read_only(url: URL, timeout: float) -> str:
 
 def check_replica(session: Session) -> Findings:
     """Whether the server of ``dlq_store_read_url`` answers, has the store's letters, and keeps up."""
-    from celery_dlq.store.database.dialects.supported import parse_url
+    from celery_dlq.store.database.dialects import parse_url
     from celery_dlq.store.sql import SQLStore
 
     settings = session.queue.settings
@@ -165,10 +161,7 @@ def check_replica(session: Session) -> Findings:
         return
     finally:
         replica.close()
-    if missing:
-        yield warning(missing)
-    else:
-        yield _lag(session.queue.read_store)
+    yield warning(missing) if missing else _lag(session.queue.read_store)
 
 
 def _missing_letter(store: Store, replica: Store) -> str:
@@ -196,7 +189,7 @@ def _lag(read_store: Store) -> Finding:
 
 def check_pooler(session: Session) -> Findings:
     """The pooler in front of the store's server, and whether the store works through it."""
-    from celery_dlq.store.database.dialects.supported import parse_url
+    from celery_dlq.store.database.dialects import parse_url
 
     pooler = _pooler(session)
     if pooler is None:

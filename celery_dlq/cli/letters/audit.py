@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from celery_dlq.cli.completion import complete_group, complete_letter
-from celery_dlq.cli.options import Word, format_option, limit_option, read_moment
+from celery_dlq.cli.options import Word, after_option, format_option, limit_option, moment_option
 from celery_dlq.cli.screens.parts import Block, Column, Field, table_of
 from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.store.base import ACTS, AuditRow
@@ -32,13 +32,9 @@ from celery_dlq.view.records import as_record
     "--group", metavar="GROUP", shell_complete=complete_group,
     help="Only acts on this group, or on one of the newest operations that chose it.",
 )  # fmt: skip
-@click.option(
-    "--since", metavar="TIME",
-    callback=read_moment(times.parse_moment),
-    help="Only acts at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601.",
-)  # fmt: skip
+@moment_option("--since", "Only acts at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601.")
 @limit_option("Acts per page.", default=50)
-@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@after_option
 @format_option
 @pass_showing_session
 def audit(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 import click
 
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
-from celery_dlq.cli.options import TAKEABLE, filters, selection_options, why_option
+from celery_dlq.cli.options import TAKEABLE, Chosen, filters, selection_options, why_option
 from celery_dlq.cli.screens.parts import Block
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.selection import LETTERS, confirm_act, select
@@ -34,16 +33,13 @@ _NAMED = 10
 @click.option("--why", required=True, metavar="TEXT", help="Reason, kept with the letters.")
 @selection_options
 @pass_session
-def discard(
-    session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter, why: str
-) -> None:
+def discard(session: Session, chosen: Chosen, wanted: Filter, why: str) -> None:
     """Close letters by hand, with a reason.
 
     `undiscard` reopens them.
     """
-    wanted = select(session, ids, wanted, everything=everything)
-    wanted = replace(wanted, states=wanted.states or frozenset({State.DEAD}))
-    failed = confirm_act(session, "Discard {}?", wanted, yes=yes)
+    wanted = select(session, chosen, wanted, {State.DEAD})
+    failed = confirm_act(session, "Discard {}?", wanted, yes=chosen.yes)
     named = _named(session, wanted)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
     if not done:
@@ -59,13 +55,10 @@ def discard(
 @filters(states=())
 @selection_options
 @pass_session
-def undiscard(
-    session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter
-) -> None:
+def undiscard(session: Session, chosen: Chosen, wanted: Filter) -> None:
     """Reopen discarded letters."""
-    wanted = select(session, ids, wanted, everything=everything)
-    wanted = replace(wanted, states=frozenset({State.DISCARDED}))
-    failed = confirm_act(session, "Reopen {}?", wanted, yes=yes)
+    wanted = select(session, chosen, wanted, {State.DISCARDED})
+    failed = confirm_act(session, "Reopen {}?", wanted, yes=chosen.yes)
     done = session.store.closing.undiscard(wanted, who=operator(), now=times.utc_now())
     session.done(f"Reopened {counted(done, *LETTERS)}. See: {session.command('list')}")
     leave(PARTLY if failed else DONE)
@@ -75,17 +68,14 @@ def undiscard(
 @filters(states=())
 @selection_options
 @pass_session
-def release(
-    session: Session, ids: Sequence[str], everything: bool, yes: bool, wanted: Filter
-) -> None:
+def release(session: Session, chosen: Chosen, wanted: Filter) -> None:
     """Run parked retries now, before they are due.
 
     A worker of this app sends them within seconds, even if they were parked on a broker that the app no
     longer uses.
     """
-    wanted = select(session, ids, wanted, everything=everything)
-    wanted = replace(wanted, states=frozenset({State.PARKED}))
-    failed = confirm_act(session, "Release {}?", wanted, yes=yes, things=_RETRIES)
+    wanted = select(session, chosen, wanted, {State.PARKED})
+    failed = confirm_act(session, "Release {}?", wanted, yes=chosen.yes, things=_RETRIES)
     done = session.queue.release(wanted, who=operator())
     others = session.command("list", "--state", "parked")
     session.done(f"A worker will send {counted(done, *_RETRIES)} now. See the others: {others}")
@@ -93,7 +83,7 @@ def release(
 
 
 def _named(session: Session, wanted: Filter) -> Sequence[str]:
-    """The ids to write out, without those of letters that are left alone; none if they are many."""
+    """The ids that a command writes out, without letters that are left alone; none if there are too many."""
     if not 0 < len(wanted.ids) <= _NAMED:
         return ()
     found = {letter.task_id for letter in session.letters(wanted)}
@@ -101,7 +91,8 @@ def _named(session: Session, wanted: Filter) -> Sequence[str]:
 
 
 def _how_to_reopen(session: Session, named: Sequence[str], done: int) -> str:
-    """A filter would also find letters that other people have discarded."""
+    """The command that reopens these letters, by their ids: a filter would also find letters that others
+    have discarded."""
     what = "it" if done == 1 else "them" if named else "one"
     return f"To reopen {what}: {session.command('undiscard', *(named or ('ID',)))}"
 

@@ -13,15 +13,16 @@ from click.core import ParameterSource
 
 from celery_dlq.cli.completion import complete_group
 from celery_dlq.cli.exits import NamingGroup
-from celery_dlq.cli.letters.regroup import regroup
+from celery_dlq.cli.letters.reapply import regroup
 from celery_dlq.cli.options import (
     MAYBE_EMPTY,
     Word,
+    after_option,
     choice,
     filters,
     format_option,
     limit_option,
-    read_moment,
+    moment_option,
     read_with,
     whole_number,
 )
@@ -30,12 +31,12 @@ from celery_dlq.cli.screens.render import speaks_unicode
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.model import group as acts
-from celery_dlq.model.group import Group, GroupAct, GroupStatus, Mark
+from celery_dlq.model.group import Group, GroupAct, GroupMark, GroupStatus, Mark
 from celery_dlq.model.handling import GroupTicket
 from celery_dlq.store.base import Filter
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
-from celery_dlq.view.brief import as_json, fitted, gather, markdown
+from celery_dlq.view.brief import gather
+from celery_dlq.view.brief_text import as_json, fitted, markdown
 from celery_dlq.view.groups import GROUP_FILTERS, ends_of, grouping_of, groups_with
 from celery_dlq.view.text import counted
 
@@ -55,7 +56,7 @@ _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_
 )  # fmt: skip
 @click.option("--owner", metavar="NAME", help="Only groups assigned to NAME.")
 @limit_option("Groups per page.", default=50)
-@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@after_option
 @format_option
 @click.pass_context
 def groups(
@@ -138,10 +139,8 @@ def show(session: Session, fingerprint: str, form: str) -> None:
 
 @groups.command("ignore")
 @_named
-@click.option(
-    "--until", metavar="TIME",
-    callback=read_moment(times.parse_ahead),
-    help="Ignore for this long (90m, 2h, 3d, 1w), or until this time in ISO 8601.",
+@moment_option(
+    "--until", "Ignore for this long (90m, 2h, 3d, 1w), or until this time in ISO 8601.", times.parse_ahead
 )  # fmt: skip
 @click.option(
     "--until-rate", "in_hour", metavar="RATE", callback=read_with(times.parse_hourly),
@@ -282,7 +281,7 @@ def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Grou
 
 
 @click.command("brief")
-@click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
+@_named
 @click.option(
     "--format", "form", type=Word("a format", ("markdown", "json")), default="markdown",
     show_default=True, help="Output format.",

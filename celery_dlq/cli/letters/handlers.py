@@ -8,8 +8,8 @@ import click
 
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.exits import DONE, PARTLY, NamingGroup, leave
-from celery_dlq.cli.options import choice, format_option, limit_option, whole_number
-from celery_dlq.cli.screens.handler import (
+from celery_dlq.cli.options import format_option, limit_option, states_option, whole_number
+from celery_dlq.cli.screens.letter import (
     changes_of,
     handler_parts,
     handler_table,
@@ -69,12 +69,7 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
 @format_option
 @pass_session
 def run(
-    session: Session,
-    name: str,
-    dry_run: bool,
-    prefixes: Sequence[str],
-    limit: int,
-    form: str,
+    session: Session, name: str, dry_run: bool, prefixes: Sequence[str], limit: int, form: str
 ) -> None:
     """Call a handler in this process, and show its verdicts.
 
@@ -98,10 +93,7 @@ def run(
 @click.option(
     "--letter", "prefix", metavar="ID", shell_complete=complete_letter, help="Only this letter."
 )
-@click.option(
-    "--state", "states", type=choice("a state of a handling", HandlingState), multiple=True,
-    help="State of the handlings; repeatable. Default: all.",
-)  # fmt: skip
+@states_option(HandlingState, "a state of a handling", "the handlings")
 @limit_option("Handlings per page.", default=50)
 @click.option(
     "--after", type=whole_number(), metavar="CURSOR",
@@ -113,7 +105,7 @@ def history(
     session: Session,
     name: str | None,
     prefix: str | None,
-    states: Sequence[str],
+    states: frozenset[HandlingState],
     limit: int,
     after: int | None,
     form: str,
@@ -121,7 +113,7 @@ def history(
     """List what handlers did about letters, the newest first."""
     letter_id = None if prefix is None else session.full_id(prefix)
     page = session.store.handlings.find(
-        handler=name, letter_id=letter_id, states=frozenset(map(HandlingState, states)),
+        handler=name, letter_id=letter_id, states=states,
         limit=limit, after=after,
     )  # fmt: skip
     if name is not None and not page.rows and not session.store.handlings.find(handler=name).rows:

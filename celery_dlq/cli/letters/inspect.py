@@ -12,11 +12,10 @@ import click
 
 from celery_dlq.classify.traceback_parser import Written, parse
 from celery_dlq.cli.completion import complete_letter
-from celery_dlq.cli.options import filters, format_option, limit_option, operation_option
+from celery_dlq.cli.options import after_option, filters, format_option, limit_option
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
-from celery_dlq.cli.screens.stats import keeping_parts, lost_parts, stats_parts
-from celery_dlq.cli.selection import checked, of_operation
+from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.letter import DeadLetter, Explanation
@@ -24,15 +23,6 @@ from celery_dlq.store.base import Filter, Page
 from celery_dlq.view import records, times
 from celery_dlq.view.letters import HANDLINGS_SHOWN
 from celery_dlq.view.records import as_record
-from celery_dlq.view.stats import (
-    keeping_record,
-    keeping_rows,
-    losses_of,
-    lost_record,
-    lost_rows,
-    replica_record,
-    replica_text,
-)
 from celery_dlq.view.text import first_line
 
 if TYPE_CHECKING:
@@ -61,22 +51,15 @@ Explained = tuple[dict[str, Any], list[Part]]
 
 
 @click.command("list")
-@filters()
-@operation_option
+@filters(operation=True)
 @limit_option("Letters per page.", default=50)
-@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@after_option
 @format_option
 @pass_showing_session
 def list_letters(
-    session: Session,
-    wanted: Filter,
-    operation_id: str | None,
-    limit: int,
-    after: str | None,
-    form: str,
+    session: Session, wanted: Filter, limit: int, after: str | None, form: str
 ) -> None:
     """List dead letters, newest failure first."""
-    wanted = of_operation(session, wanted, operation_id)
     wanted = checked(session, wanted)
     # A program needs whole pages, and can wait.
     patience_s = _PATIENCE_S if form == "table" else None
@@ -130,34 +113,6 @@ def show(session: Session, task_id: str, form: str) -> None:
             letter, redrives, changes, (handlings, tickets), session.command, owner=owner, held=held
         ),
     )
-
-
-@click.command("stats")
-@format_option
-@pass_showing_session
-def stats(session: Session, form: str) -> None:
-    """Show the numbers of open, arriving and closed letters.
-
-    Includes ages, what expires next, and the archive. The numbers of closed letters are those of the last
-    round of retention; `retention plan` counts them now. About killed workers, it shows lost letters, what
-    workers of all machines report, and the files of this machine.
-    """
-    now, drawn = session.screen.now, session.screen.drawn
-    found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
-    losses, following = losses_of(session.queue), session.store.following()
-    kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
-    record = (
-        [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
-        if form == "csv"
-        else {
-            **records.stats_record(found),
-            **kept_record,
-            "recorder": losses_record,
-            "read_replica": replica_record(following),
-        }
-    )
-    parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
-    session.screen.emit(form, record, *parts, *filter(None, [replica_text(following)]))
 
 
 @click.command("explain")

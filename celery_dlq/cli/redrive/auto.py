@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,25 +13,155 @@ from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.options import (
     format_option,
     limit_option,
-    read_moment,
+    moment_option,
     read_with,
     whole_number,
     why_option,
 )
 from celery_dlq.cli.redrive.options import read_share
-from celery_dlq.cli.screens.auto import (
-    auto_parts,
-    look_parts,
-    run_table,
-    suggestion_parts,
-    whole_auto_parts,
-)
+from celery_dlq.cli.screens.operation import Command
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, table_of
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.model.auto_redrive import EVERY
+from celery_dlq.model.auto_redrive import EVERY, AutoMode
 from celery_dlq.upkeep.auto_redrive import suggesting
 from celery_dlq.view import auto_redrives as view
 from celery_dlq.view import times
+from celery_dlq.view.auto_redrives import SeenAuto, SeenRun, SeenSuggestion
+from celery_dlq.view.operations import given_orders, outcome_text
+
+if TYPE_CHECKING:
+    from celery_dlq.upkeep.auto_redrive.runner import Look
+    from celery_dlq.upkeep.auto_redrive.suggesting import Outcomes
+
+#: Letters of a dry run that a table names; the records name all.
+_NAMED = 20
+
+_FIELDS: Sequence[Field] = (
+    (Column("NAME", rigid=True), lambda seen: seen.auto.name),
+    (Column("MODE", rigid=True), lambda seen: AutoMode(seen.auto.mode).value),
+    (Column("STATE", rigid=True), lambda seen: seen.state.value),
+    (Column("OWNER", from_width=80), lambda seen: seen.auto.owner),
+    (Column("LAST LOOK", from_width=100), lambda seen: seen.status.looked_at),
+    (Column("NEXT LOOK", rigid=True), lambda seen: seen.next_look),
+    (Column("LAST RUN", rigid=True), lambda seen: seen.last_run and seen.last_run.at),
+    (Column("HELD", right=True, rigid=True), lambda seen: seen.held),
+)
+
+_RUN_FIELDS: Sequence[Field] = (
+    (Column("RUN", rigid=True), lambda seen: seen.run.id),
+    (Column("NAME", rigid=True), lambda seen: seen.run.name),
+    (Column("MODE", rigid=True), lambda seen: seen.run.mode.value),
+    (Column("AT", rigid=True), lambda seen: seen.run.at),
+    (Column("LETTERS", right=True, rigid=True), lambda seen: seen.run.letters),
+    (Column("STATE", rigid=True), lambda seen: seen.operation and seen.operation.state.value),
+    (Column("OUTCOMES"), lambda seen: seen.operation and outcome_text(seen.operation.counts)),
+    (Column("CAUSE"), lambda seen: seen.operation and seen.operation.cause),
+)
+
+_WAITING = (Column("LETTERS", right=True, rigid=True), Column("WAIT BECAUSE", fold=True))
+
+_SUGGESTION_FIELDS: Sequence[Field] = (
+    (Column("GROUP", rigid=True), lambda seen: seen.suggestion.fingerprint[:12]),
+    (Column("TASK"), lambda seen: seen.suggestion.task),
+    (Column("EXCEPTION", from_width=80), lambda seen: seen.exception_type.rpartition(".")[2]),
+    (Column("OPEN", right=True, rigid=True), lambda seen: seen.open_count),
+    (Column("AT LEAST THIS OLD", rigid=True), lambda seen: times.duration(seen.suggestion.after_s)),
+    (Column("SUCCEEDED", rigid=True), lambda seen: _share_text(seen.suggestion.older)),
+    (
+        Column("YOUNGER", rigid=True, from_width=100),
+        lambda seen: _share_text(seen.suggestion.younger),
+    ),
+)
+
+
+def auto_parts(found: Sequence[SeenAuto], command: Command) -> list[Part]:
+    """The screen of all automatic redrives, or a sentence if there are none."""
+    if not found:
+        how = command("help", "auto-redrive")
+        return [f"{view.NO_AUTO_REDRIVES}; see: {how}"]
+    return [
+        table_of(_FIELDS, found),
+        *(f"{one.auto.name}: {one.stopped}" for one in found if one.stopped),
+    ]
+
+
+def whole_auto_parts(seen: SeenAuto, runs: Sequence[SeenRun], command: Command) -> list[Part]:
+    """The screen of one automatic redrive."""
+    parts: list[Part] = [
+        Facts("Automatic redrive", view.definition(seen.auto)),
+        Facts("Conditions", view.conditions(seen.auto)),
+        Facts("State", view.state(seen)),
+    ]
+    orders = Facts("Orders", given_orders(seen.auto.orders))
+    if orders.given:
+        parts.insert(2, orders)
+    parts.append(run_table(runs) if runs else view.NO_RUN)
+    return [*parts, f"Next: {_next_step(seen, command)}"]
+
+
+def run_table(runs: Sequence[SeenRun]) -> Part:
+    """A table of runs, or a sentence if there are none."""
+    return table_of(_RUN_FIELDS, runs) if runs else view.NO_RUNS
+
+
+def look_parts(look: Look, in_the_way: Sequence[str]) -> list[Part]:
+    """The screen of a dry run.
+
+    :param in_the_way: why a worker would not do it now.
+    """
+    tables = (
+        Table(_WAITING, view.waiting(look)),
+        _named_letters("WOULD BE SENT", dict.fromkeys(look.choice.letters, "")),
+        _named_letters("WOULD BE HELD", look.choice.held),
+    )
+    return [
+        view.look_summary(look),
+        *(f"A worker would not do it now: {why}." for why in in_the_way),
+        *(table for table in tables if table.rows),
+    ]
+
+
+def suggestion_parts(found: Sequence[SeenSuggestion], command: Command) -> list[Part]:
+    """The screen of suggestions, or a sentence if there are none."""
+    if not found:
+        return [
+            "No group has enough redrives that succeeded. Next: redrive letters by hand, and look again; "
+            f"see: {command('help', 'redrive-safely')}"
+        ]
+    return [
+        table_of(_SUGGESTION_FIELDS, found),
+        f"The first one, for dlq_auto_redrive: {view.definition_text(found[0])}",
+        f"Next: see {command('help', 'auto-redrive')}; --format json has the code of each.",
+    ]
+
+
+def _next_step(seen: SeenAuto, command: Command) -> str:
+    name = seen.auto.name
+    if seen.stopped:
+        own = seen.status.state is seen.state and seen.stopped.startswith("it is")
+        return f"after a fix: {command('auto', 'resume', *([name] if own else []))}"
+    return f"see what it would send now: {command('auto', 'run', name, '--dry-run')}"
+
+
+def _share_text(outcomes: Outcomes) -> str:
+    """Such as ``97% of 412``; empty without redrives. Only all of them are 100 %."""
+    if not outcomes.redrives:
+        return ""
+    percent = math.floor(outcomes.share * 100)
+    return f"{percent}% of {outcomes.redrives:,}"
+
+
+def _named_letters(title: str, letters: Mapping[str, str]) -> Table:
+    shown = list(letters.items())[:_NAMED]
+    whole = (
+        f"{title}, THE FIRST {len(shown)} OF {len(letters)}" if len(shown) < len(letters) else title
+    )
+    columns = [Column(whole, rigid=True, ids=True), Column("BECAUSE", fold=True)]
+    if not any(letters.values()):
+        return Table(columns[:1], [(task_id,) for task_id, _ in shown])
+    return Table(columns, shown)
+
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -146,10 +277,9 @@ def history(session: Session, name: str | None, limit: int, form: str) -> None:
 
 
 @auto.command("suggest")
-@click.option(
-    "--since", metavar="TIME",
-    callback=read_moment(times.parse_moment),
-    help=f"Only redrives that ended at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601. "
+@moment_option(
+    "--since",
+    f"Only redrives that ended at or after this time: 90m, 2h, 3d or 1w ago, or ISO 8601. "
     f"Default: {suggesting.DAYS}d.",
 )  # fmt: skip
 @click.option(
@@ -178,12 +308,12 @@ def suggest(
     session.screen.emit(form, records, *suggestion_parts(seen, session.command))
 
 
-def _seen_all(session: Session) -> list[view.SeenAuto]:
+def _seen_all(session: Session) -> list[SeenAuto]:
     autos = session.queue.settings.auto_redrive
     return view.seen_autos(session.store, autos, session.screen.now)
 
 
-def _seen(session: Session, name: str) -> view.SeenAuto:
+def _seen(session: Session, name: str) -> SeenAuto:
     """The automatic redrive ``name``.
 
     :raises UnknownAutoRedrive: the settings have none with this name.
@@ -192,7 +322,7 @@ def _seen(session: Session, name: str) -> view.SeenAuto:
     return view.seen_auto(session.store, auto, session.screen.now)
 
 
-def _run_now(session: Session, seen: view.SeenAuto, form: str) -> None:
+def _run_now(session: Session, seen: SeenAuto, form: str) -> None:
     name = seen.auto.name
     if form != "table":
         raise click.UsageError("--format needs --dry-run.")
@@ -214,7 +344,7 @@ def _words(name: str | None) -> list[str]:
 
 
 def _running(session: Session, name: str | None) -> str:
-    """What happens to the operations that run now."""
+    """A sentence about the operations that run now."""
     of_name = None if name in (None, EVERY) else name
     running = session.store.auto_redrives.unfinished(of_name)
     if not running:

@@ -1,25 +1,22 @@
-"""``dlq redrive``: sends letters back to their queues."""
+"""``dlq redrive``: sends letters back to their queues, or shows what it would send."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, one_line
-from celery_dlq.cli.options import (
-    TAKEABLE,
-    filters,
-    operation_option,
-    read_with,
-    selection_options,
-)
-from celery_dlq.cli.redrive.dry_run import DryRun, try_all
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
+from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
 from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import plan_parts, to_send
-from celery_dlq.cli.selection import confirm, left_alone, of_operation, select
+from celery_dlq.cli.screens.parts import Block, Column, Part, Short, Table
+from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
+from celery_dlq.cli.selection import confirm, left_alone, select
 from celery_dlq.cli.session import Session, operator, pass_session
 from celery_dlq.errors import RepairError
 from celery_dlq.known import unknown_name
@@ -27,10 +24,91 @@ from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.view import times
-from celery_dlq.view.text import counted, visible
+from celery_dlq.view.text import SHORT_ID, counted, visible
 
 if TYPE_CHECKING:
-    from celery_dlq.redrive.plan import Plan
+    from celery_dlq.redrive.plan import Plan, Trial, Tried
+
+#: Letters whose changes are shown; rows of the tables of reasons and of kinds of change.
+_SHOWN, _KINDS = 5, 20
+
+
+@dataclass
+class DryRun:
+    """The results of trying each letter."""
+
+    #: Letters that the redrive would take.
+    total: int
+    trial: Trial
+    #: Letters by kind of change; and the first changes.
+    kinds: Counter[str] = field(default_factory=Counter)
+    changed: list[Tried] = field(default_factory=list)
+    #: Letters by the reason why they would not be sent, with its numbers left out; and the first of each.
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: dict[str, Tried] = field(default_factory=dict)
+
+    def note(self, one: Tried) -> None:
+        """Add a letter."""
+        self.trial.note(one)
+        if one.why_not is None:
+            self._note_change(one)
+        else:
+            reason = re.sub(r"\d+", "…", one.why_not)
+            self.reasons[reason] += 1
+            self.first.setdefault(reason, one)
+
+    def _note_change(self, one: Tried) -> None:
+        from celery_dlq.redrive.contents import kind_of
+
+        if one.change:
+            self.kinds[kind_of(one.change)] += 1
+            if len(self.changed) < _SHOWN:
+                self.changed.append(one)
+
+    def parts(self) -> list[Part]:
+        """The parts of the screen."""
+        would, tried = counted(self.trial.passed.total(), "dead letter"), self.trial.tried
+        said = f"{would} of {tried:,} would be sent. Nothing was sent or changed."
+        if tried < self.total:
+            said = f"Stopped after {tried:,} of {self.total:,}. {said}"
+        tables = [self._reason_table(), self._kind_table()]
+        changes = [Block(f"Changed in {one.task_id}", one.change) for one in self.changed]
+        return [said, *(table for table in tables if table.rows), *changes]
+
+    def _reason_table(self) -> Table:
+        columns = (
+            Column("LETTERS", right=True, rigid=True),
+            Column("SUCH AS", rigid=True),
+            Column("CANNOT BE SENT", fold=True),
+        )
+        rows = [
+            (count, Short(one.task_id[:SHORT_ID], one.task_id), one.why_not)
+            for reason, count in self.reasons.most_common(_KINDS)
+            for one in [self.first[reason]]
+        ]
+        return Table(columns, rows)
+
+    def _kind_table(self) -> Table:
+        columns = (Column("LETTERS", right=True, rigid=True), Column("CHANGED IN", fold=True))
+        return Table(columns, [(n, kind) for kind, n in self.kinds.most_common(_KINDS)])
+
+
+def try_all(session: Session, wanted: Filter, orders: Orders) -> DryRun:
+    """Try every letter and show the progress; Ctrl-C stops it, and the results so far remain."""
+    from celery_dlq.redrive.plan import Trial, redrivable
+
+    total = session.store.counts.letters(redrivable(wanted))
+    total = min(total, orders.pacing.limit or total)
+    found = DryRun(total, Trial())
+    with shown_progress(session.cli, "Trying") as show, stopping_on_interrupt() as should_stop:
+        for one in session.queue.dry_run(wanted, orders):
+            found.note(one)
+            would = f"{found.trial.passed.total():,} would be sent"
+            show(Step(total, found.trial.tried, would, would))
+            if should_stop():
+                break
+    return found
+
 
 #: The default of ``--wait``.
 _PATIENCE = "10m"
@@ -49,8 +127,7 @@ def _patience(text: str) -> float:
 
 
 @click.command("redrive")
-@filters(states=TAKEABLE)
-@operation_option
+@filters(states=TAKEABLE, operation=True)
 @orders_options
 @click.option(
     "--wait", "wait_s", metavar="[DURATION]", is_flag=False, flag_value=_PATIENCE,
@@ -63,11 +140,8 @@ def _patience(text: str) -> float:
 @pass_session
 def redrive(
     session: Session,
-    ids: Sequence[str],
-    everything: bool,
-    yes: bool,
+    chosen: Chosen,
     wanted: Filter,
-    operation_id: str | None,
     orders: Orders,
     wait_s: float | None,
     detach: bool,
@@ -82,30 +156,22 @@ def redrive(
     """
     if detach and wait_s:
         raise click.UsageError("--wait contradicts --detach; use only one of them.")
-    wanted = of_operation(session, wanted, operation_id)
-    wanted = select(session, ids, wanted, everything=everything)
-    session.load_tasks()
-    _check_target(session, orders.repair.to_task)
+    wanted = select(session, chosen, wanted)
     others = left_alone(session, wanted, wanted.states or {State.DEAD}) > 0
-    try:
-        tried = try_all(session, wanted, orders) if dry_run else None
-        plan = session.queue.plan(wanted, orders, trial=tried.trial if tried else None)
-    except RepairError as error:
-        raise click.UsageError(one_line(str(error))) from error
-    _show(session, plan, orders, tried)
-    if tried is not None:
+    plan = _planned(session, wanted, orders, dry_run=dry_run)
+    if dry_run:
         return
     if not plan.sendable:
         # Letters that another redrive holds are being sent; the others that match are not.
-        _end_without_sending(
-            session, plan, failed=others or bool(wanted.ids) or plan.matched > plan.in_flight
-        )
-    confirm(session, f"Redrive {to_send(plan)}?", count=plan.sendable, yes=yes)
+        failed = others or bool(wanted.ids) or plan.matched > plan.in_flight
+        _end_without_sending(session, plan, failed=failed)
+    if plan.sendable > 1:
+        confirm(session, f"Redrive {to_send(plan)}?", count=plan.sendable, yes=chosen.yes)
     if detach:
         left = session.queue.redrive(wanted, who=operator(), orders=orders, plan=plan, detach=True)
         letters = counted(left.counts.planned, "dead letter")
         tell_left(session, left, f"A worker will send operation {left.id} with {letters}")
-        click.get_current_context().exit(PARTLY if others else DONE)
+        leave(PARTLY if others else DONE)
     with in_foreground(session) as foreground:
         operation = session.queue.redrive(
             wanted, who=operator(), orders=orders, plan=plan,
@@ -114,16 +180,16 @@ def redrive(
     finish(session, operation, foreground, wait_s=wait_s, left_alone=others, promised=plan.sendable)
 
 
-def _check_target(session: Session, name: str | None) -> None:
-    tasks = session.cli.app.tasks
-    if name is None or name in tasks:
-        return
-    said = unknown_name("a task of this app", name, sorted(session.task_names()))
-    raise click.BadParameter(visible(said), param_hint="'--to-task'")
-
-
-def _show(session: Session, plan: Plan, orders: Orders, tried: DryRun | None) -> None:
-    """Show the plan, with all letters that were tried in a dry run."""
+def _planned(session: Session, wanted: Filter, orders: Orders, *, dry_run: bool) -> Plan:
+    """Make the plan, and show it; in a dry run, with the results of trying each letter."""
+    session.load_tasks()
+    if orders.repair.to_task is not None:
+        _check_target(session, orders.repair.to_task)
+    try:
+        tried = try_all(session, wanted, orders) if dry_run else None
+        plan = session.queue.plan(wanted, orders, trial=tried.trial if tried else None)
+    except RepairError as error:
+        raise click.UsageError(one_line(str(error))) from error
     if tried is not None:
         session.screen.show(*plan_parts(plan, orders, with_skipped=False), *tried.parts())
     elif plan.matched > 1 and not session.cli.quiet:
@@ -133,11 +199,21 @@ def _show(session: Session, plan: Plan, orders: Orders, tried: DryRun | None) ->
 
         session.say(f"Note: {why_twice(plan.awaited)}")
     if plan.in_flight:
-        # Other running operations may hold these letters.
-        running = session.store.operations.find(states=frozenset({OperationState.RUNNING}), limit=5)
-        for one in running:
-            see = session.command("operations", "show", one.id)
-            session.say(f"Operation {one.id} of {one.who} is running. See: {see}")
+        _name_running(session)
+    return plan
+
+
+def _check_target(session: Session, name: str) -> None:
+    if name not in session.cli.app.tasks:
+        said = unknown_name("a task of this app", name, sorted(session.task_names()))
+        raise click.BadParameter(visible(said), param_hint="'--to-task'")
+
+
+def _name_running(session: Session) -> None:
+    """Name the running operations, which may hold letters that match."""
+    for one in session.store.operations.find(states=frozenset({OperationState.RUNNING}), limit=5):
+        see = session.command("operations", "show", one.id)
+        session.say(f"Operation {one.id} of {one.who} is running. See: {see}")
 
 
 def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoReturn:
@@ -149,4 +225,4 @@ def _end_without_sending(session: Session, plan: Plan, *, failed: bool) -> NoRet
         session.error("Nothing was sent: no dead letter matches these ids and filters.")
     else:
         session.screen.show("No dead letters match.")
-    click.get_current_context().exit(FAILED if failed else DONE)
+    leave(FAILED if failed else DONE)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from celery_dlq.cli.completion import complete_operation
 from celery_dlq.cli.exits import NamingGroup
-from celery_dlq.cli.options import choice, format_option, limit_option, why_option
+from celery_dlq.cli.options import (
+    after_option,
+    format_option,
+    limit_option,
+    states_option,
+    why_option,
+)
 from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import next_step, operation_parts, operation_table
 from celery_dlq.cli.session import Session, operator, pass_session, pass_showing_session
@@ -17,6 +21,8 @@ from celery_dlq.view import records
 from celery_dlq.view.operations import TROUBLED
 from celery_dlq.view.text import counted
 
+_named = click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
+
 
 @click.group("operations", cls=NamingGroup)
 def operations() -> None:
@@ -24,36 +30,33 @@ def operations() -> None:
 
 
 @operations.command("list")
-@click.option(
-    "--state", "states", type=choice("a state of operations", OperationState), multiple=True,
-    help="State of the operations; repeatable. Default: all.",
-)  # fmt: skip
+@states_option(OperationState, "a state of operations", "the operations")
 @limit_option("Show at most this many operations.", default=20)
 @format_option
 @pass_showing_session
-def list_operations(session: Session, states: Sequence[str], limit: int, form: str) -> None:
+def list_operations(
+    session: Session, states: frozenset[OperationState], limit: int, form: str
+) -> None:
     """List operations, newest first."""
-    wanted = frozenset(map(OperationState, states))
-    known = session.store.operations.find(states=wanted, limit=limit + 1)
+    known = session.store.operations.find(states=states, limit=limit + 1)
     found = known[:limit]
     session.screen.emit(form, [*map(records.operation_record, found)], operation_table(found))
     session.say_if_more(len(known), limit)
 
 
 @operations.command("show")
-@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
-@click.option(
-    "--state", "states", type=choice("a state of an operation's letters", SendingState), multiple=True,
-    help="State of the letters to show; repeatable. Default: failed, unknown, skipped.",
+@_named
+@states_option(
+    SendingState, "a state of an operation's letters", "the letters to show", "failed, unknown, skipped"
 )  # fmt: skip
 @limit_option("Letters per page.", default=20)
-@click.option("--after", metavar="CURSOR", help="Continue after the page that printed this cursor.")
+@after_option
 @format_option
 @pass_showing_session
 def show(
     session: Session,
     operation_id: str,
-    states: Sequence[str],
+    states: frozenset[SendingState],
     limit: int,
     after: str | None,
     form: str,
@@ -63,21 +66,19 @@ def show(
     ID is an operation's id, or a prefix of it that no other operation has.
     """
     operation = session.operation(operation_id)
-    wanted = frozenset(map(SendingState, states)) or TROUBLED
     page = session.store.sendings.of_operation(
-        operation.id, states=wanted, limit=limit, after=after
+        operation.id, states=states or TROUBLED, limit=limit, after=after
     )
     session.screen.emit(
         form,
         records.whole_operation_record(operation, page.rows),
         *operation_parts(operation, page.rows, session.command),
     )
-    if page.next:
-        session.say(f"For the next page, add: --after {page.next}")
+    session.say_next(page.next)
 
 
 @operations.command("pause")
-@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
+@_named
 @why_option
 @pass_session
 def pause(session: Session, operation_id: str, why: str) -> None:
@@ -90,7 +91,7 @@ def pause(session: Session, operation_id: str, why: str) -> None:
 
 
 @operations.command("cancel")
-@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
+@_named
 @why_option
 @pass_session
 def cancel(session: Session, operation_id: str, why: str) -> None:
@@ -104,7 +105,7 @@ def cancel(session: Session, operation_id: str, why: str) -> None:
 
 
 @operations.command("resume")
-@click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
+@_named
 @click.option("--detach", is_flag=True, help="Let a worker run it.")
 @why_option
 @pass_session

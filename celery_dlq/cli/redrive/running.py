@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-import click
-
-from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app
+from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, for_app, leave
 from celery_dlq.cli.screens.operation import eta_text, next_step
 from celery_dlq.cli.screens.progress import (
     OnStep,
@@ -118,13 +116,15 @@ def finish(
         operation = await_outcomes(session, operation, wait_s)
     gone = max(0, promised - operation.counts.planned)
     status = _status(operation, left_alone=left_alone or gone > 0, waited=bool(wait_s))
-    tell = session.done if status == DONE else session.error
-    for line in (*_troubles(session, operation), *_summary(session, operation, promised, gone)):
-        tell(line)
-    click.get_current_context().exit(status)
+    write = session.done if status == DONE else session.error
+    for line in _summary(session, operation, promised, gone):
+        write(line)
+    leave(status)
 
 
 def _summary(session: Session, operation: Operation, promised: int, gone: int) -> Iterator[str]:
+    if operation.counts.skipped or operation.counts.failed:
+        yield from _troubles(session, operation)
     yield from summary(operation.counts)
     if gone:
         yield (
@@ -159,9 +159,6 @@ def _status(operation: Operation, *, left_alone: bool, waited: bool) -> int:
 
 
 def _troubles(session: Session, operation: Operation) -> list[str]:
-    counts = operation.counts
-    if not counts.skipped and not counts.failed:
-        return []
     found = session.store.sendings.of_operation(
         operation.id, states=frozenset(_TROUBLE), limit=_NAMED
     )
@@ -189,7 +186,7 @@ def redrive_tuning() -> Iterator[None]:
 def _end_interrupted(session: Session, operation: Operation) -> NoReturn:
     session.error("Interrupted.")
     _tell_unfinished(session, operation)
-    click.get_current_context().exit(INTERRUPTED)
+    leave(INTERRUPTED)
 
 
 def _step(progress: Progress, speed: Speed) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from celery_dlq.cli.screens.handler import ticket_parts
+from celery_dlq.cli.screens.letter import ticket_parts
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import (
     Block,

@@ -1,12 +1,11 @@
-"""The screens of letters: a table of them, and one letter, where the reason comes first and the next step
-last."""
+"""The screens of letters: a table of them; one, where the reason comes first and the next step last; and what
+repair handlers did about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from celery_dlq.cli.screens.auto import held_facts
-from celery_dlq.cli.screens.handler import handled_parts
 from celery_dlq.cli.screens.operation import Command
 from celery_dlq.cli.screens.parts import (
     Block,
@@ -20,17 +19,143 @@ from celery_dlq.cli.screens.parts import (
     table_of,
 )
 from celery_dlq.model.auto_redrive import HeldLetter
-from celery_dlq.model.handling import GroupTicket, Handling
+from celery_dlq.model.handling import GroupTicket, Handling, HandlingState, by_handler
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import Sending
 from celery_dlq.model.states import State
 from celery_dlq.redrive.payload import linked_to
 from celery_dlq.store.base import Change
-from celery_dlq.view.letters import MEANINGS, first_step, has_unread_body, shown_body
-from celery_dlq.view.operations import why_text
+from celery_dlq.view.auto_redrives import HELD, holding
+from celery_dlq.view.letters import (
+    CHANGE,
+    MEANINGS,
+    first_step,
+    has_unread_body,
+    said_of,
+    shown_body,
+)
+from celery_dlq.view.operations import named_values, why_text
 from celery_dlq.view.records import attempts_of
 from celery_dlq.view.text import counted, first_line, json_text
 from celery_dlq.view.times import duration, iso
+
+if TYPE_CHECKING:
+    from celery_dlq.upkeep.handlers.calling import HandlerTrial
+    from celery_dlq.upkeep.handlers.definition import Handler
+
+#: The number of a handler's letters in each state.
+Counts = Mapping[HandlingState, int]
+
+_HANDLING_FIELDS: Sequence[Field] = (
+    (Column("QUEUED", rigid=True), lambda one: one.queued_at),
+    (Column("HANDLER", rigid=True), lambda one: one.handler),
+    (Column("VERSION", from_width=100), lambda one: one.version),
+    (Column("ID", rigid=True, ids=True), lambda one: one.task_id),
+    (Column("STATE", rigid=True), lambda one: one.state.value),
+    (Column("VERDICT", rigid=True), lambda one: one.verdict),
+    (Column("CALLS", right=True, from_width=100), lambda one: one.tries),
+    (Column("OPERATION", from_width=120), lambda one: one.operation),
+    (Column("DETAIL", fold=True), lambda one: said_of(one.detail, one.error)),
+)
+
+#: The columns on the screen of one letter.
+_HANDLED_FIELDS = [field for field in _HANDLING_FIELDS if field[0].title != "ID"]
+
+_TICKET_FIELDS: Sequence[Field] = (
+    (Column("KIND", rigid=True), lambda ticket: ticket.kind.value),
+    (Column("TO", fold=True), lambda ticket: ticket.url or ticket.to),
+    (Column("WHY", fold=True), lambda ticket: ticket.why),
+    (Column("BY"), lambda ticket: by_handler(ticket.handler)),
+    (Column("SINCE", rigid=True), lambda ticket: ticket.at),
+)
+
+_TRIAL_FIELDS: Sequence[Field] = (
+    (Column("ID", rigid=True, ids=True), lambda trial: trial.task_id),
+    (Column("TASK"), lambda trial: last_name(trial.task)),
+    (Column("VERDICT", rigid=True), lambda trial: trial.verdict or "error"),
+    (Column("DETAIL", fold=True), lambda trial: said_of(trial.detail, trial.error)),
+)
+
+
+def handler_table(found: Sequence[tuple[Handler, Counts]]) -> Part:
+    """A table of handlers, or a sentence if there are none."""
+    if not found:
+        return "This app has no repair handlers."
+    fields: Sequence[Field] = (
+        (Column("HANDLER", rigid=True), lambda pair: pair[0].name),
+        (Column("VERSION", rigid=True), lambda pair: pair[0].version),
+        (Column("WHERE", fold=True), lambda pair: where_of(pair[0])),
+        (Column("PER HOUR", right=True, from_width=100), lambda pair: pair[0].per_hour),
+        *map(_count_field, HandlingState),
+    )
+    return table_of(fields, found)
+
+
+def handler_parts(handler: Handler, counts: Counts, latest: Sequence[Handling]) -> list[Part]:
+    """The parts of a handler's screen."""
+    facts = facts_of(
+        "Handler",
+        ("Name", handler.name),
+        ("Version", handler.version),
+        ("Where", where_of(handler)),
+        ("Letters", "one of each group" if handler.once_per_group else None),
+        ("Timeout", duration(handler.timeout)),
+        ("Per hour", handler.per_hour),
+        ("Queue", handler.queue),
+    )
+    numbers = Facts("Letters", [(state.value, counts.get(state)) for state in HandlingState])
+    parts: list[Part] = [facts]
+    if numbers.given:
+        parts.append(numbers)
+    parts.append(history_table(latest) if latest else "It has had no letters yet.")
+    return parts
+
+
+def history_table(found: Sequence[Handling]) -> Part:
+    """A table of handlings, or a sentence if there are none."""
+    return table_of(_HANDLING_FIELDS, found) if found else "No handlings match."
+
+
+def handled_parts(handlings: Sequence[Handling], tickets: Sequence[GroupTicket]) -> list[Part]:
+    """The acts of repair handlers on a letter, and the tickets of its group, as parts of its screen."""
+    shown: list[Part] = []
+    if handlings:
+        shown.append(table_of(_HANDLED_FIELDS, handlings, "Handlers"))
+    return shown + ticket_parts(tickets, "Tickets of its group")
+
+
+def ticket_parts(tickets: Sequence[GroupTicket], title: str) -> list[Part]:
+    """The tickets and escalations of a group as a part of a screen; none if it has none."""
+    return [table_of(_TICKET_FIELDS, tickets, title)] if tickets else []
+
+
+def changes_of(found: Sequence[Handling] | Sequence[HandlerTrial]) -> Iterator[Block]:
+    """The changes in messages, as diffs."""
+    for one in found:
+        if one.detail.get(CHANGE):
+            yield Block(f"Changed in {one.task_id}", str(one.detail[CHANGE]))
+
+
+def trial_parts(trials: Sequence[HandlerTrial]) -> list[Part]:
+    """The parts of a dry run's screen."""
+    if not trials:
+        return ["The handler would get no letters."]
+    errors = sum(not trial.verdict for trial in trials)
+    failed = f" {counted(errors, 'call')} ended without a verdict." if errors else ""
+    said = f"Called with {counted(len(trials), 'letter')}. Nothing was sent or changed.{failed}"
+    return [said, table_of(_TRIAL_FIELDS, trials), *changes_of(trials)]
+
+
+def where_of(handler: Handler) -> str:
+    """The letters that a handler gets, in words."""
+    return named_values(handler.where.to_dict()) or "every dead letter"
+
+
+def _count_field(state: HandlingState) -> Field:
+    wide = 100 if state is HandlingState.STALE else 0
+    column = Column(state.value.upper(), right=True, rigid=True, from_width=wide)
+    return column, lambda pair: pair[1].get(state, 0)
+
 
 #: Celery's headers with the options of a task.
 _HEADERS = ("eta", "expires", "retries", "timelimit", "origin", "ignore_result", "stamps")
@@ -100,7 +225,10 @@ def letter_parts(
     """
     kind, message = letter.exception_type, letter.message
     error = f"{kind}: {message}" if message else kind
-    parts: list[Part] = [_why(letter, owner), *held_facts(held), Block("Error", error)]
+    parts: list[Part] = [_why(letter, owner)]
+    if held is not None:
+        parts.append(Facts(HELD, holding(held)))
+    parts.append(Block("Error", error))
     if letter.attempts:
         parts.append(table_of(_ATTEMPT_FIELDS, letter.attempts, "Attempts"))
     if redrives:

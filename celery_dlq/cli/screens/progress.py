@@ -98,7 +98,7 @@ def _say(cli: Any, line: str) -> None:
 
 @contextmanager
 def stopping_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """A function that tells whether Ctrl-C was pressed. The second Ctrl-C interrupts at once."""
+    """A function that says whether Ctrl-C was pressed. The second Ctrl-C interrupts at once."""
     stopped = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -12,12 +12,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from celery_dlq.cli.screens.parts import Block, Column, Facts, Part, Short, Table, Value, as_text
-from celery_dlq.cli.screens.plain import plain_part
+from celery_dlq.cli.screens.parts import (
+    Block,
+    Column,
+    Facts,
+    Part,
+    Short,
+    Table,
+    Value,
+    as_text,
+    plain_part,
+)
 from celery_dlq.codec import dump_json
 from celery_dlq.model.states import Reason
 from celery_dlq.view import times
-from celery_dlq.view.spreadsheet import csv_lines
+from celery_dlq.view.records import csv_lines
 from celery_dlq.view.text import short_ids, visible, visible_lines
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from celery_dlq.codec import dump_json
 from celery_dlq.errors import CeleryDLQError, FilterError
-from celery_dlq.flower.html import words
-from celery_dlq.flower.http.filters import read_filter
+from celery_dlq.flower import words
 from celery_dlq.flower.http.permission import (
     FOREIGN,
     NO_AUTHENTICATION,
@@ -30,6 +29,7 @@ from celery_dlq.flower.http.request import (
     asked,
     check_names,
     first,
+    read_filter,
     reason_in,
     sent,
     sent_json,
@@ -162,10 +162,7 @@ class Handler(BaseHandler):
         return with_positions(self.site.app, wanted) if wanted.args else wanted
 
     def log_exception(
-        self,
-        typ: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Log errors, but not refusals, which the answer explains."""
         if isinstance(value, CeleryDLQError):

@@ -1,17 +1,19 @@
-"""The state that all pages of one Flower share."""
+"""The state that all pages of one Flower share: addresses, the app's dead-letter queue, and its settings."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, urlencode
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.errors import SettingsError
-from celery_dlq.flower.html.links import Links
 from celery_dlq.flower.http.calls import Calls, Snapshots
 from celery_dlq.flower.http.permission import Forms
 from celery_dlq.model.route import Route, owner_of
@@ -19,7 +21,7 @@ from celery_dlq.redact import Redactor
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.view import times
-from celery_dlq.view.discreet import discreet
+from celery_dlq.view.lookup import discreet
 from celery_dlq.view.stats import replica_text
 from celery_dlq.worker.request.closing import DEAD_STATE
 
@@ -27,6 +29,72 @@ if TYPE_CHECKING:
     from celery_dlq.store import Store
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
     from celery_dlq.upkeep.retention import Retention
+
+STATIC = Path(__file__).parents[1] / "static"
+
+Pairs = Iterable[tuple[str, str]]
+
+
+class Links:
+    """Addresses with Flower's ``--url_prefix``.
+
+    :param prefix: the option of Flower; may be empty.
+    """
+
+    def __init__(self, prefix: str | None) -> None:
+        bare = (prefix or "").strip("/")
+        self.root = f"/{bare}" if bare else ""
+
+    def page(self, *parts: str, query: Pairs = ()) -> str:
+        """One of our pages: ``page("letters", task_id)``."""
+        return self._made("/dead-letters", parts, query)
+
+    def api(self, *parts: str, query: Pairs = ()) -> str:
+        """An address of the REST API."""
+        return self._made("/api/dead-letters", parts, query)
+
+    def letters(self, **filters: str) -> str:
+        """The list of letters with these filters."""
+        return self.page("letters", query=filters.items())
+
+    def letter(self, task_id: str, *parts: str) -> str:
+        """The page of a letter, or an act on it."""
+        return self.page("letters", task_id, *parts)
+
+    def operation(self, operation_id: str) -> str:
+        """The page of an operation."""
+        return self.page("operations", operation_id)
+
+    def group(self, fingerprint: str) -> str:
+        """The page of a group."""
+        return self.page("groups", fingerprint)
+
+    def auto_redrive(self, name: str, *parts: str) -> str:
+        """The page of an automatic redrive, or an act on it."""
+        return self.page("auto-redrives", name, *parts)
+
+    def auto_run(self, run_id: str) -> str:
+        """The page of a run of an automatic redrive."""
+        return self.page("auto-redrive-runs", run_id)
+
+    def task(self, task_id: str) -> str:
+        """Flower's own page of a task."""
+        return f"{self.root}/task/{quote(task_id, safe='')}"
+
+    def static(self, name: str) -> str:
+        """A static file; its address changes with its content."""
+        return f"{self.root}/dead-letters/static/{name}?v={_version(name)}"
+
+    def _made(self, base: str, parts: tuple[str, ...], query: Pairs) -> str:
+        path = "".join(f"/{quote(part, safe='')}" for part in parts)
+        asked = urlencode(list(query))
+        return f"{self.root}{base}{path}" + (f"?{asked}" if asked else "")
+
+
+@lru_cache
+def _version(name: str) -> str:
+    return hashlib.blake2b((STATIC / name).read_bytes(), digest_size=6).hexdigest()
+
 
 T = TypeVar("T")
 

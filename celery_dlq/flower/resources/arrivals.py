@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError
-from celery_dlq.flower.html import charts
-from celery_dlq.flower.html.words import line
+from celery_dlq.flower import charts
 from celery_dlq.flower.http.request import Given
 from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.words import line
 from celery_dlq.model.group import hour_of
 from celery_dlq.store.base import Operation
 from celery_dlq.view.text import counted

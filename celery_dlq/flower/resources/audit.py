@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError
-from celery_dlq.flower.html.links import Links
-from celery_dlq.flower.http.filters import FilterForm, moment_of
 from celery_dlq.flower.http.handler import Page
-from celery_dlq.flower.http.request import Given, asked, check_names, first
+from celery_dlq.flower.http.request import FilterForm, Given, asked, check_names, first, moment_of
+from celery_dlq.flower.http.site import Links
 from celery_dlq.store.base import ACTS, AuditRow, Rows
 from celery_dlq.view import lookup, times
 from celery_dlq.view.operations import named_values

@@ -1,36 +1,43 @@
-"""Automatic redrives: the list with their states and last runs, one with its definition, what it would do
-now, and their buttons."""
+"""Automatic redrives: the list, one with its definition and its state, what it would do now, and its buttons;
+and their runs, each with the letters that it chose."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from celery_dlq.errors import OperationError
+from celery_dlq.errors import OperationError, UnknownAutoRedrive
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import first, limit_of, reason_in
-from celery_dlq.flower.resources.auto_runs import RunRow
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoState, AutoStatus
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State
+from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
 from celery_dlq.view import auto_redrives as facts
 from celery_dlq.view import times
 from celery_dlq.view.auto_redrives import (
     SeenAuto,
+    SeenRun,
     auto_record,
     in_the_way,
     look_record,
+    run_record,
+    run_summary,
     seen_auto,
     seen_autos,
     seen_run,
     seen_runs,
     whole_auto_record,
 )
-from celery_dlq.view.discreet import discreet
-from celery_dlq.view.operations import given_orders
+from celery_dlq.view.lookup import discreet
+from celery_dlq.view.operations import given_orders, outcome_text
+from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
     from celery_dlq.api.queue import DeadLetterQueue
@@ -39,10 +46,126 @@ if TYPE_CHECKING:
     from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
     from celery_dlq.upkeep.auto_redrive.runner import Look
 
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """A run in a list."""
+
+    seen: SeenRun
+
+    @property
+    def outcome(self) -> str:
+        """The outcomes of its letters; empty if nothing was sent."""
+        operation = self.seen.operation
+        return "" if operation is None else outcome_text(operation.counts)
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether nothing was sent."""
+        return self.seen.run.mode is AutoMode.SHADOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenLetter:
+    """A letter of a run."""
+
+    task_id: str
+    short_id: str
+    #: As it is now; None after it was removed.
+    letter: DeadLetter | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoRunView(RunRow):
+    """The values of the page."""
+
+    letters: Sequence[ChosenLetter]
+    #: The cursor of the next page; empty on the last one.
+    next: str
+    later: bool
+
+    @property
+    def summary(self) -> str:
+        """The result, in a sentence."""
+        return run_summary(self.seen.run)
+
+
+class AutoRunPage(Page):
+    """``/dead-letters/auto-redrive-runs/<id>?after=…``"""
+
+    tab = "auto-redrives"
+
+    async def get(self, run_id: str) -> None:
+        """Show a run."""
+        after = first(self.asked("after"), "after")
+        self.page("auto_run", await self.site.ask(lambda store: look_up_run(store, run_id, after)))
+
+
+class AutoRuns(Api):
+    """``GET /api/dead-letters/auto-redrive-runs``"""
+
+    async def get(self) -> None:
+        """Runs that chose letters, newest first, also of automatic redrives that were removed."""
+        given = self.asked("name", "limit")
+        name, limit = first(given, "name") or None, limit_of(given)
+        found = await self.site.ask(lambda store: seen_runs(store, name, limit=limit))
+        self.reply({"runs": [run_record(seen) for seen in found]})
+
+
+class OneAutoRun(Api):
+    """``GET /api/dead-letters/auto-redrive-runs/{id}``"""
+
+    async def get(self, run_id: str) -> None:
+        """One run, with the task ids of its letters."""
+        self.asked()
+        seen, ids = await self.site.ask(
+            lambda store: (_find_run(store, run_id), store.auto_redrives.letters_of(run_id))
+        )
+        self.reply({**run_record(seen), "task_ids": ids})
+
+
+def look_up_run(store: Store, run_id: str, after: str) -> AutoRunView:
+    """A run, and a page of its letters in the order of their ids.
+
+    :param after: the id of the last letter of the previous page; empty for the first page.
+    :raises UnknownAutoRedrive: no run has this id.
+    """
+    seen = _find_run(store, run_id)
+    # The order of a database is not always that of Python.
+    ids = sorted(store.auto_redrives.letters_of(run_id))
+    start = bisect_right(ids, after)
+    shown = ids[start : start + _LETTERS]
+    is_last = start + _LETTERS >= len(ids)
+    return AutoRunView(
+        seen=seen,
+        letters=_letters(store, shown),
+        next="" if is_last else shown[-1],
+        later=bool(after),
+    )
+
+
+def _find_run(store: Store, run_id: str) -> SeenRun:
+    run = store.auto_redrives.run(run_id)
+    if run is None:
+        raise UnknownAutoRedrive(f"No run of an automatic redrive has the id {clip(run_id, 80)!r}.")
+    return seen_run(store, run)
+
+
+def _letters(store: Store, ids: Sequence[str]) -> list[ChosenLetter]:
+    if not ids:
+        return []
+    wanted = Filter(ids=tuple(ids), states=frozenset(State))
+    stored = {one.task_id: one for one in store.letters.find(wanted, limit=len(ids)).letters}
+    return [
+        ChosenLetter(task_id=task_id, short_id=short, letter=stored.get(task_id))
+        for short, task_id in zip(short_ids(ids), ids, strict=True)
+    ]
+
+
 #: Runs of all on their page, and runs on the page of one.
 _LATEST, _RUNS = 20, 50
 
-#: Letters of a trial.
+#: Letters of a trial, and of a page of a run.
 _LETTERS = 50
 
 #: Seconds for which the pages are cached.
@@ -144,7 +267,7 @@ class AutoView(Standing):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialView:
-    """What an automatic redrive would do."""
+    """The result of a dry run of an automatic redrive."""
 
     look: Look
     #: Why a worker would not do it now.
@@ -156,7 +279,7 @@ class TrialView:
 
     @property
     def summary(self) -> str:
-        """What it would do, in a sentence."""
+        """The result, in a sentence."""
         return facts.look_summary(self.look)
 
     @property
@@ -257,7 +380,7 @@ class AutoTrial(Api):
     """``GET /api/dead-letters/auto-redrives/{name}/dry-run``"""
 
     async def get(self, name: str) -> None:
-        """What it would do now; at most ten seconds old."""
+        """The result of a dry run; at most ten seconds old."""
         self.asked()
         view = await self.site.consult(("auto-trial", name), lambda queue: attempt(queue, name))
         self.reply(look_record(view.look, view.not_now))
@@ -309,7 +432,7 @@ def look_up(queue: DeadLetterQueue, name: str, limit: int) -> AutoView:
 
 
 def attempt(queue: DeadLetterQueue, name: str) -> TrialView:
-    """What an automatic redrive would do if it looked for letters now. Nothing is sent or changed.
+    """Let an automatic redrive look for letters now, in a dry run. Nothing is sent or changed.
 
     :raises UnknownAutoRedrive: the settings have none with this name.
     :raises SettingsError: a definition does not fit the app.

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError, OpenLetters, OrdersError, RepairError
 from celery_dlq.flower.http.calls import NotYet
-from celery_dlq.flower.http.filters import Take, frozen, to_pairs
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import (
     YES,
     Given,
+    Take,
     asked,
     choice,
     first,
+    frozen,
     sent,
     sent_json,
+    to_pairs,
 )
 from celery_dlq.flower.resources.letter_acts import (
     ACTS,

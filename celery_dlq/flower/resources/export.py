@@ -16,12 +16,11 @@ from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.problems import Refused
 from celery_dlq.flower.http.request import Given, asked
 from celery_dlq.flower.resources.audit import finder_of
-from celery_dlq.flower.resources.group_decisions import group_records
-from celery_dlq.flower.resources.groups import read_wanted
+from celery_dlq.flower.resources.groups import group_records, read_wanted
+from celery_dlq.model.group import GroupMark
 from celery_dlq.redact import clip
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.view import records, times
-from celery_dlq.view.spreadsheet import csv_lines
+from celery_dlq.view.records import csv_lines
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

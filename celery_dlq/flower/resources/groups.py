@@ -1,40 +1,248 @@
-"""The list of groups, failures by cause, and a group as a row of a table."""
+"""The list of groups, failures by cause; a group as a row of a table; and decisions about groups, from forms
+and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
-from celery_dlq.errors import FilterError
-from celery_dlq.flower.html import charts
-from celery_dlq.flower.http.filters import FilterForm, read_filter
+from celery_dlq.api.queue import DeadLetterQueue
+from celery_dlq.errors import FilterError, TriageError
+from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import Given, asked, first, limit_of, words_of
+from celery_dlq.flower.http.problems import Refused
+from celery_dlq.flower.http.request import (
+    NAMES,
+    FilterForm,
+    Given,
+    asked,
+    check_names,
+    first,
+    limit_of,
+    one,
+    read_filter,
+    sent,
+    sent_json,
+    words_of,
+)
 from celery_dlq.flower.http.site import Site
-from celery_dlq.flower.resources.group_decisions import group_records, what_was_done
-from celery_dlq.model.group import Group, GroupFilter, GroupStatus, Mark
+from celery_dlq.model.group import (
+    Annotate,
+    Assign,
+    Group,
+    GroupAct,
+    GroupFilter,
+    GroupMark,
+    GroupStatus,
+    Ignore,
+    Mark,
+    Merge,
+    Reopen,
+    Resolve,
+    Split,
+)
 from celery_dlq.model.handling import GroupTicket
+from celery_dlq.redact import clip
 from celery_dlq.store.base import Filter
-from celery_dlq.store.rows.group_mark import GroupMark
-from celery_dlq.view import times
+from celery_dlq.view import lookup, records, times
 from celery_dlq.view.groups import GROUP_FILTERS, groups_with, standing
+from celery_dlq.view.lookup import discreet
 from celery_dlq.view.text import counted, short_ids
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
+
+@dataclass(frozen=True)
+class Form:
+    """One act: the names of its fields, and the function that reads them."""
+
+    names: tuple[str, ...]
+    read: Callable[[Given, datetime], GroupAct]
+    #: What to say when it is done.
+    done: str
+    #: Whether the fields are required; a missing note or owner would otherwise remove the stored one.
+    needed: bool = False
+
+
+def _ignore(given: Given, now: datetime) -> Ignore:
+    until, rate = first(given, "until").strip(), first(given, "rate").strip()
+    try:
+        return Ignore(
+            until=times.parse_ahead(until, now) if until else None,
+            rate=times.parse_hourly(rate) if rate else None,
+            count=_number(first(given, "count").strip()),
+        )
+    except ValueError as error:
+        raise TriageError(str(error)) from error
+
+
+def _number(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise TriageError(f"count must be a whole number above zero, not {text[:40]!r}.")
+    return int(text)
+
+
+#: The forms by the name of the act.
+ACTS: Mapping[str, Form] = {
+    "ignore": Form(
+        ("until", "rate", "count"),
+        _ignore,
+        "The group is ignored: the list leaves it out, and its letters are unchanged.",
+    ),
+    "resolve": Form(
+        ("release",),
+        lambda given, _now: Resolve(release=first(given, "release").strip()),
+        "The group is resolved. Its letters are still open; redrive or discard them.",
+    ),
+    "reopen": Form((), lambda _given, _now: Reopen(), "The group is open."),
+    "note": Form(
+        ("note",),
+        lambda given, _now: Annotate(note=first(given, "note").strip()),
+        "The note was saved.",
+        needed=True,
+    ),
+    "merge": Form(
+        ("into",),
+        lambda given, _now: Merge(into=first(given, "into").strip()),
+        "The groups are merged. Letters of both are counted here.",
+        needed=True,
+    ),
+    "split": Form(
+        ("member",),
+        lambda given, _now: Split(member=first(given, "member").strip()),
+        "The merge was undone.",
+    ),
+    "assign": Form(
+        ("owner",),
+        lambda given, _now: Assign(owner=first(given, "owner").strip()),
+        "The owner was saved.",
+        needed=True,
+    ),
+}
+
+
+def what_was_done(given: Given) -> str:
+    """The sentence for a page that an act has led to; empty for any other page."""
+    form = ACTS.get(first(given, "done"))
+    return form.done if form else ""
+
+
+class DecisionPage(Page):
+    """``POST /dead-letters/groups/<fingerprint>/<act>``"""
+
+    tab = "groups"
+
+    async def post(self, fingerprint: str, act: str) -> None:
+        """Run the act, once per form."""
+        if act not in ACTS:
+            raise Refused(404, f"{clip(act, 40)} is not an act on groups.")
+        given, now, who = sent(self.request), times.utc_now(), self.actor
+        meant = ACTS[act].read(given, now)
+        self.take_mark(given, f"{act} {fingerprint}")
+        # By the store's clock, as the times of decisions are.
+        made_at = now - timedelta(seconds=self.site.forms.age_s(first(given, "mark")))
+
+        def carry_out(queue: DeadLetterQueue) -> None:
+            _check_undecided(queue.store, fingerprint, who, made_at, now)
+            queue.store.groups.triage(fingerprint, meant, who=who, now=now)
+            queue.move_letters(meant)
+
+        await self.site.act(carry_out)
+        self.see(self._back(given, fingerprint, act))
+
+    def _back(self, given: Given, fingerprint: str, act: str) -> str:
+        """The address of the page with the form: that of the group, or a list with the group's row."""
+        done, back = ("done", act), first(given, "back")
+        if back == "overview":
+            return self.links.page(query=[done])
+        if back == "groups":
+            return self.links.page("groups", query=[*parse_qsl(first(given, "query")), done])
+        return f"{self.links.group(fingerprint)}?done={act}"
+
+
+class Decision(Api):
+    """``POST /api/dead-letters/groups/{fingerprint}/<act>`` with a JSON object of the act's fields."""
+
+    async def post(self, prefix: str) -> None:
+        """Run the act."""
+        given, now, who = sent_json(self.request), times.utc_now(), self.actor
+        meant = _read_decision(ACTS[self.act], given, now)
+
+        def carry_out(queue: DeadLetterQueue) -> list[dict[str, Any]]:
+            store = discreet(queue.store, queue.redactor)
+            name = lookup.group(store, prefix, now).fingerprint
+            store.groups.triage(name, meant, who=who, now=now)
+            queue.move_letters(meant)
+            return group_records(self.site, store, [lookup.group(store, name, now)], now)
+
+        [changed] = await self.site.act(carry_out)
+        self.reply(changed)
+
+
+def _check_undecided(
+    store: Store, fingerprint: str, who: str, since: datetime, now: datetime
+) -> None:
+    """Check that no other person has decided about the group since a form was made.
+
+    :raises Refused: someone has.
+    """
+    group = store.groups.get(fingerprint, now=now)
+    if group is None or group.status_at is None or group.status_by == who:
+        return
+    # The age of a form is up to a second too much.
+    if group.status_at >= since + timedelta(seconds=1):
+        ago = times.age(group.status_at, now)
+        raise Refused(
+            409,
+            f"{clip(group.status_by, 60)} decided about this group {ago}: it is {group.status.value} now. "
+            "Nothing was changed; look at it again.",
+        )
+
+
+def group_records(
+    site: Site, store: Store, found: Sequence[Group], now: datetime
+) -> list[dict[str, Any]]:
+    """Groups as the REST API has them, with their tickets.
+
+    :raises StoreError: the store failed.
+    """
+    tickets = store.tickets.of_groups([group.fingerprint for group in found])
+    return [
+        records.ticketed_group_record(
+            group, tickets.get(group.fingerprint, ()), now, route_owner=site.owner_of(group.route)
+        )
+        for group in found
+    ]
+
+
+def _read_decision(form: Form, given: Given, now: datetime) -> GroupAct:
+    check_names(given, form.names)
+    for name in form.names:
+        values = given.get(name, ())
+        if len(values) > 1 or (form.needed and not values):
+            raise FilterError(
+                f"{name} must be given once."
+                if form.needed
+                else f"{name} is given more than once; give it once."
+            )
+    return form.read(given, now)
+
+
 #: Groups per page.
 _LIMIT = 50
 
 #: Parameters that are not filters on letters.
-_OTHERS = ("status", "mark", "owner", "after", "done")
+_OTHERS = ("status", "mark", "owner", "after")
+_OF_PAGE = (*_OTHERS, "done")
 
 #: How long a row offers to ignore a group, as the form of its page reads it.
 IGNORING = (("1d", "for a day"), ("7d", "for a week"), ("", "until it is reopened"))
-
-_Word = TypeVar("_Word", GroupStatus, Mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +325,7 @@ class Groups(Api):
         """A page of groups, most open letters first. As on the command line, ignored groups are listed only
         on request."""
         given, now = asked(self.request), times.utc_now()
-        wanted = read_filter(
-            given, now, others=("limit", "after", "status", "mark", "owner"), names=GROUP_FILTERS
-        )
-        statuses, marks = words_of(GroupStatus, "status", given), words_of(Mark, "mark", given)
-        which = groups_with(statuses, marks, first(given, "owner"))
+        wanted, which = read_wanted(given, now, others=("limit", *_OTHERS), names=GROUP_FILTERS)
         limit, after = limit_of(given), first(given, "after") or None
 
         def look(store: Store) -> tuple[list[Group], list[dict[str, Any]]]:
@@ -133,18 +337,18 @@ class Groups(Api):
         self.reply({"groups": shown, "next": following})
 
 
-def read_wanted(given: Given, now: datetime) -> tuple[Filter, GroupFilter]:
+def read_wanted(
+    given: Given, now: datetime, *, others: Sequence[str] = _OF_PAGE, names: Sequence[str] = NAMES
+) -> tuple[Filter, GroupFilter]:
     """The requested groups.
 
+    :param others: names that are allowed, but are not filters on letters.
+    :param names: the filters on letters that are allowed.
     :raises FilterError: a name or a value is invalid.
     """
-    wanted = read_filter(given, now, others=_OTHERS)
-    statuses = _words(given, "status", GroupStatus)
-    owners = [owner.strip() for owner in given.get("owner", ()) if owner.strip()]
-    if len(owners) > 1:
-        raise FilterError("owner is given more than once; give it once.")
-    owner = owners[0] if owners else ""
-    return wanted, groups_with(statuses, _words(given, "mark", Mark), owner)
+    wanted = read_filter(given, now, others=others, names=names)
+    statuses, marks = words_of(GroupStatus, "status", given), words_of(Mark, "mark", given)
+    return wanted, groups_with(statuses, marks, (one(given, "owner") or "").strip())
 
 
 def look(
@@ -180,11 +384,3 @@ def _set_in(given: Given) -> list[tuple[str, str]]:
         for value in values
         if name not in ("after", "done") and value.strip()
     ]
-
-
-def _words(given: Given, name: str, kind: type[_Word]) -> frozenset[_Word]:
-    try:
-        return frozenset(kind(word) for word in given.get(name, ()) if word)
-    except ValueError:
-        known = ", ".join(item.value for item in kind)
-        raise FilterError(f"{name} must be one of {known}.") from None

@@ -8,16 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_dlq.errors import UnknownLetter
-from celery_dlq.flower.html.traceback import Piece, pieces
-from celery_dlq.flower.html.words import lines
-from celery_dlq.flower.http.filters import to_pairs
 from celery_dlq.flower.http.handler import Api, Page
-from celery_dlq.flower.http.request import asked, first
+from celery_dlq.flower.http.request import asked, first, to_pairs
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources.letter_acts import has_been_redriven_often
+from celery_dlq.flower.words import Piece, lines, pieces
 from celery_dlq.model.auto_redrive import HeldLetter
 from celery_dlq.model.group import Group, GroupStatus
 from celery_dlq.model.handling import VERDICTS, GroupTicket, Handling, by_handler
@@ -194,11 +192,11 @@ class LetterView:
         return list(dict.fromkeys(text for _, text in found if text.isprintable()))
 
     @property
-    def message(self) -> list[tuple[str, Any]]:
+    def message(self) -> list[facts.Fact]:
         """The facts about the message: origin, canvas, worker."""
         letter, envelope = self.letter, self.letter.envelope
         linked = linked_to(envelope)
-        found = [
+        found: list[facts.Fact] = [
             ("Queue", letter.queue),
             ("Exchange", envelope.exchange),
             ("Routing key", envelope.routing_key),
@@ -216,7 +214,7 @@ class LetterView:
             ("Route", letter.route),
             ("Owner of the route", self.route_owner),
         ]
-        return [(name, value) for name, value in found if value not in (None, "")]
+        return facts.given(found)
 
     @property
     def traceback(self) -> list[Piece]:
@@ -229,15 +227,14 @@ class LetterView:
         return [] if self.hold is None else facts.holding(self.hold)
 
     @property
-    def triage(self) -> list[tuple[str, str]]:
+    def triage(self) -> list[facts.Fact]:
         """The decisions about its group."""
         group = self.group
         if group is None:
             return []
         decided = "" if group.status is GroupStatus.OPEN else group.status.value
         by = f"{decided} by {group.status_by}" if decided and group.status_by else decided
-        found = [("Group status", by), ("Owner", group.owner), ("Note", group.note)]
-        return [(name, text) for name, text in found if text]
+        return facts.given([("Group status", by), ("Owner", group.owner), ("Note", group.note)])
 
     @property
     def history(self) -> list[Event]:

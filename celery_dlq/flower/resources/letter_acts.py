@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.errors import FilterError, OperationError, OrdersError, RepairError
-from celery_dlq.flower.http.filters import Take
 from celery_dlq.flower.http.handler import Page
-from celery_dlq.flower.http.request import Given, choice, first, one, reason_in
+from celery_dlq.flower.http.request import Given, Take, choice, first, one, reason_in
 from celery_dlq.model.assignment import parse_assignment
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.operation import DEFAULT_ORDERS, Checking, Orders, Pacing, Repair
@@ -119,9 +118,7 @@ def read_orders(given: Given) -> Orders:
     checking = Checking(max_redrives=None) if choice(given, "again") else Checking()
     return Orders(
         pacing=Pacing(
-            rate=per_second,
-            canary=_number(given, "canary") or 0,
-            limit=_number(given, "limit"),
+            rate=per_second, canary=_number(given, "canary") or 0, limit=_number(given, "limit")
         ),
         checking=checking,
         why=reason_in(given),

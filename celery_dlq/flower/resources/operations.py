@@ -1,18 +1,18 @@
-"""Redrives: the list, one with its letters and its progress, and its buttons."""
+"""Redrives: the list; one with its letters, its progress, and how it went over time; and its buttons."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.errors import FilterError
-from celery_dlq.flower.html import charts
+from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.problems import Refused
-from celery_dlq.flower.http.request import Given, asked, first, limit_of, reason_in, words_of
-from celery_dlq.flower.resources.operation_pace import Pace, pace_of
+from celery_dlq.flower.http.request import first, limit_of, reason_in, words_of
 from celery_dlq.hiding import hide_operation
 from celery_dlq.model.operation import ENDED, OperationState, Sending, SendingState
 from celery_dlq.model.states import State
@@ -24,6 +24,107 @@ from celery_dlq.view.text import short_ids
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
+
+#: Columns of a chart, and the shortest time of one.
+_COLUMNS, _SHORTEST = 40, timedelta(seconds=1)
+
+#: The most letters of an operation whose times of sending are read; no index has them.
+_MOST_READ = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceRow:
+    """One of the charts."""
+
+    kind: str
+    label: str
+    bins: Sequence[charts.Bin]
+    #: The most letters in a column of any of the charts.
+    most: int
+
+    @property
+    def total(self) -> int:
+        """Its letters."""
+        return sum(found.count for found in self.bins)
+
+    @property
+    def chart(self) -> str:
+        """Its columns."""
+        return charts.columns(self.bins, self.label, most=self.most)
+
+    @property
+    def scale(self) -> Sequence[int]:
+        """The numbers beside the chart, from the top."""
+        return [charts.scale(self.most)[1], 0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """The numbers of letters by time."""
+
+    #: The beginning of each column, and the end of the last one.
+    edges: Sequence[datetime]
+    ended: Mapping[SendingState, Sequence[int]]
+    #: None if they are too many to be read.
+    sent: Sequence[int] | None
+
+    @property
+    def rows(self) -> list[PaceRow]:
+        """The charts."""
+        found = [
+            ("succeeded", "succeeded", self.ended[SendingState.SUCCEEDED]),
+            ("failed", "failed again", self.ended[SendingState.FAILED]),
+        ]
+        if self.sent is not None:
+            found = [("sent", "sent", self.sent), *found]
+        most = max(max(counts) for _, _, counts in found)
+        return [
+            PaceRow(kind=kind, label=label, bins=self._bins(counts), most=most)
+            for kind, label, counts in found
+        ]
+
+    @property
+    def labels(self) -> Sequence[datetime]:
+        """The moments under the charts."""
+        return [self.edges[0], self.edges[-1]]
+
+    def _bins(self, counts: Sequence[int]) -> list[charts.Bin]:
+        spans = pairwise(self.edges)
+        return [charts.Bin(*span, count) for span, count in zip(spans, counts, strict=True)]
+
+
+def pace_of(store: Store, operation: Operation, now: datetime) -> Pace | None:
+    """Read how an operation went; None before it has begun.
+
+    :param now: by the store's clock.
+    """
+    if operation.started_at is None:
+        return None
+    edges = _edges(operation.started_at, _end(store, operation, now))
+    is_read = operation.counts.planned <= _MOST_READ
+    return Pace(
+        edges=edges,
+        ended=store.sendings.endings_by_time(operation.id, edges),
+        sent=store.sendings.sent_by_time(operation.id, edges) if is_read else None,
+    )
+
+
+def _end(store: Store, operation: Operation, now: datetime) -> datetime:
+    """The end of the charts: now, or the last outcome if no more are awaited."""
+    if operation.ended_at is None or operation.counts.sent:
+        return now
+    latest = store.sendings.recent_endings(operation.id, 1)
+    return max([operation.ended_at, *(one.ended_at for one in latest if one.ended_at)])
+
+
+def _edges(since: datetime, until: datetime) -> list[datetime]:
+    # The clock of Flower may be behind that of the worker.
+    until = max(since, until)
+    step = max(_SHORTEST, (until - since) / _COLUMNS)
+    # The end itself belongs to the last column.
+    count = int((until - since) / step) + 1
+    return [since + place * step for place in range(count + 1)]
+
 
 #: Operations in the list.
 _OPERATIONS = 50
@@ -47,8 +148,6 @@ ACTS = {
     "resume": "A worker will continue the operation within seconds.",
     "cancel": "The operation was cancelled. Letters that were not sent are unchanged.",
 }
-
-_State = TypeVar("_State", OperationState, SendingState)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +267,7 @@ class OperationsPage(Page):
 
     async def get(self) -> None:
         """Show the newest operations."""
-        chosen = chosen_states(asked(self.request), OperationState, others=())
+        chosen = words_of(OperationState, "state", self.asked("state"))
         found = await self.site.recall(
             ("operations", *sorted(chosen)),
             lambda store: store.operations.find(states=chosen, limit=_OPERATIONS),
@@ -185,8 +284,8 @@ class OperationPage(Page):
 
     async def get(self, prefix: str) -> None:
         """Show one operation; a prefix of its id redirects to the full id."""
-        given = asked(self.request)
-        chosen = chosen_states(given, SendingState, others=("after", "done")) or TROUBLED
+        given = self.asked("state", "after", "done")
+        chosen = words_of(SendingState, "state", given) or TROUBLED
         after = first(given, "after") or None
 
         def look(store: Store) -> tuple[Operation, Rows[Sending], Pace | None]:
@@ -284,19 +383,3 @@ def _look(
     """
     found = lookup.operation(store, prefix)
     return found, store.sendings.of_operation(found.id, states=states, limit=limit, after=after)
-
-
-def chosen_states(given: Given, kind: type[_State], *, others: Sequence[str]) -> frozenset[_State]:
-    """The states in ``given``; empty if none is chosen.
-
-    :param others: names that are allowed, but are not states.
-    :raises FilterError: a name or a state is unknown.
-    """
-    for name in given:
-        if name not in ("state", *others):
-            raise FilterError(f"{clip(name, 40)!r} is not a filter here; use state.")
-    try:
-        return frozenset(kind(word) for word in given.get("state", ()) if word)
-    except ValueError as error:
-        known = ", ".join(state.value for state in kind)
-        raise FilterError(f"{error}; use one of {known}.") from None

@@ -9,21 +9,18 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from celery_dlq.flower.html import charts
-from celery_dlq.flower.html.links import Links
+from celery_dlq.flower import charts
 from celery_dlq.flower.http.handler import Api, Page
 from celery_dlq.flower.http.request import asked
-from celery_dlq.flower.http.site import Site
+from celery_dlq.flower.http.site import Links, Site
 from celery_dlq.flower.resources.arrivals import arrivals_of, read_range
-from celery_dlq.flower.resources.group_decisions import what_was_done
-from celery_dlq.flower.resources.groups import GroupRow, group_rows
+from celery_dlq.flower.resources.groups import GroupRow, group_rows, what_was_done
 from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.flower.resources.operations import OperationRow
 from celery_dlq.model.group import Mark
 from celery_dlq.model.states import OPEN_STATES, State
-from celery_dlq.store.base import Filter, Stats
+from celery_dlq.store.base import Filter, RecorderReport, Stats
 from celery_dlq.store.keeping import Keeping
-from celery_dlq.store.lost import RecorderReport
 from celery_dlq.view import records, times
 from celery_dlq.view.groups import MOST_MARKED, worklist
 from celery_dlq.view.operations import UNDER_WAY
@@ -41,6 +38,7 @@ from celery_dlq.view.stats import (
     retention_facts,
     said_why,
 )
+from celery_dlq.view.text import given
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -159,7 +157,8 @@ class Overview:
 
     @property
     def breakdowns(self) -> list[tuple[str, str, list[Bar]]]:
-        """The open letters by what tells them apart: name, title, and bars. One bar would tell nothing."""
+        """The open letters by reason, exception, task and age: name, title, and bars. One bar alone says
+        nothing, so it is left out."""
         stats = self.stats
         by_reason = {reason.value: count for reason, count in stats.by_reason.items()}
         found = [
@@ -189,10 +188,10 @@ class Overview:
 
     @property
     def kept_facts(self) -> list[Fact]:
-        """What the last round of retention has done and left, and what is in the archive."""
+        """The results of the last round of retention, and the contents of the archive."""
         found = self.keeping
         retention = [] if found.round is None else retention_facts(found.round, self.at)
-        return [(name, value) for name, value in (*retention, *archive_facts(found)) if value]
+        return given([*retention, *archive_facts(found)])
 
     @property
     def kept_ages(self) -> list[tuple[NamedPile, str]]:
@@ -215,12 +214,12 @@ class LossesView:
     @property
     def facts(self) -> list[Fact]:
         """Lost letters, and messages that wait in the files of Flower's machine."""
-        return [(name, value) for name, value in lost_facts(self.losses) if value]
+        return given(lost_facts(self.losses))
 
     @property
     def reports(self) -> list[tuple[RecorderReport, str, str]]:
-        """What workers report about killed workers, and about messages without a copy: each report, its
-        messages, and why."""
+        """The reports of workers about killed workers and about messages without a copy: each report, its
+        messages, and its cause."""
         shown = self.losses.lost.reports[:_MOST_REPORTS]
         return [(one, messages_of(one), said_why(one)) for one in shown]
 
@@ -264,7 +263,7 @@ class Retention(Api):
     """``GET /api/dead-letters/retention``"""
 
     async def get(self) -> None:
-        """What is kept of closed letters, and what is in the archive; at most ten seconds old."""
+        """The closed letters that are kept, and the contents of the archive; at most ten seconds old."""
         self.asked()
         found = await self.site.recall("keeping", lambda store: store.reports.keeping())
         self.reply(keeping_record(found, times.utc_now()))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 from sqlalchemy.engine import Connection
 
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 
 #: Seconds after which the database is asked again; until then, this machine adds the time that has passed to
 #: the last answer.
@@ -77,3 +77,23 @@ class DatabaseClock:
         moment = self._ask()
         # The answer was true when it was given, which is about half-way.
         return _Answer(moment, (before + self._counted_s()) / 2)
+
+
+#: Seconds of difference that are not reported. Answers of a busy database take a second or two.
+TOLERATED_S = 5.0
+
+
+def why_wrong(ahead: timedelta) -> str:
+    """The error of this machine's clock, and the next step; empty if it agrees with the database's.
+
+    :param ahead: how far the database's clock is ahead of this machine's.
+    """
+    seconds = ahead.total_seconds()
+    if abs(seconds) <= TOLERATED_S:
+        return ""
+    side = "behind" if seconds > 0 else "ahead of"
+    return (
+        f"the clock of this machine is {abs(seconds):,.0f} seconds {side} the database's; workers write "
+        "the times of failures by the clock of their machine, so lists and --since are wrong by as much; "
+        "synchronise both machines with NTP and check with: timedatectl status"
+    )

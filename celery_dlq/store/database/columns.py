@@ -10,8 +10,8 @@ from sqlalchemy import BigInteger, DateTime, LargeBinary, String, Text
 from sqlalchemy.engine import Dialect as SQLAlchemyDialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from celery_dlq.store.database.dialects import SUPPORTED, dialect_named
 from celery_dlq.store.database.dialects.dialect import Dialect
-from celery_dlq.store.database.dialects.supported import SUPPORTED, dialect_named
 
 T = TypeVar("T", bound=TypeEngine[Any])
 

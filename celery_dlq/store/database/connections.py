@@ -72,14 +72,14 @@ class Connections:
             self.engine.dispose()
 
     def pause(self, patience_s: float) -> None:
-        """Close all connections, and open none before :meth:`go_on`. Transactions may end first, for at most
+        """Close all connections, and open none before :meth:`resume`. Transactions may end first, for at most
         ``patience_s`` seconds; the connection of a longer one stays open."""
         with self._changed:
             self._pauses += 1
             if self._changed.wait_for(lambda: not self._users, patience_s):
                 self.engine.dispose()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """End :meth:`pause`."""
         with self._changed:
             self._pauses = max(0, self._pauses - 1)
@@ -167,7 +167,7 @@ def _before_fork() -> None:
 
 def _in_parent() -> None:
     for connections in _files_now():
-        connections.go_on()
+        connections.resume()
 
 
 def _in_child() -> None:

@@ -15,8 +15,8 @@ from sqlalchemy.engine import URL, Connection, Engine, Transaction
 
 from celery_dlq.store.database.client import Client
 from celery_dlq.store.database.connections import Connections, close_at_fork
+from celery_dlq.store.database.dialects import dialect_for, parse_url
 from celery_dlq.store.database.dialects.dialect import WRITES, Dialect
-from celery_dlq.store.database.dialects.supported import dialect_for, parse_url
 
 #: How often a transaction is begun before it is given up.
 MAX_TRIES = 6
@@ -36,7 +36,7 @@ _random = random.SystemRandom()
 class Database:
     """One database and its transactions. Any thread may use it, and so may both processes after a fork.
 
-    :param url: a URL that :func:`~celery_dlq.store.database.dialects.supported.parse_url` accepts.
+    :param url: a URL that :func:`~celery_dlq.store.database.dialects.parse_url` accepts.
     :param timeout: seconds that connecting, waiting for a lock, or one statement may take; None for no limit
         except that of connecting.
     :param client: the owner of the connections.

@@ -19,9 +19,9 @@ from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import SchemaError, page
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
+from celery_dlq.store.database.dialects.dialect import UPGRADE
 from celery_dlq.store.database.engine import Database
-from celery_dlq.store.database.faults import UPGRADE
 
 logger = logging.getLogger(__name__)
 

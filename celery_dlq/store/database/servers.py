@@ -46,6 +46,16 @@ def hosts_of(url: URL) -> Sequence[str]:
     return () if isinstance(hosts, str) else hosts
 
 
+def address(url: URL) -> str:
+    """``url`` as people write it, without its password."""
+    hosts = ",".join(hosts_of(url))
+    if not hosts:
+        return url.render_as_string(hide_password=True)
+    # SQLAlchemy takes a host with a colon for an IPv6 address.
+    listed = url.difference_update_query(["host"]).set(host=hosts)
+    return listed.render_as_string(hide_password=True).replace(f"[{hosts}]", hosts)
+
+
 def alone(url: URL, host: str) -> URL:
     """The URL of one of the servers, whether or not it accepts writes."""
     name, port = _name_and_port(host)

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from celery_dlq.store.database.columns import BIG_ID, BYTES, LONG_TEXT, Moment, name
-from celery_dlq.store.database.dialects.supported import SUPPORTED
+from celery_dlq.store.database.dialects import SUPPORTED
 
 #: Alembic's version table. It has a name of its own, so that the table of a host application is never
 #: touched.

@@ -21,7 +21,7 @@ from celery_dlq.redact import KNOWN, Redactor
 from celery_dlq.store.database import schema
 from celery_dlq.store.database.dialects.dialect import Server
 from celery_dlq.store.database.engine import Database
-from celery_dlq.store.database.faults import address
+from celery_dlq.store.database.servers import address
 
 #: Seconds between two looks whether the schema has become newer than this process.
 LOOK_S = 60.0

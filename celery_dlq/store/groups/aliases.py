@@ -25,9 +25,8 @@ from celery_dlq.model.group import (
 )
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.database import clock, tables
-from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.rows.query import begins_with, one_of
-from celery_dlq.store.rows.rows import read_row
+from celery_dlq.store.rows.rows import read_row, replace_rows
 
 logger = logging.getLogger("celery_dlq")
 
@@ -135,12 +134,8 @@ def write_alias(
     connection: Connection, name: str, fingerprint: str, why: str, who: str, at: datetime
 ) -> None:
     """Write an alias, in place of the one that ``name`` has."""
-    statement = dialect_of(connection).upsert(
-        alias,
-        lambda given: {column: given[column] for column in ("fingerprint", "why", "who", "at")},
-    )
-    row = {"name": name, "fingerprint": fingerprint, "why": why, "who": who, "at": at}
-    connection.execute(statement, row)
+    values = {"fingerprint": fingerprint, "why": why, "who": who, "at": at}
+    replace_rows(connection, alias, [{"name": name, **values}], values)
 
 
 def mark(connection: Connection, *which: ColumnElement[bool], recipe: str = BY_ALIASES) -> None:

@@ -17,6 +17,7 @@ from celery_dlq.model.group import (
     Group,
     GroupAct,
     GroupFilter,
+    GroupMark,
     GroupStatus,
     Mark,
     Merge,
@@ -29,15 +30,8 @@ from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.groups import aliases
-from celery_dlq.store.groups.triage import (
-    act_detail,
-    decided,
-    group_from,
-    is_group,
-    locked,
-)
+from celery_dlq.store.groups.triage import act_detail, decided, group_from, is_group, locked
 from celery_dlq.store.rows import audit
-from celery_dlq.store.rows.group_mark import GroupMark
 from celery_dlq.store.rows.query import (
     GROUP_FIELDS,
     Conditions,
@@ -70,7 +64,7 @@ class Groups(StoreRole):
 
         :param wanted: may narrow by task, exception, group, route, since and until (the last two are about
             the last failure in the group, as is the route).
-        :param after: the cursor of the :class:`~celery_dlq.store.rows.group_mark.GroupMark` of the last
+        :param after: the cursor of the :class:`~celery_dlq.model.group.GroupMark` of the last
             group of the previous page.
         :raises FilterError: ``wanted`` narrows by another field, or ``after`` is not a cursor.
         """
@@ -116,12 +110,7 @@ class Groups(StoreRole):
 
     @reads
     def trends(
-        self,
-        connection: Connection,
-        fingerprints: Sequence[str],
-        *,
-        now: datetime,
-        hours: int = 24,
+        self, connection: Connection, fingerprints: Sequence[str], *, now: datetime, hours: int = 24
     ) -> Mapping[str, tuple[int, ...]]:
         """Arrivals in each group by the hour, the oldest first; the last is the hour of ``now``."""
         first = hour_of(now) - timedelta(hours=hours - 1)

@@ -108,8 +108,8 @@ def decided(
         return {**closed, "status": GroupStatus.IGNORED.value, **ends}
     if isinstance(act, Resolve):
         failed_in = _failed_in(connection, row, act.release) if act.release else None
-        cure = {"resolved_in": act.release, "failed_in": failed_in}
-        return {**closed, "status": GroupStatus.RESOLVED.value, **cure}
+        fix = {"resolved_in": act.release, "failed_in": failed_in}
+        return {**closed, "status": GroupStatus.RESOLVED.value, **fix}
     return closed
 
 
@@ -172,7 +172,7 @@ def _open_again(connection: Connection, row: Row, at: datetime) -> Group:
     return group_from({**row, **values})
 
 
-def _failed_in(connection: Connection, row: Row, cured: str) -> str:
+def _failed_in(connection: Connection, row: Row, fixed_in: str) -> str:
     """The releases of the group's newest letters, except for the one with the fix, as JSON."""
     # One limited query per state: the index is in the order of time only within one.
     newest = [
@@ -187,8 +187,8 @@ def _failed_in(connection: Connection, row: Row, cured: str) -> str:
         if state is not State.PARKED
     ]
     releases = set(connection.execute(union(*newest)).scalars())
-    # If no release is known, an old worker cannot be told from a new one.
-    return dump_json(sorted(releases - {"", cured}))
+    # If no release is known, an old worker looks like a new one.
+    return dump_json(sorted(releases - {"", fixed_in}))
 
 
 def _key(row: Row) -> GroupKey:

@@ -1,5 +1,6 @@
-"""Acts of people on many letters: letters are discarded, opened again, and deleted. An act goes chunk by
-chunk. Each chunk is a transaction that changes letters, the counts, and the act's audit row."""
+"""Acts on many letters: letters are discarded, opened again, and deleted, by people, by retention and by
+the archive. An act goes chunk by chunk. Each chunk is a transaction that changes letters, the counts, and the
+act's audit row."""
 
 from __future__ import annotations
 
@@ -14,14 +15,13 @@ from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.states import CLOSED_STATES, DELETABLE_STATES, Reason, State, may_move
-from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct
+from celery_dlq.store.base import Filter, Lease, LetterKey, OngoingAct, Portion
 from celery_dlq.store.coordination import check_lease
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, writes
 from celery_dlq.store.letters.parked import untouched
 from celery_dlq.store.letters.save import save_batch
-from celery_dlq.store.portion import Portion
 from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.merge import other_id
 from celery_dlq.store.rows.query import conditions, in_states, one_of, without_claimed
@@ -61,16 +61,20 @@ class Act(ABC):
         :raises StoreError: the store failed. The chunks before that stay changed.
         """
         until = transactions.read(self.newest_failure)
-        total, portion = 0, Portion(CHUNK)
-        #: The act's one audit row, written with the first chunk.
-        audit_id: int | None = None
+        total, portion, ongoing = 0, Portion(CHUNK), self.ongoing
         while until is not None:
-            step = partial(self._write_chunk, transactions, until, audit_id)
-            changed, audit_id = portion.attempt(step)
+            step = partial(self._write_chunk, transactions, until, ongoing)
+            changed, ongoing = portion.attempt(step)
             if not changed:
                 break
             total += changed
         return total
+
+    @property
+    def ongoing(self) -> OngoingAct:
+        """The act for the audit, before its first letters."""
+        detail = audit.by_filter(self.wanted)
+        return OngoingAct(who=self.who, act=self.name, why=self.why, detail=detail, at=self.at)
 
     @abstractmethod
     def change(self, connection: Connection, rows: Sequence[Row]) -> None:
@@ -84,17 +88,11 @@ class Act(ABC):
         return max((moment for moment in found if moment is not None), default=None)
 
     def change_chunk(
-        self, connection: Connection, until: datetime, audit_id: int | None, size: int = CHUNK
-    ) -> tuple[int, int | None]:
-        """Change the next letters; returns how many, and the id of the audit row."""
+        self, connection: Connection, until: datetime, ongoing: OngoingAct, size: int = CHUNK
+    ) -> tuple[int, OngoingAct]:
+        """Change the next letters; returns how many, and the act for the letters after them."""
         changed = self.change_next(connection, until, size)
-        if not changed:
-            return 0, audit_id
-        audit_id = audit.write_audit(
-            connection, who=self.who, act=self.name, why=self.why, count=changed,
-            detail=audit.by_filter(self.wanted), at=self.at, row=audit_id,
-        )  # fmt: skip
-        return changed, audit_id
+        return changed, audit.add_to_act(connection, ongoing, changed) if changed else ongoing
 
     def change_next(self, connection: Connection, until: datetime, size: int = CHUNK) -> int:
         """Change the next letters, without the audit, which the caller writes; returns how many."""
@@ -111,9 +109,9 @@ class Act(ABC):
         return moment
 
     def _write_chunk(
-        self, transactions: Transactions, until: datetime, audit_id: int | None, size: int
-    ) -> tuple[int, int | None]:
-        chunk = partial(self.change_chunk, until=until, audit_id=audit_id, size=size)
+        self, transactions: Transactions, until: datetime, ongoing: OngoingAct, size: int
+    ) -> tuple[int, OngoingAct]:
+        chunk = partial(self.change_chunk, until=until, ongoing=ongoing, size=size)
         return transactions.write(chunk)
 
     def _next_rows(self, connection: Connection, until: datetime, size: int) -> Sequence[Row]:
@@ -208,7 +206,7 @@ class Closing(StoreRole):
 def discard_one(connection: Connection, row: Row, *, who: str, why: str, at: datetime) -> None:
     """Close the ``DEAD`` letter of a locked row for good; audited."""
     act = _discarding(Filter(ids=(row["task_id"],)), who=who, why=why, now=at)
-    act.change_chunk(connection, row["last_failed_at"], audit_id=None)
+    act.change_chunk(connection, row["last_failed_at"], act.ongoing)
 
 
 def _discarding(wanted: Filter, *, who: str, why: str, now: datetime) -> _Move:

@@ -1,5 +1,4 @@
-"""How many letters there are: those that a filter finds, and those that died in each minute or hour, for
-charts.
+"""Counts letters: all that a filter finds, and for charts, those that died in each minute or hour.
 
 The number is read from the rollups if they have it; otherwise the letters are counted one by one. Counting a
 million letters of one task takes seconds, while a person waits to confirm an act on them. A single statement
@@ -16,7 +15,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Select, Table, case, func, not_, select, union_all
+from sqlalchemy import ColumnElement, Select, Table, case, func, not_, select, union_all
 from sqlalchemy.engine import Connection
 
 from celery_dlq.errors import FilterError
@@ -37,6 +36,7 @@ from celery_dlq.store.rows.query import (
     one_of,
     places,
     sum_of,
+    sums_by,
 )
 
 letter, group, cell = tables.letter, tables.group, tables.count
@@ -182,7 +182,7 @@ def _edge(connection: Connection, moment: datetime) -> datetime:
 
 
 def _shared(connection: Connection, wanted: Filter) -> list[str]:
-    """Fingerprints that several groups have. The rollup by hour does not tell these groups apart."""
+    """Fingerprints that several groups have. The rollup by hour has one count for all of them."""
     found = [group.c.open_count > 0]
     if wanted.group:
         found.append(begins_with(group.c.fingerprint, wanted.group))
@@ -298,12 +298,14 @@ class OverTime(StoreRole):
     @reads
     def by_minute(self, connection: Connection, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each minute from ``since`` on that has some."""
-        return _summed(connection, arrival, arrival.c.minute, since)
+        at = arrival.c.minute
+        return sums_by(connection, func.sum(arrival.c.count), at, where=[at >= since])
 
     @reads
     def by_hour(self, connection: Connection, *, since: datetime) -> Mapping[datetime, int]:
         """Arrivals in each hour from ``since`` on that has some."""
-        return _summed(connection, trend, trend.c.hour, since)
+        at = trend.c.hour
+        return sums_by(connection, func.sum(trend.c.count), at, where=[at >= since])
 
     @reads
     def group_by_minute(
@@ -346,14 +348,6 @@ class OverTime(StoreRole):
         seen = {one.release for one in _releases_of(connection, before)}
         found = _releases_of(connection, first)
         return [one for one in found if one.release not in seen and one.at >= edges[0]]
-
-
-def _summed(
-    connection: Connection, table: Table, column: Column[datetime], since: datetime
-) -> dict[datetime, int]:
-    summed = select(column, func.sum(table.c.count)).where(column >= since).group_by(column)
-    # Sums are decimals on some databases.
-    return {moment: int(number) for moment, number in connection.execute(summed)}
 
 
 def _first(

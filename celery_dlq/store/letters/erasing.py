@@ -65,7 +65,7 @@ JSON: Sequence[Column[str]] = (
     tables.report.c.detail, handling.c.detail,
 )  # fmt: skip
 
-#: Where they are in the JSON. All other values are names, numbers, ids and times.
+#: The keys of such texts in the JSON. All other values are names, numbers, ids and times.
 _TEXT_KEYS = frozenset(
     {
         "why", "search", "arg", "value", "values", "changed", "note", "owner", "assignments", "set",
@@ -134,7 +134,7 @@ class Erasing(StoreRole):
     def delete(
         self, connection: Connection, task_ids: Sequence[str], lease: Lease, act: OngoingAct
     ) -> int:
-        """Delete the letters of ``task_ids`` in whatever state, except those that a redrive is sending;
+        """Delete the letters of ``task_ids`` in any state, except those that a redrive is sending;
         audited. Returns how many.
 
         :param act: as :meth:`begin` has returned it.
@@ -184,25 +184,13 @@ class Erasing(StoreRole):
     def erase_operations(self, connection: Connection, task_ids: Collection[str]) -> None:
         """Erase the texts of ended operations all of whose letters are among ``task_ids``."""
         for operation_id in _operations_of(connection, task_ids):
-            row = (
-                connection.execute(
-                    select(operation).where(
-                        operation.c.id == operation_id, operation.c.ended_at.is_not(None)
-                    )
-                )
-                .mappings()
-                .one_or_none()
-            )
+            is_it = operation.c.id == operation_id
+            ended = select(operation).where(is_it, operation.c.ended_at.is_not(None))
+            row = connection.execute(ended).mappings().one_or_none()
             if row is not None:
-                connection.execute(
-                    update(operation)
-                    .where(operation.c.id == operation_id)
-                    .values(
-                        cause=row["cause"] and ERASED,
-                        wanted=_in_json(row["wanted"], _nothing),
-                        orders=_in_json(row["orders"], _nothing),
-                    )
-                )
+                values = {name: _in_json(row[name], _nothing) for name in ("wanted", "orders")}
+                values["cause"] = row["cause"] and ERASED
+                connection.execute(update(operation).where(is_it).values(values))
                 _erase_acts(connection, [operation_id], name="operation")
 
     def mentions(self, texts: Sequence[str]) -> list[Mention]:

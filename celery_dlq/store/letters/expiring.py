@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.model.states import CLOSED_STATES, State
 from celery_dlq.store.base import Expired, Expiry, LetterKey
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.keeping import CLOSED_AGES, DAY, WEEK, Kept, Pile
 from celery_dlq.store.rows.query import OF_LETTER, conditions, in_states
@@ -73,11 +73,7 @@ class Expiring(StoreRole):
 
     @reads
     def find(
-        self,
-        connection: Connection,
-        expiries: Sequence[Expiry],
-        after: str | None,
-        step: int,
+        self, connection: Connection, expiries: Sequence[Expiry], after: str | None, step: int
     ) -> Expired:
         """The letters that have expired, among the next ``step`` closed ones. The first of ``expiries`` that
         matches a letter counts for it.
@@ -91,7 +87,12 @@ class Expiring(StoreRole):
         if part is None:
             return Expired(keys=(), next=None)
         these, place = part
-        has_expired = _by_expiry(connection, expiries, _has_expired, otherwise=false())
+        has_expired = _by_expiry(
+            connection,
+            expiries,
+            lambda one: false() if one.before is None else letter.c.closed_at < one.before,
+            otherwise=false(),
+        )
         columns = letter.c.task_id, letter.c.last_failed_at, letter.c.closed_at
         found = (
             select(*columns)
@@ -229,10 +230,6 @@ def _by_expiry(
 def _matches(connection: Connection, expiry: Expiry) -> ColumnElement[bool]:
     states = expiry.where.states or CLOSED_STATES
     return and_(in_states(states), *conditions(connection, expiry.where))
-
-
-def _has_expired(expiry: Expiry) -> ColumnElement[bool]:
-    return false() if expiry.before is None else letter.c.closed_at < expiry.before
 
 
 def _kept(row: Any) -> Kept:

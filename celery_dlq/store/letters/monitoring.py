@@ -7,31 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
-from sqlalchemy import Column, ColumnElement, func, select
+from sqlalchemy import Column, func, select
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.auto_redrive import AutoState
-from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.group import hour_of
 from celery_dlq.model.handling import LIVE, HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import OPEN_STATES, Reason, State
+from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.auto_redrives import count_held
-from celery_dlq.store.base import Cell, Measures, Stats
+from celery_dlq.store.base import PARKED_OVERDUE_S, Cell, Measures, Stats
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.letters import parked
-from celery_dlq.store.rows.query import count_rows, in_states, is_parked, sum_of
+from celery_dlq.store.rows.query import count_rows, in_states, is_parked, sum_of, sums_by
 from celery_dlq.store.rows.rows import Row, read_row
 
 letter, group, arrival, trend = tables.letter, tables.group, tables.arrival, tables.trend
 count, operation = tables.count, tables.operation
-
-#: Seconds after which a parked retry that is not released counts as overdue. A worker looks for due ones
-#: every few seconds.
-OVERDUE_S = 300.0
 
 #: Upper bounds, in seconds, of the ages that open letters are counted by.
 AGE_BOUNDS: tuple[float, ...] = (60.0, 3_600.0, 86_400.0, 604_800.0, math.inf)
@@ -77,7 +72,7 @@ class Monitoring(StoreRole):
             open={state: states[state] for state in State if state in OPEN_STATES},
             oldest_open_at=_oldest_open(connection),
             parked=states[State.PARKED],
-            overdue=parked.count_overdue(connection, OVERDUE_S),
+            overdue=parked.count_overdue(connection, PARKED_OVERDUE_S),
             operations=_operations(connection),
             aborted_at=_aborted_at(connection),
             deaths=count_rows(connection, tables.delivery, tables.delivery.c.death != ""),
@@ -114,22 +109,9 @@ def _count_states(connection: Connection) -> dict[State, int]:
     }
 
 
-def _sums(
-    connection: Connection,
-    total: ColumnElement[int],
-    *columns: Column[str],
-    where: Sequence[ColumnElement[bool]],
-) -> dict[Any, int]:
-    """A number of the rows with each value of a column, or each combination of values."""
-    summed = select(*columns, total).where(*where).group_by(*columns)
-    # Sums are decimals on some databases.
-    found = {tuple(values): int(number) for *values, number in connection.execute(summed)}
-    return found if len(columns) > 1 else {value: number for (value,), number in found.items()}
-
-
 def _open_by(connection: Connection, column: Column[str]) -> dict[str, int]:
     open_count = column.table.c.open_count
-    found = _sums(connection, func.sum(open_count), column, where=[open_count > 0])
+    found = sums_by(connection, func.sum(open_count), column, where=[open_count > 0])
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -230,7 +212,7 @@ def _cell(row: Row) -> Cell:
 
 
 def _operations(connection: Connection) -> dict[OperationState, int]:
-    found = _sums(connection, func.count(), operation.c.state, where=[])
+    found = sums_by(connection, func.count(), operation.c.state, where=[])
     return {state: found.get(state.value, 0) for state in OperationState}
 
 
@@ -245,7 +227,7 @@ def _aborted_at(connection: Connection) -> datetime | None:
 def _circuits(connection: Connection) -> dict[tuple[str, CircuitState], int]:
     state = tables.breaker.c.state
     where = [state != CircuitState.CLOSED.value]
-    found = _sums(connection, func.count(), tables.breaker.c.task, state, where=where)
+    found = sums_by(connection, func.count(), tables.breaker.c.task, state, where=where)
     return {(task, CircuitState(name)): number for (task, name), number in found.items()}
 
 
@@ -253,14 +235,14 @@ def _handlings(connection: Connection) -> dict[tuple[str, HandlingState], int]:
     state = tables.handling.c.state
     # Those that are done are many, and nothing has to be done about them.
     where = [state.in_(sorted(one.value for one in LIVE | {HandlingState.FAILED}))]
-    found = _sums(connection, func.count(), tables.handling.c.handler, state, where=where)
+    found = sums_by(connection, func.count(), tables.handling.c.handler, state, where=where)
     return {(handler, HandlingState(name)): number for (handler, name), number in found.items()}
 
 
 def _tickets(connection: Connection) -> dict[TicketKind, int]:
     is_open = select(group.c.fingerprint).where(group.c.open_count > 0)
     where = [tables.ticket.c.fingerprint.in_(is_open)]
-    found = _sums(connection, func.count(), tables.ticket.c.kind, where=where)
+    found = sums_by(connection, func.count(), tables.ticket.c.kind, where=where)
     return {kind: found.get(kind.value, 0) for kind in TicketKind}
 
 
@@ -272,5 +254,5 @@ def _auto_redrives(connection: Connection) -> dict[str, AutoState]:
 def _auto_letters(connection: Connection) -> dict[tuple[str, SendingState], int]:
     run, sending = tables.auto_run, tables.sending
     where = [sending.c.operation == run.c.id, run.c.at > clock.now(connection) - _DAY]
-    found = _sums(connection, func.count(), run.c.name, sending.c.state, where=where)
+    found = sums_by(connection, func.count(), run.c.name, sending.c.state, where=where)
     return {(name, SendingState(state)): number for (name, state), number in found.items()}

@@ -8,12 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import State
-from celery_dlq.store.base import Filter, NewVerdict, Page, Saved
+from celery_dlq.store.base import Filter, NewVerdict, OngoingAct, Page, Saved
 from celery_dlq.store.coordination import end_deliveries
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
@@ -26,20 +26,12 @@ from celery_dlq.store.rows import audit
 from celery_dlq.store.rows.bodies import (
     SIZE,
     body_of,
+    first_with_bodies,
     give_time_for_bodies,
-    read_bodies,
     with_body,
-    within,
 )
 from celery_dlq.store.rows.merge import ids_of_success, letter_of_success, resolves
-from celery_dlq.store.rows.query import (
-    IS_CLAIMED,
-    OF_LETTER,
-    WHOLE,
-    begins_with,
-    is_parked,
-    one_of,
-)
+from celery_dlq.store.rows.query import IS_CLAIMED, OF_LETTER, WHOLE, begins_with, is_parked, one_of
 from celery_dlq.store.rows.rows import fit, fit_text, letter_from, stored_id
 from celery_dlq.store.rows.tally import Tally
 from celery_dlq.store.rows.terms import walked_by
@@ -119,34 +111,21 @@ class Letters(StoreRole):
         keys = [stored_id(task_id) for task_id in task_ids]
         give_time_for_bodies(connection, len(keys))
         these = _READ.add_columns(body_of(len(keys)))
-        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
-        by_key = {row.task_id: row for row in rows}
-        found = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
-        taken = found[: within(row.size for row in found)]
-        large = ((row.id, row.size) for row in taken if row.body is None)
-        bodies = read_bodies(connection, large)
-        letters = [
-            letter_from({**row._mapping, "body": bodies.get(row.id, row.body)}) for row in taken
-        ]
-        ids_read = len(keys) if len(taken) == len(found) else keys.index(found[len(taken)].task_id)
-        return letters, ids_read
+        stored = connection.execute(these.where(one_of(connection, letter.c.task_id, keys)))
+        rows, count = first_with_bodies(connection, keys, stored.mappings())
+        return [letter_from(row) for row in rows], count
 
     @reads
     def read_tracebacks(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The tracebacks of the letters of ``task_ids``. Letters that are gone, or only parked, are left
         out."""
-        keys = {stored_id(task_id): task_id for task_id in task_ids}
         these = select(letter.c.task_id, content.c.traceback).join(content, OF_LETTER)
-        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-        return {keys[row.task_id]: row.traceback for row in rows}
+        return _texts(connection, these, task_ids)
 
     @reads
     def read_routes(self, connection: Connection, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The routes of the letters of ``task_ids``. Letters that are gone, or only parked, are left out."""
-        keys = {stored_id(task_id): task_id for task_id in task_ids}
-        these = select(letter.c.task_id, letter.c.route)
-        rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
-        return {keys[row.task_id]: row.route for row in rows}
+        return _texts(connection, select(letter.c.task_id, letter.c.route), task_ids)
 
     @reads
     def match(self, connection: Connection, prefix: str, limit: int = 10) -> list[str]:
@@ -200,10 +179,10 @@ class Letters(StoreRole):
         """Store new verdicts of letters, and audit the act with ``wanted``, which selected them. No letter
         changes its state or group, so no count changes. Returns how many letters were changed: those that
         have failed again since are not."""
-        changed, audit_id = 0, None
+        act = OngoingAct(who=who, act="reclassify", detail=audit.by_filter(wanted), at=now)
+        changed = 0
         for first in range(0, len(changes), CHUNK):
-            chunk = changes[first : first + CHUNK]
-            more, audit_id = self._reclassify(chunk, wanted, who, now, audit_id)
+            more, act = self._reclassify(changes[first : first + CHUNK], act)
             changed += more
         return changed
 
@@ -230,23 +209,22 @@ class Letters(StoreRole):
 
     @writes
     def _reclassify(
-        self,
-        connection: Connection,
-        chunk: Sequence[NewVerdict],
-        wanted: Filter,
-        who: str,
-        now: datetime,
-        audit_id: int | None,
-    ) -> tuple[int, int]:
-        """Change one chunk; returns how many letters were changed, and the id of the act's audit row."""
+        self, connection: Connection, chunk: Sequence[NewVerdict], act: OngoingAct
+    ) -> tuple[int, OngoingAct]:
+        """Change one chunk; returns how many letters were changed, and the act for the next chunk."""
         # In the order of the ids, so that two of these wait for each other and do not deadlock.
         in_order = sorted(chunk, key=lambda change: stored_id(change.task_id))
         done = sum(_set_verdict(connection, change) for change in in_order)
-        audit_id = audit.write_audit(
-            connection, who=who, act="reclassify", count=done,
-            detail=audit.by_filter(wanted), at=now, row=audit_id,
-        )  # fmt: skip
-        return done, audit_id
+        return done, audit.add_to_act(connection, act, done)
+
+
+def _texts(
+    connection: Connection, these: Select[Any], task_ids: Sequence[str]
+) -> Mapping[str, str]:
+    """The texts that ``these`` selects after the stored id, by the given ids."""
+    keys = {stored_id(task_id): task_id for task_id in task_ids}
+    rows = connection.execute(these.where(one_of(connection, letter.c.task_id, [*keys])))
+    return {keys[key]: text for key, text in map(tuple, rows)}
 
 
 _RESOLVE = (

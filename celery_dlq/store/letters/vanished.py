@@ -25,20 +25,12 @@ from celery_dlq.store.base import Lease, Overdue
 from celery_dlq.store.coordination import is_held
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
-from celery_dlq.store.redrive.claims import (
-    BODY,
-    BODY_SIZE,
-    COLUMNS,
-    ID,
-    claimed_letter,
-    read_contents,
-)
-from celery_dlq.store.redrive.sendings import IS_HELD, was_sent_before
-from celery_dlq.store.rows.bodies import read_bodies, within
-from celery_dlq.store.rows.query import in_states, is_parked, one_of
+from celery_dlq.store.redrive.claims import COLUMNS, letters_of, with_contents
+from celery_dlq.store.redrive.sendings import HAS_PARKED, IS_HELD, was_sent_before
+from celery_dlq.store.rows.query import in_states, one_of
 
 letter, sending = tables.letter, tables.sending
-operation, parked = tables.operation, tables.parked
+operation = tables.operation
 
 #: How often a message is sent again.
 MOST = 3
@@ -95,8 +87,7 @@ class Vanished(StoreRole):
 
         :param after: the last one of the previous call; None to begin.
         """
-        parks = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
-        found = [sending.c.operation == operation_id, was_sent_before(sent_before), ~parks]
+        found = [sending.c.operation == operation_id, was_sent_before(sent_before), ~HAS_PARKED]
         if after is not None:
             found.append(_comes_after(after))
         # Not in the order of an index, or a database may look for the few awaited ones among all.
@@ -132,9 +123,12 @@ class Vanished(StoreRole):
         if not is_held(connection, held) or not overdue:
             return ()
         left = _locked(connection, overdue)
-        rows = _letters(connection, left)
+        rows = with_contents(connection, _letters(connection, left))
         tokens = {one.task_id: one.accepted or token for one in left}
-        found = tuple(_as_claimed(connection, rows, tokens, now))
+        found = tuple(
+            one.with_(claim_token=tokens[one.task_id], redrive_count=one.redrive_count - 1)
+            for one in letters_of(connection, rows, "", now)
+        )
         taken = _these(connection, overdue[0].operation, [one.task_id for one in found])
         again = {"sent_again": sending.c.sent_again + 1, "sent_again_at": now}
         if found:
@@ -196,19 +190,3 @@ def _letters(connection: Connection, overdue: Sequence[Overdue]) -> list[Any]:
     stored = select(letter.c.redrive_count.label("redrive"), *COLUMNS)
     rows = connection.execute(stored.where(these, in_states([State.REDRIVEN]))).all()
     return [row[1:] for row in rows if row.redrive == redrives[row.task_id]]
-
-
-def _as_claimed(
-    connection: Connection, rows: Sequence[Any], tokens: Mapping[str, str], now: datetime
-) -> list[DeadLetter]:
-    contents = read_contents(connection, [row[ID] for row in rows])
-    pairs = [(row, contents[row[ID]]) for row in rows]
-    pairs = pairs[: within(found[BODY_SIZE] for _, found in pairs)]
-    large = ((row[ID], found[BODY_SIZE]) for row, found in pairs if found[BODY] is None)
-    bodies = read_bodies(connection, large)
-    made = []
-    for row, found in pairs:
-        one = claimed_letter(row, found, bodies.get(row[ID]), "", now)
-        token = tokens[one.task_id]
-        made.append(one.with_(claim_token=token, redrive_count=one.redrive_count - 1))
-    return made

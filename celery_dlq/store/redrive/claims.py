@@ -36,16 +36,10 @@ from celery_dlq.model.operation import SendingState
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
-from celery_dlq.store.database.dialects.supported import dialect_of
-from celery_dlq.store.rows.bodies import (
-    SIZE,
-    body_of,
-    give_time_for_bodies,
-    read_bodies,
-    within,
-)
-from celery_dlq.store.rows.query import Conditions, conditions, in_states, one_of
+from celery_dlq.store.rows.bodies import SIZE, body_of, give_time_for_bodies, read_bodies, within
+from celery_dlq.store.rows.query import Conditions, conditions, in_states, live_tokens, one_of
 from celery_dlq.store.rows.rows import stored_id
 
 letter, content = tables.letter, tables.content
@@ -118,7 +112,8 @@ def lock(connection: Connection, wanted: Filter, *also: ColumnElement[bool], lim
         oldest = _oldest(COLUMNS, state, found).limit(limit - len(rows))
         locked = oldest.with_for_update(skip_locked=True).execution_options(**{MUCH: True})
         rows += connection.execute(locked).all()
-    return _with_contents(connection, _without_claimed(connection, rows))
+    live = live_tokens(connection, (row[CLAIM_TOKEN] for row in rows))
+    return with_contents(connection, [row for row in rows if row[CLAIM_TOKEN] not in live])
 
 
 def are_left(connection: Connection, wanted: Filter, *also: ColumnElement[bool]) -> bool:
@@ -173,13 +168,19 @@ def hold(
         values = {"token": token, "letters": len(rows), "lease_expires_at": lease_until}
         connection.execute(insert(claim).values(operation=operation_id, **values))
     rows.sort(key=lambda pair: (pair[0][FAILED_AT], pair[0][ID]))
+    return Claim(token=token, letters=tuple(letters_of(connection, rows, token, lease_until)))
+
+
+def letters_of(
+    connection: Connection, rows: Rows, token: str, lease_until: datetime
+) -> list[DeadLetter]:
+    """The letters of ``rows``, as they were before they were claimed, with this claim."""
     large = ((row[ID], found[BODY_SIZE]) for row, found in rows if found[BODY] is None)
     bodies = read_bodies(connection, large)
-    letters = tuple(
+    return [
         claimed_letter(row, contents, bodies.get(row[ID]), token, lease_until)
         for row, contents in rows
-    )
-    return Claim(token=token, letters=letters)
+    ]
 
 
 def is_live(connection: Connection, token: str) -> bool:
@@ -245,21 +246,11 @@ def _oldest(columns: Sequence[Column[Any]], state: State, found: Conditions) -> 
     return select(*columns).where(in_states([state]), *found).order_by(*in_order)
 
 
-def _with_contents(connection: Connection, rows: list[Row[Any]]) -> Rows:
+def with_contents(connection: Connection, rows: Sequence[Row[Any]]) -> Rows:
     """The first of ``rows`` whose bodies are not too large together, each with its contents."""
     contents = read_contents(connection, [row[ID] for row in rows])
     pairs = [(row, contents[row[ID]]) for row in rows]
     return pairs[: within(found[BODY_SIZE] for _, found in pairs)]
-
-
-def _without_claimed(connection: Connection, rows: list[Row[Any]]) -> list[Row[Any]]:
-    # A query that waited for another claim's lock does not see that claim, but a new query does.
-    tokens = sorted({row[CLAIM_TOKEN] for row in rows} - {None})
-    if not tokens:
-        return rows
-    live = select(claim.c.token).where(claim.c.token.in_(tokens))
-    held = set(connection.execute(live).scalars())
-    return [row for row in rows if row[CLAIM_TOKEN] not in held]
 
 
 def _update_of(connection: Connection, token: str, ids: Collection[str]) -> Any:

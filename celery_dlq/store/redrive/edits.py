@@ -24,6 +24,7 @@ from celery_dlq.store.rows.rows import (
     fit,
     letter_from,
     part_of,
+    read_row,
     stored_id,
 )
 from celery_dlq.store.rows.tally import Member, Tally
@@ -51,7 +52,8 @@ class Edits(StoreRole):
     def of_letter(self, connection: Connection, task_id: str) -> list[Change]:
         """The history of a letter's message, oldest first."""
         of_it = select(change).where(change.c.task_id == stored_id(task_id)).order_by(change.c.id)
-        return [_change_from(row) for row in connection.execute(of_it).mappings()]
+        rows = connection.execute(of_it).mappings()
+        return [read_row(Change, row, before=envelope_from(row)) for row in rows]
 
 
 def save_edit(connection: Connection, edit: Edit, searched: Searched) -> bool:
@@ -105,10 +107,3 @@ def _count(connection: Connection, row: Row, after: dict[str, Any]) -> None:
         tally = Tally()
         tally.change(Member.of(row), Member.of({**row, **after}))
         tally.write(connection)
-
-
-def _change_from(row: Row) -> Change:
-    return Change(
-        **{name: row[name] for name in ("task_id", "at", "who", "how", "diff")},
-        before=envelope_from(row),
-    )

@@ -1,4 +1,4 @@
-"""How redrives ended: written with the success, or with the next failure."""
+"""Writes how redrives ended, together with the success or with the next failure."""
 
 from __future__ import annotations
 

@@ -54,11 +54,7 @@ class Operations(StoreRole):
 
     @writes
     def create(
-        self,
-        connection: Connection,
-        new: Operation,
-        *,
-        repair: Mapping[str, object] | None = None,
+        self, connection: Connection, new: Operation, *, repair: Mapping[str, object] | None = None
     ) -> None:
         """Write a new operation; audited as ``redrive``.
 

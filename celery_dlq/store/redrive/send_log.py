@@ -17,17 +17,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, literal, select, update
 from sqlalchemy.engine import Connection
 
 from celery_dlq.model.operation import SendingState
@@ -36,7 +26,7 @@ from celery_dlq.store.base import Claim, Filter, Operation
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.client import FOR_A_REDRIVE
 from celery_dlq.store.database.columns import Moment
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.transactions import StoreRole, Transactions, reads, writes
 from celery_dlq.store.listener import StoreListener
 from celery_dlq.store.redrive import claims
@@ -256,7 +246,7 @@ def rescue(connection: Connection, now: datetime) -> int:
 
 
 def dissolve(connection: Connection, operation_id: str, token: str) -> int:
-    """End a claim without a word about its letters, and release them; returns how many."""
+    """End a claim whose process has not said which letters it sent, and release them; returns how many."""
     undecided = and_(_claimed(operation_id, token), _UNDECIDED, _SENT)
     ids = sorted(connection.execute(select(sending.c.task_id).where(undecided)).scalars())
     freed = claims.dissolve(connection, token, ids)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -75,6 +75,9 @@ _READ = select(
     *(sending.c[name] for name in _SAME_NAME), _STATE.label("state"), _SENT_AT.label("sent_at")
 )
 
+#: Whether the retry of a sending's message is parked.
+HAS_PARKED = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
+
 #: A redrive of a letter: task id and number.
 Redrive = tuple[str, int]
 
@@ -118,8 +121,7 @@ class Sendings(StoreRole):
             found.append(sending.c.task_id > after)
         first = _READ.where(*found).order_by(sending.c.task_id).limit(limit + 1)
         rows = [_sending_from(row) for row in connection.execute(first).mappings()]
-        more = len(rows) > limit > 0
-        return Rows(rows=tuple(rows[:limit]), next=rows[limit - 1].task_id if more else None)
+        return Rows.first(rows, limit, attrgetter("task_id"))
 
     @reads
     def of_letter(self, connection: Connection, task_id: str) -> list[Sending]:
@@ -266,10 +268,9 @@ class Sendings(StoreRole):
         retry is not parked, and those left behind by an operation that has ended. Returns how many. Their
         letters are not changed."""
         send_log.rescue(connection, now)
-        parks = select(1).where(is_parked(), parked.c.task_id == sending.c.task_id).exists()
         over = select(operation.c.id).where(operation.c.state.in_(sorted(_OVER)))
         is_sent = sending.c.state == SendingState.SENT.value
-        lost = and_(is_sent, was_sent_before(sent_before), ~parks)
+        lost = and_(is_sent, was_sent_before(sent_before), ~HAS_PARKED)
         left = and_(
             sending.c.state == SendingState.SENDING.value,
             sending.c.claimed_at < sent_before,

@@ -15,9 +15,8 @@ from celery_dlq.codec import dump_json
 from celery_dlq.redact import KNOWN
 from celery_dlq.store.base import Filter, OngoingAct
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
 from celery_dlq.store.rows.query import begins_with
-from celery_dlq.store.rows.rows import fit, stored_id
+from celery_dlq.store.rows.rows import fit, replace_rows, stored_id
 
 audit, group = tables.audit, tables.group
 
@@ -66,13 +65,10 @@ def write_reports(
     connection: Connection, details: Mapping[str, Mapping[str, Any]], now: datetime
 ) -> None:
     """Write reports, each with its detail after its name, instead of the earlier ones of these names."""
-    upsert = dialect_of(connection).upsert(
-        tables.report, lambda given: {"at": given.at, "detail": given.detail}
-    )
     rows = [
         {"name": name, "at": now, "detail": dump_json(detail)} for name, detail in details.items()
     ]
-    connection.execute(upsert, rows)
+    replace_rows(connection, tables.report, rows, ("at", "detail"))
 
 
 def by_filter(wanted: Filter) -> dict[str, object]:

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from celery_dlq.errors import RecordRefused
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import MUCH
-from celery_dlq.store.database.dialects.supported import dialect_of
 
 content = tables.content
 
@@ -77,6 +77,24 @@ def read_bodies(connection: Connection, sizes: Iterable[tuple[int, int]]) -> dic
     bodies = select(content.c.id, content.c.body).where(content.c.id.in_(missing))
     bodies = bodies.execution_options(**{MUCH: True})
     return {row.id: row.body for row in connection.execute(bodies)}
+
+
+def first_with_bodies(
+    connection: Connection, keys: Sequence[str], found: Iterable[RowMapping]
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows of the first of ``keys``, in the order of the keys and with their bodies; and how many keys
+    these are. The bodies have at most :data:`TOGETHER` bytes together, unless the first alone has more.
+
+    :param keys: stored task ids, some of which may have no row.
+    :param found: their rows, which have :data:`SIZE` and :func:`body_of`.
+    """
+    by_key = {row["task_id"]: row for row in found}
+    rows = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+    taken = rows[: within(row["size"] for row in rows)]
+    large = ((row["id"], row["size"]) for row in taken if row["body"] is None)
+    bodies = read_bodies(connection, large)
+    count = len(keys) if len(taken) == len(rows) else keys.index(rows[len(taken)]["task_id"])
+    return [{**row, "body": bodies.get(row["id"], row["body"])} for row in taken], count
 
 
 def with_body(connection: Connection, row: RowMapping) -> dict[str, Any]:

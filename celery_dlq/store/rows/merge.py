@@ -14,7 +14,7 @@ from celery_dlq.model.states import OPEN_STATES, Reason, State
 from celery_dlq.store.database import tables
 from celery_dlq.store.rows.rows import fit_text, stored_id
 
-#: Tells one failed run of a message from another: redrive, attempt number, time.
+#: Identifies one failed run of a message: redrive, attempt number, time.
 AttemptKey = tuple[int, int, datetime]
 
 

@@ -26,7 +26,7 @@ from celery_dlq.model.states import State
 from celery_dlq.redact import safe_text
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.rows.bodies import SIZE, body_of
 from celery_dlq.store.rows.rows import fit_text, stored_id
 from celery_dlq.store.rows.terms import value_conditions
@@ -142,6 +142,22 @@ def sum_of(connection: Connection, column: Column[int], *found: ColumnElement[bo
     return int(connection.execute(added).scalar_one())
 
 
+def sums_by(
+    connection: Connection,
+    total: ColumnElement[int],
+    *columns: Column[str],
+    where: Sequence[ColumnElement[bool]],
+) -> dict[Any, int]:
+    """A number for each value of a column, or for each combination of values of several columns.
+
+    :param total: is computed from the rows with these values that meet all conditions.
+    """
+    summed = select(*columns, total).where(*where).group_by(*columns)
+    # Sums are decimals on some databases.
+    found = {tuple(values): int(number) for *values, number in connection.execute(summed)}
+    return found if len(columns) > 1 else {value: number for (value,), number in found.items()}
+
+
 def in_states(states: Iterable[State]) -> ColumnElement[bool]:
     """The letters in one of ``states``. Claimed ones are written as redriven."""
     named = frozenset(states)
@@ -156,14 +172,17 @@ def in_states(states: Iterable[State]) -> ColumnElement[bool]:
 
 
 def without_claimed(connection: Connection, rows: Sequence[RowMapping]) -> list[RowMapping]:
-    """The locked rows, which have ``claim_token``, that no claim holds. A query that waited for the lock
-    of a claim does not see that claim, but a new query does."""
-    tokens = sorted({row["claim_token"] for row in rows} - {None})
-    if not tokens:
-        return list(rows)
-    live = select(claim.c.token).where(claim.c.token.in_(tokens))
-    held_now = set(connection.execute(live).scalars())
-    return [row for row in rows if row["claim_token"] not in held_now]
+    """The locked rows, which have ``claim_token``, that no claim holds."""
+    live = live_tokens(connection, (row["claim_token"] for row in rows))
+    return [row for row in rows if row["claim_token"] not in live]
+
+
+def live_tokens(connection: Connection, tokens: Iterable[str | None]) -> set[str]:
+    """The ``tokens`` of claims that exist. A query that waited for the lock of a claim does not see that
+    claim, but a new query does."""
+    named = sorted({token for token in tokens if token is not None})
+    stored = select(claim.c.token).where(claim.c.token.in_(named))
+    return set(connection.execute(stored).scalars()) if named else set()
 
 
 def is_parked() -> ColumnElement[bool]:

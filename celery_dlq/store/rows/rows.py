@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from enum import EnumMeta
@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
 from sqlalchemy import Column, Table
+from sqlalchemy.engine import Connection
 
 from celery_dlq.codec import decode_table, dump_json, encode_table, read_record, record_of
 from celery_dlq.model.fingerprint import Grounds
@@ -27,6 +28,7 @@ from celery_dlq.model.letter import (
 from celery_dlq.model.states import State
 from celery_dlq.redact import KNOWN, Redactor, clip, safe_text
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 
 #: Characters of a long text that are kept: four million bytes at most, which every server takes.
 TEXT_LIMIT = 1_048_576
@@ -49,7 +51,7 @@ _Value = TypeVar("_Value", Attempt, DeadLetter)
 
 
 def stored_id(task_id: str) -> str:
-    """The key of a task id. It is the id itself, unless a database could not tell it from another one: if it
+    """The key of a task id. It is the id itself, unless a database would confuse it with another one: if it
     is too long, has unstorable characters, or ends with blanks, which MySQL ignores."""
     text = safe_text(task_id)
     if text == task_id and len(text) <= _ID_LIMIT and not text.endswith(" "):
@@ -58,8 +60,19 @@ def stored_id(task_id: str) -> str:
     return f"{text[: _ID_LIMIT - 2 * _DIGEST_SIZE - 1]}~{digest.hexdigest()}"
 
 
+def replace_rows(
+    connection: Connection, table: Table, rows: Sequence[Row], names: Iterable[str]
+) -> None:
+    """Insert rows. Of a row whose key exists already, replace the columns ``names``."""
+    upsert = dialect_of(connection).upsert(
+        table, lambda given: {name: given[name] for name in names}
+    )
+    connection.execute(upsert, rows)
+
+
 def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
     """The row of one attempt of the letter stored under ``task_id``."""
+    delay_s = attempt.delay_s
     return fit(
         tables.attempt,
         {
@@ -67,7 +80,7 @@ def attempt_row(task_id: str, attempt: Attempt) -> dict[str, Any]:
             "task_id": task_id,
             "message": clip(attempt.message, ATTEMPT_MESSAGE_LIMIT),
             "verdict": attempt.verdict.value,
-            "delay_s": _finite(attempt.delay_s),
+            "delay_s": delay_s if delay_s is None or math.isfinite(delay_s) else None,
         },
     )
 
@@ -313,10 +326,6 @@ def _fit_text(text: str, width: int | None) -> str:
 
 def _parsed(text: str | None) -> Any:
     return None if text is None else json.loads(text)
-
-
-def _finite(seconds: float | None) -> float | None:
-    return seconds if seconds is None or math.isfinite(seconds) else None
 
 
 def whole(number: int) -> int:

@@ -20,8 +20,8 @@ from celery_dlq.model.group import Arrivals, hour_of
 from celery_dlq.model.states import OPEN_STATES, State
 from celery_dlq.redact import clip
 from celery_dlq.store.database import tables
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.database.dialects.dialect import Dialect
-from celery_dlq.store.database.dialects.supported import dialect_of
 
 #: Characters of a group's example message.
 SAMPLE_LIMIT = 500

@@ -20,7 +20,7 @@ from celery_dlq.model.terms import (
     terms_of_message,
 )
 from celery_dlq.store.database import tables
-from celery_dlq.store.database.dialects.supported import dialect_of
+from celery_dlq.store.database.dialects import dialect_of
 from celery_dlq.store.filter import Argument, Filter
 
 letter, term = tables.letter, tables.term

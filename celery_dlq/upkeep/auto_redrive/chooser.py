@@ -87,14 +87,14 @@ def _why_hold(auto: AutoRedrive, one: Candidate, tries: Sequence[AutoTry]) -> st
 class Chooser:
     """Chooses letters for one automatic redrive.
 
-    :param earlier: the ones that come before it, and take the letters that they match.
+    :param earlier: the automatic redrives that come before it, and take the letters that they match.
     """
 
     def __init__(
         self, context: RedriveContext, auto: AutoRedrive, *, earlier: Sequence[AutoRedrive]
     ) -> None:
         self._context, self._store, self._auto = context, context.store, auto
-        # One that sends nothing must not keep letters from one that does.
+        # An automatic redrive that sends nothing must not keep letters from one that sends.
         self._earlier = [one for one in earlier if one.is_on or not auto.is_on]
         self._room: dict[str, int] = {}
 

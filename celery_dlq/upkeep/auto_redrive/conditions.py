@@ -11,8 +11,8 @@ from celery.exceptions import TimeoutError as ResultTimeout
 
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.model.auto_redrive import EVERY, AutoState, AutoStatus
-from celery_dlq.model.circuit import Circuits
 from celery_dlq.model.operation import SendingState
+from celery_dlq.model.worker import Circuits
 from celery_dlq.store.base import Operation
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Requirements
 from celery_dlq.upkeep.parked import is_overdue

@@ -12,7 +12,7 @@ from celery_dlq.model.auto_redrive import EVERY, AutoMode
 from celery_dlq.model.operation import Orders
 from celery_dlq.model.states import State
 from celery_dlq.redrive.orders import check_orders
-from celery_dlq.settings.allowed import Allowed, is_number, number, whole
+from celery_dlq.settings.validation import Allowed, is_number, number, whole
 from celery_dlq.store.filter import Filter
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
 

@@ -25,18 +25,11 @@ from celery_dlq.model.states import State
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of
 from celery_dlq.redrive.lifecycle import Operations
 from celery_dlq.redrive.repair import described
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Filter, Lease, Operation
 from celery_dlq.store.tenure import TRY_S, Tenure
+from celery_dlq.upkeep.auto_redrive import conditions
 from celery_dlq.upkeep.auto_redrive.chooser import Choice, Chooser
-from celery_dlq.upkeep.auto_redrive.conditions import (
-    check_for_app,
-    why_not_now,
-    why_probe_failed,
-    why_stopped,
-    why_suspend,
-    why_too_many,
-)
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive
 from celery_dlq.upkeep.periodic import Leased
 
@@ -77,7 +70,7 @@ class AutoRedriveEngine:
         self._now = context.clock.now
         self.autos = {auto.name: auto for auto in context.settings.auto_redrive}
         for auto in self.autos.values():
-            check_for_app(auto, context.app, self._settings.release)
+            conditions.check_for_app(auto, context.app, self._settings.release)
 
     def run(self, lease: Lease) -> float:
         """Give each automatic redrive its turn; returns the seconds until the next round.
@@ -107,11 +100,11 @@ class AutoRedriveEngine:
         name = auto_of(operation.who)
         if not name:
             return False
-        why = why_stopped(self._store.auto_redrives.statuses(), name)
+        why = conditions.why_stopped(self._store.auto_redrives.statuses(), name)
         # The worker that began it may have other settings.
         auto = self.autos.get(name)
         if auto is not None and not why:
-            why = why_not_now(self._store, auto, operation, self._now())
+            why = conditions.why_not_now(self._store, auto, operation, self._now())
         if why:
             # It may just have ended in another way.
             with contextlib.suppress(OperationError):
@@ -136,12 +129,12 @@ class AutoRedriveEngine:
         due_at = auto.when.next_start(status.looked_at, now)
         if due_at > now:
             return min(TRY_S, (due_at - now).total_seconds())
-        if why_stopped(statuses, auto.name) or auto.when.why_closed(now):
+        if conditions.why_stopped(statuses, auto.name) or auto.when.why_closed(now):
             return TRY_S
         store = self._store
         if not store.auto_redrives.looked(lease, auto.name, now):
             return TRY_S
-        why = why_suspend(store, auto, status)
+        why = conditions.why_suspend(store, auto, status)
         if why:
             self._suspend(auto, why, now)
         else:
@@ -157,11 +150,11 @@ class AutoRedriveEngine:
             logger.debug("automatic redrive %s: %s", auto.name, look.why_not)
             return
         fingerprints = set(look.choice.letters.values())
-        why = why_too_many(self._store, auto, fingerprints, now)
+        why = conditions.why_too_many(self._store, auto, fingerprints, now)
         if why:
             self._suspend(auto, why, now)
             return
-        why = why_probe_failed(self._context.app, auto.require) if auto.is_on else ""
+        why = conditions.why_probe_failed(self._context.app, auto.require) if auto.is_on else ""
         if why:
             logger.warning("automatic redrive %s does not run: %s", auto.name, why)
             return

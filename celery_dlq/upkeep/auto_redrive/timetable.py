@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from celery_dlq.errors import SettingsError, page
 from celery_dlq.known import names_its_fields
-from celery_dlq.settings.allowed import number
+from celery_dlq.settings.validation import number
 
 _DOCS = page("auto-redrive")
 _EVERY_S = number(1.0, 31_536_000.0)

@@ -86,8 +86,8 @@ class Caller:
     def call(
         self, handler: Handler, stored: DeadLetter, tickets: Sequence[GroupTicket] = ()
     ) -> Answer:
-        """The answer of ``handler`` about a letter. Nothing that it raises gets out, except what ends the
-        process."""
+        """The answer of ``handler`` about a letter. An exception of the handler is part of the answer,
+        unless it ends the process."""
         letter = HandlerLetter(stored, self._read, self._hide, tickets)
         try:
             verdict = handler.function(letter)
@@ -157,12 +157,7 @@ def _without_secrets(verdict: HandlerVerdict, redactor: Redactor) -> HandlerVerd
 
 
 def run_handling(
-    store: Store,
-    handlers: Mapping[str, Handler],
-    caller: Caller,
-    handling_id: int,
-    *,
-    worker: str,
+    store: Store, handlers: Mapping[str, Handler], caller: Caller, handling_id: int, *, worker: str
 ) -> HandlingState | None:
     """Carry out a handling; returns the state in which it ended, or None if it did not end here.
 

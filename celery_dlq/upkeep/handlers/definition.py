@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from celery_dlq.errors import SettingsError, page
-from celery_dlq.hooks.lookup import find_hook
+from celery_dlq.hooks.event import find_hook
 from celery_dlq.model.handling import HandlerLetter, HandlerVerdict
 from celery_dlq.model.states import State
-from celery_dlq.settings.allowed import BOOLEAN, TEXT, Allowed, number, whole
+from celery_dlq.settings.validation import BOOLEAN, TEXT, Allowed, number, whole
 from celery_dlq.store.base import Filter, HandlerScope
 
 HandlerFunction = Callable[[HandlerLetter], HandlerVerdict]
@@ -23,10 +23,7 @@ _ALLOWED: Mapping[str, Allowed] = {
         "a name of 1 to 100 letters, digits, dots, - and _",
         lambda value: isinstance(value, str) and bool(_NAME.fullmatch(value)),
     ),
-    "where": Allowed(
-        "a celery_dlq.Filter",
-        lambda value: isinstance(value, Filter),
-    ),
+    "where": Allowed("a celery_dlq.Filter", lambda value: isinstance(value, Filter)),
     "all": BOOLEAN,
     "timeout": number(1, 3_600, "seconds"),
     "version": Allowed(

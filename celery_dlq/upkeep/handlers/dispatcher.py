@@ -20,7 +20,7 @@ from celery_dlq.known import unknown_task
 from celery_dlq.model.handling import HANDLE_TASK, by_handler, may_have_letters
 from celery_dlq.model.operation import Orders
 from celery_dlq.redact import safe_message
-from celery_dlq.retry.backoff import Uniform, uniform
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import Filter, HandlerScope, Lease
 from celery_dlq.store.tenure import Tenure
 from celery_dlq.upkeep.handlers.calling import HARD_S
@@ -50,7 +50,7 @@ OVERLAP = timedelta(seconds=60)
 class _Looks:
     """How far the letters of one handler were looked at."""
 
-    #: Letters that failed before this have no need of the handler. None if this is unknown.
+    #: The handler needs no letter that failed before this; None if this is unknown.
     seen_to: datetime | None = None
     #: When to look at all of them again, by the monotonic clock.
     sweep_at: float = field(default=float("-inf"))
@@ -88,7 +88,7 @@ class Dispatcher:
         return 0.0 if more else LOOK_S
 
     def _serve(self, lease: Lease, handler: Handler, earlier: Sequence[HandlerScope]) -> bool:
-        """One round for one handler; whether there may be more to do."""
+        """Run one round for a handler; returns whether there may be more to do."""
         given_up = self._dlq.store.handlings.expire(lease, handler.scope)
         if given_up:
             logger.error("handler %s: gave up on %d letters", handler.name, given_up)

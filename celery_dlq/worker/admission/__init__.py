@@ -1,6 +1,108 @@
-"""Decides whether a message may enter the pool now.
+"""Decides whether a message may enter the pool now. Leads it past the guards in a fixed order.
 
-Requests enter from Celery's consumer. They go on to the pool, or are held, parked, dropped, or condemned as
-poison. ``pipeline.py`` has the interface of a guard; ``Capture.admission`` lists the guards in order. This
+Celery hands each request to ``Consumer.on_task_request``. :class:`Admission` replaces that method once, and
+asks its guards, which :class:`~celery_dlq.worker.capture.Capture` lists. A request goes to the pool, or is
+held, parked, dropped, or condemned as poison. The modules of this room are the guards and their parts. This
 room knows the request class and the desk. It may not know the step, or how a task is run.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+#: Passes a request (a worker's Request) on to the next step.
+Onward = Callable[[Any], object]
+
+
+class Guard(Protocol):
+    """A reason to keep messages from the pool, for a while or for good. A guard knows no other guard."""
+
+    def join(self, consumer: Any, onward: Onward) -> bool:
+        """Get ready for the messages of ``consumer``; called once, before its worker starts.
+
+        :param onward: called with a request that this guard has held and lets go: leads it past the guards
+            after this one, then to the pool.
+        :return: whether messages have to pass this guard. If not, it costs them nothing.
+        """
+
+    def admits(self, request: Any) -> bool:
+        """Whether ``request`` may pass now. If not, the guard takes charge of it: the guard holds it and
+        calls ``onward`` with it later, or drops it and settles its message."""
+
+    def start(self) -> None:
+        """Called when the broker is connected."""
+        return
+
+    def stop(self) -> None:
+        """Called when the connection is lost, or the worker shuts down. The broker delivers all held messages
+        again, so none of them may pass."""
+        return
+
+
+def watch_end(request: Any, note: Callable[[tuple[Any, Any, Any]], object]) -> None:
+    """Call ``note`` with ``(failed, result or ExceptionInfo, seconds)`` before Celery learns that the run of
+    ``request`` has ended."""
+    # Celery overrides on_success in a subclass for each task, but not on the instance.
+    end = request.on_success
+
+    def on_success(result: tuple[Any, Any, Any], **kwargs: Any) -> None:
+        request.__dict__.pop("on_success", None)  # it refers to the request
+        note(result)
+        end(result, **kwargs)
+
+    request.__dict__["on_success"] = on_success
+
+
+class Admission:
+    """Leads requests past the guards into the pool.
+
+    :param guards: in the order in which a message passes them.
+    """
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self._guards = guards
+        self._give_back: Callable[[], object] = lambda: None
+
+    def join(self, consumer: Any, enter_pool: Onward) -> None:
+        """Take the requests of ``consumer``. Called once, before its worker starts, because the strategies of
+        tasks keep ``on_task_request`` for as long as a connection lasts.
+
+        :param enter_pool: gives a request to the pool.
+        """
+        before, asked, onward = consumer.on_task_request, list[Guard](), enter_pool
+        for guard in reversed(self._guards):
+            if guard.join(consumer, onward):
+                asked.insert(0, guard)
+                onward = _past(asked, enter_pool)
+        consumer.on_task_request = onward
+        self._give_back = lambda: setattr(consumer, "on_task_request", before)
+
+    def leave(self) -> None:
+        """Give ``on_task_request`` back to the consumer. Called at the worker's end and not earlier, because
+        after a new connection Celery reads it before it starts this package's step again."""
+        self._give_back()
+
+    def start(self) -> None:
+        """Called when the broker is connected."""
+        for guard in self._guards:
+            guard.start()
+
+    def stop(self) -> None:
+        """Called when the connection is lost, or the worker shuts down."""
+        for guard in self._guards:
+            guard.stop()
+
+
+def _past(guards: Sequence[Guard], enter_pool: Onward) -> Onward:
+    """A function that leads a request past ``guards`` into the pool."""
+    # Every message pays for this, so the methods are looked up only once.
+    checks = tuple(guard.admits for guard in guards)
+
+    def go(request: Any) -> None:
+        for admits in checks:
+            if not admits(request):
+                return
+        enter_pool(request)
+
+    return go

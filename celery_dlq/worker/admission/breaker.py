@@ -17,20 +17,15 @@ from typing import TYPE_CHECKING, Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.model.circuit import Circuit, CircuitChange, CircuitState
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Verdict
-from celery_dlq.retry.backoff import Uniform, uniform
-from celery_dlq.retry.breaker import (
-    probe_failed,
-    probe_succeeded,
-    probe_was_inconclusive,
-    probed,
-)
+from celery_dlq.model.worker import Circuit, CircuitChange, CircuitState
+from celery_dlq.retry.breaker import probe_failed, probe_succeeded, probe_was_inconclusive, probed
+from celery_dlq.retry.policy import Uniform, uniform
 from celery_dlq.store.base import NO_COPY
+from celery_dlq.worker.admission import Guard, Onward, watch_end
 from celery_dlq.worker.admission.circuit_options import FAILURES, key_of, limits_of
 from celery_dlq.worker.admission.circuits import TELL_S, TICK_S, CircuitBoard, Known, Name
-from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
 from celery_dlq.worker.message import came_back, name_of
 from celery_dlq.worker.request.closing import Probe
 from celery_dlq.worker.request.letters import letter_of_open_circuit

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_logger
 
-from celery_dlq.model.circuit import Circuit, CircuitChange, Circuits
+from celery_dlq.model.worker import Circuit, CircuitChange, Circuits
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import Counts, counted, failed, still_probed, total, within
 from celery_dlq.worker.writing.writer import Writer
@@ -54,8 +54,8 @@ class Known:
 
 
 class CircuitBoard:
-    """The circuits that are not closed, as of the last exchange, and those that this worker has opened since.
-    While the store is away, all circuits count as closed.
+    """The circuits that were not closed when the worker last asked the store, and the circuits that it has
+    opened since. While the store is away, all circuits count as closed.
 
     :param writer: puts questions to the store in the background, and answers on its own thread.
     """

@@ -30,7 +30,7 @@ from celery_dlq.model.headers import (
     sending_of,
 )
 from celery_dlq.store.base import Drop
-from celery_dlq.worker.admission.pipeline import Guard, Onward
+from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.message import letter_id
 from celery_dlq.worker.writing.desk import Desk
 

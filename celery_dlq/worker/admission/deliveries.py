@@ -1,8 +1,8 @@
 """Counts the deliveries of a message that did not end, and stops the message when there are too many.
 
-The store keeps the count, because the worker that knew it may be dead. Only two kinds of messages are
-counted: those that come back, and those whose process died while the worker survived. A first delivery that
-ends in any other way costs nothing.
+The store keeps the count, because the worker that knew it may be dead. A message is counted when it comes
+back, or when its process dies while the worker survives. A first delivery that ends in any other way costs
+nothing.
 
 A message is poison if two conditions hold. First, it was delivered ``dlq_max_deliveries`` times and started,
 and none of these runs came to an end; a first delivery without a record counts as one of them. Second, one of
@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 from celery.utils.log import get_logger
 
 from celery_dlq import process
-from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
 from celery_dlq.worker.message import brokers_count
 from celery_dlq.worker.request.request import DLQRequest
@@ -132,9 +132,9 @@ def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
 
 
 def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:
-    """The deliveries of the same message that did not end, or those that gave it back if ``one`` did. Those
-    that are still running do not count: if a message takes longer than the visibility timeout, Redis delivers
-    it again."""
+    """The deliveries of the message of ``one`` that did not end; if ``one`` gave the message back, the
+    deliveries that gave it back. A delivery that is still running does not count: if a message takes longer
+    than the visibility timeout, Redis delivers it again."""
     return tuple(
         item
         for item in store.deliveries.find(one.task_id, one.task)
@@ -164,7 +164,7 @@ class Deliveries:
         self._process = process.identity()
         #: The number of lost connections. Messages that came before the last one must not run.
         self._connection = 0
-        #: Requests whose deliveries were counted, and that were not seen to die. Those that have ended since
+        #: Requests whose deliveries were counted, and that were not seen to die. Some have ended since. They
         #: do no harm here, because the store has forgotten them.
         self._started: WeakKeyDictionary[DLQRequest, Delivery] = WeakKeyDictionary()
         #: Deaths that could not be stored yet, by message; the oldest first.
@@ -188,7 +188,7 @@ class Deliveries:
         then: Callable[[tuple[Delivery, ...]], object],
     ) -> None:
         """Store that ``suspect`` died. ``then`` gets all deliveries of its message that did not end, this one
-        last; if the store is away, it gets those that this worker saw."""
+        last. If the store is away, ``then`` gets only the deliveries that this worker saw."""
         self._started.pop(suspect, None)
         key = _key(died)
         earlier = self._unwritten.pop(key, ())

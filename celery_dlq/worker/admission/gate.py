@@ -14,13 +14,13 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.model.circuit import Circuit, CircuitState
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.states import Reason
+from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import failed, probe_failed, probe_was_inconclusive, probed
+from celery_dlq.worker.admission import Guard, Onward, watch_end
 from celery_dlq.worker.admission.circuit_options import STREAK, limits_of
-from celery_dlq.worker.admission.pipeline import Guard, Onward, watch_end
 from celery_dlq.worker.body.ending import reported
 from celery_dlq.worker.request.request import DLQRequest
 

@@ -1,7 +1,7 @@
-"""A guard that lets a request under suspicion be the only one that runs in its worker.
+"""A guard that runs a suspect alone: no other request runs in its worker at the same time.
 
 When a whole worker dies, each message that ran in it comes back, and any of them may have killed it. If only
-one request ran when its worker died, there is no doubt.
+one request ran when the worker died, no other request can be to blame.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from celery.utils.log import get_logger
 from celery.worker import state
 
-from celery_dlq.worker.admission.pipeline import Guard, Onward
+from celery_dlq.worker.admission import Guard, Onward
 from celery_dlq.worker.request.handover import free_slot
 
 logger = get_logger(__name__)

@@ -1,8 +1,9 @@
-"""Answers the exception that ended a run, in this order: classify it, decide on the next step, take it, and
-note the end of the run for the worker's parent."""
+"""Answers the exception that ended a run, in this order: judge it, decide on the next step, take that step,
+and note the end of the run for the worker's parent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -11,12 +12,12 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.log import get_logger
 
-from celery_dlq.classify import Decision, is_a
+from celery_dlq.classify import Classifier, Decision, Rule, is_a, rules_for
+from celery_dlq.errors import SettingsError
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
 from celery_dlq.retry import Exhausted, Wait
 from celery_dlq.worker.body.ending import Died, Retried, ending_of, here
-from celery_dlq.worker.body.judge import decide
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
     Judged,
@@ -29,7 +30,7 @@ from celery_dlq.worker.body.retrying import (
     successor_of,
     unpublished,
 )
-from celery_dlq.worker.celery_quirks.short_countdowns import sendable
+from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.failure import aborted, is_shutdown, read_attempts, type_name
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ logger = get_logger(__name__)
 
 #: Why a retry that the body raised itself ends its message: only Celery's retry() sends the next one.
 _UNSENT = " itself, which sends no message; call self.retry() instead"
+
+#: The options of a task from which its rules are made.
+_RULE_OPTIONS = (
+    "dont_autoretry_for", "throws", "dlq_terminal", "autoretry_for", "dlq_transient", "dlq_rules",
+)  # fmt: skip
 
 
 def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | None:
@@ -183,4 +189,56 @@ def _wait_after(
         retry_after=decision.retry_after,
         uncounted=uncounted,
         free=free,
+    )
+
+
+def decide(task: DLQTask, exc: BaseException) -> Decision:
+    """The verdict on ``exc`` of the task's own ``classify()``; if that gives none, the verdict of the task's
+    rules, the app's and the built-in ones."""
+    own = _own_judgement(task, exc)
+    if own is not None:
+        return own
+    return classifier_of(task).decide(exc)
+
+
+def _own_judgement(task: DLQTask, exc: BaseException) -> Decision | None:
+    """The verdict of the task's ``classify()``; None if it leaves that to the rules, or fails."""
+    try:
+        own = task.classify(exc)
+        if own is None or isinstance(own, Decision):
+            return own
+        return Decision(Verdict(own), rule="task.classify")
+    except BaseException as error:
+        if is_shutdown(error):
+            raise
+        # A SystemExit is caught, too, because it would replace the task's own error.
+        logger.exception("%s.classify() failed; the rules decide instead", task.name)
+        return None
+
+
+def classifier_of(task: DLQTask) -> Classifier:
+    """The rules of ``task``, then those of its app."""
+    apps = task._wiring.classifier
+    options = apps, *(getattr(task, name) for name in _RULE_OPTIONS)
+    # Made on first use, and again when one of the options has changed.
+    if task._classifier_of is None or task._classifier_of[0] != options:
+        task._classifier_of = options, apps.with_rules(*own_rules(task))
+    return task._classifier_of[1]
+
+
+def own_rules(task: DLQTask | type[DLQTask]) -> tuple[Rule, ...]:
+    """The rules that the options of ``task`` make, in the order in which they are asked.
+
+    :raises SettingsError: one of the options holds something that is not an exception, or not a rule.
+    """
+    given: object = task.dlq_rules
+    if not isinstance(given, Sequence) or not all(isinstance(rule, Rule) for rule in given):
+        raise SettingsError(f"dlq_rules = {given!r} is not a list of celery_dlq.Rule objects.")
+    return (
+        *rules_for(task.dont_autoretry_for, Verdict.TERMINAL, "task.dont_autoretry_for"),
+        *rules_for(task.throws, Verdict.TERMINAL, "task.throws"),
+        *rules_for(task.dlq_terminal, Verdict.TERMINAL, "task.dlq_terminal"),
+        *rules_for(task.autoretry_for, Verdict.TRANSIENT, "task.autoretry_for"),
+        *rules_for(task.dlq_transient, Verdict.TRANSIENT, "task.dlq_transient"),
+        *task.dlq_rules,
     )

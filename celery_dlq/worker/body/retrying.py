@@ -93,7 +93,7 @@ def policy_for(task: DLQTask, decision: Decision) -> RetryPolicy:
 
 
 def free_before(request: Context, exc: BaseException, *, restart: bool) -> int:
-    """How many runs before this one used up no attempt.
+    """The number of earlier runs that used up no attempt.
 
     :param restart: whether an exception of another type than the last one restarts the schedule.
     """

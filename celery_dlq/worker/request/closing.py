@@ -32,8 +32,8 @@ DEAD_STATE, REDRIVEN_STATE = "DEAD-LETTERED", "REDRIVEN"
 
 
 class Closing:
-    """How far the end of ``request`` has come. Celery may report one end twice, so several of its steps may
-    wait for the letter."""
+    """Closes ``request``, and remembers which of Celery's steps wait for the letter. Several may wait,
+    because Celery may report one end twice."""
 
     def __init__(self, request: Any) -> None:
         self._request = request

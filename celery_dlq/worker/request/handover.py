@@ -18,10 +18,10 @@ from celery.utils.log import get_logger
 from celery.worker.request import Request
 
 from celery_dlq.errors import PoolFailed
-from celery_dlq.model.delivery import Delivery
+from celery_dlq.model.worker import Delivery
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import einfo_of, failed_outside
-from celery_dlq.worker.celery_quirks.unsent_jobs import forget_job
+from celery_dlq.worker.celery_quirks.pools import forget_job
 from celery_dlq.worker.request.fate import is_internal
 
 logger = get_logger(__name__)

@@ -14,25 +14,12 @@ from celery.utils.log import get_logger
 
 from celery_dlq.classify import Decision, is_a, subject
 from celery_dlq.errors import CircuitOpen, TaskCancelled
-from celery_dlq.model.circuit import Circuit
-from celery_dlq.model.delivery import Delivery
 from celery_dlq.model.fingerprint import Grounds
-from celery_dlq.model.headers import (
-    CIRCUIT_HEADER,
-    FREE_HEADER,
-    attempt_number,
-    redrive_of,
-)
-from celery_dlq.model.letter import (
-    Attempt,
-    DeadLetter,
-    Envelope,
-    Explanation,
-    Failure,
-    Parking,
-)
+from celery_dlq.model.headers import CIRCUIT_HEADER, FREE_HEADER, attempt_number, redrive_of
+from celery_dlq.model.letter import Attempt, DeadLetter, Envelope, Explanation, Failure, Parking
 from celery_dlq.model.route import routed
 from celery_dlq.model.states import Reason, State, Verdict
+from celery_dlq.model.worker import Circuit, Delivery
 from celery_dlq.process import pid_of, pid_of_run
 from celery_dlq.redact import safe_message, safe_text
 from celery_dlq.worker.body.ending import RunEnd
@@ -45,13 +32,7 @@ from celery_dlq.worker.failure import (
     type_name,
 )
 from celery_dlq.worker.grouping import grounds_of
-from celery_dlq.worker.message import (
-    Contents,
-    envelope,
-    letter_id,
-    name_of,
-    sendable_envelope,
-)
+from celery_dlq.worker.message import Contents, envelope, letter_id, name_of, sendable_envelope
 from celery_dlq.worker.request.fate import Fate, is_internal
 from celery_dlq.worker.request.handover import RULE
 from celery_dlq.worker.wiring import Wiring

@@ -179,7 +179,7 @@ def is_plain(request: Any) -> bool:
         type(request._kwargs) is dict
         and type(request._args) in _LISTS
         and type(request._Request__payload[2]) is dict  # _payload would take a lock, and be kept
-        and request._Request__payload[2].keys() <= _CANVAS
+        and _CANVAS.issuperset(request._Request__payload[2])
         and type(request.id) is type(request.name) is str
         and request.id != ""
         and type(fields.get("retries")) is int

@@ -17,12 +17,12 @@ from celery.worker.request import Request
 
 from celery_dlq.classify import is_a
 from celery_dlq.errors import PoisonMessage
-from celery_dlq.model.delivery import GIVEN_BACK, Delivery
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.worker import GIVEN_BACK, Delivery
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd, einfo_of, reported
-from celery_dlq.worker.celery_quirks.gevent_shutdown import is_green
+from celery_dlq.worker.celery_quirks.pools import is_green
 from celery_dlq.worker.failure import aborted, unwrap
 from celery_dlq.worker.message import came_back, letter_id
 from celery_dlq.worker.request.closing import (
@@ -175,8 +175,8 @@ class DLQRequest(Request):  # type: ignore[misc]
         self._close(letter_of_run(self, exc, fate, traceback, end), finish)
 
     def _close(self, letter: DeadLetter | None, finish: Finish) -> None:
-        """Write ``letter``, then call ``finish``. Without a letter, the message goes on, or was dropped on
-        purpose."""
+        """Write ``letter``, then call ``finish``. There is no letter if another message takes the place of
+        this one, if it was dropped on purpose, or if its success is stored."""
         if self._dlq_closing is not None:
             self._dlq_closing.then(finish)
         elif letter is not None:
@@ -219,7 +219,7 @@ class DLQRequest(Request):  # type: ignore[misc]
 
     def _end_replaced(self, exc: Replaced, finish: Finish) -> None:
         """The rest of the work is another message, which becomes a letter of its own if it fails. It may have
-        failed already, under the same id, so only the number of a redrive tells the two apart."""
+        failed already, under the same id, so only the number of a redrive distinguishes them."""
         if redrive_of(self._message.headers) and not exc.continues:
             self._write_outcome(finish)
         else:

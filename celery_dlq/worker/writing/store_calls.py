@@ -1,6 +1,6 @@
-"""The writer's calls to the store. Each ends within bounded time, and none is made while the store is left
-alone after a failure. The drain brings spooled letters into the store, a step at a time, so that new letters
-do not wait for it."""
+"""The writer's calls to the store. Each call ends within bounded time. After a failure, the writer does not
+call the store for a while. The drain saves spooled letters in small steps, so that new letters do not wait
+for it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class StoreCalls:
         self._saver_process = self._saver_process or saver_process
 
     def save(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Save ``records``; returns those that the store did not accept."""
+        """Save ``records``; returns the records that the store did not accept."""
         if self._is_paused():
             return records
         try:

@@ -233,7 +233,7 @@ class TestLocks:
 
 @pytest.fixture(scope="module")
 def rolled_back(adopted: Adopted) -> Iterator[Project]:
-    """The same project with the fix deployed, and two of its tasks on Celery's own base class again."""
+    """The project with the fix deployed, and two of its tasks on Celery's own base class again."""
     project = adopted.project
     project.fixed.touch()
     project.environ["ADOPT_ROLLED_BACK"] = "1"

@@ -12,7 +12,7 @@ from queues import redis_options
 
 from celery_dlq import Filter, Reason
 from celery_dlq.model.letter import NO_TASK
-from celery_dlq.model.operation import SendingState
+from celery_dlq.model.operation import Guard, Orders, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.store.rows.rows import stored_id
 
@@ -109,9 +109,11 @@ def test_an_unrepaired_message_comes_back_and_an_unreadable_one_is_not_sent(proj
         wait_for("all letters", lambda: project.count() >= len(MESSAGES))
         for name in ("far.away", "far.old"):
             project.app.task(name=name, shared=False)(not_here)
+        # The guard would stop a redrive whose letters come back.
+        orders = Orders(guard=Guard(enabled=False))
         for reason in (Reason.UNKNOWN_TASK, Reason.MALFORMED):
             wanted = Filter(queue=project.queue, reason=reason)
-            done = project.dlq.redrive(wanted, who="tester")
+            done = project.dlq.redrive(wanted, who="tester", orders=orders)
             assert (done.counts.left, done.cause) == (0, "")
             skipped |= skipped_in(project, done)
         wait_for("all to come to an end", lambda: not states(project) & {"claimed", "redriven"})
@@ -238,9 +240,9 @@ def test_items_of_a_redis_list_that_are_not_messages(pool, is_atomic, make_proje
         assert listed.envelope.headers == {"x-dlq-headers": ["task", "proj.succeed"]}
         assert listed.message == "the headers are not a table"
 
-        done = project.dlq.redrive(
-            Filter(queue=project.queue, reason=Reason.MALFORMED), who="tester"
-        )
+        wanted = Filter(queue=project.queue, reason=Reason.MALFORMED)
+        orders = Orders(guard=Guard(enabled=False))
+        done = project.dlq.redrive(wanted, who="tester", orders=orders)
         assert (done.counts.out, done.counts.skipped) == (len(RAW_ITEMS), 0)
         wait_for("all to come back", lambda: all(
             (one.redrive_count, one.state) == (1, State.DEAD) for one in letters_of(project, NO_TASK)

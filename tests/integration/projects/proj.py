@@ -16,6 +16,11 @@ from celery.signals import worker_init
 from queues import queue_settings, redis_options
 
 from celery_dlq import DLQTask
+from celery_dlq.worker.writing import store_calls
+
+# Tests wait for these.
+store_calls.STORE_PAUSE_S = float(os.environ.get("PROJ_STORE_PAUSE_S", "1"))
+store_calls.DRAIN_INTERVAL_S = 3 * store_calls.STORE_PAUSE_S
 
 app = Celery("proj", broker=os.environ["PROJ_BROKER"], backend=os.environ.get("PROJ_BACKEND"))
 app.conf.update(

@@ -85,7 +85,7 @@ class OpensBehind(celery.Task):
 
 
 class OpeningBehind(DLQTask, OpensBehind):
-    """The same, in a base class after DLQTask."""
+    """Fails to open its resource in a base class after DLQTask."""
 
 
 class NotingRequest(DLQRequest):

@@ -51,7 +51,7 @@ def running(project: Project) -> int:
 
 
 def forgotten(project: Project) -> int:
-    """Those of them that the broker has certainly forgotten; the workers look once a second."""
+    """The messages in these files that the broker has certainly forgotten; the workers look once a second."""
     return sum(left.forgotten for left in project.dlq.recorded() if left.state is LeftState.IN_USE)
 
 

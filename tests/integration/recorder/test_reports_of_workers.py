@@ -11,17 +11,14 @@ import pytest
 from project import Project, wait_for
 
 from celery_dlq.recorder.layout import FORMAT
-from celery_dlq.store.lost import RecorderReport, ReportKind
+from celery_dlq.store.base import RecorderReport, ReportKind
 
-#: A worker reports once a minute.
-PATIENCE_S = 240
-
-pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 
 @pytest.fixture
 def project(make_project, urls_of):
-    return make_project(*urls_of("redis-postgres"), module="proj_recorded")
+    return make_project(*urls_of("redis-postgres"), module="proj_reporting")
 
 
 def reports(project: Project) -> tuple[RecorderReport, ...]:
@@ -53,11 +50,9 @@ def test_a_worker_reports_its_trouble_while_it_lasts(project):
         shutil.rmtree(recorder)
         recorder.touch()
         project.send("noted", 1, 0)
-        [uncovered] = wait_for(
-            "the next report", lambda: reports_of(project, ReportKind.UNCOVERED), PATIENCE_S
-        )
+        [uncovered] = wait_for("the next report", lambda: reports_of(project, ReportKind.UNCOVERED))
         assert (uncovered.worker.split("@")[1], uncovered.messages) == (uncovered.host, 1)
-        wait_for("the report to be withdrawn", lambda: reports(project) == (uncovered,), PATIENCE_S)
+        wait_for("the report to be withdrawn", lambda: reports(project) == (uncovered,))
 
         shown = json.loads(project.run("dlq", "stats", "--format", "json", check=True).stdout)
         assert [one["kind"] for one in shown["recorder"]["reports"]] == ["uncovered"]

@@ -193,6 +193,7 @@ def test_a_schema_that_is_older_or_newer(on_postgres, postgres, version):
 
 
 def test_a_schema_that_becomes_newer_while_a_worker_runs(on_postgres, postgres):
+    on_postgres.module = "proj_newer"
     with on_postgres.worker("-c", "2"):
         sent = {on_postgres.send("terminal", 0)}
         wait_for("a letter in the store", lambda: on_postgres.count() == 1)
@@ -217,6 +218,8 @@ def _send_one(project, sent):
 def test_the_command_line_drains_files_that_no_worker_drains(project, tmp_path):
     nowhere = "postgresql+psycopg://root@127.0.0.1:1/nowhere"
     away = Project(tmp_path, project.broker, nowhere, queue=project.queue)
+    # Whenever the worker has tried the store again, its file is free for a moment.
+    away.environ["PROJ_STORE_PAUSE_S"] = "600"
     with away.worker("-c", "2"):
         sent = {away.send("terminal", n) for n in range(LETTERS)}
         wait_for("the spool", lambda: spooled(away) == sent)

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 from sqlalchemy.event import listens_for
 
-from celery_dlq.model.circuit import Circuit, CircuitState
+from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import failed, probe_failed, probe_succeeded, probed
 from celery_dlq.store.database import clock

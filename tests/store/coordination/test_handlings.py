@@ -1,4 +1,4 @@
-"""What repair handlers may do, on each database."""
+"""Repair handlers get letters and end with verdicts, on each database."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from support.stores import redriving
 from support.stores.rollup_checks import assert_counts_hold
 
 from celery_dlq.errors import FilterError
-from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.operation import OperationState
 from celery_dlq.model.states import Reason, State
+from celery_dlq.model.worker import CircuitState
 from celery_dlq.store.base import Cell, Edit, Filter
 from celery_dlq.store.database import tables
 

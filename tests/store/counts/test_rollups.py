@@ -8,10 +8,9 @@ from support.factories import T0, attempt, letter
 from support.stores import redriving
 
 from celery_dlq.errors import FilterError
-from celery_dlq.model.group import Group
+from celery_dlq.model.group import Group, GroupMark
 from celery_dlq.model.states import Reason, State, Verdict
 from celery_dlq.store.base import Filter
-from celery_dlq.store.rows.group_mark import GroupMark
 
 pytestmark = pytest.mark.on_servers
 

@@ -1,4 +1,4 @@
-"""What a database server sees of a process: how many connections, under which name, for how long."""
+"""A database server sees the number of a process's connections, their name, and how long they stay open."""
 
 from __future__ import annotations
 

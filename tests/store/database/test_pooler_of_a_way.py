@@ -43,7 +43,7 @@ def through_pgpool():
 
 
 def pooler_of(url):
-    """What is found behind this URL."""
+    """The pooler that is found behind this URL."""
     database = Database(url)
     try:
         dialect = database.dialect

@@ -86,7 +86,7 @@ def store(servers, clock):
 
 @pytest.fixture
 def screens(servers, store):
-    """The same store, which reads from the replica."""
+    """The store, which reads from the replica."""
     screens = store.reading_from(servers.replica.url)
     until("the replica to have the schema", lambda: has_schema(servers.replica.url))
     yield screens

@@ -19,7 +19,7 @@ from support.servers.databases import drop_all
 from celery_dlq.errors import SchemaError, StoreUnavailable
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import schema, tables
-from celery_dlq.store.database.dialects.supported import SUPPORTED
+from celery_dlq.store.database.dialects import SUPPORTED
 from celery_dlq.store.database.engine import Database
 from celery_dlq.store.sql import SQLStore
 
@@ -47,7 +47,7 @@ def names(store: SQLStore) -> set[str]:
 
 
 def differences(connection):
-    """What a migration would still have to change."""
+    """The changes that a migration would still have to make."""
     options = {"compare_type": True, "version_table": tables.VERSION_TABLE}
     context = MigrationContext.configure(connection, opts=options)
     return compare_metadata(context, tables.metadata)

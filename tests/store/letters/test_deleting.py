@@ -172,11 +172,11 @@ def test_a_transaction_that_takes_too_long_is_tried_with_fewer_letters(letters, 
     sizes = []
     change_chunk = acts.Act.change_chunk
 
-    def slow(act, connection, until, audit_id, size):
+    def slow(act, connection, until, ongoing, size):
         sizes.append(size)
         if size > 100:
             raise StoreUnavailable("the statement took too long")
-        return change_chunk(act, connection, until, audit_id, size)
+        return change_chunk(act, connection, until, ongoing, size)
 
     monkeypatch.setattr(acts.Act, "change_chunk", slow)
     assert delete(letters, Filter()) == 4

@@ -12,7 +12,7 @@ from support.stores.statements import statements_of
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
-from celery_dlq.store.letters import records
+from celery_dlq.store.rows import bodies
 from celery_dlq.store.rows.bodies import read_bodies, within
 
 
@@ -61,7 +61,7 @@ def test_a_body_that_is_too_large_to_be_read_with_so_many_letters_is_read_by_its
         return read_bodies(connection, apart)
 
     monkeypatch.setattr("celery_dlq.store.rows.bodies.TOGETHER", 30_000)
-    monkeypatch.setattr(records, "read_bodies", read_apart)
+    monkeypatch.setattr(bodies, "read_bodies", read_apart)
     sizes = {"a": 10_000, "b": 10_001, "c": 30_000}
     store.letters.save(
         [letter(name, envelope=envelope(name, body=b"x" * size)) for name, size in sizes.items()]

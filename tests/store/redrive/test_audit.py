@@ -10,7 +10,7 @@ from celery_dlq.errors import FilterError
 from celery_dlq.model.group import Annotate
 from celery_dlq.model.operation import OperationState, Orders
 from celery_dlq.store.base import Filter
-from celery_dlq.store.redrive import audit
+from celery_dlq.store.redrive import history
 
 LATER = T0 + timedelta(hours=1)
 
@@ -139,6 +139,6 @@ class TestOfGroup:
         assert told.audit.find(group="none").rows == ()
 
     def test_only_the_newest_redrives_are_looked_through(self, told, monkeypatch):
-        monkeypatch.setattr(audit, "_OPERATIONS", 1)
+        monkeypatch.setattr(history, "_OPERATIONS", 1)
         told.operations.create(operation("late", created_at=LATER))
         assert [row.act for row in told.audit.find(group=self.GROUP).rows] == ["discard", "note"]

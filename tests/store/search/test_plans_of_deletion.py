@@ -12,7 +12,7 @@ from support.factories import T0, attempt, letter
 from support.stores.statements import plans_of, statements_of
 
 from celery_dlq.model.states import State
-from celery_dlq.store.archive.lines import row_of
+from celery_dlq.store.archiving import row_of
 from celery_dlq.store.base import Expiry, Filter, LetterKey, OngoingAct
 from celery_dlq.store.database import tables
 from celery_dlq.store.letters import acts

@@ -181,7 +181,7 @@ def test_a_letter_has_a_limited_number_of_values(store):
 
 @pytest.fixture
 def without_values(store):
-    """The same store, as a process sees it that keeps no values."""
+    """The store, as a process that keeps no values sees it."""
     other = SQLStore(str(store.database.url.render_as_string(hide_password=False)), value_limit=0)
     yield other
     other.close()

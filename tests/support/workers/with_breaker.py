@@ -16,12 +16,12 @@ from support.factories import T0
 from support.workers.parent_requests import HeldDesk, Message, einfo
 
 from celery_dlq import DLQTask
-from celery_dlq.model.circuit import Circuit, Circuits, CircuitState
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
+from celery_dlq.model.worker import Circuit, Circuits, CircuitState
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.breaker import Breaker
 from celery_dlq.worker.admission.circuits import CircuitBoard
-from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.body.ending import RunEnd, report, reported
 from celery_dlq.worker.request.closing import report_to_breaker
 from celery_dlq.worker.request.request import DLQRequest

@@ -18,6 +18,7 @@ from celery_dlq.model.operation import OperationState
 from celery_dlq.settings import Settings
 from celery_dlq.store.database.client import Client, Role
 from celery_dlq.store.listener import StoreListener
+from celery_dlq.upkeep.step import UpkeepStep
 from celery_dlq.worker.step import CaptureStep, LastStep
 
 
@@ -124,7 +125,9 @@ def test_the_store_and_hooks_are_the_apps_until_its_last_worker_ends(app):
 
 
 class Worker:
-    """What a worker's step sees of its worker."""
+    """The part of a worker that its steps use."""
+
+    pool_cls = None
 
     def __init__(self, queue):
         self.app, self.consumer = queue.app, types.SimpleNamespace(dlq=queue.new_capture())
@@ -239,7 +242,17 @@ def test_an_unsupported_store_is_reported_when_a_worker_starts(app, url):
     app.conf.dlq_store_url = url
     DeadLetterQueue.of(app)
     with pytest.raises(SettingsError, match="dlq_store_url"):
-        CaptureStep(types.SimpleNamespace(app=app, steps=[]))
+        CaptureStep(types.SimpleNamespace(app=app, steps=[], pool=None))
+
+
+def test_a_pool_that_forks_does_so_before_the_store_is_checked(app):
+    """The check imports SQLAlchemy, which the pool's processes do not need."""
+    app.conf.dlq_store_url = "oracle://db/shop"
+    DeadLetterQueue.of(app)
+    worker = types.SimpleNamespace(app=app, hostname="w@host", steps=[])
+    upkeep = UpkeepStep(worker)
+    with pytest.raises(SettingsError, match="dlq_store_url"):
+        upkeep.start(worker)
 
 
 @pytest.mark.parametrize(

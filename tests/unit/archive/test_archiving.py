@@ -22,12 +22,16 @@ from support.stores.archives import (
     watched,
 )
 
-from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.files import encode_manifest, make_manifest, manifest_key, segment_key
-from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.chain import read_chains, verify
+from celery_dlq.archive.files import (
+    Problem,
+    encode_manifest,
+    make_manifest,
+    manifest_key,
+    segment_key,
+)
 from celery_dlq.archive.reading import Search, Wanted
 from celery_dlq.archive.segment import write_segment
-from celery_dlq.archive.verify import verify
 from celery_dlq.errors import ArchiveDamaged, ArchiveError, ArchiveFileMissing, StoreError
 
 

@@ -14,7 +14,7 @@ from support.stores.archives import CHAIN, FakeStore, a_line, archive_all, lines
 
 from celery_dlq.archive.bucket import open_bucket
 from celery_dlq.archive.export import _schema
-from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.files import Problem
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/archive_format.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -17,10 +17,9 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive.bucket import open_bucket
-from celery_dlq.archive.chain import read_chains
+from celery_dlq.archive.chain import read_chains, verify
 from celery_dlq.archive.reading import Search, Wanted, restore
 from celery_dlq.archive.rewrite import forget
-from celery_dlq.archive.verify import verify
 
 
 @pytest.fixture

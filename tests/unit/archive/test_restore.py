@@ -19,8 +19,7 @@ from support.stores.archives import (
 )
 
 from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.files import manifest_key, segment_key
-from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.files import Problem, manifest_key, segment_key
 from celery_dlq.archive.reading import Search, Wanted, restore
 from celery_dlq.errors import UnknownSegment
 

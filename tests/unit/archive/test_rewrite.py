@@ -19,13 +19,17 @@ from support.stores.archives import (
     watched,
 )
 
-from celery_dlq.archive.chain import read_chains
-from celery_dlq.archive.files import encode_manifest, make_manifest, manifest_key, segment_key
-from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.chain import read_chains, verify
+from celery_dlq.archive.files import (
+    Problem,
+    encode_manifest,
+    make_manifest,
+    manifest_key,
+    segment_key,
+)
 from celery_dlq.archive.reading import Search, Wanted, restore
 from celery_dlq.archive.rewrite import forget, holders
 from celery_dlq.archive.segment import read_lines, write_segment
-from celery_dlq.archive.verify import verify
 from celery_dlq.errors import ArchiveFileMissing
 
 FIRST, SECOND, THIRD, FOURTH = (f"{CHAIN}-{number:08}-{number:08x}" for number in (1, 2, 3, 4))

@@ -7,11 +7,10 @@ import hashlib
 import pytest
 from support.stores.archives import CHAIN, FakeStore, archive_all, archiver, lines, resealed
 
-from celery_dlq.archive.files import manifest_key, segment_key
-from celery_dlq.archive.finding import Problem
+from celery_dlq.archive.chain import verify
+from celery_dlq.archive.files import Problem, manifest_key, segment_key
 from celery_dlq.archive.reading import Wanted
 from celery_dlq.archive.rewrite import forget
-from celery_dlq.archive.verify import verify
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from support.errors.synthetic import answer, pretend
 from support.errors.verdicts import judge
 
 from celery_dlq.classify import decide
+from celery_dlq.classify.builtin.databases import MYSQL_NUMBERS
 from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES
 from celery_dlq.classify.builtin.known import ROOT_CAUSES, TABLE
-from celery_dlq.classify.builtin.sql import MYSQL_NUMBERS
 from celery_dlq.classify.evidence import dotted_name
 from celery_dlq.classify.table import Row, Table
 from celery_dlq.model.states import Verdict

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.classify.retry_info import retry_delay
+from celery_dlq.classify.wait import retry_delay
 
 TYPE = b"type.googleapis.com/google.rpc.RetryInfo"
 

@@ -5,9 +5,9 @@ from configparser import Error
 import pytest
 
 from celery_dlq.classify.builtin import table_files
-from celery_dlq.classify.builtin.behind import lasting_copy
 from celery_dlq.classify.builtin.http import status_code
 from celery_dlq.classify.builtin.known import ROWS
+from celery_dlq.classify.builtin.stdlib import lasting_copy
 from celery_dlq.classify.table import Row
 from celery_dlq.model.states import Verdict
 
@@ -35,7 +35,7 @@ shop.lost network: Lost
 shop.wrapped wrapper (its cause): Wrapped
 shop.group group: Group
 shop.answer by http.status_code (status_code): Answer
-shop.copy by behind.lasting_copy else network: Copy
+shop.copy by stdlib.lasting_copy else network: Copy
 
 [Titles]
 source: x.py

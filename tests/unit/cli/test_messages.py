@@ -1,4 +1,4 @@
-"""What commands say, on any terminal."""
+"""The texts of commands, on any terminal."""
 
 import pytest
 from celery.bin.base import CLIContext

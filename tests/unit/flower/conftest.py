@@ -22,7 +22,7 @@ from tornado.web import create_signed_value
 
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.api.queue import DeadLetterQueue
-from celery_dlq.flower.attach import SITE, install
+from celery_dlq.flower import SITE, install
 from celery_dlq.flower.resources import letters
 from celery_dlq.store.letters import pages
 from celery_dlq.store.sql import SQLStore

@@ -10,9 +10,8 @@ from flower import app as flower_module
 from flower import urls
 from tornado.template import Template
 
+from celery_dlq.flower import SITE, install, routes
 from celery_dlq.flower import attach as public_attach
-from celery_dlq.flower.attach import SITE, install
-from celery_dlq.flower.html import loader
 from celery_dlq.flower.routes import API, PAGES
 from celery_dlq.settings import Settings
 from celery_dlq.store.sql import SQLStore
@@ -93,7 +92,7 @@ def test_flower_runs_even_if_the_tab_fails(visit, three, monkeypatch, caplog):
     def use_templates(_app):
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(loader, "use_templates", use_templates)
+    monkeypatch.setattr(routes, "use_templates", use_templates)
     visitor = visit()
     assert "Flower runs without the tab" in caplog.text
     assert visitor.get("/tasks").status == 200
@@ -125,14 +124,14 @@ def test_flowers_pages_get_the_state_of_dead_letters(visit, app, three, settings
 
 class TestNavigation:
     def test_the_entry_is_like_flowers_own(self):
-        patched = loader.with_tab(NAVBAR.read_text())
+        patched = routes.with_tab(NAVBAR.read_text())
         entries = re.findall(r"reverse_url\('(\w+)'\)", patched)
         assert entries.index("dlq") == entries.index("broker") + 1
         assert patched.count("Dead letters") == 1
         Template(patched)
 
     def test_an_unknown_navigation_is_left_unchanged(self, caplog):
-        assert loader.with_tab("<nav>something else</nav>") == "<nav>something else</nav>"
+        assert routes.with_tab("<nav>something else</nav>") == "<nav>something else</nav>"
         assert "/dead-letters" in caplog.text
 
 

@@ -5,7 +5,7 @@ from support.factories import T0, letter, operation
 
 from celery_dlq.hooks import Event, EventKind
 from celery_dlq.model.group import Group
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from support.factories import T0
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import register
-from celery_dlq.metrics.labels import MOST_SETS
+from celery_dlq.metrics.families import MOST_SETS
 from celery_dlq.metrics.snapshot import Reading, Snapshots
 from celery_dlq.model.auto_redrive import AutoState
-from celery_dlq.model.circuit import CircuitState
 from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
-from celery_dlq.store.base import Cell, Measures
+from celery_dlq.model.worker import CircuitState
+from celery_dlq.store.base import Cell, Lost, Measures, RecorderReport, ReportKind
 from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import (
     CLOSED_AGES,
@@ -32,7 +32,6 @@ from celery_dlq.store.keeping import (
     Pile,
     RoundReport,
 )
-from celery_dlq.store.lost import Lost, RecorderReport, ReportKind
 
 SOON_S = 60
 NOW = T0.timestamp() + 600

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 from celery_dlq.errors import ExporterError, StoreUnavailable
-from celery_dlq.metrics.exporter import exporting
+from celery_dlq.metrics.collector import exporting
 from celery_dlq.metrics.snapshot import Snapshots
 
 

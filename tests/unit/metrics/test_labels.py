@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from support.factories import T0
 
-from celery_dlq.metrics.labels import Sample, by_age, by_size
+from celery_dlq.metrics.families import Sample, by_age, by_size
 
 
 def sample(name: str, value: float, age: int = 0) -> Sample:

@@ -9,7 +9,7 @@ from support.factories import letter, parking
 from celery_dlq.api.monitoring import MonitoringAPI
 from celery_dlq.errors import MissingExtra, StoreUnavailable
 from celery_dlq.metrics import families
-from celery_dlq.metrics.labels import MOST_SETS
+from celery_dlq.metrics.families import MOST_SETS
 from celery_dlq.metrics.worker import Recording, WorkerMeter, meter_on
 from celery_dlq.settings import Settings
 

@@ -13,7 +13,7 @@ import pytest
 
 from celery_dlq.recorder import FlightRecorder, look
 from celery_dlq.recorder.flight import PAUSE_S, SEGMENT_SIZE
-from celery_dlq.recorder.layout import Contents, Mark, read
+from celery_dlq.recorder.layout import Contents, Mark, mark_entry, read
 from celery_dlq.recorder.segment import Segment
 
 
@@ -193,9 +193,8 @@ def test_an_acknowledgement_that_races_with_the_end_damages_nothing(recorder, tm
         entry = recorder.record(one, "shop.charge", 7)
         one.acknowledged = True
         entry.end()
-        entry._segment.mark(
-            entry._start, Mark.ACKNOWLEDGED
-        )  # the thread had looked just before the end
+        # The thread had looked just before the end.
+        mark_entry(entry._segment.map, entry._start, Mark.ACKNOWLEDGED)
     stop.set()
     thread.join()
     contents = [read(path.read_bytes()) for path in recorder.directory.glob("*/*.rec")]

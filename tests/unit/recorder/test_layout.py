@@ -35,16 +35,16 @@ def test_a_process_may_be_killed_after_any_write():
         before, file.copies = set(running), []
         if running and chance.random() < 0.4:
             ended = chance.choice([*running])
-            layout.wipe_entry(file, running.pop(ended))
+            layout.wipe_entry(file, *running.pop(ended))
             allowed = [before, before - {ended}]
         elif running and chance.random() < 0.3:
             mark = chance.choice([*Mark])
-            layout.mark_entry(file, running[chance.choice([*running])], mark)
+            layout.mark_entry(file, running[chance.choice([*running])][0], mark)
             allowed = [before]
         else:
             start = following
             following = layout.write_entry(file, start, b"{}", body)
-            running[body] = start
+            running[body] = start, following
             allowed = [before, before | {body}]
         for copy in file.copies:
             assert bodies(copy) in allowed

@@ -97,7 +97,7 @@ def test_letters_marked_during_a_claim_are_counted_once(ledger, store, monkeypat
 
 def test_simultaneous_claims_share_one_allowance(ledger, store, monkeypatch):
     pacing = Orders(pacing=Pacing(max_in_flight=2), guard=Guard(enabled=False))
-    assert ledger.goes_on()  # the look at the start
+    assert ledger.may_continue()  # the look at the start
     monkeypatch.setattr(ledger, "operation", replace(ledger.operation, orders=pacing))
     beside = []
     meanwhile(monkeypatch, store, lambda: beside.append(ledger.take()))
@@ -109,7 +109,7 @@ def test_simultaneous_claims_share_one_allowance(ledger, store, monkeypatch):
 
 def test_a_mark_makes_no_room_for_more_than_the_canary(ledger, store, time, monkeypatch):
     orders = Orders(pacing=Pacing(canary=2))
-    assert ledger.goes_on()  # the look at the start
+    assert ledger.may_continue()  # the look at the start
     monkeypatch.setattr(ledger, "operation", replace(ledger.operation, orders=orders))
     first = ledger.take()
     ended = Outcome(task_id="a", redrive=1, succeeded_at=time.now, worker="w")
@@ -121,7 +121,7 @@ def test_a_mark_makes_no_room_for_more_than_the_canary(ledger, store, time, monk
         lambda operation_id: replace(look(operation_id), orders=orders),
     )
     time.pass_(LOOK_S)
-    assert ledger.goes_on()
+    assert ledger.may_continue()
     ledger.mark(BatchResult(token=first.token, sent={"a": "", "b": ""}))
     assert ledger.take().letters == ()
     assert (ledger.counts.succeeded, ledger.counts.sent) == (1, 1)
@@ -169,7 +169,7 @@ def outcomes(store, time, *names):
 
 def look(ledger, time):
     time.pass_(LOOK_S)
-    return ledger.goes_on()
+    return ledger.may_continue()
 
 
 def test_outcomes_that_come_before_the_mark_are_counted_once(ledger, store, time):
@@ -186,7 +186,7 @@ def test_outcomes_that_come_before_the_mark_are_counted_once(ledger, store, time
 
 def test_outcomes_before_the_mark_make_no_room_twice(ledger, store, time, monkeypatch):
     monkeypatch.setattr(ledger, "_batch", 2)
-    assert ledger.goes_on()
+    assert ledger.may_continue()
     orders = Orders(pacing=Pacing(max_in_flight=2), guard=Guard(enabled=False))
     look_up = store.operations.get
     monkeypatch.setattr(store.operations, "get", lambda one: replace(look_up(one), orders=orders))

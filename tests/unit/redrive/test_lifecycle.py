@@ -11,12 +11,7 @@ from celery import Celery
 from support.factories import T0
 
 from celery_dlq import Filter, Settings
-from celery_dlq.errors import (
-    OperationError,
-    OrdersError,
-    StoreUnavailable,
-    UnknownOperation,
-)
+from celery_dlq.errors import OperationError, OrdersError, StoreUnavailable, UnknownOperation
 from celery_dlq.model.operation import Checking, OperationState, Orders, Pacing, Repair
 from celery_dlq.redact import Redactor
 from celery_dlq.redrive import lifecycle as module
@@ -34,7 +29,7 @@ def another(app, store, time):
 
 @pytest.fixture
 def third(app, store, time):
-    """The same, of one more process."""
+    """A third process's operations."""
     return operations_of(app, store, time)
 
 
@@ -297,7 +292,7 @@ class TestAppAndBroker:
 
     @pytest.fixture
     def elsewhere(self, app, store, time):
-        """The same tasks in another app."""
+        """An app with another name and these tasks."""
         other = Celery("bank", broker="memory://", set_as_current=False)
         for name, task in app.tasks.items():
             other.tasks[name] = task

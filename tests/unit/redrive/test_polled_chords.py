@@ -9,7 +9,7 @@ from support.factories import T0
 
 from celery_dlq.model.headers import chord_key
 from celery_dlq.redrive.chords import ChordMember, PolledChords
-from celery_dlq.worker.celery_quirks.chord_headers import keep_chord_headers
+from celery_dlq.worker.builtin_tasks import keep_chord_headers
 
 UNLOCK = "celery.chord_unlock"
 

@@ -47,7 +47,7 @@ class TestCanary:
                 looked.append(1)
                 store.letters.record_outcomes([ended])
                 time.pass_(0.6)  # the next look at the store is due
-                assert ledger.goes_on()
+                assert ledger.may_continue()
             mark(ledger, result)
 
         monkeypatch.setattr(Ledger, "mark", look_first)

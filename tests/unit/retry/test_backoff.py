@@ -4,7 +4,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_dlq.retry.backoff import ceiling, full_jitter
+from celery_dlq.retry.policy import ceiling, full_jitter
 
 seconds = st.floats(min_value=0, max_value=1e6)
 

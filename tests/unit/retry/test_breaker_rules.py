@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.factories import T0
 
-from celery_dlq.model.circuit import Circuit, CircuitState
+from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.retry.breaker import (
     MAX_RECOVERY_FACTOR,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.clock import Clock
 
 from celery_dlq.retry import Exhausted, RetryBudget
-from celery_dlq.retry.budget import WINDOW_S
+from celery_dlq.retry.policy import WINDOW_S
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_without_a_last_attempt_the_first_are_listed():
 
 
 def drawn_share(policy, outage_s, tasks=20_000):
-    """The same by trying: the policy itself decides about each failure."""
+    """The exhausted share of many tried tasks: the policy itself decides about each failure."""
     exhausted, draw = 0, random.Random(7).uniform
     policy = replace(policy, draw=draw)
     for _ in range(tasks):

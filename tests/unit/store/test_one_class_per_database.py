@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import celery_dlq
-from celery_dlq.store.database.dialects.supported import SUPPORTED
+from celery_dlq.store.database.dialects import SUPPORTED
 
 PACKAGE = Path(celery_dlq.__file__).parent
 DATABASE = PACKAGE / "store" / "database"

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from support.factories import T0, envelope, parking
 
-from celery_dlq.model.circuit import Circuit, Circuits, CircuitState
 from celery_dlq.model.headers import CIRCUIT_HEADER
+from celery_dlq.model.worker import Circuit, Circuits, CircuitState
 from celery_dlq.store.base import Release
 from celery_dlq.upkeep.parked import keep_back
 

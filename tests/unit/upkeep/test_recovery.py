@@ -15,7 +15,7 @@ from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
-from celery_dlq.store.lost import ReportKind
+from celery_dlq.store.base import ReportKind
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
 
 
@@ -233,7 +233,7 @@ def make_newer(directory):
 
 
 def test_a_message_that_came_again_and_succeeded_is_left_out(dlq):
-    from celery_dlq.model.delivery import Delivery
+    from celery_dlq.model.worker import Delivery
 
     leave(dlq, acknowledged=False)
     later = datetime.now(timezone.utc) + timedelta(seconds=1)

@@ -8,6 +8,7 @@ import pytest
 
 from celery_dlq.errors import RedriveError, StoreUnavailable
 from celery_dlq.store.base import Lease, ToDo
+from celery_dlq.store.database.clock import why_wrong
 from celery_dlq.upkeep import chores, periodic
 from celery_dlq.upkeep.chores import UpkeepThread
 from celery_dlq.upkeep.step import UpkeepStep
@@ -56,8 +57,8 @@ class Store:
         self.names.append(name)
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
-    def clock_ahead(self):
-        return self.ahead
+    def why_clock_wrong(self):
+        return why_wrong(self.ahead)
 
     def now(self):
         return datetime.now(timezone.utc) + self.ahead
@@ -109,6 +110,7 @@ def queue(store):
         uncovered=list,
         retention=None,
         handlers={},
+        check_store_url=lambda: "sqlite:////srv/store.sqlite3",
         prepare_store=lambda: None,
         regrouper=lambda: SimpleNamespace(run=store.regroup),
         store_health=StoreHealth(Path("spool")),

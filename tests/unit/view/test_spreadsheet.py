@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from celery_dlq.view.spreadsheet import csv_lines
+from celery_dlq.view.records import csv_lines
 
 
 def read(rows, **options):

@@ -236,7 +236,7 @@ def test_an_error_that_is_not_the_messages_fault_goes_on(consumer, desk):
 
 
 def test_an_error_that_celery_meets_half_way_is_the_messages_fault(consumer, desk):
-    """Of what no list of known faults holds."""
+    """No list of known faults has this error."""
     bad = message(b"[[], {}, {}]", headers={"task": "shop.charge", "id": "a", "eta": ""})
     consumer.handle = _raise(AttributeError("tzinfo"))
     consumer.create_task_handler()(bad)

@@ -3,3 +3,93 @@
 An SQLAlchemy URL or connection enters; the dialect that it belongs to leaves. The rest of the store asks that
 dialect, and never which database it uses.
 """
+
+from __future__ import annotations
+
+from sqlalchemy import exc
+from sqlalchemy.engine import URL, Connection, make_url
+
+from celery_dlq.errors import SettingsError, page
+from celery_dlq.store.database.dialects.dialect import Dialect
+from celery_dlq.store.database.dialects.mysql import MySQL
+from celery_dlq.store.database.dialects.postgresql import PostgreSQL
+from celery_dlq.store.database.dialects.sqlite import SQLite
+from celery_dlq.store.database.servers import hosts_of, with_hosts_apart
+
+#: A new database is a class of its own, and a name here.
+SUPPORTED: tuple[Dialect, ...] = (SQLite(), PostgreSQL(), MySQL())
+
+_BY_NAME = {dialect.name: dialect for dialect in SUPPORTED}
+_BY_SCHEME = {scheme: dialect for dialect in SUPPORTED for scheme in dialect.schemes}
+
+
+def dialect_of(connection: Connection) -> Dialect:
+    """The dialect of the database that ``connection`` leads to."""
+    return _BY_NAME[connection.dialect.name]
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect that SQLAlchemy calls ``name``."""
+    return _BY_NAME[name]
+
+
+def dialect_for(url: URL) -> Dialect:
+    """The dialect of the database that ``url`` names.
+
+    :param url: from :func:`parse_url`.
+    """
+    return _BY_NAME[url.get_backend_name()]
+
+
+def parse_url(text: str, *, setting: str = "dlq_store_url") -> URL:
+    """The store's URL, naming the driver that is used.
+
+    :param setting: where ``text`` stands, for the error.
+    :raises SettingsError: ``text`` is not a URL, or its database is not supported.
+    """
+    try:
+        url = make_url(with_hosts_apart(text))
+    except (exc.ArgumentError, ValueError):
+        # The parser's own message repeats the URL, including the password.
+        raise _wrong(
+            setting, "is not a database URL; write it like postgresql://user:password@host/name"
+        ) from None
+    if "@" in (url.host or ""):
+        # The part after the first @ would be shown, and looked up, as a part of the host's name.
+        raise _wrong(setting, "has an @ in its user or password; write it as %40")
+    dialect = _BY_SCHEME.get(url.drivername)
+    if dialect is None:
+        raise _wrong(setting, f"names {url.drivername!r}, which is not supported; use {_names()}")
+    if unfit := dialect.why_unfit(url):
+        raise _wrong(setting, unfit)
+    return url.set(drivername=dialect.scheme)
+
+
+def parse_read_url(text: str, primary: URL) -> URL:
+    """The URL of a read replica of the database ``primary``.
+
+    :raises SettingsError: it cannot be one.
+    """
+    setting = "dlq_store_read_url"
+    url = parse_url(text, setting=setting)
+    if dialect_for(url).is_file:
+        raise _wrong(setting, "names a file; only a server has read replicas")
+    if dialect_for(url) is not dialect_for(primary):
+        kinds = f"{dialect_for(url).name}, but dlq_store_url names {dialect_for(primary).name}"
+        raise _wrong(setting, f"names {kinds}; a read replica is of the same kind")
+    if hosts_of(url):
+        raise _wrong(setting, "lists several servers; name one")
+    return url
+
+
+def _names() -> str:
+    *others, last = (
+        f"{dialect.name} (with {driver})" if driver else dialect.name
+        for dialect in SUPPORTED
+        for driver in [dialect.scheme.partition("+")[2]]
+    )
+    return f"{', '.join(others)} or {last}"
+
+
+def _wrong(setting: str, problem: str) -> SettingsError:
+    return SettingsError(f"{setting} {problem}. See {page('settings')}.")

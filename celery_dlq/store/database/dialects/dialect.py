@@ -34,17 +34,26 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, create_engine
 from sqlalchemy.types import TypeEngine
 
-from celery_dlq.errors import RecordRefused, StoreError, StoreTooSlow, StoreUnavailable, page
+from celery_dlq.errors import (
+    RecordRefused,
+    SchemaError,
+    StoreError,
+    StoreTooSlow,
+    StoreUnavailable,
+    page,
+)
 from celery_dlq.redact import safe_text
-from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import FOR_A_REDRIVE, Client
-from celery_dlq.store.database.servers import Pooler
+from celery_dlq.store.database.servers import Pooler, address
 
 #: Execution option of a connection whose transaction will write.
 WRITES = "celery_dlq_writes"
 
 #: Execution option of a query for many or large rows. Some drivers read these faster in another format.
 MUCH = "celery_dlq_much"
+
+#: The next step when the schema does not fit.
+UPGRADE = "run: celery -A <app> dlq db upgrade"
 
 #: Makes the new values of an existing row from the columns of the given row.
 Change = Callable[[Any], Mapping[str, Any]]
@@ -116,9 +125,9 @@ class Dialect(ABC):
     def store_error(self, error: exc.SQLAlchemyError, url: URL) -> StoreError:
         """The error to raise instead of ``error``."""
         if not isinstance(error, exc.DBAPIError):
-            return faults.before_the_database(error, url)
+            return before_the_database(error, url)
         if isinstance(error, exc.DataError | exc.IntegrityError):
-            return RecordRefused(faults.refusal(url, faults.said(error, url)))
+            return RecordRefused(refusal(url, said_by(error, url)))
         return self._error(error, url)
 
     @abstractmethod
@@ -218,6 +227,43 @@ class Dialect(ABC):
         """The limit of the server that a row with a value of this many bytes exceeds, and how to raise it;
         empty if the row fits."""
         return ""
+
+
+def driver_args(error: exc.DBAPIError) -> tuple[Any, ...]:
+    """The arguments of the driver's exception."""
+    return error.orig.args if error.orig is not None else ()
+
+
+def said_by(error: exc.DBAPIError, url: URL) -> str:
+    """The first line of the driver's message."""
+    args = driver_args(error)
+    text = str(args[1] if len(args) > 1 else error.orig).strip().partition("\n")[0]
+    # Drivers may quote the connection string.
+    return text.replace(str(url.password), "***") if url.password else text
+
+
+def refusal(url: URL, reason: str) -> str:
+    """The text if it is only known that the database refused."""
+    return (
+        f"The dead-letter store at {address(url)} refused ({reason}); "
+        "run: celery -A <app> dlq doctor"
+    )
+
+
+def schema_error(reason: str) -> SchemaError:
+    """The error for a missing table or column."""
+    return SchemaError(f"The schema of the dead-letter store does not fit ({reason}); {UPGRADE}")
+
+
+def before_the_database(error: exc.SQLAlchemyError, url: URL) -> StoreUnavailable | RecordRefused:
+    """The error for an ``error`` that did not come from the database: no connection was free, or a value
+    could not be sent."""
+    if isinstance(error, exc.TimeoutError):
+        return StoreUnavailable(
+            f"The dead-letter store at {address(url)} has no connection free; try again."
+        )
+    cause = error.orig if isinstance(error, exc.StatementError) else error
+    return RecordRefused(refusal(url, str(cause).partition("\n")[0]))
 
 
 def _with_safe_texts(
@@ -327,11 +373,11 @@ class Server(Dialect):
         return is_conflict or super().is_repeatable(error)
 
     def _error(self, error: exc.DBAPIError, url: URL) -> StoreError:
-        fault, said, where = self.fault(error), faults.said(error, url), faults.address(url)
+        fault, said, where = self.fault(error), said_by(error, url), address(url)
         if fault is Fault.TOO_LARGE:
-            return RecordRefused(faults.refusal(url, said))
+            return RecordRefused(refusal(url, said))
         if fault is Fault.SCHEMA:
-            return faults.schema_error(said)
+            return schema_error(said)
         if fault is Fault.LATE:
             return StoreTooSlow(
                 f"The dead-letter store at {where} took too long ({said}); ask for less, "
@@ -349,7 +395,7 @@ class Server(Dialect):
             )
         if fault is Fault.FORBIDDEN:
             return StoreError(f"The dead-letter store at {where} refused ({said}); {_GRANT}")
-        return StoreError(faults.refusal(url, said))
+        return StoreError(refusal(url, said))
 
     def _pool(self, timeout: float | None, client: Client) -> dict[str, Any]:
         """How many connections the engine keeps, and how long it waits for one."""

@@ -11,8 +11,13 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import URL, Connection, Engine
 
 from celery_dlq.store.database.client import Client
-from celery_dlq.store.database.dialects.dialect import Change, Fault, Server, whole_seconds
-from celery_dlq.store.database.faults import driver_args
+from celery_dlq.store.database.dialects.dialect import (
+    Change,
+    Fault,
+    Server,
+    driver_args,
+    whole_seconds,
+)
 from celery_dlq.store.database.servers import hosts_of, try_in_turn, why_read_only
 
 _TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}

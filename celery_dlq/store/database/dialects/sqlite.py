@@ -20,9 +20,16 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from celery_dlq.errors import SchemaError, StoreError, StoreUnavailable
 from celery_dlq.settings import Settings
-from celery_dlq.store.database import faults
 from celery_dlq.store.database.client import Client
-from celery_dlq.store.database.dialects.dialect import WRITES, Dialect, W
+from celery_dlq.store.database.dialects.dialect import (
+    UPGRADE,
+    WRITES,
+    Dialect,
+    W,
+    said_by,
+    schema_error,
+)
+from celery_dlq.store.database.servers import address
 
 #: Seconds that a caller without a time limit waits for a lock, because the driver cannot wait for ever.
 _LONGEST_S = 3_600.0
@@ -88,14 +95,14 @@ class SQLite(Dialect):
         event.listen(engine, "begin", _begin_locked)
 
     def _error(self, error: exc.DBAPIError, url: URL) -> StoreError:
-        said, where = faults.said(error, url), faults.address(url)
+        said, where = said_by(error, url), address(url)
         if "locked" in said or "busy" in said:
             return StoreUnavailable(
                 f"The dead-letter store at {where} is locked by another process ({said}); try again, "
                 "or use PostgreSQL or MySQL when many processes write."
             )
         if "no such table" in said or "no column" in said or "no such column" in said:
-            return faults.schema_error(said)
+            return schema_error(said)
         for part, step in _STEPS.items():
             if part in said:
                 return StoreError(f"The dead-letter store at {where} failed ({said}); {step}")
@@ -157,7 +164,7 @@ def _why_missing(path: str) -> str:
     what = f"No store is set: looked for {path}, which" if is_default else f"The store {path}"
     return (
         f"{what} does not exist; set CELERY_DLQ_STORE_URL, or dlq_store_url in the app, to the store of the "
-        f"workers. To make this one, start a worker, or {faults.UPGRADE}"
+        f"workers. To make this one, start a worker, or {UPGRADE}"
     )
 
 

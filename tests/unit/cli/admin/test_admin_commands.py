@@ -3,8 +3,8 @@ from datetime import timedelta
 
 import pytest
 
+from celery_dlq.cli.doctor import named
 from celery_dlq.cli.doctor.app import check_waits
-from celery_dlq.cli.doctor.finding import named
 from celery_dlq.errors import IngestError
 from celery_dlq.store.database.schema import HEAD, versions
 from celery_dlq.store.sql import SQLStore

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 from support.factories import letter
 
-from celery_dlq.cli.admin import exporter
+from celery_dlq.cli.admin import monitoring
 from celery_dlq.metrics import families
 
 
@@ -18,7 +18,7 @@ def scraped(monkeypatch):
     """Scrapes the exporter once it waits, then sends it a signal; keeps the metrics."""
     texts: list[str] = []
     urls: list[str] = []
-    say = exporter.Session.say
+    say = monitoring.Session.say
 
     def note(session, text):
         urls.extend(re.findall(r"http://\S+", text))
@@ -31,8 +31,8 @@ def scraped(monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
             return super().wait(60)
 
-    monkeypatch.setattr(exporter.Session, "say", note)
-    monkeypatch.setattr(exporter, "Event", Stop)
+    monkeypatch.setattr(monitoring.Session, "say", note)
+    monkeypatch.setattr(monitoring, "Event", Stop)
     return texts
 
 

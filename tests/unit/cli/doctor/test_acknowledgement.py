@@ -3,8 +3,8 @@
 import pytest
 from celery.bin.base import CLIContext
 
+from celery_dlq.cli.doctor import Level
 from celery_dlq.cli.doctor.broker import check_acks
-from celery_dlq.cli.doctor.finding import Level
 from celery_dlq.cli.session import Session
 from celery_dlq.worker.task import DLQTask
 

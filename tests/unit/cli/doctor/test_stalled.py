@@ -17,7 +17,7 @@ def found(run):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """What workers say of themselves, by node."""
+    """The statistics of workers, by node."""
     given = {}
     monkeypatch.setattr(Inspect, "stats", lambda _inspect: given or None)
     return given

@@ -26,7 +26,7 @@ def found(run):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """What workers answer, by node: the queues that each consumes, and its handlers."""
+    """The answers of workers, by node: the queues that each consumes, and its handlers."""
     given = {}
 
     def queues(_inspect):

@@ -9,7 +9,7 @@ import termios
 import pytest
 from support.factories import letter
 
-from celery_dlq.cli.letters import watch
+from celery_dlq.cli.letters import stats
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.metrics.snapshot import Snapshots
 from celery_dlq.model.operation import OperationState
@@ -42,8 +42,8 @@ def typed(monkeypatch, terminal):
     def keys():
         yield key
 
-    monkeypatch.setattr(watch, "pressed_keys", keys)
-    monkeypatch.setattr(watch, "Snapshots", Patient)
+    monkeypatch.setattr(stats, "pressed_keys", keys)
+    monkeypatch.setattr(stats, "Snapshots", Patient)
     terminal.sit_down(width=110)
     monkeypatch.setenv("LINES", "40")
     return acts
@@ -133,7 +133,7 @@ def keyboard():
 
 def test_a_key_is_read_without_enter(keyboard):
     typing, terminal = keyboard
-    with watch.pressed_keys(terminal) as key:
+    with stats.pressed_keys(terminal) as key:
         os.write(typing, b"xq")
         assert [key(60), key(60), key(0)] == ["x", "q", ""]
 
@@ -144,7 +144,7 @@ def test_the_terminal_is_restored(keyboard):
     within = []
 
     def interrupted():
-        with watch.pressed_keys(terminal):
+        with stats.pressed_keys(terminal):
             within.append(termios.tcgetattr(terminal))
             raise KeyboardInterrupt
 
@@ -156,7 +156,7 @@ def test_the_terminal_is_restored(keyboard):
 
 def test_without_a_keyboard_it_only_waits(monkeypatch):
     slept = []
-    monkeypatch.setattr(watch.time, "sleep", slept.append)
-    with watch.pressed_keys(io.StringIO("q")) as key:
+    monkeypatch.setattr(stats.time, "sleep", slept.append)
+    with stats.pressed_keys(io.StringIO("q")) as key:
         assert key(0.7) == ""
     assert slept == [0.7]

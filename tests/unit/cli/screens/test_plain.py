@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from celery_dlq.cli.screens.parts import Column
-from celery_dlq.cli.screens.plain import plain_table
+from celery_dlq.cli.screens.parts import Column, plain_table
 from celery_dlq.cli.screens.render import Screen
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.factories import T0, attempt, envelope, letter
 from support.stores.losses import trouble
 
-from celery_dlq.flower.http import filters
+from celery_dlq.flower.http import request
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
 from celery_dlq.store.base import Filter
@@ -120,7 +120,7 @@ def in_the_plan(visitor, task_id):
 def test_content_stays_text_in_forms(ann, three):
     def filled(text):
         return ann.get(
-            f"/dead-letters/letters?{'&'.join(f'{one}={text}' for one in filters.TEXTS)}"
+            f"/dead-letters/letters?{'&'.join(f'{one}={text}' for one in request.TEXTS)}"
         )
 
     # A blank text is no filter.
@@ -130,7 +130,7 @@ def test_content_stays_text_in_forms(ann, three):
         page = filled(quote(text[:400].encode("utf-8", "replace"), safe=""))
         assert page.status == 200, name
         assert set(page.elements_and_names()) <= known, name
-        for field in filters.TEXTS:
+        for field in request.TEXTS:
             page = ann.get(f"/dead-letters/letters?{field}={asked}")
             assert page.status == 200, (name, field)
             assert "<script>alert" not in page.body, (name, field)

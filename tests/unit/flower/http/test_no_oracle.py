@@ -102,7 +102,7 @@ def questions_of(name):
 
 
 def told(answer, asked):
-    """What an answer says, apart from the question that it repeats."""
+    """The text of an answer, without the question that it repeats."""
     location = answer.headers.get("Location", "")
     return answer.status, without(answer.body, asked), without(location, asked)
 

@@ -22,7 +22,7 @@ def never():
 
 
 def threads_of_flower():
-    """Those of other tests may be among them, and end at any time."""
+    """The threads of calls that run. Threads of other tests may be among them, and end at any time."""
     return {thread for thread in threading.enumerate() if thread.name == "dlq-flower"}
 
 

@@ -7,7 +7,7 @@ from support.factories import attempt, letter
 
 from celery_dlq import AutoRedrive, Filter
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.flower.resources import auto_runs
+from celery_dlq.flower.resources import auto_redrives
 from celery_dlq.model.auto_redrive import EVERY, AutoMode, AutoRun, AutoState, actor_of
 
 AUTOS = "/dead-letters/auto-redrives"
@@ -275,7 +275,7 @@ class TestRun:
         assert page.find("a", href=f"/dead-letters/operations/{run.id}")
 
     def test_pages_follow_each_other(self, shop, ann, store, lease, monkeypatch):
-        monkeypatch.setattr(auto_runs, "_LETTERS", 1)
+        monkeypatch.setattr(auto_redrives, "_LETTERS", 1)
         old = AutoRun(id="0ld", name="old", mode=AutoMode.SHADOW, at=store.now(), letters=2)
         letters = {"77e1": "aaaa000000000000", "gone": "aaaa000000000000"}
         assert store.auto_redrives.begin(lease, old, letters, None)

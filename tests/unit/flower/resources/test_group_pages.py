@@ -172,8 +172,8 @@ class TestList:
     @pytest.mark.parametrize(
         ("query", "said"),
         [
-            ("status=gone", "status must be one of open, ignored, resolved"),
-            ("mark=old", "mark must be one of new, regressed"),
+            ("status=gone", "'gone' is not a status"),
+            ("mark=old", "'old' is not a mark"),
             ("queue=mail", "not kept by queue"),
             ("held=1", "not kept by held"),
             ("owner=a&owner=b", "more than once"),
@@ -498,7 +498,7 @@ class TestStory:
 
 
 class TestEvidence:
-    """What the page of a group tells about the cause."""
+    """The page of a group shows the cause."""
 
     @pytest.fixture
     def page(self, ann, store, operation):

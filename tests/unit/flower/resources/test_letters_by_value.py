@@ -8,7 +8,7 @@ from celery import Celery
 from support.factories import T0, attempt, letter, parking
 
 from celery_dlq import DeadLetterQueue, DLQTask
-from celery_dlq.flower.http.filters import VALUE_LIMIT, read_filter, to_pairs
+from celery_dlq.flower.http.request import VALUE_LIMIT, read_filter, to_pairs
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter
 from celery_dlq.store.sql import SQLStore

@@ -26,7 +26,7 @@ def planned(store, operation, three):
 
 @pytest.fixture
 def running(store, planned):
-    """The same redrive with one letter sent, one skipped, and one failed again."""
+    """A redrive with one letter sent, one skipped, and one that failed again."""
     begun = store.operations.move(planned, OperationState.RUNNING, who="ann", now=T0)
     until = T0 + timedelta(days=9)
     held = store.claims.take(begun, token="t", lease_until=until, limit=3, now=T0)
@@ -75,11 +75,20 @@ class TestList:
         [(live, _)] = ann.get(OPERATIONS).find("div", id="dlq-live")
         assert "data-refresh" not in live
 
-    @pytest.mark.parametrize("query", ["state=gone", "task=x"])
-    def test_an_invalid_filter(self, ann, query):
+    @pytest.mark.parametrize(
+        ("query", "said"),
+        [
+            (
+                "state=gone",
+                "'gone' is not a state; did you mean 'done'? there are planned, running",
+            ),
+            ("task=x", "'task' is not a filter; there is state."),
+        ],
+    )
+    def test_an_invalid_filter(self, ann, query, said):
         answer = ann.get(f"{OPERATIONS}?{query}")
         assert answer.status == 400
-        assert "; use " in answer.text
+        assert said in answer.text
 
     def test_none(self, ann):
         assert "There are no operations yet." in ann.get(OPERATIONS).text
@@ -126,7 +135,7 @@ class TestPage:
     def test_of_very_many_letters_the_times_of_sending_are_not_read(
         self, ann, running, monkeypatch
     ):
-        monkeypatch.setattr("celery_dlq.flower.resources.operation_pace._MOST_READ", 2)
+        monkeypatch.setattr("celery_dlq.flower.resources.operations._MOST_READ", 2)
         said = [chart["aria-label"] for chart, _ in ann.get(PAGE).find("svg", role="img")][1:]
         assert [text.partition(":")[0] for text in said] == ["succeeded", "failed again"]
 

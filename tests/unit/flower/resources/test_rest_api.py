@@ -12,7 +12,7 @@ from support.factories import T0, attempt, envelope, letter
 from support.stores.losses import trouble
 
 from celery_dlq.flower.http.calls import NotYet
-from celery_dlq.flower.http.filters import NAMES
+from celery_dlq.flower.http.request import NAMES
 from celery_dlq.flower.http.site import Site
 from celery_dlq.flower.resources import letters
 from celery_dlq.flower.routes import API
@@ -22,10 +22,9 @@ from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKin
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, ReportKind
 from celery_dlq.store.database import clock
 from celery_dlq.store.letters import pages
-from celery_dlq.store.lost import ReportKind
 
 ROOT = Path(__file__).parents[4]
 DESCRIPTION = yaml.safe_load((ROOT / "docs" / "reference" / "openapi.yaml").read_text())

@@ -7,7 +7,7 @@ import pytest
 from support.factories import attempt, letter
 
 from celery_dlq.flower.resources import letters
-from celery_dlq.flower.resources.search import Typed
+from celery_dlq.flower.resources.letters import Typed
 from celery_dlq.store.letters import pages
 
 LETTERS = "/dead-letters/letters"

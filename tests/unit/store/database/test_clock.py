@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from support.factories import T0
 
-from celery_dlq.store.database.clock import ASK_S, DatabaseClock
+from celery_dlq.store.database.clock import ASK_S, TOLERATED_S, DatabaseClock, why_wrong
 
 
 class Machines:
@@ -68,3 +68,15 @@ def test_somebody_who_sets_the_machines_clock_changes_nothing(machines):
     machines.machine += timedelta(hours=1)
     assert machines.clock.now() == machines.database
     assert machines.clock.ahead() == timedelta(minutes=-50)
+
+
+@pytest.mark.parametrize("seconds", [0.0, TOLERATED_S, -TOLERATED_S])
+def test_a_few_seconds_are_no_matter(seconds):
+    assert why_wrong(timedelta(seconds=seconds)) == ""
+
+
+def test_more_is_told_with_its_figure_its_side_and_the_next_step():
+    behind, ahead = why_wrong(timedelta(seconds=605.4)), why_wrong(timedelta(hours=-1))
+    assert "the clock of this machine is 605 seconds behind the database's" in behind
+    assert "the clock of this machine is 3,600 seconds ahead of the database's" in ahead
+    assert behind.endswith("synchronise both machines with NTP and check with: timedatectl status")

@@ -148,7 +148,7 @@ def test_during_a_pause_no_connection_is_opened(server):
     server.connections.pause(PATIENCE_S)
     with pytest.raises(exc.TimeoutError):
         server.use()
-    server.connections.go_on()
+    server.connections.resume()
     server.use()
 
 
@@ -156,17 +156,17 @@ def test_a_pause_does_not_wait_for_ever(server):
     with server.connections.used() as engine, engine.connect():
         server.connections.pause(0.01)
         assert server.open == 1
-    server.connections.go_on()
+    server.connections.resume()
     server.use()
 
 
 def test_two_pauses_both_have_to_end(server):
     server.connections.pause(PATIENCE_S)
     server.connections.pause(PATIENCE_S)
-    server.connections.go_on()
+    server.connections.resume()
     with pytest.raises(exc.TimeoutError):
         server.use()
-    server.connections.go_on()
+    server.connections.resume()
     server.use()
 
 

@@ -13,10 +13,9 @@ from sqlalchemy.exc import OperationalError
 
 from celery_dlq.errors import SettingsError
 from celery_dlq.store.database.client import Client
+from celery_dlq.store.database.dialects import parse_url
 from celery_dlq.store.database.dialects.postgresql import PostgreSQL
-from celery_dlq.store.database.dialects.supported import parse_url
-from celery_dlq.store.database.faults import address
-from celery_dlq.store.database.servers import Pooler, find_pooler, hosts_of
+from celery_dlq.store.database.servers import Pooler, address, find_pooler, hosts_of
 
 
 @pytest.mark.parametrize(

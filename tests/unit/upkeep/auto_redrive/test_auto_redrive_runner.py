@@ -10,7 +10,7 @@ from support.factories import T0
 from celery_dlq import Filter, Guard, Limits, Orders, Pacing, Requirements, Suspension, Timetable
 from celery_dlq.errors import SettingsError
 from celery_dlq.model.auto_redrive import EVERY, AutoState
-from celery_dlq.model.circuit import Circuit, CircuitState
+from celery_dlq.model.worker import Circuit, CircuitState
 
 MINUTE = 60.0
 

@@ -9,7 +9,7 @@ import pytest
 from support.factories import T0
 
 from celery_dlq.errors import BrokerError
-from celery_dlq.model.stall import Stall
+from celery_dlq.model.worker import Stall
 from celery_dlq.upkeep import stall as module
 from celery_dlq.upkeep.stall import Recovered, StallThread
 

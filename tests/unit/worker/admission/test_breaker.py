@@ -10,7 +10,6 @@ from support.factories import attempt
 from support.workers.with_breaker import FAILURES, RECOVERY_S, Worker
 
 from celery_dlq import Reason, State
-from celery_dlq.model.circuit import Circuit, CircuitState
 from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
     CIRCUIT_HEADER,
@@ -19,6 +18,7 @@ from celery_dlq.model.headers import (
     RELEASE_HEADER,
 )
 from celery_dlq.model.states import Verdict
+from celery_dlq.model.worker import Circuit, CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.worker.admission.breaker import IDLE_TICKS, QUIET_TICKS
 from celery_dlq.worker.admission.circuits import AT_ONCE, CircuitBoard

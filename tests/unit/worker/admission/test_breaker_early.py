@@ -7,7 +7,7 @@ import pytest
 from celery.worker import state
 from support.workers.with_breaker import FAILURES, RECOVERY_S, Worker, World
 
-from celery_dlq.model.circuit import CircuitState
+from celery_dlq.model.worker import CircuitState
 from celery_dlq.retry import BreakerLimits
 from celery_dlq.worker.admission.circuits import ROOM, WAITING, CircuitBoard, SharedNames
 

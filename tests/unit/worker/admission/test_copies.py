@@ -1,4 +1,4 @@
-"""Of several copies of a message, the one that the store accepts first runs."""
+"""If a message has several copies, the one that the store accepts first runs."""
 
 from types import SimpleNamespace
 
@@ -9,9 +9,9 @@ from support.workers.parent_requests import charging_app, held_desk, request_mak
 
 from celery_dlq.model.headers import COPY_HEADER, LETTER_HEADER, REDRIVE_HEADER, RELEASE_HEADER
 from celery_dlq.store.base import Drop
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission import copies as module
 from celery_dlq.worker.admission.copies import REPORT_PAUSE_S, Copies
-from celery_dlq.worker.admission.pipeline import Admission
 
 
 class Store:

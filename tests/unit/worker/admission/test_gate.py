@@ -15,9 +15,9 @@ from support.factories import T0, letter
 
 from celery_dlq import DLQTask, Reason
 from celery_dlq.model.letter import Outcome
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission import gate as module
 from celery_dlq.worker.admission.gate import OF_A_RUN, SPARE_BYTES, Gate
-from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.body.ending import RunEnd, report
 from celery_dlq.worker.request.request import DLQRequest
 

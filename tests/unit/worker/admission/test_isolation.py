@@ -3,8 +3,8 @@
 import pytest
 from celery.worker import state
 
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.isolation import HOLD_S, IsolatedRun
-from celery_dlq.worker.admission.pipeline import Admission
 
 
 class Fake:

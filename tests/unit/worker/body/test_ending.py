@@ -242,7 +242,7 @@ class Liar(Exception):
 
 
 class LookingUp(Exception):
-    """The same, in another way."""
+    """Lies about its class by looking up every attribute itself."""
 
     def __getattribute__(self, name):
         return KeyboardInterrupt if name == "__class__" else super().__getattribute__(name)

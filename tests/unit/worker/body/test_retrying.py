@@ -30,7 +30,7 @@ from celery_dlq.worker.body.retrying import (
     refused_with,
     unpublished,
 )
-from celery_dlq.worker.celery_quirks import short_countdowns
+from celery_dlq.worker.celery_quirks import brokers
 from celery_dlq.worker.failure import read_attempts, write_attempts
 
 
@@ -139,7 +139,7 @@ def test_an_explicit_countdown_on_quorum_queues_is_one_that_celery_takes(
     def call(self):
         self.retry(countdown=countdown)
 
-    monkeypatch.setattr(short_countdowns, "detect_quorum_queues", lambda *_: (True, "jobs"))
+    monkeypatch.setattr(brokers, "detect_quorum_queues", lambda *_: (True, "jobs"))
     monkeypatch.setattr(
         "celery.app.task.Task.retry", lambda self, *args, **_: given.append(args[5])
     )

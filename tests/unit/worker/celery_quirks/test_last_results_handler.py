@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from billiard.pool import RUN, TERMINATE, WorkersJoined
 
-from celery_dlq.worker.celery_quirks.last_results import read_last_results
+from celery_dlq.worker.celery_quirks.pools import read_last_results
 
 
 class Counter:

@@ -8,7 +8,7 @@ import pytest
 from kombu.transport.virtual import Message
 from kombu.utils.json import loads
 
-from celery_dlq.worker.celery_quirks.redis_items import as_message, catch_unreadable, is_readable
+from celery_dlq.worker.celery_quirks.brokers import as_message, catch_unreadable, is_readable
 
 
 def envelope(**changes):

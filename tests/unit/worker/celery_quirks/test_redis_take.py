@@ -14,7 +14,7 @@ from kombu import Connection, Consumer, Producer, Queue
 from support.servers.own_redis import own_redis
 
 from celery_dlq.worker.celery_quirks import redis_take
-from celery_dlq.worker.celery_quirks.redis_items import catch_unreadable
+from celery_dlq.worker.celery_quirks.brokers import catch_unreadable
 from celery_dlq.worker.celery_quirks.redis_take import take_in_one_step, why_not
 
 SEP = "\x06\x16"

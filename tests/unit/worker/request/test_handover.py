@@ -19,8 +19,8 @@ from support.workers.parent_requests import Message, charging_app
 
 from celery_dlq import Reason
 from celery_dlq.errors import PoolFailed
+from celery_dlq.worker.admission import Admission
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.admission.pipeline import Admission
 from celery_dlq.worker.request import handover
 from celery_dlq.worker.request.closing import Probe
 from celery_dlq.worker.request.handover import HandOver

@@ -4,11 +4,7 @@ import threading
 
 import pytest
 from support.factories import envelope, letter
-from support.stores.writing import (
-    spooled,
-    submit,
-    wait_until,
-)
+from support.stores.writing import spooled, submit, wait_until
 
 from celery_dlq.spool import Spool
 from celery_dlq.worker.writing import writer as module
@@ -45,7 +41,7 @@ def test_a_store_that_is_down_loses_nothing_and_holds_nobody_up(writer, store):
 
 
 def threads_of_writers():
-    """Those of other tests may be among them, and end at any time."""
+    """Threads of other tests may be among these, and end at any time."""
     return {
         thread for thread in threading.enumerate() if thread.name in ("dlq-writer", "dlq-store")
     }

@@ -1,0 +1,338 @@
+"""``dlq archive``: moves letters into the archive; lists, shows, checks, restores and exports them there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from celery_dlq.archive.files import Finding, Manifest
+from celery_dlq.archive.reading import Restoration, Wanted
+from celery_dlq.archive.segment import Line, moment
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave
+from celery_dlq.cli.letters.removal import removing
+from celery_dlq.cli.options import Chosen, filters, format_option, selection_options
+from celery_dlq.cli.screens.operation import Command
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, Value, table_of
+from celery_dlq.cli.selection import LETTERS, checked, confirm, confirm_act, select
+from celery_dlq.cli.session import Session, operator, pass_session
+from celery_dlq.codec import dump_json
+from celery_dlq.errors import UnknownLetter
+from celery_dlq.model.states import CLOSED_STATES
+from celery_dlq.model.terms import (
+    Term,
+    hash_of_path,
+    hash_of_value,
+    terms_of_arguments,
+    terms_of_message,
+)
+from celery_dlq.store.base import Argument, Filter
+from celery_dlq.view.records import archived_record, finding_record, segment_record
+from celery_dlq.view.text import byte_size, counted, some, visible
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: The filters whose values an archived letter has.
+_FILTERS = (
+    "task", "exception", "queue", "group", "route", "since", "until", "release", "tag", "root", "verdict",
+    "rule", "args", "values",
+)  # fmt: skip
+
+_SEGMENT_FIELDS: Sequence[Field] = (
+    (Column("SEGMENT", rigid=True), lambda one: one.segment),
+    (Column("LETTERS", right=True, rigid=True), lambda one: one.facts.letters),
+    (Column("SIZE", right=True, rigid=True), lambda one: byte_size(one.facts.size)),
+    (Column("FIRST FAILURE", from_width=80), lambda one: _moment(one.facts.failed.from_)),
+    (Column("LAST FAILURE"), lambda one: _moment(one.facts.failed.until)),
+    (Column("ARCHIVED", from_width=100), lambda one: one.made_at),
+)
+
+_FINDING_FIELDS: Sequence[Field] = (
+    (Column("PROBLEM", rigid=True), lambda finding: finding.problem.value),
+    (Column("FILE", fold=True), lambda finding: finding.key),
+    (Column("MEANING", fold=True), lambda finding: finding.reason),
+)
+
+#: The facts of a letter, by its fields.
+_FACTS = {
+    "Task": "task", "Id": "task_id", "State": "state", "Reason": "reason", "Group": "fingerprint",
+    "Queue": "queue", "Route": "route", "Worker": "worker", "Release": "release",
+    "Attempts": "attempt_count", "Redrives": "redrive_count", "Closed by": "closed_by",
+    "Closed because": "closed_reason",
+}  # fmt: skip
+
+_TIMES = {
+    "First failed": "first_failed_at", "Last failed": "last_failed_at", "Closed": "closed_at",
+}  # fmt: skip
+
+
+def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
+    try:
+        os.lstat(name)
+    except FileNotFoundError:
+        return Path(name)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise click.BadParameter(f"it cannot be the name of a file: {said}", ctx, param) from error
+    raise click.BadParameter("the file exists; give the name of a new one.", ctx, param)
+
+
+def archived_filters(command: _Command) -> Callable[..., Any]:
+    """Add ``--segment`` and the filters to a command; it is called with ``segment`` and ``wanted``."""
+    segment = click.option(
+        "--segment", metavar="ID", help="Only the letters of this segment; see `archive ls`."
+    )
+    return segment(filters(only=_FILTERS, states=())(command))
+
+
+@click.group("archive", cls=NamingGroup)
+def archive() -> None:
+    """Archive, list, check and restore letters."""
+
+
+@archive.command("run")
+@filters(states=tuple(sorted(CLOSED_STATES)), default="closed letters")
+@selection_options
+@pass_session
+def run(session: Session, chosen: Chosen, wanted: Filter) -> None:
+    """Move closed letters into the archive now, whatever their age.
+
+    Workers move those that have expired by themselves; see `retention`.
+    """
+    archive = session.queue.archive
+    wanted = select(session, chosen, wanted, CLOSED_STATES)
+    failed = confirm_act(session, "Archive {}?", wanted, yes=chosen.yes)
+    with removing(session, "dlq archive run") as (lease, _pause):
+        moved = archive.move(wanted, lease, who=operator())
+    session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'ls')}")
+    leave(PARTLY if failed else DONE)
+
+
+@archive.command("ls")
+@format_option
+@pass_session
+def list_segments(session: Session, form: str) -> None:
+    """List the segments of the archive, oldest first.
+
+    Segments that were replaced because a letter was forgotten are left out. Exits with 4 if a manifest cannot
+    be read.
+    """
+    chains = session.queue.archive.chains()
+    segments = chains.current()
+    url = session.queue.archive.bucket.shown
+    empty = f"The archive {url} has no segments."
+    table = segments_table(segments, url) if segments else empty
+    session.screen.emit(form, [*map(segment_record, segments)], table)
+    _report(session, chains.unreadable)
+    leave(PARTLY if chains.unreadable else DONE)
+
+
+@archive.command("show")
+@click.argument("task_id", metavar="ID")
+@format_option
+@pass_session
+def show(session: Session, task_id: str, form: str) -> None:
+    """Show one archived letter, without its secrets.
+
+    ID is the task id in full. If the letter was archived more than once, this is the last copy.
+    """
+    search = session.queue.archive.find(Wanted(ids=frozenset({task_id})))
+    found = next(iter(search), None)
+    _report(session, search.findings)
+    if found is None:
+        limits = ", as far as it can be read" if search.findings else ""
+        raise UnknownLetter(
+            f"The archive has no letter {task_id}{limits}; give the whole task id. If the letter is still in "
+            "the store, run: celery -A <app> dlq show"
+        )
+    record = archived_record(found, session.queue.redactor)
+    session.screen.emit(form, record, *archived_parts(record, session.command))
+
+
+@archive.command("verify")
+@format_option
+@pass_session
+def verify(session: Session, form: str) -> None:
+    """Check every byte of the archive.
+
+    Reads all segments and manifests, and names each file that is damaged, missing, or not in its place. Exits
+    with 1 if letters cannot be read; with 4 if there are only files to clean up, or files that a newer
+    release wrote. Changes nothing in the archive; `stats` shows when it was last checked.
+    """
+    result = session.queue.archive.verify(who=operator())
+    whole = (
+        f"{counted(result.letters, 'letter')} in {counted(result.segments, 'segment')} "
+        f"({byte_size(result.size)}) are as they were written."
+    )
+    parts = [findings_table(result.findings), whole] if result.findings else [whole]
+    session.screen.emit(form, [*map(finding_record, result.findings)], *parts)
+    leave(FAILED if not result.is_whole else PARTLY if result.findings else DONE)
+
+
+@archive.command("restore")
+@archived_filters
+@click.option(
+    "--reopen", is_flag=True, help="Make the letters dead again, so that a redrive takes them."
+)
+@selection_options
+@pass_session
+def restore(
+    session: Session, chosen: Chosen, segment: str | None, wanted: Filter, reopen: bool
+) -> None:
+    """Bring archived letters back into the store.
+
+    They come back closed, unless --reopen is given. The archive keeps them. A letter that the store has stays
+    as it is. An ID is a task id in full.
+    """
+    named = bool(chosen.ids or segment or wanted.restricts)
+    if chosen.everything and named:
+        raise click.UsageError(
+            "--all contradicts ids, --segment and filters; use one or the other."
+        )
+    if not chosen.everything and not named:
+        raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
+    search = session.queue.archive.find(archived(session, chosen.ids, segment, wanted))
+    at_most = len(chosen.ids) or search.at_most()
+    confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=chosen.yes)
+    result = session.queue.archive.restore(search, who=operator(), reopen=reopen)
+    session.done(f"{counted(len(result.restored), 'letter')} restored.")
+    _remark(session, "Already in the store", result.living)
+    _remark(session, "Not in the archive", result.missing)
+    _report(session, result.findings)
+    leave(_status(result))
+
+
+@archive.command("export")
+@click.option(
+    "--parquet", "target", required=True, metavar="FILE", callback=_new_file,
+    help="The new file. Needs the extra parquet.",
+)  # fmt: skip
+@archived_filters
+@click.option(
+    "--contents", is_flag=True,
+    help="Include messages, arguments, tracebacks and exception messages; secrets in them are not hidden.",
+)  # fmt: skip
+@pass_session
+def export(
+    session: Session, target: Path, segment: str | None, wanted: Filter, contents: bool
+) -> None:
+    """Write archived letters to a Parquet file.
+
+    Each letter is a row, with its metadata in typed columns. DuckDB, Trino and Spark read such files. Exits
+    with 4 if a segment cannot be read.
+    """
+    result = session.queue.archive.export(
+        target, archived(session, (), segment, wanted), contents=contents
+    )
+    session.done(f"{counted(result.letters, 'letter')} written to {target}.")
+    _report(session, result.findings)
+    leave(PARTLY if result.findings else DONE)
+
+
+def _status(result: Restoration) -> int:
+    if not result.missing and not result.findings:
+        return DONE
+    return PARTLY if result.restored or result.living else FAILED
+
+
+def _remark(session: Session, what: str, ids: Sequence[str]) -> None:
+    if ids:
+        session.say(f"{what}: {some([*map(visible, ids)])}")
+
+
+def _report(session: Session, findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        session.error(finding.reason)
+
+
+def archived(session: Session, ids: Sequence[str], segment: str | None, wanted: Filter) -> Wanted:
+    """The archived letters that ids, a segment and filters select."""
+    placed = checked(session, wanted, is_stored=False)
+    return Wanted(
+        ids=frozenset(ids), segment=segment,
+        failed_since=wanted.since, failed_until=wanted.until,
+        where=lambda line: _matches(line["letter"], placed) and _has_values(line, placed),
+    )  # fmt: skip
+
+
+def _matches(letter: Line, wanted: Filter) -> bool:
+    return (
+        _has_name(letter["task"], wanted.task)
+        and _has_name(letter["exception_type"], wanted.exception)
+        and letter["fingerprint"].startswith(wanted.group or "")
+        and wanted.queue in (None, letter["queue"])
+        and wanted.route in (None, letter["route"])
+        and wanted.release in (None, letter["release"])
+        and wanted.verdict in (None, letter["verdict"])
+        and letter["rule"].startswith(wanted.rule or "")
+        and (wanted.tag is None or wanted.tag in json.loads(letter["tags"]))
+        # A task that names no root is the root of the tasks that it sends.
+        and wanted.root in (None, letter["root_id"] or letter["task_id"])
+    )
+
+
+def _has_values(line: Line, wanted: Filter) -> bool:
+    if not wanted.asks_for_values:
+        return True
+    found = _terms(line)
+    values = {one.value for one in found}
+    return all(hash_of_value(value.strip()) in values for value in wanted.values) and all(
+        any(term in found for term in _anywhere(argument, line["letter"]["task"]))
+        for argument in wanted.args
+    )
+
+
+def _terms(line: Line) -> set[Term]:
+    letter, content = line["letter"], line["content"]
+    args, kwargs = json.loads(content["args"]), json.loads(content["kwargs"])
+    # The store limits them for the size of its index, which the archive does not have.
+    return terms_of_message(letter["message"]) | terms_of_arguments(args, kwargs, sys.maxsize)
+
+
+def _anywhere(argument: Argument, task: str) -> Iterator[Term]:
+    """The argument under its name, and in the position that it has in ``task``."""
+    placed = [argument.path_at(position) for name, position in argument.positions if name == task]
+    for path in (argument.path, *placed):
+        yield Term(hash_of_value(argument.value), hash_of_path(path))
+
+
+def _has_name(dotted: str, wanted: str | None) -> bool:
+    """Whether a name is ``wanted``, in full or in its last part."""
+    return wanted is None or dotted == wanted or dotted.endswith(f".{wanted}")
+
+
+def segments_table(segments: Sequence[Manifest], url: str) -> Part:
+    """A table of segments."""
+    return table_of(_SEGMENT_FIELDS, segments, url)
+
+
+def findings_table(findings: Sequence[Finding]) -> Part:
+    """A table of problems."""
+    return table_of(_FINDING_FIELDS, findings)
+
+
+def archived_parts(record: Mapping[str, Any], command: Command) -> list[Part]:
+    """The parts of the screen of an archived letter, from its record."""
+    letter, content = record["letter"], record["content"]
+    facts = [(name, letter.get(field)) for name, field in _FACTS.items()]
+    times: list[tuple[str, Value]] = [
+        (name, _moment(letter.get(field) or "")) for name, field in _TIMES.items()
+    ]
+    error = f"{letter.get('exception_type', '')}: {letter.get('message', '')}"
+    arguments = [(name, dump_json(content[name])) for name in ("args", "kwargs") if name in content]
+    return [
+        Facts("Archived letter", [*facts, *times, ("Segment", record["segment"])]),
+        Block("Error", error),
+        Facts("Arguments", arguments),
+        *([Block("Traceback", content["traceback"].rstrip())] if content.get("traceback") else []),
+        f"Next: {command('archive', 'restore', str(letter['task_id']))}",
+    ]
+
+
+def _moment(text: str) -> Value:
+    return moment(text) if text else None

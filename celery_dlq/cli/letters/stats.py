@@ -1,0 +1,388 @@
+"""The numbers of the store: ``dlq stats``; ``dlq watch``, on a live screen; and ``dlq`` without a command,
+what is failing, and the next commands."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from celery_dlq.cli.exits import one_line
+from celery_dlq.cli.options import format_option, read_with
+from celery_dlq.cli.screens.group import OwnerOf, group_table
+from celery_dlq.cli.screens.operation import Command, operation_table
+from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, Table, facts_of, table_of
+from celery_dlq.cli.screens.render import Screen, is_terminal
+from celery_dlq.cli.session import Session, pass_showing_session
+from celery_dlq.errors import CeleryDLQError
+from celery_dlq.metrics.snapshot import Look, Snapshot, Snapshots
+from celery_dlq.model.group import Group
+from celery_dlq.store.base import Filter, Operation, Stats
+from celery_dlq.store.keeping import Keeping
+from celery_dlq.view import records, times
+from celery_dlq.view.groups import MOST_MARKED, Worklist, worklist
+from celery_dlq.view.operations import UNDER_WAY
+from celery_dlq.view.stats import (
+    Losses,
+    archive_facts,
+    keeping_record,
+    keeping_rows,
+    losses_of,
+    lost_facts,
+    lost_record,
+    lost_rows,
+    named_ages,
+    replica_record,
+    replica_text,
+    retention_facts,
+    said_why,
+)
+from celery_dlq.view.text import bar, byte_size, counted, sparkline
+from celery_dlq.view.times import age_names
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+_BAR_WIDTH = 30
+
+#: Rows of a table of counts on a terminal; the others are added up in one row.
+_TOP = 15
+
+_AGE_COLUMNS = (
+    Column("SINCE CLOSED"),
+    Column("LETTERS", right=True, rigid=True),
+    Column("SIZE", right=True, rigid=True),
+)
+
+_REPORT_FIELDS: Sequence[Field] = (
+    (Column("WORKER"), lambda report: report.worker),
+    (Column("HOST"), lambda report: report.host),
+    (Column("STATE", rigid=True), lambda report: report.kind.value),
+    (Column("MESSAGES", right=True, rigid=True), lambda report: report.messages or None),
+    (Column("SINCE", rigid=True), lambda report: report.since),
+    (Column("SEEN", rigid=True, from_width=100), lambda report: report.seen_at),
+    (Column("WHY", fold=True), said_why),
+)
+
+
+@click.command("stats")
+@format_option
+@pass_showing_session
+def stats(session: Session, form: str) -> None:
+    """Show the numbers of open, arriving and closed letters.
+
+    Includes ages, what expires next, and the archive. The numbers of closed letters are those of the last
+    round of retention; `retention plan` counts them now. About killed workers, it shows lost letters, what
+    workers of all machines report, and the files of this machine.
+    """
+    now, drawn = session.screen.now, session.screen.drawn
+    found, kept = session.store.monitoring.stats(now), session.store.reports.keeping()
+    losses, following = losses_of(session.queue), session.store.following()
+    kept_record, losses_record = keeping_record(kept, now), lost_record(losses)
+    record = (
+        [*records.stats_rows(found), *keeping_rows(kept_record), *lost_rows(losses_record)]
+        if form == "csv"
+        else {
+            **records.stats_record(found),
+            **kept_record,
+            "recorder": losses_record,
+            "read_replica": replica_record(following),
+        }
+    )
+    parts = [*stats_parts(found, drawn=drawn), *lost_parts(losses), *keeping_parts(kept, now)]
+    session.screen.emit(form, record, *parts, *filter(None, [replica_text(following)]))
+
+
+def glance(found: Stats, *, drawn: bool) -> Facts:
+    """Depth, oldest letter, states and arrivals."""
+    arrivals = sparkline(found.arrivals) if drawn else " ".join(map(str, found.arrivals))
+    states = (f"{count:,} {state.value}" for state, count in found.by_state.items() if count)
+    last_day = f"{sum(found.arrivals):,}, {found.arrivals[-1]:,} of them in the last hour"
+    return facts_of(
+        "At a glance",
+        ("Depth", counted(found.depth, "open letter")),
+        ("Oldest", found.oldest_open_at),
+        ("States", ", ".join(states)),
+        ("Arrivals/h", arrivals),
+        ("Last 24 h", last_day),
+    )
+
+
+def stats_parts(found: Stats, *, drawn: bool) -> list[Part]:
+    """The parts of the screen.
+
+    :param drawn: whether bars may be drawn.
+    """
+    by_reason = {reason.value: count for reason, count in found.by_reason.items()}
+    tables = [
+        _count_table("TASK", found.by_task, drawn=drawn),
+        _count_table("EXCEPTION", found.by_exception, drawn=drawn),
+        _count_table("REASON", by_reason, drawn=drawn),
+        _count_table("AGE", age_names(found.ages), drawn=drawn),
+    ]
+    return [glance(found, drawn=drawn), *(table for table in tables if table.rows and found.depth)]
+
+
+def keeping_parts(found: Keeping, now: datetime) -> list[Part]:
+    """The parts about closed letters, as the last round of retention has left them; empty before it."""
+    parts: list[Part] = []
+    if found.round is not None:
+        ages = [
+            (one.name, one.pile.letters, byte_size(one.pile.size))
+            for one in named_ages(found.round.kept.ages)
+        ]
+        parts.append(Facts("Retention", retention_facts(found.round, now)))
+        parts += [Table(_AGE_COLUMNS, ages)] if ages else []
+    archive = archive_facts(found)
+    return [*parts, Facts("Archive", archive)] if archive else parts
+
+
+def lost_parts(found: Losses) -> list[Part]:
+    """The parts about killed workers; empty if nothing is lost, waits, or is not covered."""
+    facts, reports = lost_facts(found), found.lost.reports
+    parts: list[Part] = [Facts("Killed workers", facts)] if facts else []
+    return [*parts, table_of(_REPORT_FIELDS, reports, "Reports of workers")] if reports else parts
+
+
+def _count_table(title: str, counts: Mapping[str, int], *, drawn: bool) -> Table:
+    columns = [Column(title), Column("OPEN", right=True, rigid=True)]
+    if not drawn:
+        return Table(columns, [*counts.items()])
+    top = max(counts.values(), default=0)
+    rows = [(name, count, bar(count, top, _BAR_WIDTH)) for name, count in counts.items()]
+    if len(rows) > _TOP:
+        rest = sum(count for _name, count, _bar in rows[_TOP:])
+        rows[_TOP:] = [(f"… {len(rows) - _TOP} more", rest, "")]
+    return Table([*columns, Column("")], rows)
+
+
+#: Operations that are shown at most on the live screen; and operations and groups in the overview.
+_OPERATIONS = 5
+_OPERATIONS_AT_ONCE, _GROUPS_AT_ONCE = 3, 10
+
+#: The most lines that the parts other than the groups need, on the live screen and in the overview.
+_LIVE_LINES, _OVERVIEW_LINES = 22, 26
+
+#: Seconds between two drawings, so that ages keep counting.
+_TICK_S = 1.0
+
+
+#: Waits up to this many seconds for a key; returns the key, or an empty text.
+Keys = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The store at one moment."""
+
+    stats: Stats
+    groups: list[Group]
+    operations: list[Operation]
+
+
+def _interval(text: str) -> float:
+    seconds = times.parse_span(text)
+    if seconds < 0.5:
+        raise ValueError(f"{text!r} is too short; write 0.5s or more.")
+    return seconds
+
+
+@click.command("watch")
+@click.option(
+    "--interval", metavar="TIME", default="2s", show_default=True, callback=read_with(_interval),
+    help="Time between two reads of the store.",
+)  # fmt: skip
+@pass_showing_session
+def watch(session: Session, interval: float) -> None:
+    """Show depth, arrivals, groups and running redrives, live.
+
+    Needs a terminal. Press q or Ctrl-C to quit.
+    """
+    if not session.screen.drawn:
+        raise click.UsageError(
+            f"watch needs a terminal that shows UTF-8; elsewhere, use: {session.command('stats')}"
+        )
+    store = session.store
+    snapshots = Snapshots(
+        lambda: _look(store), patience_s=2 * session.queue.settings.store_timeout, fresh_s=interval
+    )
+    # Wait for the first answer before the screen is taken over.
+    snapshots.look(session.queue.settings.store_timeout)
+    how_often, owner_of = f"every {times.duration(interval)}", session.queue.owner_of
+    pressed = ""
+    with _live(session.cli) as show, pressed_keys() as key, suppress(KeyboardInterrupt):
+        while pressed not in ("q", "Q"):
+            show(*_parts(snapshots.look(0), how_often, owner_of))
+            pressed = key(min(interval, _TICK_S))
+
+
+def _look(store: Store) -> _Seen:
+    now = times.utc_now()
+    return _Seen(
+        stats=store.monitoring.stats(now),
+        groups=store.groups.find(Filter(), now=now, limit=_room_for_groups(_LIVE_LINES)),
+        operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS),
+    )
+
+
+def _room_for_groups(other_lines: int) -> int:
+    return max(3, shutil.get_terminal_size().lines - other_lines)
+
+
+def _parts(look: Look[_Seen], how_often: str, owner_of: OwnerOf) -> Iterator[Part]:
+    yield f"Dead letters, {how_often}; press q to quit"
+    snapshot = look.snapshot
+    if look.up is False:
+        yield one_line(f"The store does not answer. {_since(snapshot)}")
+    if snapshot is None:
+        return
+    seen = snapshot.value
+    yield glance(seen.stats, drawn=True)
+    yield (
+        group_table(seen.groups, {}, {}, owner_of, times.utc_now())
+        if seen.groups
+        else "There are no open letters."
+    )
+    if seen.operations:
+        yield operation_table(seen.operations)
+    else:
+        yield "No redrive is running."
+
+
+def _since(snapshot: Snapshot[_Seen] | None) -> str:
+    if snapshot is None:
+        return "It has not answered yet."
+    moment = datetime.fromtimestamp(snapshot.taken_at, timezone.utc)
+    return f"The data below is from {times.local(moment)}."
+
+
+@contextmanager
+def _live(cli: Any) -> Iterator[Callable[..., object]]:
+    """Gives a function that draws parts on a screen of its own, in place of the previous ones."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(force_terminal=True, no_color=cli.no_color)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield lambda *parts: live.update(
+            # A new Screen each time, because the window may have been resized.
+            Text.from_ansi(Screen.of(cli).draw(*parts)),
+            refresh=True,
+        )
+
+
+@contextmanager
+def pressed_keys(stream: IO[Any] | None = None) -> Iterator[Keys]:
+    """Keys pressed on the terminal ``stream`` (None: standard input), read without Enter and not echoed.
+    Ctrl-C still interrupts. If the stream is not a terminal, no key ever arrives."""
+    source = sys.stdin if stream is None else stream
+    if not is_terminal(source):
+        yield _wait
+        return
+    before = termios.tcgetattr(source)
+    tty.setcbreak(source)
+    try:
+        yield lambda within_s: _next_key(source, within_s)
+    finally:
+        termios.tcsetattr(source, termios.TCSADRAIN, before)
+
+
+def _wait(within_s: float) -> str:
+    time.sleep(within_s)
+    return ""
+
+
+def _next_key(source: IO[Any], within_s: float) -> str:
+    ready, _, _ = select.select([source], [], [], within_s)
+    # Read the descriptor: select() does not see characters that the stream has buffered.
+    return os.read(source.fileno(), 1).decode(errors="replace") if ready else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The store at one moment."""
+
+    stats: Stats
+    worklist: Worklist
+    #: Those that may still send.
+    operations: Sequence[Operation]
+
+
+def overview_parts(
+    found: Overview, owner_of: OwnerOf, now: datetime, command: Command
+) -> Iterator[Part]:
+    """The parts of the screen.
+
+    :param owner_of: the owner of the route with a name.
+    :param command: makes command lines such as ``celery -A shop dlq list``.
+    """
+    yield glance(found.stats, drawn=True)
+    if found.worklist.groups:
+        yield group_table(found.worklist.groups, {}, {}, owner_of, now)
+    else:
+        yield (
+            "No group has open letters."
+            if not found.stats.depth
+            else "All groups are ignored or resolved."
+        )
+    if any(found.worklist.marked.values()):
+        yield _marked(found)
+    if found.operations:
+        yield operation_table(found.operations)
+    yield Facts("Next", list(_next(found, command)))
+
+
+def _marked(found: Overview) -> str:
+    said = (
+        f"{count:,}{' or more' * (count == MOST_MARKED)} {mark.value}"
+        for mark, count in found.worklist.marked.items()
+        if count
+    )
+    return f"Groups that need a decision: {', '.join(said)}."
+
+
+def _next(found: Overview, command: Command) -> Iterator[tuple[str, str]]:
+    if found.worklist.groups:
+        worst = found.worklist.groups[0].fingerprint
+        yield "One group", command("groups", "show", worst)
+        yield "For a ticket", command("brief", worst)
+        yield "Its letters", command("list", "--group", worst)
+    else:
+        yield "Check the set-up", command("doctor")
+    if found.operations:
+        yield "A redrive", command("operations", "show", found.operations[0].id)
+    yield "All commands", command("--help")
+
+
+def show_overview(ctx: click.Context) -> None:
+    """Print the overview. If the store cannot be read, print the help first, and end as a command does.
+
+    :raises CeleryDLQError: the store cannot be read, or a setting is not valid.
+    :raises click.UsageError: no app is given.
+    """
+    session = Session(ctx.obj, only_shows=True)
+    try:
+        store, now = session.store, session.screen.now
+        room = min(_GROUPS_AT_ONCE, _room_for_groups(_OVERVIEW_LINES))
+        found = Overview(
+            stats=store.monitoring.stats(now),
+            worklist=worklist(store, now, limit=room),
+            operations=store.operations.find(states=UNDER_WAY, limit=_OPERATIONS_AT_ONCE),
+        )
+    except (CeleryDLQError, click.UsageError):
+        session.screen.write(f"{ctx.get_help()}\n")
+        raise
+    parts = overview_parts(found, session.queue.owner_of, session.screen.now, session.command)
+    session.screen.show(*parts)

@@ -1,1 +1,0 @@
-"""Commands that remove letters for ever: by hand, and by their age."""

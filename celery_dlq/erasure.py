@@ -1,0 +1,481 @@
+"""Erases the letters of a person.
+
+Task ids, or conditions on arguments such as ``args.user_id=7``, enter. A condition is checked against the
+current message of a letter, and against its message before each edit. A look says where such letters are; an
+erasure removes them from the store and from the archive, with what is noted about them elsewhere. Letters in
+the files of the spool are found, but stay there: a drain moves them into the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from celery_dlq.archive.archiving import Archiver, chunks
+from celery_dlq.archive.bucket import Bucket
+from celery_dlq.archive.reading import Wanted
+from celery_dlq.archive.rewrite import Holders, Rewritten, forget, holders
+from celery_dlq.errors import PayloadError, RepairError
+from celery_dlq.model.assignment import Assignment, parse_assignment
+from celery_dlq.model.letter import DeadLetter, Envelope
+from celery_dlq.model.states import State
+from celery_dlq.redrive.contents import is_same
+from celery_dlq.redrive.payload import accepted_by, read_payload
+from celery_dlq.settings.validation import is_number
+from celery_dlq.spool import decode, look
+from celery_dlq.store.archiving import Line, envelopes_of
+from celery_dlq.store.base import Filter, Lease, OngoingAct, Portion
+from celery_dlq.store.letters.erasing import Mention
+from celery_dlq.store.rows.audit import by_filter
+from celery_dlq.store.rows.rows import stored_id
+
+if TYPE_CHECKING:
+    from celery_dlq.store import Store
+
+#: Names of the positional parameters of a task, in order; None if the task is unknown.
+Parameters = Sequence[str] | None
+
+
+class UnknownParameters(Exception):
+    """The argument may be a positional one, whose names are unknown."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A value that a message has at some place.
+
+    ``args.user_id`` is the argument with that name, however it was passed; the other places are those of an
+    assignment. A list at the place has the value if one of its items is the value.
+    """
+
+    wanted: Assignment
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read a condition.
+
+        :raises RepairError: ``text`` is not a condition.
+        """
+        wanted = parse_assignment(text, "--where")
+        if not wanted.written.strip():
+            raise RepairError(f"--where {text}: write a value after the equals sign")
+        return cls(wanted)
+
+    @property
+    def place(self) -> str:
+        """The place of the value."""
+        return self.wanted.place
+
+    @property
+    def text(self) -> str:
+        """The value as a text."""
+        value = self.wanted.value
+        return value if isinstance(value, str) else self.wanted.written
+
+    def holds(self, parts: Mapping[str, Any], parameters: Parameters) -> bool:
+        """Whether a message has the value at the place.
+
+        :param parts: args, kwargs and headers of the message.
+        :param parameters: of the message's task.
+        :raises UnknownParameters: the answer depends on the names of parameters, which are unknown.
+        """
+        try:
+            found = self._resolved(parts, parameters).find(parts)
+        except LookupError:
+            return False
+        return self._is_value(found)
+
+    def _resolved(self, parts: Mapping[str, Any], parameters: Parameters) -> Assignment:
+        """The place in this message."""
+        name, *inner = self.wanted.steps
+        if self.wanted.root != "args" or isinstance(name, int) or name.isdecimal():
+            return self.wanted
+        if name in parts["kwargs"] or not parts["args"]:
+            return replace(self.wanted, root="kwargs")
+        if parameters is None:
+            raise UnknownParameters
+        if name not in parameters:
+            raise LookupError(name)
+        return replace(self.wanted, steps=(parameters.index(name), *inner))
+
+    def _is_value(self, found: Any) -> bool:
+        # Not by recursion: a message may be nested as deep as its sender likes.
+        left = [found]
+        while left:
+            one = left.pop()
+            if self._is_one(one):
+                return True
+            if isinstance(one, (list, tuple, set, frozenset)):
+                left += one
+        return False
+
+    def _is_one(self, found: Any) -> bool:
+        if is_number(found) and is_number(self.wanted.value):
+            return bool(found == self.wanted.value)
+        if isinstance(found, (list, tuple, set, frozenset)):
+            return is_same(found, self.wanted.value)
+        return is_same(found, self.wanted.value) or _text_of(found) == self.text
+
+
+def _text_of(value: Any) -> str | None:
+    """``value`` as a text; None if it cannot be converted. A message may hold any object."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the object's own method
+        return None
+
+
+class Matcher:
+    """Decides which letters a person means: letters with certain task ids, or letters whose messages meet all
+    conditions.
+
+    :param accepted: the content types that may be decoded.
+    :param parameters: returns the parameters of a task, given its name.
+    """
+
+    def __init__(
+        self,
+        ids: Iterable[str],
+        conditions: Sequence[Condition],
+        *,
+        accepted: frozenset[str],
+        parameters: Callable[[str], Parameters],
+    ) -> None:
+        self._ids, self._conditions = frozenset(map(stored_id, ids)), conditions
+        self._accepted, self._parameters = accepted, parameters
+        #: Letters that could not be read, by task id, each with the reason.
+        self.unread: dict[str, str] = {}
+
+    @classmethod
+    def for_app(cls, app: Any, ids: Iterable[str], conditions: Sequence[Condition]) -> Matcher:
+        """A matcher that reads what the workers of ``app`` read, and knows its tasks."""
+        return cls(
+            ids,
+            conditions,
+            accepted=accepted_by(app),
+            parameters=lambda name: parameters_of(app, name),
+        )
+
+    def is_line(self, line: Line) -> bool:
+        """Whether the letter of a line is meant."""
+        letter = line["letter"]
+        return self._is_meant(letter["task_id"], letter["task"], envelopes_of(line))
+
+    def is_letter(self, letter: DeadLetter) -> bool:
+        """Whether ``letter`` is meant."""
+        return self._is_meant(letter.task_id, letter.task, [letter.envelope])
+
+    def _is_meant(self, task_id: str, task: str, messages: Iterable[Envelope]) -> bool:
+        if not self._conditions:
+            return stored_id(task_id) in self._ids
+        try:
+            return any(self._meets_all(task, message) for message in messages)
+        except UnknownParameters:
+            self.unread[task_id] = (
+                f"the app does not have its task {task}, so the names of its arguments are unknown"
+            )
+        except PayloadError as error:
+            self.unread[task_id] = str(error)
+        return False
+
+    def _meets_all(self, task: str, message: Envelope) -> bool:
+        payload = read_payload(message, self._accepted)
+        parts = {"args": payload.args, "kwargs": payload.kwargs, "headers": message.headers}
+        named = message.headers.get("task")
+        parameters = self._parameters(named if isinstance(named, str) else task)
+        return all(condition.holds(parts, parameters) for condition in self._conditions)
+
+
+def parameters_of(app: Any, name: str) -> Parameters:
+    """The positional parameters of a task of ``app``; None if the app does not have it."""
+    task = app.tasks.get(name)
+    if task is None:
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        found = inspect.signature(task.run).parameters.values()
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return None
+    return [one.name for one in found if one.kind in positional]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpooledLetters:
+    """Letters in one file."""
+
+    #: The name of the file.
+    name: str
+    letters: int
+    #: Lines that cannot be read, and may hold such letters.
+    unread: int
+
+
+def spooled(directory: Path, matcher: Matcher) -> Iterator[SpooledLetters]:
+    """The files of the spool that hold letters for ``matcher``, or lines that cannot be read.
+
+    :raises OSError: the directory cannot be read.
+    """
+    for file in look(directory):
+        with contextlib.suppress(FileNotFoundError):  # just drained
+            found = _letters_in(directory / file.name, matcher)
+            if found.letters or found.unread:
+                yield found
+
+
+def _letters_in(path: Path, matcher: Matcher) -> SpooledLetters:
+    letters = unread = 0
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                record = decode(line)
+            except ValueError:
+                unread += 1
+                continue
+            letters += isinstance(record, DeadLetter) and matcher.is_letter(record)
+    return SpooledLetters(name=path.name, letters=letters, unread=unread)
+
+
+#: The fewest characters of a value that is searched in notes and in the audit: shorter ones are part of too
+#: many other texts.
+SHORTEST_TEXT = 4
+
+#: Letters that are read together, and those that are deleted in one transaction; and texts.
+_READ_TOGETHER, _DELETED_TOGETHER, _REPLACED_TOGETHER = 200, 500, 200
+
+_STORED = frozenset(State) - {State.PARKED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meant:
+    """Which letters are to be erased: those with one of the ids, or those that meet all conditions."""
+
+    #: Task ids, as stored.
+    ids: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def detail(self) -> dict[str, object]:
+        """The detail of the act for the audit, without the values."""
+        if len(self.ids) == 1:
+            return {"letter": self.ids[0]}
+        if self.ids:
+            return by_filter(Filter(ids=self.ids))
+        return {"where": [one.place for one in self.conditions]}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values that are long enough to be searched in other texts."""
+        return tuple(one.text for one in self.conditions if len(one.text) >= SHORTEST_TEXT)
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The places of the other values."""
+        return tuple(one.place for one in self.conditions if len(one.text) < SHORTEST_TEXT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivePart:
+    """The archive of a store."""
+
+    bucket: Bucket
+    #: Makes an archiver that works while a lease is held, for the person in the audit.
+    archiver: Callable[[Lease, str], Archiver]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Where such letters are."""
+
+    #: In the spool of this machine.
+    spooled: tuple[SpooledLetters, ...]
+    #: Task ids of retries that wait in the store.
+    parked: tuple[str, ...]
+    #: Letters in the store by task id. Those that a redrive is sending count as redriven.
+    stored: Mapping[str, State]
+    #: In the archive; None without one.
+    archived: Holders | None
+    #: Whether a process was killed while it changed the archive.
+    is_unfinished: bool
+    #: Letters that could not be read, by task id, each with the reason.
+    unread: Mapping[str, str]
+    #: Texts of people, handlers and filters that mention the values.
+    mentions: tuple[Mention, ...]
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Task ids of the letters that would be erased."""
+        own = self.archived.own.values() if self.archived else ()
+        return frozenset(self.stored).union(*own)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to erase."""
+        return bool(self.ids or self.mentions or self.is_unfinished)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether such letters are, or may be, where an erasure does not remove them."""
+        archived = self.archived and (self.archived.others or self.archived.unread)
+        return bool(self.parked or self.spooled or self.unread or archived)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erased:
+    """The result of an erasure."""
+
+    #: Letters that were removed from the store, and from the archive.
+    stored: int
+    archived: int
+    #: Segments that were replaced, each with the one that replaces it.
+    segments: Mapping[str, str]
+    #: Texts that were changed.
+    mentions: int
+
+
+class Erasure:
+    """Erases letters.
+
+    :param archive: None if the store has none.
+    :param spool: the directory of the spool on this machine.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        meant: Meant,
+        matcher: Matcher,
+        *,
+        archive: ArchivePart | None,
+        spool: Path,
+    ) -> None:
+        self._store, self._matcher = store, matcher
+        #: Which letters.
+        self.meant = meant
+        self._archive, self._spool = archive, spool
+
+    def look(self) -> Found:
+        """Find the letters, and say where they are. Reads every message, unless task ids are given. Changes
+        nothing.
+
+        :raises OSError: the spool cannot be read.
+        :raises ArchiveError: the place of the archive failed.
+        :raises StoreError: the store failed.
+        """
+        self._matcher.unread.clear()
+        # In the order in which letters move, so that none moves past the search.
+        in_spool = tuple(spooled(self._spool, self._matcher))
+        waiting = tuple(self._parked())
+        stored = {
+            line["letter"]["task_id"]: State(line["letter"]["state"]) for line in self._stored()
+        }
+        return Found(
+            spooled=in_spool,
+            parked=waiting,
+            stored=stored,
+            archived=None if self._archive is None else self._look_into(self._archive),
+            is_unfinished=bool(self._store.archiving.unfinished()),
+            unread=dict(self._matcher.unread),
+            mentions=tuple(self._store.erasing.mentions(self.meant.texts)),
+        )
+
+    def carry_out(self, found: Found, lease: Lease, *, who: str, why: str) -> Erased:
+        """Erase what was found, while ``lease`` is held. If the process is killed, a second run ends the
+        work. Look again afterwards: letters may have come, or moved, meanwhile. The audit has one row, which
+        is written first and names neither the values nor the contents of letters.
+
+        :param lease: the one under which letters are removed; it keeps them from being archived meanwhile.
+        :raises ArchiveError: the place of the archive failed.
+        :raises StoreError: the store failed, or the lease was lost.
+        """
+        detail, now = self.meant.detail, self._store.now()
+        act = OngoingAct(who=who, act="forget", why=why, detail=detail, at=now)
+        act = self._store.erasing.begin(act, lease)
+        rewritten = self._erase_archived(lease, act)
+        deleted = self._delete([*found.stored], lease, act)
+        self._store.erasing.erase_operations(found.ids)
+        return Erased(
+            stored=deleted,
+            archived=sum(len(one.removed) for one in rewritten),
+            segments={one.before: one.after.segment for one in rewritten},
+            mentions=self._replace_texts(),
+        )
+
+    def _erase_archived(self, lease: Lease, act: OngoingAct) -> tuple[Rewritten, ...]:
+        if self._archive is None:
+            return ()
+        erasing = self._store.erasing
+
+        def before(lines: Sequence[Line]) -> None:
+            # First of all: after a kill, the letters could no longer be found.
+            letters = [line["letter"] for line in lines]
+            groups = {(one["fingerprint"], one["task"], one["exception_type"]) for one in letters}
+            erasing.erase_notes([one["task_id"] for one in letters], groups)
+
+        def after(one: Rewritten) -> None:
+            nonlocal act
+            new, letters = one.after.segment, len(one.removed)
+            act = erasing.note_segment(act, one.before, new, letters=letters)
+
+        bucket, archiver = self._archive.bucket, self._archive.archiver(lease, act.who)
+        return forget(
+            bucket, archiver, self._wanted(), chain=self._chain(), before=before, after=after
+        )
+
+    def _delete(self, task_ids: Sequence[str], lease: Lease, act: OngoingAct) -> int:
+        portion, deleted, left = Portion(_DELETED_TOGETHER), 0, task_ids
+        while left:
+            these = partial(self._delete_first, left, lease, act)
+            deleted += portion.attempt(these)
+            left = left[portion.size :]
+        return deleted
+
+    def _delete_first(
+        self, task_ids: Sequence[str], lease: Lease, act: OngoingAct, size: int
+    ) -> int:
+        return self._store.erasing.delete(task_ids[:size], lease, act)
+
+    def _replace_texts(self) -> int:
+        mentions = self._store.erasing.mentions(self.meant.texts)
+        return sum(
+            self._store.erasing.replace_texts(some) for some in chunks(mentions, _REPLACED_TOGETHER)
+        )
+
+    def _look_into(self, archive: ArchivePart) -> Holders:
+        committed = self._store.archiving.committed()
+        return holders(archive.bucket, self._wanted(), chain=self._chain(), committed=committed)
+
+    def _wanted(self) -> Wanted:
+        return Wanted(ids=frozenset(self.meant.ids), where=self._matcher.is_line)
+
+    def _chain(self) -> str:
+        return self._store.archiving.totals().chain
+
+    def _stored(self) -> Iterator[Line]:
+        for ids in self._pages():
+            lines = self._store.archiving.read(ids, _STORED)
+            yield from (line for line in lines if self._matcher.is_line(line))
+
+    def _pages(self) -> Iterator[Sequence[str]]:
+        """The task ids of the letters that may be meant."""
+        if self.meant.ids:
+            yield from chunks(self.meant.ids, _READ_TOGETHER)
+            return
+        last = 0
+        while True:
+            ids, last = self._store.erasing.letters_after(last, limit=_READ_TOGETHER)
+            if not ids:
+                return
+            yield ids
+
+    def _parked(self) -> Iterator[str]:
+        last = 0
+        while True:
+            letters, last = self._store.erasing.parked_after(last, limit=_READ_TOGETHER)
+            if not letters:
+                return
+            yield from (one.task_id for one in letters if self._matcher.is_letter(one))

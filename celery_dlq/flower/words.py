@@ -1,0 +1,169 @@
+"""Values as text for templates, which escape it, and a traceback as pieces that a page can fold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from celery_dlq.codec import dump_json
+from celery_dlq.model.handling import ADDRESSES, by_handler
+from celery_dlq.redact import clip
+from celery_dlq.view import times
+from celery_dlq.view.groups import ends_of
+from celery_dlq.view.letters import MEANINGS
+from celery_dlq.view.operations import given_orders, letters_said, outcome_text, state_word
+from celery_dlq.view.text import byte_size, counted, first_line, last_part, visible, visible_lines
+
+__all__ = [
+    "MEANINGS", "address", "ago", "by_handler", "byte_size", "counted", "diff", "duration", "ends_of", "fact",
+    "given_orders", "last_part", "letters_said", "line", "lines", "moment", "outcome_text", "query", "rate",
+    "said", "short", "span", "state_word", "value",
+]  # fmt: skip
+
+#: Characters of a line in a table, and of a block.
+LINE_LIMIT, BLOCK_LIMIT = 200, 16_384
+
+_SIGNS = {"- ": "old", "+ ": "new"}
+
+duration, rate = times.duration, times.rate
+
+
+def ago(when: datetime | None) -> str:
+    """How long ago a moment was; empty for None."""
+    return "" if when is None else times.age(when, times.utc_now())
+
+
+def moment(when: datetime | None) -> str:
+    """A moment in UTC; empty for None."""
+    return "" if when is None else times.utc(when)
+
+
+def short(when: datetime) -> str:
+    """A moment in UTC, without the year and the seconds: ``26 Nov 09:04 UTC``."""
+    return f"{when.astimezone(timezone.utc):%d %b %H:%M} UTC"
+
+
+def span(since: datetime, until: datetime) -> str:
+    """A time in UTC without the year: ``26 Nov 09:00 to 10:00 UTC``; with seconds if it is shorter than a
+    minute."""
+    first, last = (moment.astimezone(timezone.utc) for moment in (since, until))
+    clock = "%H:%M:%S" if until - since < timedelta(minutes=1) else "%H:%M"
+    day = "" if first.date() == last.date() else f"{last:%d %b} "
+    return f"{first:%d %b} {first:{clock}} to {day}{last:{clock}} UTC"
+
+
+def fact(found: object) -> str:
+    """The value of a fact; a moment with its age."""
+    if isinstance(found, datetime):
+        return f"{moment(found)} ({ago(found)})"
+    return line(str(found), BLOCK_LIMIT)
+
+
+def address(url: str) -> str:
+    """``url`` if a link may lead to it, otherwise an empty text. A browser would run an address of another
+    kind, such as ``javascript:``."""
+    return url if url.startswith(ADDRESSES) else ""
+
+
+def said(name: str, value: str) -> str:
+    """The value of the filter ``name``."""
+    if name in ("since", "until"):
+        with contextlib.suppress(ValueError):
+            return moment(datetime.fromisoformat(value))
+    if name == "held":
+        return "yes"
+    return line(value)
+
+
+def line(text: str, limit: int = LINE_LIMIT) -> str:
+    """The first line of a text, with hostile characters escaped."""
+    return visible(clip(first_line(text), limit))
+
+
+def lines(text: str, limit: int = BLOCK_LIMIT) -> str:
+    """A text of several lines, with hostile characters escaped."""
+    return "\n".join(visible_lines(clip(text, limit)))
+
+
+def diff(text: str, limit: int = BLOCK_LIMIT) -> list[tuple[str, str]]:
+    """The lines of a diff, with hostile characters escaped, each after its kind: ``old``, ``new`` or none."""
+    return [(_SIGNS.get(said[:2], ""), said) for said in visible_lines(clip(text, limit))]
+
+
+def value(found: Any, limit: int = BLOCK_LIMIT) -> str:
+    """A value as JSON."""
+    text = json.dumps(json.loads(dump_json(found)), ensure_ascii=False, indent=2)
+    return "\n".join(visible_lines(clip(text, limit)))
+
+
+def query(**pairs: str) -> str:
+    """The query string of an address."""
+    return urlencode(pairs)
+
+
+_FRAME = re.compile(r'^\s+File "(?P<path>[^"]*)", line \d+')
+
+#: Paths of installed packages and of Python's own library, on any machine.
+_FOREIGN = re.compile(
+    r"^<|[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d[\d.]*t?[/\\]"
+    r"|[/\\]Python\d+[/\\]Lib[/\\]"
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive lines of a traceback."""
+
+    text: str
+    #: ``app``, ``library``, or empty if the lines are not a frame.
+    kind: str
+
+
+def pieces(traceback: str) -> list[Piece]:
+    """``traceback``, split into frames and the text between them."""
+    found: list[tuple[str, list[str]]] = []
+    for kind, line in _told(traceback):
+        if kind is None and found:
+            found[-1][1].append(line)
+        else:
+            found.append((kind or "", [line]))
+    return [Piece("\n".join(lines), kind) for kind, lines in found]
+
+
+def _told(traceback: str) -> Iterator[tuple[str | None, str]]:
+    """Each line with the kind of the piece that starts there; None if the line continues a piece."""
+    in_frame, begun = False, False
+    for line in traceback.rstrip().split("\n"):
+        frame = _FRAME.match(line)
+        if frame:
+            in_frame, begun = True, False
+            yield "app" if _is_app(frame["path"]) else "library", line
+        elif in_frame and line.startswith(("    ", "  [")):
+            yield None, line
+        else:
+            in_frame = False
+            yield (None if begun else ""), line
+            begun = True
+
+
+def _is_app(path: str) -> bool:
+    # A worker may run this package from a checkout, and a user's project may be in a folder of the same
+    # name. The part of the path after that name shows
+    # which of the two it is.
+    _, name, module = path.replace("\\", "/").rpartition("/celery_dlq/")
+    return not (_FOREIGN.search(path) or (name and module in _own_modules()))
+
+
+@cache
+def _own_modules() -> frozenset[str]:
+    """The files of this package, relative to its directory."""
+    package = Path(__file__).parents[1]
+    return frozenset(file.relative_to(package).as_posix() for file in package.rglob("*.py"))

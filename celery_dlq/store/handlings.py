@@ -1,0 +1,471 @@
+"""Handlings: the work of repair handlers on letters.
+
+A dispatcher chooses the letters that a handler gets, and sends a message for each. A worker starts a handling
+and ends it with a verdict, which is carried out in the transaction that ends it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, case, func, insert, or_, select, update
+from sqlalchemy.engine import Connection
+
+from celery_dlq.codec import dump_json
+from celery_dlq.model.handling import (
+    LIVE,
+    TRIES,
+    Discard,
+    Escalate,
+    HandlerVerdict,
+    Handling,
+    HandlingState,
+    Redrive,
+    Ticket,
+    by_handler,
+    name_of,
+)
+from celery_dlq.model.letter import DeadLetter
+from celery_dlq.model.states import State
+from celery_dlq.store.base import Edit, HandlerScope, Lease, Operation, Rows
+from celery_dlq.store.coordination import is_held
+from celery_dlq.store.database import clock, tables
+from celery_dlq.store.database.transactions import Searched, StoreRole, reads, writes
+from celery_dlq.store.groups.tickets import write_ticket
+from celery_dlq.store.letters.acts import discard_one
+from celery_dlq.store.redrive.edits import has_message, lock_dead, save_edit
+from celery_dlq.store.redrive.operations import create_operation
+from celery_dlq.store.rows.query import (
+    Conditions,
+    conditions,
+    count_rows,
+    in_states,
+    one_of,
+    sums_by,
+)
+from celery_dlq.store.rows.rows import Row, fit, fit_text, read_row, stored_id
+
+handling, letter, group = tables.handling, tables.letter, tables.group
+
+_QUEUED, _RUNNING = HandlingState.QUEUED.value, HandlingState.RUNNING.value
+_DONE, _FAILED, _STALE = (
+    HandlingState.DONE.value, HandlingState.FAILED.value, HandlingState.STALE.value,
+)  # fmt: skip
+
+_LIVE = sorted(state.value for state in LIVE)
+
+#: The name of the verdict with which a handler passes a letter on.
+_LEFT = "leave"
+
+#: The most times that the wait before a message is sent again is doubled.
+_DOUBLINGS = 8
+
+_LOST = "its worker was killed, or it did not end within its timeout"
+_CHANGED = "the letter was changed, or failed again, before the handler's verdict came"
+_REPLACED = "the handler has another version now"
+
+
+class Handlings(StoreRole):
+    """The handlings. One dispatcher at a time chooses and sends them, under a lease; if it has lost the
+    lease, its calls change nothing."""
+
+    @writes
+    def choose(
+        self,
+        connection: Connection,
+        held: Lease,
+        scope: HandlerScope,
+        earlier: Sequence[HandlerScope] = (),
+        *,
+        per_hour: int,
+        most: int,
+        since: datetime | None = None,
+    ) -> int | None:
+        """Queue the next letters of a handler; returns how many, or None if it may not get more now.
+
+        :param earlier: the handlers that were registered before it, which get their letters first.
+        :param per_hour: how often the handler is called within an hour.
+        :param most: how many letters wait for it at a time.
+        :param since: only letters that failed then or later.
+        """
+        now = clock.now(connection)
+        if not is_held(connection, held):
+            return None
+        limit = room(connection, scope.name, per_hour=per_hour, most=most, now=now)
+        if not limit:
+            return None
+        rows = chosen(connection, scope, earlier, since=since, limit=limit)
+        if rows:
+            connection.execute(insert(handling), [_new(row, scope, now) for row in rows])
+        return len(rows)
+
+    @writes
+    def take_due(
+        self,
+        connection: Connection,
+        held: Lease,
+        scope: HandlerScope,
+        *,
+        limit: int,
+        again_s: float,
+    ) -> Mapping[int, int]:
+        """The ids of the handlings whose messages are to be sent now, the longest wait first, and how often
+        each was already sent without being started. They are due again after ``again_s`` seconds, which
+        double each time: a message may be lost, or wait long in its queue."""
+        if not is_held(connection, held):
+            return {}
+        now = clock.now(connection)
+        due = select(handling.c.id, handling.c.sends).where(_of(scope), _is_due(_QUEUED, now))
+        rows = connection.execute(due.order_by(handling.c.due_at).limit(limit)).all()
+        for sends in {row.sends for row in rows}:
+            ids = [row.id for row in rows if row.sends == sends]
+            wait = timedelta(seconds=again_s * 2 ** min(sends, _DOUBLINGS))
+            _set(connection, ids, sends=sends + 1, due_at=now + wait)
+        return {row.id: row.sends for row in rows}
+
+    @writes
+    def put_off(self, connection: Connection, ids: Sequence[int], *, delay_s: float) -> None:
+        """The messages of ``ids`` were not sent; they are due again after ``delay_s`` seconds."""
+        later = clock.now(connection) + timedelta(seconds=delay_s)
+        waiting = update(handling).where(one_of(connection, handling.c.id, ids))
+        connection.execute(waiting.where(handling.c.state == _QUEUED).values(due_at=later))
+
+    @writes
+    def expire(self, connection: Connection, held: Lease, scope: HandlerScope) -> int:
+        """Queue the handlings again whose worker did not end them in time, or give up on them; and end those
+        of other versions of the handler. Returns how many were given up."""
+        if not is_held(connection, held):
+            return 0
+        now = clock.now(connection)
+        overdue = and_(_of(scope), _is_due(_RUNNING, now))
+        failed = update(handling).where(overdue, handling.c.tries >= TRIES)
+        given_up = connection.execute(failed.values(_ended(_FAILED, now, error=_LOST))).rowcount
+        again = update(handling).where(overdue, handling.c.tries < TRIES)
+        connection.execute(again.values(_again(now, now, _LOST)))
+        others = and_(handling.c.handler == scope.name, handling.c.version != scope.version)
+        old = or_(_is_due(_QUEUED, now), _is_due(_RUNNING, now))
+        stale = _ended(_STALE, now, error=_REPLACED)
+        connection.execute(update(handling).where(others, old).values(stale))
+        return given_up
+
+    @reads
+    def get(self, connection: Connection, handling_id: int) -> Handling | None:
+        """The handling with this id, or None."""
+        stored = select(handling).where(handling.c.id == handling_id)
+        row = connection.execute(stored).mappings().one_or_none()
+        return None if row is None else _handling_from(row)
+
+    @writes
+    def start(
+        self, connection: Connection, handling_id: int, *, worker: str, within_s: float
+    ) -> Handling | None:
+        """Begin a queued handling. None if it is not queued any more, because another copy of its message
+        came first; or if its letter has changed, which ends it.
+
+        :param within_s: seconds after which the worker counts as dead.
+        """
+        row = _locked(connection, handling_id)
+        if row is None or row["state"] != _QUEUED:
+            return None
+        now = clock.now(connection)
+        if not _is_as_chosen(connection, row):
+            _set(connection, [handling_id], **_ended(_STALE, now, error=_CHANGED))
+            return None
+        until = now + timedelta(seconds=within_s)
+        begun = {
+            "state": _RUNNING, "tries": row["tries"] + 1, "started_at": now, "due_at": until,
+            "worker": fit_text(handling.c.worker, worker),
+        }  # fmt: skip
+        _set(connection, [handling_id], **begun)
+        return _handling_from({**row, **begun})
+
+    @writes
+    def end(
+        self,
+        connection: Connection,
+        started: Handling,
+        seen: DeadLetter,
+        verdict: HandlerVerdict,
+        *,
+        edit: Edit | None = None,
+        detail: Mapping[str, Any],
+    ) -> HandlingState | None:
+        """Carry out the verdict of a started handling; audited. Returns the state in which it ended:
+        ``STALE`` if the letter is not dead, has failed again, or has another message than the one that was
+        ``seen``; None if another call of the handler has taken the place of this one. In both cases nothing
+        else is changed. A ticket is noted even if the letter has changed, because it is the group's.
+
+        :param edit: the new message of a redrive.
+        :param detail: the contents of the verdict, without secrets.
+        """
+        if not _is_running(connection, started):
+            return None
+        now = clock.now(connection)
+        if isinstance(verdict, (Ticket, Escalate)):
+            write_ticket(connection, started, verdict, now)
+        elif not _changed_letter(
+            connection, started, seen, verdict, edit, now, self._transactions.searched
+        ):
+            _set(connection, [started.id], **_ended(_STALE, now, error=_CHANGED))
+            return HandlingState.STALE
+        done = _ended(_DONE, now)
+        if isinstance(verdict, Redrive):
+            done["due_at"] = now
+        given = {"verdict": name_of(verdict), "detail": dump_json(dict(detail))}
+        _set(connection, [started.id], **done, **given)
+        return HandlingState.DONE
+
+    @writes
+    def fail(
+        self, connection: Connection, started: Handling, error: str, *, again_s: float | None
+    ) -> None:
+        """The handler ended without a verdict. It is called again after ``again_s`` seconds (None: never),
+        unless it was called often enough."""
+        if not _is_running(connection, started):
+            return
+        now, error = clock.now(connection), fit_text(handling.c.error, error)
+        if again_s is None or started.tries >= TRIES:
+            _set(connection, [started.id], **_ended(_FAILED, now, error=error))
+        else:
+            later = now + timedelta(seconds=again_s)
+            _set(connection, [started.id], **_again(now, later, error))
+
+    @writes
+    def to_redrive(
+        self, connection: Connection, held: Lease, name: str, *, limit: int
+    ) -> list[Handling]:
+        """The handlings of a handler whose letters are to be sent back, and have no operation yet. Those
+        whose letters have changed since are ended."""
+        if not is_held(connection, held):
+            return []
+        now = clock.now(connection)
+        due = and_(handling.c.handler == name, _is_due(_DONE, now))
+        stored = select(handling).where(due).order_by(handling.c.due_at).limit(limit)
+        rows = connection.execute(stored).mappings().all()
+        changed = [row["id"] for row in rows if not _is_as_chosen(connection, row)]
+        if changed:
+            _set(connection, changed, **_ended(_STALE, now, error=_CHANGED))
+        return [_handling_from(row) for row in rows if row["id"] not in changed]
+
+    @writes
+    def redrive(
+        self, connection: Connection, held: Lease, ids: Sequence[int], operation: Operation
+    ) -> bool:
+        """Store the operation that sends the letters of ``ids`` back, and note it with them. False if the
+        lease is lost."""
+        if not is_held(connection, held):
+            return False
+        create_operation(connection, operation)
+        _set(connection, ids, operation=operation.id, due_at=None)
+        return True
+
+    @reads
+    def find(
+        self,
+        connection: Connection,
+        *,
+        handler: str | None = None,
+        letter_id: str | None = None,
+        states: frozenset[HandlingState] = frozenset(),
+        limit: int = 50,
+        after: int | None = None,
+    ) -> Rows[Handling]:
+        """Handlings, the newest first.
+
+        :param letter_id: only those of this letter.
+        :param states: only those in these states; empty for all.
+        :param after: the cursor of the previous rows.
+        """
+        found: Conditions = [] if after is None else [handling.c.id < after]
+        if handler is not None:
+            found.append(handling.c.handler == handler)
+        if letter_id is not None:
+            found.append(handling.c.task_id == stored_id(letter_id))
+        if states:
+            found.append(handling.c.state.in_(sorted(state.value for state in states)))
+        newest = select(handling).where(*found).order_by(handling.c.id.desc()).limit(limit + 1)
+        rows = [_handling_from(row) for row in connection.execute(newest).mappings()]
+        return Rows.first(rows, limit, attrgetter("id"))
+
+    @reads
+    def count(
+        self, connection: Connection, names: Collection[str]
+    ) -> Mapping[str, Mapping[HandlingState, int]]:
+        """The number of handlings in each state, by handler, over all versions."""
+        counted: dict[str, Counter[HandlingState]] = {name: Counter() for name in names}
+        these = [handling.c.handler.in_(sorted(names))]
+        columns = handling.c.handler, handling.c.state
+        found = sums_by(connection, func.count(), *columns, where=these)
+        for (name, state), number in found.items():
+            counted[name][HandlingState(state)] = number
+        return counted
+
+    @reads
+    def next_letters(
+        self,
+        connection: Connection,
+        scope: HandlerScope,
+        earlier: Sequence[HandlerScope] = (),
+        *,
+        limit: int,
+    ) -> list[str]:
+        """The task ids of the letters that :meth:`choose` would queue first."""
+        rows = chosen(connection, scope, earlier, since=None, limit=limit)
+        return [row["task_id"] for row in rows]
+
+
+def _changed_letter(
+    connection: Connection,
+    started: Handling,
+    seen: DeadLetter,
+    verdict: HandlerVerdict,
+    edit: Edit | None,
+    now: datetime,
+    searched: Searched,
+) -> bool:
+    """Discard or edit the letter, if it is still the one that was ``seen``; whether it is."""
+    row = lock_dead(connection, started.task_id)
+    if row is None or row["last_failed_at"] != started.failed_at:
+        return False
+    if not has_message(row, seen.envelope):
+        return False
+    if isinstance(verdict, Discard):
+        who = by_handler(started.handler)
+        discard_one(connection, row, who=who, why=verdict.reason, at=now)
+    elif edit is not None:
+        save_edit(connection, edit, searched)
+    return True
+
+
+def _new(row: Row, scope: HandlerScope, now: datetime) -> dict[str, Any]:
+    texts = {"handler": scope.name, "version": scope.version, "fingerprint": row["fingerprint"]}
+    return {
+        **fit(handling, {**texts, "task_id": row["task_id"]}),
+        "failed_at": row["last_failed_at"],
+        "state": _QUEUED, "verdict": "", "detail": "{}", "error": "", "sends": 0, "tries": 0,
+        "queued_at": now, "due_at": now, "worker": "", "operation": "",
+    }  # fmt: skip
+
+
+def _ended(state: str, now: datetime, *, error: str = "") -> dict[str, Any]:
+    return {"state": state, "ended_at": now, "due_at": None, "error": error}
+
+
+def _again(now: datetime, due_at: datetime, error: str) -> dict[str, Any]:
+    return {"state": _QUEUED, "sends": 0, "queued_at": now, "due_at": due_at, "error": error}
+
+
+def _set(connection: Connection, ids: Sequence[int], **values: Any) -> None:
+    these = one_of(connection, handling.c.id, ids)
+    connection.execute(update(handling).where(these).values(values))
+
+
+def _of(scope: HandlerScope) -> ColumnElement[bool]:
+    return and_(handling.c.handler == scope.name, handling.c.version == scope.version)
+
+
+def _is_due(state: str, now: datetime) -> ColumnElement[bool]:
+    return and_(handling.c.state == state, handling.c.due_at <= now)
+
+
+def _locked(connection: Connection, handling_id: int) -> Row | None:
+    stored: Select[Any] = select(handling).where(handling.c.id == handling_id).with_for_update()
+    return connection.execute(stored).mappings().one_or_none()
+
+
+def _is_running(connection: Connection, started: Handling) -> bool:
+    """Whether ``started`` is the last call of its handler, and has not ended. If so, its row is locked."""
+    row = _locked(connection, started.id)
+    return row is not None and (row["state"], row["tries"]) == (_RUNNING, started.tries)
+
+
+def _is_as_chosen(connection: Connection, row: Row) -> bool:
+    """Whether the letter is dead, and has not failed again."""
+    same = letter.c.task_id == row["task_id"], letter.c.last_failed_at == row["failed_at"]
+    dead = select(letter.c.id).where(*same, letter.c.state == State.DEAD.value)
+    return connection.execute(dead).first() is not None
+
+
+def _handling_from(row: Row) -> Handling:
+    return read_row(Handling, row, detail=json.loads(row["detail"]))
+
+
+def chosen(
+    connection: Connection,
+    scope: HandlerScope,
+    earlier: Sequence[HandlerScope],
+    *,
+    since: datetime | None,
+    limit: int,
+) -> Sequence[Row]:
+    """The next letters of a handler, oldest failure first: those of its filter that are dead, that it has not
+    had with this failure, and that no handler of ``earlier`` has to have first.
+
+    :param since: only letters that failed then or later.
+    """
+    found = [in_states([State.DEAD]), *conditions(connection, scope.where), ~_had_failure(scope)]
+    found += [~_belongs_to(connection, other) for other in earlier]
+    if scope.once_per_group:
+        found.append(~_group_was_handled(scope))
+    if since is not None:
+        found.append(letter.c.last_failed_at >= since)
+    rows = connection.execute(_oldest(found, limit)).mappings().all()
+    return _one_of_each_group(rows) if scope.once_per_group else rows
+
+
+def room(connection: Connection, name: str, *, per_hour: int, most: int, now: datetime) -> int:
+    """How many more letters the handler may get now: it is called ``per_hour`` times within an hour, and
+    ``most`` letters wait for it at a time."""
+    calls = handling.c.tries + case((handling.c.state == HandlingState.QUEUED.value, 1), else_=0)
+    lately = and_(handling.c.handler == name, handling.c.queued_at > now - timedelta(hours=1))
+    used = connection.execute(select(func.coalesce(func.sum(calls), 0)).where(lately)).scalar_one()
+    waiting = handling.c.state.in_(_LIVE), handling.c.handler == name
+    return max(0, min(per_hour - int(used), most - count_rows(connection, handling, *waiting)))
+
+
+def _oldest(found: Sequence[ColumnElement[bool]], limit: int) -> Select[tuple[object, ...]]:
+    columns = (letter.c.task_id, letter.c.fingerprint, letter.c.last_failed_at)
+    in_order = letter.c.last_failed_at, letter.c.id
+    return select(*columns).where(*found).order_by(*in_order).limit(limit)
+
+
+def _had_failure(scope: HandlerScope, *also: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether the handler has had the letter with its last failure. ``also`` restricts the handlings."""
+    same = handling.c.task_id == letter.c.task_id, handling.c.failed_at == letter.c.last_failed_at
+    return select(1).where(*same, _of(scope), *also).correlate(letter).exists()
+
+
+def _belongs_to(connection: Connection, other: HandlerScope) -> ColumnElement[bool]:
+    """Whether an earlier handler has to have the letter first: its filter matches, and it has not left it."""
+    has_left = _had_failure(other, handling.c.verdict == _LEFT)
+    return and_(*conditions(connection, other.where), ~has_left)
+
+
+def _group_was_handled(scope: HandlerScope) -> ColumnElement[bool]:
+    """Whether the handler has, or had, a letter of the same group. What it did before the group failed again
+    does not count."""
+    regressed = (
+        select(func.max(group.c.regressed_at))
+        .where(group.c.fingerprint == letter.c.fingerprint)
+        .correlate(letter)
+        .scalar_subquery()
+    )
+    done = and_(
+        handling.c.state == HandlingState.DONE.value,
+        or_(regressed.is_(None), handling.c.queued_at >= regressed),
+    )
+    same = handling.c.fingerprint == letter.c.fingerprint
+    had = and_(same, _of(scope), or_(handling.c.state.in_(_LIVE), done))
+    return select(1).where(had).correlate(letter).exists()
+
+
+def _one_of_each_group(rows: Sequence[Row]) -> Sequence[Row]:
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row["fingerprint"], row)
+    return list(first.values())

@@ -1,0 +1,177 @@
+"""Pools: prefork keeps jobs and loses results, and Celery's signal handlers fail where gevent runs them."""
+
+from __future__ import annotations
+
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from billiard.pool import TERMINATE, WorkersJoined
+from celery.platforms import EX_FAILURE
+from celery.utils.log import get_logger
+from celery.worker import state
+
+logger = get_logger(__name__)
+
+#: Milliseconds between two checks whether all processes of prefork have ended.
+LOOK_MS = 50
+
+#: More results than a process has.
+_ALL = 2**30
+
+#: The signals that ask a worker to shut down.
+_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+def forget_job(pool: Any, request: Any) -> None:
+    """Remove the job of ``request`` from ``pool`` (a worker's), because it could not be pickled. Otherwise
+    billiard keeps it, and a shutdown waits for its end. Does nothing on pools other than prefork.
+
+    ``Pool.apply_async`` registers a job in the pool's cache before it pickles the job for a process (billiard
+    4.3.2, pool.py, lines 1620 and 1636). If that raises, for example because a message nests too deeply, the
+    job stays in the cache, though no process has it. No issue upstream names this, as of November 2026.
+
+    It can be deleted when billiard forgets a job that it could not hand over. ``assert_nothing_is_kept`` in
+    ``tests/unit/worker/request/test_handover.py`` fails without it.
+    """
+    jobs = getattr(getattr(pool, "_pool", None), "_cache", None)
+    for job in [*jobs.values()] if isinstance(jobs, dict) else ():
+        accepted = getattr(job, "_accept_callback", None)
+        if getattr(accepted, "__self__", None) is request:
+            job.discard()
+
+
+def read_last_results(pool: Any) -> None:
+    """Read the results of the processes of ``pool`` (a worker's) until the processes have ended. Otherwise a
+    warm shutdown of prefork takes half a minute with Celery 5.6.3 and 5.7. Does nothing on other pools.
+
+    A process of the pool that is asked to end waits until the worker's parent has counted all its results,
+    for 30 s at most: ``Worker._ensure_messages_consumed`` (billiard 4.3.2, pool.py, line 451;
+    celery/billiard#279). When its consumer closes, Celery forgets the jobs that it has handed to processes
+    and not yet seen begin: ``AsynPool.flush`` (celery 5.7.0, concurrency/asynpool.py, line 1090; since
+    celery/celery#10151). Then it reads results only as long as it remembers a job: ``while cache`` in
+    ``ResultHandler.on_stop_not_started`` (line 377). So the results of the other jobs are not read, and their
+    processes wait; they wait forever if a result does not fit into its pipe. A supervisor with less patience
+    kills the worker, and the tasks that run in it are lost unless they are acknowledged late. No issue
+    upstream names this, as of November 2026.
+
+    Celery up to 5.6.2 forgets no job: all results have been read when this begins. It can be deleted when
+    ``flush`` leaves the jobs of living processes alone; ``tests/integration/capture/test_last_results.py``
+    fails without it.
+    """
+    handler: Any = getattr(getattr(pool, "_pool", None), "_result_handler", None)
+    # This function is called for each connection to the broker, but replaces the method once.
+    if hasattr(handler, "fileno_to_outq") and "on_stop_not_started" not in vars(handler):
+        handler.on_stop_not_started = partial(_stop, handler, handler.on_stop_not_started)
+
+
+def _stop(handler: Any, stop: Callable[[], object]) -> None:
+    """Called when the pool is joined: its processes have been told to end."""
+    stop()
+    try:
+        _read_on(handler)
+    except WorkersJoined:
+        pass
+    except Exception:
+        # The worker still waits for its processes, only longer.
+        logger.exception("celery_dlq could not read the last results of the pool")
+
+
+def _read_on(handler: Any) -> None:
+    """Read the results of all processes, so that none of them waits.
+
+    :raises WorkersJoined: all have ended.
+    """
+    for counter in handler.on_ready_counters.values():
+        # Before 4.3.2, billiard does not count the result of a forgotten job. The lock is not taken, because
+        # a process that was killed may hold it.
+        counter.get_obj().value = _ALL
+    closed: set[int] = set()
+    while handler._state != TERMINATE:
+        handler.join_exited_workers(shutdown=True)
+        poller = select.poll()
+        for fd in handler.fileno_to_outq.keys() - closed:
+            poller.register(fd, select.POLLIN)
+        for fd, _ in poller.poll(LOOK_MS):
+            handler._flush_outqueue(fd, closed.add, handler.fileno_to_outq, handler.on_state_change)
+
+
+def is_green(pool: Any) -> bool:
+    """Whether ``pool`` runs its tasks as greenlets."""
+    return bool(getattr(pool, "is_green", False))
+
+
+class GreenShutdown:
+    """Runs Celery's signal handlers in greenlets of their own, and admits no message after a cold shutdown.
+
+    gevent runs signal handlers in its event loop, the hub, where nothing can wait. Celery's handlers do wait:
+    ``on_cold_shutdown`` for the soft shutdown's timeout, for the broker, and for the result backend (celery
+    5.7.0, apps/worker.py, lines 463 to 486). They raise at the first wait; so tasks were cut off without a
+    record. Before 5.7 the worker did not even end then: since 5.7, ``_shutdown_handler`` sets the flag in a
+    ``finally`` (line 350). Needed with Celery 5.5 to 5.7. Upstream: celery/celery#6111, open; the same cause
+    with eventlet was celery/celery#10083, fixed for the handler's own output only.
+
+    It can be deleted when Celery's handlers run outside the hub. The matrix shows that: ``cold_shutdown`` and
+    ``soft_shutdown`` with gevent, in ``tests/integration/test_matrix_on_redis.py``. :func:`_terminate_after`
+    can be deleted with Celery 5.6.
+    """
+
+    def __init__(self) -> None:
+        self._consumer: Any = None
+        self._is_cold = False
+
+    def join(self, consumer: Any, onward: Callable[[Any], object]) -> bool:
+        """Messages have to pass this guard if tasks run as greenlets. Called once, before the worker
+        starts."""
+        self._consumer = consumer
+        return is_green(consumer.pool)
+
+    def admits(self, request: Any) -> bool:
+        """Whether no cold shutdown has begun. During one, Celery's handler waits for the broker, and may
+        receive messages in the meantime; with a full pool it would wait forever. A message that is not
+        admitted is left alone: the broker delivers it again when the connection is closed."""
+        return not self._is_cold
+
+    def start(self) -> None:
+        """Wrap Celery's signal handlers, which are set by now."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if is_green(self._consumer.pool) and in_main_thread:  # only it can set handlers
+            self._wrap_handlers()
+
+    def stop(self) -> None:
+        """At the end of a cold shutdown, cancel the tasks that Celery's handler has not cancelled: a task
+        that began in the meantime; or all tasks, if another greenlet was using the connection to the
+        broker."""
+        if is_green(self._consumer.pool) and state.should_terminate not in (None, False):
+            time.sleep(0)  # tasks that were given to the pool begin, and so can be cancelled
+            self._consumer.cancel_active_requests()
+
+    def _wrap_handlers(self) -> None:
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if getattr(handler, "__module__", "") == "celery.apps.worker":
+                signal.signal(number, partial(self._handle, handler))
+
+    def _handle(self, handler: Any, number: int, frame: Any) -> None:
+        is_cold = handler.__name__ == "worker_Cold"
+        self._is_cold = self._is_cold or is_cold
+        spawn = self._consumer.pool.spawn_n
+        spawn(partial(_terminate_after, handler) if is_cold else handler, number, frame)
+        # Celery's handler begins by setting other handlers, for the next signal.
+        spawn(self._wrap_handlers)
+
+
+def _terminate_after(handler: Callable[..., object], number: int, frame: Any) -> None:
+    """Before 5.7, Celery's handler of cold shutdowns ends the worker only if nothing fails on its way. It may
+    fail to notify the broker, on a connection that the consumer's greenlet is reading."""
+    try:
+        handler(number, frame)
+    except Exception as error:  # noqa: BLE001 - a signal came: the worker has to end
+        logger.warning("the shutdown continues, though Celery's handler failed: %r", error)
+    finally:
+        if state.should_terminate in (None, False):
+            state.should_terminate = EX_FAILURE

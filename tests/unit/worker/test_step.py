@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+from celery.concurrency import prefork, solo, thread
+
+from celery_dlq import DeadLetterQueue
+from celery_dlq.worker import step
+from celery_dlq.worker.step import CaptureStep, LastStep
+
+
+@pytest.fixture
+def frozen(monkeypatch):
+    """The number of times that the collector was asked to leave alone what there is."""
+    times = []
+    monkeypatch.setattr(gc, "freeze", lambda: times.append(True))
+    monkeypatch.setattr(step.sys, "setswitchinterval", lambda _seconds: None)
+    return times
+
+
+@pytest.mark.parametrize(
+    ("pool", "times"), [(prefork.TaskPool, 1), (solo.TaskPool, 0), (thread.TaskPool, 0)]
+)
+def test_objects_are_frozen_before_a_pool_forks(app, frozen, pool, times):
+    DeadLetterQueue.of(app)
+    worker = MagicMock(app=app, pool_cls=pool)
+    LastStep(worker).start(worker)
+    assert len(frozen) == times
+
+
+@pytest.mark.parametrize(("forks", "times"), [(True, 1), (False, 0)])
+def test_modules_that_were_imported_since_are_frozen_at_the_first_connection(
+    frozen, monkeypatch, forks, times
+):
+    monkeypatch.setattr(step, "_join_channel", lambda _consumer: None)
+    monkeypatch.setattr(step, "read_last_results", lambda _pool: None)
+    capture = CaptureStep.__new__(CaptureStep)
+    capture._confirming, capture._capture = None, MagicMock()
+    consumer = SimpleNamespace(timer=MagicMock(), pool=SimpleNamespace(uses_semaphore=forks))
+    for _ in range(3):
+        capture.start(consumer)
+        capture.stop(consumer)
+    assert len(frozen) == times
+
+
+def test_threads_begin_after_the_pool_and_an_embedded_beat_have_been_forked(app):
+    app.conf.update(dlq_ingest_queues=["dead"], worker_hijack_root_logger=False)
+    DeadLetterQueue.of(app)
+    worker = app.WorkController(pool="prefork", concurrency=1, beat=True)
+    order = [type(one).__name__ for one in worker.steps]
+    assert {"Pool", "Beat", "UpkeepStep", "IngestStep"} <= {*order}
+    for ours in ("UpkeepStep", "IngestStep"):
+        assert order.index(ours) > max(order.index("Pool"), order.index("Beat"))
