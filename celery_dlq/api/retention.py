@@ -59,7 +59,7 @@ def deletable(wanted: Filter, *, is_open: bool) -> Filter:
 def check_reason(why: str, *, is_open: bool) -> None:
     """Check that there is a reason if open letters are to be deleted.
 
-    :raises OpenLetters: there is none.
+    :raises OpenLetters: the reason is missing.
     """
     if is_open and not why.strip():
         raise OpenLetters("Deleting open letters needs a reason, because their messages are lost.")

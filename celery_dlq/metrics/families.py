@@ -143,8 +143,8 @@ VERIFIED_AT = Family(
 )
 DAMAGED = Family(
     "celery_dlq_archive_damaged", GAUGE, (),
-    "Problems that the last check found and because of which archived letters cannot be read; missing if "
-    "the archive was not checked.",
+    "Problems that the last check found and that make archived letters unreadable; missing if the archive "
+    "was not checked.",
 )
 LEFT = Family(
     "celery_dlq_unrecovered", GAUGE, ("state",),

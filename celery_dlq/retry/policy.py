@@ -150,7 +150,7 @@ class RetryBudget:
         next(self._numbers)
 
     def spend(self) -> Exhausted | None:
-        """Take one retry from the budget; returns why there is none, or None if it was taken."""
+        """Take one retry from the budget; returns None, or why the budget refuses it."""
         with self._lock:
             self._move_on()
             first_runs, retries = sum(self._first_runs), sum(self._retries)

@@ -158,7 +158,7 @@ _SECRET = frozenset({"store_url", "store_read_url", "search_redacted_key"})
 PREFIX = "dlq_"
 _DOCS = page("settings")
 
-#: How similar the name of an environment variable must be to one of ours to count as misspelt. Other
+#: How similar the name of an environment variable must be to a known one to count as a typing error. Other
 #: variables with our prefix belong to the user, whose configuration may read them.
 _ALIKE = 0.8
 

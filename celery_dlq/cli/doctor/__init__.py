@@ -72,7 +72,7 @@ def judged(problem: str, fine: str) -> Finding:
 
 
 def worker_facts(statistics: Any, name: str) -> Mapping[str, Any]:
-    """The facts ``name`` that a worker of ours has in its statistics; empty for another worker."""
+    """The facts ``name`` in the statistics of a worker with this package; empty for another worker."""
     own = (statistics or {}).get("dlq") or {}
     found: Mapping[str, Any] = own.get(name) or {}
     return found

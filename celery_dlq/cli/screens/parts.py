@@ -17,7 +17,7 @@ from celery_dlq.view.text import last_part, visible, visible_lines
 
 @dataclass(frozen=True)
 class Short:
-    """A value that is shortened on a terminal, and in a pipe if there is no room for all of it."""
+    """A value that is shortened on a terminal, and in a pipe if it is too long for its column."""
 
     shown: str
     whole: str

@@ -152,7 +152,7 @@ def words_of(kind: type[_Word], name: str, given: Given) -> frozenset[_Word]:
 def word_of(kind: type[_Word], name: str, value: str) -> _Word:
     """The member of ``kind`` with a value.
 
-    :raises FilterError: there is none.
+    :raises FilterError: no member has this value.
     """
     try:
         return kind(value.strip().lower())

@@ -355,7 +355,7 @@ class Server(Dialect):
         not say."""
 
     def pooler(self, connection: Connection) -> Pooler | None:
-        """The pooler between this process and the server; None if there is none, or if it cannot be found.
+        """The pooler between this process and the server; None without one, or if it cannot be found.
 
         :param connection: has begun no transaction, and is not used afterwards.
         """
