@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from celery_dlq.metrics.collector import Registry
     from celery_dlq.metrics.snapshot import Reading, Snapshots
     from celery_dlq.metrics.worker import Recording, WorkerMeter
+    from celery_dlq.model.worker import RecorderReport
     from celery_dlq.store import Store
-    from celery_dlq.store.base import RecorderReport
     from celery_dlq.upkeep.recovery import Recovered, Recovery
 
 

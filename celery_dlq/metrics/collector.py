@@ -18,7 +18,8 @@ from celery_dlq.errors import ExporterError
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import COUNTER, Family, Labels, Sample, by_age, by_size
 from celery_dlq.metrics.snapshot import Reading, Snapshot, Snapshots
-from celery_dlq.store.base import Cell, Lost, Measures, ReportKind, messages_in
+from celery_dlq.model.worker import Lost, ReportKind, messages_in
+from celery_dlq.store.base import Cell, Measures
 from celery_dlq.store.keeping import Keeping, RoundReport
 
 Registry: TypeAlias = CollectorRegistry

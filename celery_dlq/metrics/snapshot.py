@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from celery_dlq.errors import CeleryDLQError
-from celery_dlq.store.base import Lost, Measures
+from celery_dlq.model.worker import Lost
+from celery_dlq.store.base import Measures
 from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import Keeping
 

@@ -23,9 +23,9 @@ from sqlalchemy.engine import Connection
 from celery_dlq.codec import dump_json, read_record, record_of
 from celery_dlq.errors import TaskLost
 from celery_dlq.model.states import Reason
+from celery_dlq.model.worker import Lost, RecorderReport, ReportKind
 from celery_dlq.redact import clip, safe_text
 from celery_dlq.store.archiving import totals_of
-from celery_dlq.store.base import Lost, RecorderReport, ReportKind
 from celery_dlq.store.database import clock, tables
 from celery_dlq.store.database.transactions import StoreRole, reads, writes
 from celery_dlq.store.keeping import CheckReport, Holding, Keeping, RoundReport

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
+from celery_dlq.model.worker import RecorderReport
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
 from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.spool import Record
-from celery_dlq.store.base import RecorderReport
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
 

@@ -11,7 +11,8 @@ from sqlalchemy import event, update
 from support.factories import T0, attempt, letter
 
 from celery_dlq.model.states import Reason
-from celery_dlq.store.base import Filter, Lost, RecorderReport, ReportKind, messages_in
+from celery_dlq.model.worker import Lost, RecorderReport, ReportKind, messages_in
+from celery_dlq.store.base import Filter
 from celery_dlq.store.database import tables
 from celery_dlq.store.keeping import CLOSED_AGES, Holding, Kept, Pile
 from celery_dlq.store.reports import AGAIN, FADES, MOST, NAME_LIMIT, WHY_LIMIT

@@ -19,7 +19,8 @@ from celery_dlq.flower.resources.letters import Row, rows_of
 from celery_dlq.flower.resources.operations import OperationRow
 from celery_dlq.model.group import Mark
 from celery_dlq.model.states import OPEN_STATES, State
-from celery_dlq.store.base import Filter, RecorderReport, Stats
+from celery_dlq.model.worker import RecorderReport
+from celery_dlq.store.base import Filter, Stats
 from celery_dlq.store.keeping import Keeping
 from celery_dlq.view import records, times
 from celery_dlq.view.groups import MOST_MARKED, worklist

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from project import Project, wait_for
 
+from celery_dlq.model.worker import RecorderReport, ReportKind
 from celery_dlq.recorder.layout import FORMAT
-from celery_dlq.store.base import RecorderReport, ReportKind
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
 

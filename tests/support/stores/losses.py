@@ -8,7 +8,7 @@ from support.factories import attempt, letter
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import Reason
-from celery_dlq.store.base import RecorderReport, ReportKind
+from celery_dlq.model.worker import RecorderReport, ReportKind
 
 TASK_LOST = "celery_dlq.errors.TaskLost"
 

@@ -19,8 +19,8 @@ from celery_dlq.model.auto_redrive import AutoState
 from celery_dlq.model.handling import HandlingState, TicketKind
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State
-from celery_dlq.model.worker import CircuitState
-from celery_dlq.store.base import Cell, Lost, Measures, RecorderReport, ReportKind
+from celery_dlq.model.worker import CircuitState, Lost, RecorderReport, ReportKind
+from celery_dlq.store.base import Cell, Measures
 from celery_dlq.store.database.transactions import Following
 from celery_dlq.store.keeping import (
     CLOSED_AGES,

@@ -13,9 +13,9 @@ from celery_dlq import DeadLetterQueue, DLQTask
 from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
+from celery_dlq.model.worker import ReportKind
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
-from celery_dlq.store.base import ReportKind
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.factories import T0
 
 from celery_dlq.errors import StoreUnavailable
-from celery_dlq.store.base import RecorderReport, ReportKind
+from celery_dlq.model.worker import RecorderReport, ReportKind
 from celery_dlq.upkeep import recovery as module
 from celery_dlq.upkeep.recovery import Recovered, RecoveryThread
 

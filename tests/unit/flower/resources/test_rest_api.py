@@ -22,7 +22,8 @@ from celery_dlq.model.handling import Escalate, HandlingState, Ticket, TicketKin
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.operation import OperationState, SendingState
 from celery_dlq.model.states import Reason, State, Verdict
-from celery_dlq.store.base import Filter, ReportKind
+from celery_dlq.model.worker import ReportKind
+from celery_dlq.store.base import Filter
 from celery_dlq.store.database import clock
 from celery_dlq.store.letters import pages
 
