@@ -27,6 +27,12 @@ def _own_tasks(monkeypatch):
     monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
 
 
+@pytest.fixture(autouse=True)
+def _may_wait_for_results(monkeypatch):
+    """A worker that a test built in this process forbids tasks to wait for results, in all later tests."""
+    monkeypatch.setattr(_state, "_task_join_will_block", False)
+
+
 @pytest.fixture
 def no_thread():
     """Within its ``with`` block, the system has no thread to spare."""
