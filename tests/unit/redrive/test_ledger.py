@@ -212,7 +212,15 @@ def test_the_store_decides_whether_nothing_is_left(ledger, store, time, monkeypa
     monkeypatch.setattr(store.operations, "get", one_left)
     step = ledger.take()
     assert (step.is_over, ledger.is_done) == (False, False)
-    monkeypatch.setattr(store.operations, "get", look_up)
+    looks = []
+
+    def looking(operation_id):
+        looks.append(operation_id)
+        return look_up(operation_id)
+
+    monkeypatch.setattr(store.operations, "get", looking)
+    assert ledger.may_continue()
+    assert looks, "the guard judges the outcomes before the letter that is left is sent"
     assert ledger.take().is_over
     assert ledger.is_done
 

@@ -123,6 +123,24 @@ def test_eager_calls_behave_as_on_the_plain_base(app):
     assert len(calls) == 3
 
 
+def test_each_eager_retry_waits_longer(app, monkeypatch):
+    @app.task(
+        base=DLQTask, bind=True, autoretry_for=(Outage,), max_retries=3,
+        retry_backoff=2, retry_jitter=False,
+    )  # fmt: skip
+    def autoretries(self):
+        raise Outage
+
+    asked, retry = [], autoretries.retry
+    monkeypatch.setattr(
+        autoretries,
+        "retry",
+        lambda **options: asked.append(options["countdown"]) or retry(**options),
+    )
+    assert isinstance(autoretries.apply().result, Outage)
+    assert asked == [2, 4, 8, 16]
+
+
 def test_an_eager_exhaustion_is_not_retried_again(app):
     calls = []
 
