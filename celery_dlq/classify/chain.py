@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from celery_dlq.classify.evidence import arguments, is_a, may_have, read, shown_name
+from celery_dlq.classify.guarded import own_values
 from celery_dlq.redact import clip
 
 #: The most exceptions read for one decision, over its whole chain and all groups.
@@ -31,6 +32,9 @@ _HIDES_CONTEXT = BaseException.__dict__["__suppress_context__"].__get__
 
 #: How many leading arguments may be exceptions: httpcore keeps the original only there.
 _ARGUMENTS = 4
+
+#: How many of its other attributes may be exceptions.
+_ATTRIBUTES = 32
 
 _PATH_LIMIT = 500
 
@@ -122,8 +126,8 @@ def wrapped(exc: BaseException) -> list[BaseException]:
     found = _exceptions(_CAUSE(exc))
     if may_have(exc, _WRAPPED_NAMES):
         found += _exceptions(*[read(exc, name) for name in _WRAPPED])
-    args = arguments(exc)
-    return found + _exceptions(*args[:_ARGUMENTS]) if args else found
+    found += _exceptions(*arguments(exc)[:_ARGUMENTS])
+    return found or _exceptions(*own_values(exc, _ATTRIBUTES).values())
 
 
 def _exceptions(*values: object) -> list[BaseException]:

@@ -13,6 +13,7 @@ from celery_dlq.model.states import Verdict
 
 CARRIED = "the SQLSTATE or HTTP status that it carries"
 _WRAPPED = "the exception that it wraps or was caused by"
+_GENERAL = "what else it carries, and its name"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ def _ask_table(cls: type, rules: list[str], conditions: list[str]) -> Verdict | 
     if entry.is_open:
         conditions.append(CARRIED)
     conditions.append(_WRAPPED)
+    if entry.is_open:
+        conditions.append(_GENERAL)
     rules.append(DEFAULT_RULE)
     return Verdict.TERMINAL
 

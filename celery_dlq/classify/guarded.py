@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -153,6 +154,30 @@ def may_have(exc: BaseException, names: frozenset[str]) -> bool:
         return True
     own = _OWN(exc)
     return bool(own) and not names.isdisjoint(own)
+
+
+def own_values(exc: BaseException, limit: int) -> dict[str, object]:
+    """The attributes that the instance itself has, at most ``limit``. Runs no foreign code."""
+    own = _OWN(exc)
+    if not own:
+        return {}
+    # A copy, because another thread may add to it. A text of another type may have a hash that raises.
+    found = islice(own.copy().items(), limit)
+    return {name: value for name, value in found if type(name) is str}
+
+
+def class_value(cls: type, name: str) -> object:
+    """The attribute as the classes of an object define it: a function, a property, a default."""
+    return next((_MEMBERS(base)[name] for base in _MRO(cls) if name in _MEMBERS(base)), None)
+
+
+def is_default(exc: BaseException, name: str) -> bool:
+    """Whether the value of an attribute stands in the class, and the instance has none of its own."""
+    value = class_value(type(exc), name)
+    is_plain = value is not None and not any(
+        "__get__" in _MEMBERS(base) for base in _MRO(type(value))
+    )
+    return is_plain and name not in (_OWN(exc) or ())
 
 
 def read(source: Any, *names: str) -> Any:

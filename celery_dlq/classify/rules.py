@@ -3,7 +3,8 @@
 For one exception it asks in this order: the user's rules; for types that no library's row knows, an
 SQLSTATE, a flag or an HTTP status that it carries; the built-in rows for its classes, the most specific
 first. If none of these decides, the exception is a wrapper, and the exception that it wraps or was caused by
-comes next. If nothing decides, the verdict is terminal.
+comes next. If nothing decides, the general reading of what they carry, and of their names, comes last; and
+without that, the verdict is terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import may_have, shown_name
 from celery_dlq.classify.explicit import said, subject
+from celery_dlq.classify.general import General
 from celery_dlq.classify.guarded import begin
 from celery_dlq.classify.table import Entry, Finding, Schedule
 from celery_dlq.classify.user_rules import Rule, rules_for
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_RULE = "default"
 
 _TEXT_LIMIT = 500
+#: How many exceptions of one chain are read in general.
+_READ_LIMIT = 10
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,12 @@ class Classifier:
 
     :param rules: the user's rules, asked in this order before the built-in ones.
     :param now: the clock for dates in ``Retry-After``.
+    :param general: reads the exceptions about which no rule decides.
     """
 
     rules: tuple[Rule, ...] = ()
     now: Callable[[], datetime] = field(default=_utc_now, kw_only=True, repr=False)
+    general: General = field(default=General(), kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rules", tuple(self.rules))
@@ -107,12 +113,17 @@ class Classifier:
                 *rules_for(settings.terminal, Verdict.TERMINAL, "dlq_terminal"),
                 *rules_for(settings.transient, Verdict.TRANSIENT, "dlq_transient"),
                 *settings.rules,
-            )
+            ),
+            general=General(by_own_names=settings.judge_by_name),
         )
 
     def with_rules(self, *rules: Rule) -> Classifier:
         """A classifier that asks ``rules`` before the rules of this one."""
-        return Classifier((*rules, *self.rules), now=self.now)
+        return replace(self, rules=(*rules, *self.rules))
+
+    def of_package(self, name: str) -> Classifier:
+        """A classifier for tasks of the top-level package ``name``, whose exceptions are the user's own."""
+        return replace(self, general=replace(self.general, own_package=name))
 
     def decide(self, exc: BaseException) -> Decision:
         """The verdict on ``exc``. Never raises, imports nothing, does no I/O.
@@ -164,20 +175,32 @@ class Classifier:
 
         :param asked: the first exception of the chain was already asked, and did not decide.
         """
+        undecided = []
         for link in walk(line, causes, budget):
+            undecided.append(link)
             entry = known.TABLE.look_up(type(link.exc))
             ruling = None if asked and link is line else self._judge(link, entry)
             if ruling is not None:
                 return ruling
             if entry.is_group and members(link.exc):
                 return link
-        return _undecided(line)
+        return self._in_general(undecided) or _undecided(line)
+
+    def _in_general(self, links: list[Link]) -> _Ruling | None:
+        """What exceptions that no rule decides carry, the nearest first; else what their names say."""
+        unknown = [link for link in links if known.TABLE.look_up(type(link.exc)).is_open]
+        for read in (self.general.carried, self.general.named):
+            for link in unknown[:_READ_LIMIT]:
+                finding = read(link.exc)
+                if finding is not None:
+                    return _Ruling(finding, link)
+        return None
 
     def _judge(self, link: Link, entry: Entry) -> _Ruling | None:
         """The finding about one exception by itself; None if it is a wrapper or a group."""
         finding = said(link.exc) or (self._by_user(link.exc) if self.rules else None)
         if finding is None and entry.is_open:
-            finding = _by_carried(link.exc, entry)
+            finding = _by_carried(link.exc)
         if finding is not None:
             return _Ruling(finding, link)
         for match in entry.matches:
@@ -250,10 +273,10 @@ def _row_finding(exc: BaseException) -> Finding | None:
     return None
 
 
-def _by_carried(exc: BaseException, entry: Entry) -> Finding | None:
+def _by_carried(exc: BaseException) -> Finding | None:
     if not may_have(exc, known.CARRIED):
         return None
-    for probe in known.CAREFUL_PROBES if entry.matches else known.GENERIC_PROBES:
+    for probe in known.GENERIC_PROBES:
         finding = probe(exc)
         if finding is not None:
             return finding

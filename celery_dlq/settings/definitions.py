@@ -206,6 +206,11 @@ class Settings:
         (), RULES,
         "Rule objects, asked in order after dlq_terminal and dlq_transient.",
     )
+    judge_by_name: bool = _setting(
+        False, BOOLEAN,
+        "Whether the names of your own exception classes, such as PaymentTimeout, may decide where nothing "
+        "else does. Those of installed libraries always may.",
+    )
     fingerprint: object | None = _setting(
         None, MAYBE_CALLABLE,
         "Recipe for the groups of failures: a function, or its dotted name, that gets a "

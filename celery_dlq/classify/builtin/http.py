@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from celery_dlq.classify.evidence import STATUS_SOURCES, Source, message, read, shown_name, text_of
+from celery_dlq.classify.evidence import Source, message, read, shown_name, text_of
 from celery_dlq.classify.evidence import status as find_status
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.classify.wait import headers, retry_after
@@ -130,8 +130,6 @@ def in_turn(*probes: Probe) -> Probe:
 
     return probe
 
-
-any_status = http_status(*STATUS_SOURCES)
 
 code = http_status(("code",))
 errcode = http_status(("errcode",))

@@ -6,7 +6,7 @@ import sys
 from itertools import chain
 from typing import Any, cast
 
-from celery_dlq.classify.builtin.http import any_status, http_status
+from celery_dlq.classify.builtin.http import http_status
 from celery_dlq.classify.builtin.postgres import sqlstate_of
 from celery_dlq.classify.builtin.table_files import DOMAINS, rows_of
 from celery_dlq.classify.evidence import (
@@ -19,7 +19,7 @@ from celery_dlq.classify.evidence import (
     read,
     text_of,
 )
-from celery_dlq.classify.guarded import know
+from celery_dlq.classify.guarded import is_default, know
 from celery_dlq.classify.table import Finding, Match, Probe, Row, Table
 from celery_dlq.model.states import Verdict
 
@@ -91,27 +91,36 @@ def declared(exc: BaseException) -> Finding | None:
 
 
 def denied(exc: BaseException) -> Finding | None:
-    """Finds a flag that says that the exception is not worth another attempt.
+    """Finds a flag of this instance that says that the exception is not worth another attempt.
 
-    Asked last: True is always set on purpose, but False is the default of many base classes.
+    True is always set on purpose, but False is the default of many base classes.
     """
     found = flag(exc)
-    if found is None or found[0]:
+    if found is None or found[0] or is_default(exc, found[1]):
         return None
     return Finding(Verdict.TERMINAL, "flag.retryable", f"{found[1]}=False")
 
 
+# "code" and "status" mean many things; they are read only where nothing else decides (``general.py``).
+_SOURCES = tuple(source for source in STATUS_SOURCES if source not in {("status",), ("code",)})
+
+_status = http_status(*_SOURCES)
+
+
+def answered(exc: BaseException) -> Finding | None:
+    """Finds an HTTP status. A refusal that the class has for all its instances is a default."""
+    found = _status(exc)
+    if found is None or found.verdict is Verdict.TRANSIENT:
+        return found
+    source = found.evidence.rpartition(" from ")[2].partition(",")[0]
+    return None if is_default(exc, source) else found
+
+
 #: Asked about types that no row knows. An SQLSTATE comes first, because nothing else looks like one.
-GENERIC_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, any_status, denied)
-
-# "code" and "status" of a ValueError usually belong to the application, not to HTTP.
-_SURE_SOURCES = tuple(source for source in STATUS_SOURCES if source not in {("status",), ("code",)})
-
-#: Asked about unknown types that derive from one of Python's own errors.
-CAREFUL_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, http_status(*_SURE_SOURCES), denied)
+GENERIC_PROBES: tuple[Probe, ...] = (sqlstate_of, declared, answered, denied)
 
 #: The attributes that these probes read.
-CARRIED = frozenset({"sqlstate", "pgcode", *FLAGS, *(source[0] for source in STATUS_SOURCES)})
+CARRIED = frozenset({"sqlstate", "pgcode", *FLAGS, *(source[0] for source in _SOURCES)})
 
 #: Rules whose terminal verdict holds although a network error was raised on top of it.
 ROOT_CAUSES = frozenset(

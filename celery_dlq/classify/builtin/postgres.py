@@ -156,6 +156,21 @@ def sqlstate_of(exc: BaseException) -> Finding | None:
     return _by_sqlstate(code, source, message(exc) if code in _WILL_PASS_WITH else "")
 
 
+# ISO/IEC 9075: data, integrity, rights, syntax and their like. Other classes belong to a vendor.
+_LASTING_CLASSES = frozenset({"0A", "21", "22", "23", "26", "28", "34", "3D", "3F", "42", "44"})
+# ODBC's and MySQL's: the link failed, a timeout.
+_OTHER_STATES = frozenset({"08S01", "HYT00", "HYT01"})
+
+
+def by_state(code: str, source: str) -> Finding | None:
+    """The finding about an SQLSTATE of an unknown driver, which may have states of its own."""
+    if code in _OTHER_STATES:
+        return Finding(Verdict.TRANSIENT, "pg.sqlstate", f"sqlstate={code} from {source}")
+    finding = _by_sqlstate(code, source, "")
+    is_sure = finding.verdict is Verdict.TRANSIENT or code[:2] in _LASTING_CLASSES
+    return finding if is_sure else None
+
+
 def _by_sqlstate(code: str, source: str, text: str) -> Finding:
     evidence = f"sqlstate={code} from {source}"
     if code in _WILL_PASS_WITH:

@@ -18,6 +18,7 @@ from celery_dlq.classify.evidence import (
     read,
     text_of,
 )
+from celery_dlq.classify.guarded import is_known
 from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.model.states import Verdict
 
@@ -40,6 +41,17 @@ TRANSIENT_ERRNOS = frozenset(
 # getaddrinfo(3): EAI_AGAIN is "temporary failure in name resolution". An unknown name is terminal:
 # it is a typing error more often than a nameserver that forgets.
 _TRANSIENT_EAI = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY})
+
+# urllib3-future, contrib/resolver: it raises gaierror without a code, also behind plain requests.
+_NO_ANSWER = re.compile(
+    "within timeout|within [0-9.]+s|unexpectedly disconnected|closed the connection before|timed out"
+    "|SERVFAIL|StreamReset|Temporary failure in name resolution"
+)
+_NO_HOST = re.compile(
+    "Name or service not known|No address associated with hostname|nodename nor servname provided"
+    "|no records found|unable to resolve|DNS returned an error|DNSSEC validation|not supported"
+    "|Tried to resolve"
+)
 
 # netdb.h TRY_AGAIN, for the older gethostbyname(3).
 _HERROR_TRY_AGAIN = 2
@@ -70,6 +82,8 @@ def os_error(exc: BaseException) -> Finding | None:
     code = os_errno(exc)
     if code is None:
         return _bare_os_error(message(exc)) if type(exc) is OSError else None
+    if code not in errno.errorcode and not is_known(type(exc)):
+        return None  # ftputil and others keep a reply of their protocol in it
     evidence = f"errno={errno.errorcode.get(code, code)}"
     return transient_if(code in TRANSIENT_ERRNOS, "os.errno", evidence)
 
@@ -90,11 +104,19 @@ def _bare_os_error(text: str) -> Finding | None:
 
 
 def name_lookup(exc: BaseException) -> Finding | None:
-    """``gaierror`` by its EAI code."""
+    """``gaierror`` by its EAI code; by its text if a library made it without a code."""
     code = os_errno(exc)
     if code is None:
-        return None
+        return _by_resolver(message(exc))
     return transient_if(code in _TRANSIENT_EAI, "dns.lookup", f"getaddrinfo code={code}")
+
+
+def _by_resolver(text: str) -> Finding | None:
+    for words, passes in ((_NO_ANSWER, True), (_NO_HOST, False)):
+        found = words.search(text)
+        if found is not None:
+            return transient_if(passes, "dns.lookup", f"message has {found[0]!r}")
+    return None
 
 
 def host_lookup(exc: BaseException) -> Finding | None:

@@ -81,16 +81,17 @@ def close_code(exc: BaseException) -> Finding:
     """The code of the other side's close frame, or of our own; 1006 if there was neither."""
     # Not `.code`, which warns since version 13.1.
     codes = (number(read(exc, frame, "code")) for frame in ("rcvd", "sent"))
-    return _by_close_code(next((code for code in codes if code is not None), _ABNORMAL))
+    return by_close_code(next((code for code in codes if code is not None), _ABNORMAL))
 
 
 def lost(exc: BaseException) -> Finding:
     """websocket-client: ``status_code`` is the code of the close frame, if there was one."""
     code = number(read(exc, "status_code"))
-    return _by_close_code(_ABNORMAL if code is None else code)
+    return by_close_code(_ABNORMAL if code is None else code)
 
 
-def _by_close_code(code: int) -> Finding:
+def by_close_code(code: int) -> Finding:
+    """The finding about the code of a WebSocket's close frame."""
     return transient_if(code in CLOSE_CODES, "websocket.close", f"close code={code}")
 
 

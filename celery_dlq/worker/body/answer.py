@@ -222,7 +222,8 @@ def classifier_of(task: DLQTask) -> Classifier:
     options = apps, *(getattr(task, name) for name in _RULE_OPTIONS)
     # Made on first use, and again when one of the options has changed.
     if task._classifier_of is None or task._classifier_of[0] != options:
-        task._classifier_of = options, apps.with_rules(*own_rules(task))
+        package = type(task).__module__.partition(".")[0]
+        task._classifier_of = options, apps.with_rules(*own_rules(task)).of_package(package)
     return task._classifier_of[1]
 
 

@@ -66,7 +66,8 @@ def test_an_unknown_type():
     assert explained.verdict is None
     assert explained.depends_on == (
         "the SQLSTATE or HTTP status that it carries, "
-        "then the exception that it wraps or was caused by; else terminal"
+        "then the exception that it wraps or was caused by, "
+        "then what else it carries, and its name; else terminal"
     )
 
 

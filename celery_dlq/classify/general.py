@@ -1,0 +1,278 @@
+"""Reads exceptions of libraries that no rule knows. Asked only where no rule has decided.
+
+First the structured evidence: statuses, SQLSTATEs, codes, flags and words that this instance carries, under
+the many names that libraries give them. Then, as the last and weakest evidence, the name of the class. What a
+class says about all its instances does not count: it is a default, not a statement about this failure.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from types import FunctionType
+from typing import NamedTuple, cast
+
+from celery_dlq.classify.builtin.cloud import GRPC_NAMES, code_name
+from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, status_verdict
+from celery_dlq.classify.builtin.postgres import by_state
+from celery_dlq.classify.builtin.stdlib import lasting_cause
+from celery_dlq.classify.builtin.web import by_close_code
+from celery_dlq.classify.evidence import arguments, bases, call, dotted_name, number, read, text_of
+from celery_dlq.classify.guarded import Memory, class_value, is_known, own_values, shape_of
+from celery_dlq.classify.names import says, words_of
+from celery_dlq.classify.table import Finding
+from celery_dlq.model.states import Verdict
+
+#: The most values that are read of one exception, of one dict, and of the arguments.
+_VALUES = 48
+_ARGUMENTS = 4
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(","))
+
+
+# Names of attributes, as their words.
+_STATUS = _names(
+    "status code, http status, http status code, http code, http error code, response code, response status, "
+    "response status code, error status, statuscode, httpstatus"
+)
+_CODE = _names("status, code, error code, errorcode, errcode, err code, rc")
+_STATE = _names("sqlstate, sql state, pgcode, state, code, error code, args 0")
+_GRPC = _CODE | _STATUS | _names("grpc code, grpc status, grpc status code, args 0")
+_FLAG = _names(
+    "retryable, is retryable, retriable, is retriable, should retry, can retry, transient, is transient, "
+    "temporary, is temporary, recoverable, is recoverable, isrecoverable"
+)
+_CLOSE = _names("code, close code, reason")
+_CLOSE_CODES = range(1000, 1016)
+_WORD = _CODE | _names(
+    "error, error name, error type, type, reason, name, kind, category, error key, error id, error kind"
+)
+_DICT = _names(
+    "details, detail, body, error, errors, data, response, payload, json, json body, info, extra, content, "
+    "error data, response data, error details, error info, result, raw"
+)
+_RESPONSE = _names("response, resp, http response, raw response, reply, answer, res, result")
+_IN_RESPONSE = ("status_code", "status", "code", "statusCode", "http_status")
+
+# Properties, and methods without arguments, that make such statements.
+_COMPUTED = _names(
+    "status_code, get_status, get_status_code, status, getcode, get_code, code, http_status, is_retryable, "
+    "retryable, is_retriable, should_retry, can_retry, is_transient, is_temporary, error_code, get_error_code"
+)
+
+# A call of such a function would only make an object that warns if nothing awaits it.
+_RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+_SQLSTATE = re.compile(r"(?=[0-9A-Z]*[0-9])[0-9A-Z]{5}\Z")
+
+# Clients of protocols whose replies look like an HTTP status and mean something else.
+_OTHER_PROTOCOLS = frozenset({"ftp", "smtp", "mail", "sip", "amqp", "irc", "nntp", "lmtp"})
+# The second sign that a "code" or "status" of the user's own classes is that of an HTTP answer.
+_SIGNS = frozenset({"http", "api", "response", "status", "request", "gateway", "web"})
+_SIGN_NAMES = frozenset({"response", "headers", "url", "request", "resp"})
+
+
+class _Statement(NamedTuple):
+    """A value that the instance carries."""
+
+    #: The words of its name, joined by a space.
+    name: str
+    value: object
+    #: Where it was found, for people.
+    source: str
+
+
+class _Reading:
+    """The general reading of one exception."""
+
+    def __init__(self, exc: BaseException, *, is_own: bool) -> None:
+        self._is_own = is_own
+        self._said = list(islice(_statements(exc), _VALUES))
+        self._class_words = {word for cls in bases(type(exc)) for word in words_of(cls.__name__)}
+
+    def structured(self) -> Finding | None:
+        """What the statements of this instance say."""
+        asked = (
+            self._sqlstate, self._set, self._status, self._grpc, self._closed, self._word, self._unset,
+        )  # fmt: skip
+        return next((found for ask in asked if (found := ask()) is not None), None)
+
+    def has_number(self) -> bool:
+        """Whether it carries a code that says nothing here: the library knows more than a name does."""
+        return any(
+            said.name in _CODE | _STATUS
+            and (found := number(said.value)) is not None
+            and found not in {0, -1}
+            for said in self._said
+        )
+
+    def _values(self, names: frozenset[str]) -> Iterator[_Statement]:
+        return (said for said in self._said if said.name in names)
+
+    def _sqlstate(self) -> Finding | None:
+        for said in self._values(_STATE):
+            text = text_of(said.value) or ""
+            finding = by_state(text, said.source) if _SQLSTATE.match(text) else None
+            if finding is not None:
+                return finding
+        return None
+
+    def _set(self) -> Finding | None:
+        return self._flag(True, Verdict.TRANSIENT)
+
+    def _unset(self) -> Finding | None:
+        return self._flag(False, Verdict.TERMINAL)
+
+    def _flag(self, value: bool, verdict: Verdict) -> Finding | None:
+        said = next((said for said in self._values(_FLAG) if said.value is value), None)
+        return said and Finding(verdict, "flag.retryable", f"{said.source}={value}")
+
+    def _status(self) -> Finding | None:
+        if _OTHER_PROTOCOLS & self._class_words:
+            return None
+        for names in (_STATUS, _CODE if self._may_be_http() else frozenset[str]()):
+            for said in self._values(names):
+                code = number(said.value)
+                if code is not None and (400 <= code <= 511 or code in TRANSIENT_STATUSES):
+                    return Finding(
+                        status_verdict(code), "http.status", f"status={code} from {said.source}"
+                    )
+        return None
+
+    def _may_be_http(self) -> bool:
+        if not self._is_own:
+            return True
+        return bool(_SIGNS & self._class_words) or any(
+            said.name in _SIGN_NAMES for said in self._said
+        )
+
+    def _grpc(self) -> Finding | None:
+        for said in self._values(_GRPC):
+            value = said.value
+            name = (
+                code_name(value)
+                if issubclass(type(value), Enum)
+                else (text_of(value) or "").rpartition(".")[2]
+            )
+            if name in GRPC_NAMES:
+                return Finding(Verdict.TRANSIENT, "grpc.code", f"{said.source}={name}")
+        return None
+
+    def _closed(self) -> Finding | None:
+        if "closed" not in self._class_words:
+            return None
+        for said in self._values(_CLOSE):
+            code = number(said.value)
+            if code is not None and code in _CLOSE_CODES:
+                return by_close_code(code)
+        return None
+
+    def _word(self) -> Finding | None:
+        for said in self._values(_WORD):
+            text = read(said.value, "name") if issubclass(type(said.value), Enum) else said.value
+            found = says(text)
+            if found is not None:
+                return Finding(found.verdict, "code.word", f"{said.source}={text_of(text)}")
+        return None
+
+
+@dataclass(frozen=True)
+class General:
+    """The general reading, and which modules are the user's own."""
+
+    #: The top-level package of the task, which may be an installed package, too.
+    own_package: str = ""
+    #: Whether the names of the user's own classes count.
+    by_own_names: bool = False
+
+    def carried(self, exc: BaseException) -> Finding | None:
+        """What this instance says."""
+        return _Reading(exc, is_own=self._is_own(type(exc))).structured()
+
+    def named(self, exc: BaseException) -> Finding | None:
+        """What the name of the class says, or that of the nearest class above it that says anything.
+
+        Nothing, if a lasting cause is behind the exception, or if it carries a code whose meaning only its
+        library knows.
+        """
+        for cls in bases(type(exc)):
+            is_own = self._is_own(cls)
+            if is_known(cls) or (is_own and not self.by_own_names):
+                return None
+            found = says(cls.__name__)
+            if found is None:
+                continue
+            if found.verdict is Verdict.TERMINAL or _Reading(exc, is_own=is_own).has_number():
+                return None
+            evidence = f"name={cls.__name__} says {found.words!r}"
+            return lasting_cause(exc) or Finding(Verdict.TRANSIENT, "class.name", evidence)
+        return None
+
+    def _is_own(self, cls: type) -> bool:
+        return not is_library(cls) or dotted_name(cls).partition(".")[0] == self.own_package
+
+
+def _library(cls: type) -> bool:
+    module = dotted_name(cls).partition(".")[0]
+    file = text_of(read(sys.modules.get(module), "__file__")) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+#: Whether a class belongs to an installed package, and not to the user's own modules.
+is_library: Memory[bool] = Memory(_library)
+
+
+def _statements(exc: BaseException) -> Iterator[_Statement]:
+    found = {**_computed(exc), **own_values(exc, _VALUES)}
+    args = enumerate(arguments(exc)[:_ARGUMENTS])
+    found |= {f"args[{at}]": value for at, value in args}
+    for name, value in found.items():
+        words = _joined(name)
+        yield _Statement(words, value, name)
+        if issubclass(type(value), dict) and (words in _DICT or name.startswith("args")):
+            yield from _in_dict(value, name)
+        elif words in _RESPONSE or name.startswith("args"):
+            yield from _in_response(value, name)
+
+
+def _computed(exc: BaseException) -> dict[str, object]:
+    """The values of its properties, slots and methods with the names of such statements."""
+    found: dict[str, object] = {}
+    cls = type(exc)
+    for name in _COMPUTED & shape_of(cls).names:
+        value = class_value(cls, name)
+        if type(value) is FunctionType:
+            code = value.__code__
+            if code.co_argcount == 1 and not code.co_flags & _RUNS_LATER:
+                found[f"{name}()"] = call(exc, name)
+        elif hasattr(type(value), "__get__"):  # a property, or a slot
+            found[name] = read(exc, name)
+    return found
+
+
+def _in_dict(value: object, source: str, depth: int = 2) -> Iterator[_Statement]:
+    for key, inner in islice(dict.items(cast("dict[object, object]", value)), _VALUES):
+        name = text_of(key)
+        if name is None:
+            continue
+        yield _Statement(_joined(name), inner, f"{source}[{name!r}]")
+        if depth > 1 and issubclass(type(inner), dict) and _joined(name) in _DICT:
+            yield from _in_dict(inner, f"{source}[{name!r}]", depth - 1)
+
+
+def _in_response(value: object, source: str) -> Iterator[_Statement]:
+    for name in _IN_RESPONSE:
+        inner = read(value, name)
+        if type(inner) is int:
+            yield _Statement("status code", inner, f"{source}.{name}")
+
+
+def _joined(name: str) -> str:
+    return " ".join(words_of(name)).removeprefix("get ").replace("getcode", "code")

@@ -1,0 +1,183 @@
+"""Exceptions of libraries that no rule knows: what they carry, and then their names."""
+
+import enum
+import socket
+import ssl
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from celery_dlq.classify import Classifier, decide
+from celery_dlq.classify.general import General
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Makes exception classes of an installed package."""
+    module = ModuleType("somelib")
+    module.__file__ = "/usr/lib/python3/site-packages/somelib/__init__.py"
+    monkeypatch.setitem(sys.modules, "somelib", module)
+
+    def library(name, *bases, **members):
+        return type(name, bases or (Exception,), {"__module__": "somelib.errors", **members})
+
+    return library
+
+
+def failed(kind, *args, **own):
+    exc = kind(*args)
+    exc.__dict__.update(own)
+    return exc
+
+
+def judged(exc):
+    decision = decide(exc)
+    return decision.verdict.value, decision.rule
+
+
+class Code(enum.IntEnum):
+    OK = 0
+    UNAVAILABLE = 14
+
+
+@pytest.mark.parametrize(
+    ("own", "rule"),
+    [
+        ({"http_code": 503}, "http.status"),
+        ({"httpStatusCode": "429"}, "http.status"),
+        ({"error_code": 503}, "http.status"),
+        ({"body": {"error": {"code": 503}}}, "http.status"),
+        ({"details": {"status": 429}}, "http.status"),
+        ({"resp": SimpleNamespace(status=502)}, "http.status"),
+        ({"state": "40001"}, "pg.sqlstate"),
+        ({"code": "40P01"}, "pg.sqlstate"),
+        ({"code": Code.UNAVAILABLE}, "grpc.code"),
+        ({"code": "UNAVAILABLE"}, "grpc.code"),
+        ({"code": "StatusCode.UNAVAILABLE"}, "grpc.code"),
+        ({"temporary": True}, "flag.retryable"),
+        ({"error_code": "TEMPORARILY_UNAVAILABLE"}, "code.word"),
+        ({"body": {"error": {"type": "rate_limit_error"}}}, "code.word"),
+        ({"last_failure": TimeoutError()}, "os.network"),
+    ],
+)
+def test_evidence_under_other_names(library, own, rule):
+    assert judged(failed(library("ApiError"), "x", **own)) == ("transient", rule)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"http_code": 404},
+        {"code": 17},
+        {"code": "23505"},
+        {"state": "XX001"},
+        {"temporary": False},
+        {"error_code": "INVALID_GRANT"},
+        {"body": {"error": {"code": 200}}},
+        {"message": "503 Service Unavailable"},
+        {"code": True},
+    ],
+)
+def test_other_evidence_is_terminal(library, own):
+    assert judged(failed(library("ApiError"), "x", **own))[0] == "terminal"
+
+
+def test_methods_and_properties_are_read(library):
+    by_method = library("ApiError", get_status=lambda self: 503)
+    by_property = library("ApiError", is_temporary=property(lambda self: True))
+    assert judged(by_method("x")) == ("transient", "http.status")
+    assert judged(by_property("x")) == ("transient", "flag.retryable")
+
+
+def test_methods_that_need_something_are_not_called(library):
+    async def code(self):
+        """Nothing would await it."""
+
+    for method in (code, lambda self, _server: 503):
+        assert judged(library("ApiError", code=method)("x")) == ("terminal", "default")
+
+
+@pytest.mark.parametrize("value", [RuntimeError("x"), SystemExit(3)])
+def test_methods_that_raise_say_nothing(library, value):
+    def get_status(self):
+        raise value
+
+    assert judged(library("ApiError", get_status=get_status)("x")) == ("terminal", "default")
+
+
+def test_a_default_of_the_class_is_no_statement(library):
+    assert judged(library("ConnectionTimeout", temporary=False)("x")) == ("transient", "class.name")
+
+
+def test_names(library):
+    assert judged(library("ConnectionTimeout")("x")) == ("transient", "class.name")
+    assert judged(library("Failed", library("ConnectionTimeout"))("x")) == (
+        "transient",
+        "class.name",
+    )
+    evidence = decide(library("RateLimitExceeded")("x")).evidence
+    assert evidence == "name=RateLimitExceeded says 'rate limit'"
+
+
+def test_a_nearer_lasting_word_silences_the_names_above_it(library):
+    assert judged(library("InvalidLogin", library("ConnectionError"))("x"))[1] == "default"
+
+
+def test_a_certificate_or_an_unknown_host_wins(library):
+    for cause, rule in (
+        (ssl.SSLCertVerificationError(1, "x"), "tls.certificate"),
+        (socket.gaierror(socket.EAI_NONAME, "x"), "dns.lookup"),
+    ):
+        exc = library("ConnectTimeout")("x")
+        exc.__context__, exc.__suppress_context__ = cause, True
+        assert judged(exc) == ("terminal", rule)
+
+
+def test_a_code_that_only_the_library_understands_silences_the_name(library):
+    assert judged(failed(library("ConnectionTimeout"), "x", code=1205)) == ("terminal", "default")
+
+
+def test_the_users_own_names_need_a_setting():
+    own = type("ConnectionTimeout", (Exception,), {"__module__": "shop.errors"})
+    assert judged(own("x")) == ("terminal", "default")
+    assert Classifier(general=General(by_own_names=True)).decide(own("x")).rule == "class.name"
+
+
+def test_the_package_of_the_task_is_the_users_own(library):
+    exc = library("ConnectionTimeout")("x")
+    assert Classifier().of_package("somelib").decide(exc).rule == "default"
+
+
+def test_an_own_code_needs_a_second_sign():
+    plain = type("Unsold", (Exception,), {"__module__": "shop.errors"})
+    assert judged(failed(plain, "x", error_code=503)) == ("terminal", "default")
+    assert judged(failed(plain, "x", error_code=503, url="https://a.test"))[0] == "transient"
+
+
+def test_a_reply_of_another_protocol_is_no_status(library):
+    assert judged(failed(library("FTPError"), "x", error_code=503)) == ("terminal", "default")
+    assert judged(failed(library("FTPTimeout", OSError), "x", errno=421))[0] == "transient"
+
+
+def test_the_nearest_evidence_of_a_chain_decides(library):
+    inner, outer = (
+        failed(library("A"), "x", http_code=503),
+        failed(library("B"), "x", http_code=404),
+    )
+    outer.__cause__ = inner
+    assert judged(outer)[0] == "terminal"
+    inner.__cause__, outer.__cause__ = outer, None
+    assert judged(inner)[0] == "transient"
+
+
+@pytest.mark.parametrize(
+    "text", ["Name or service not known: 'x'", "no records found for hostname x"]
+)
+def test_an_unknown_host_without_a_code(text):
+    assert judged(socket.gaierror(text)) == ("terminal", "dns.lookup")
+
+
+def test_a_resolver_that_does_not_answer():
+    exc = socket.gaierror("unable to resolve 'x' within 5.0s")
+    assert judged(exc) == ("transient", "dns.lookup")
