@@ -26,6 +26,7 @@ from celery_dlq.classify.evidence import arguments, bases, call, dotted_name, nu
 from celery_dlq.classify.guarded import Memory, class_value, is_known, own_values, shape_of
 from celery_dlq.classify.names import says, words_of
 from celery_dlq.classify.table import Finding
+from celery_dlq.classify.wait import retry_after
 from celery_dlq.model.states import Verdict
 
 #: The most values that are read of one exception, of one dict, and of the arguments.
@@ -40,14 +41,14 @@ def _names(text: str) -> frozenset[str]:
 # Names of attributes, as their words.
 _STATUS = _names(
     "status code, http status, http status code, http code, http error code, response code, response status, "
-    "response status code, error status, statuscode, httpstatus"
+    "response status code, error status, resp code, http response code, statuscode, httpstatus, httpcode"
 )
 _CODE = _names("status, code, error code, errorcode, errcode, err code, rc")
 _STATE = _names("sqlstate, sql state, pgcode, state, code, error code, args 0")
 _GRPC = _CODE | _STATUS | _names("grpc code, grpc status, grpc status code, args 0")
 _FLAG = _names(
-    "retryable, is retryable, retriable, is retriable, should retry, can retry, transient, is transient, "
-    "temporary, is temporary, recoverable, is recoverable, isrecoverable"
+    "retryable, is retryable, retriable, is retriable, should retry, can retry, allow retry, ok to retry, "
+    "try again, transient, is transient, temporary, is temporary, recoverable, is recoverable, isrecoverable"
 )
 _CLOSE = _names("code, close code, reason")
 _CLOSE_CODES = range(1000, 1016)
@@ -64,7 +65,8 @@ _IN_RESPONSE = ("status_code", "status", "code", "statusCode", "http_status")
 # Properties, and methods without arguments, that make such statements.
 _COMPUTED = _names(
     "status_code, get_status, get_status_code, status, getcode, get_code, code, http_status, is_retryable, "
-    "retryable, is_retriable, should_retry, can_retry, is_transient, is_temporary, error_code, get_error_code"
+    "retryable, is_retriable, should_retry, can_retry, ok_to_retry, try_again, is_transient, "
+    "is_temporary, error_code, get_error_code"
 )
 
 # A call of such a function would only make an object that warns if nothing awaits it.
@@ -93,14 +95,15 @@ class _Reading:
     """The general reading of one exception."""
 
     def __init__(self, exc: BaseException, *, is_own: bool) -> None:
-        self._is_own = is_own
+        self._exc, self._is_own = exc, is_own
         self._said = list(islice(_statements(exc), _VALUES))
         self._class_words = {word for cls in bases(type(exc)) for word in words_of(cls.__name__)}
 
     def structured(self) -> Finding | None:
         """What the statements of this instance say."""
         asked = (
-            self._sqlstate, self._set, self._status, self._grpc, self._closed, self._word, self._unset,
+            self._sqlstate, self._set, self._status, self._wait, self._grpc, self._closed, self._word,
+            self._unset,
         )  # fmt: skip
         return next((found for ask in asked if (found := ask()) is not None), None)
 
@@ -145,6 +148,12 @@ class _Reading:
                         status_verdict(code), "http.status", f"status={code} from {said.source}"
                     )
         return None
+
+    def _wait(self) -> Finding | None:
+        wait = retry_after(self._exc)
+        return (
+            Finding(Verdict.TRANSIENT, "retry.after", "it says when to come back") if wait else None
+        )
 
     def _may_be_http(self) -> bool:
         if not self._is_own:

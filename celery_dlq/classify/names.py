@@ -45,15 +45,15 @@ _PASSING = _phrases(
 [_LASTING] = map(
     frozenset,
     _phrases(
-        "access already argument arguments assertion attribute auth authentication authorisation "
-        "authorization bad callback certificate cert client command config configuration credential "
-        "credentials decode decoding denied deprecated disabled duplicate encode encoding exist exists "
-        "expired forbidden format host illegal implemented import incompatible incorrect input invalid key "
-        "license lifespan login malformed mismatch missing name non not notfound parameter params parse "
-        "parser parsing password payment permission permissions protocol quota redirect required schema "
-        "secret security setting settings signature ssl syntax tls token type unauthorized unauthorised "
-        "unexpected unknown unprocessable unrecoverable unsupported url usage validation value verification "
-        "verify version wrong"
+        "acceptable access allowed already argument arguments assertion attribute auth authentication "
+        "authorisation authorization bad callback cert certificate client command config configuration "
+        "credential credentials decode decoding denied deprecated disabled duplicate encode encoding "
+        "exist exists expired forbidden format found host illegal implemented import incompatible "
+        "incorrect input invalid key license lifespan login malformed mismatch missing name non notfound "
+        "parameter params parse parser parsing password payment permission permissions permitted protocol "
+        "quota redirect required schema secret security setting settings signature ssl supported syntax "
+        "tls token type unauthorised unauthorized unexpected unknown unprocessable unrecoverable "
+        "unsupported url usage valid validation value verification verify version wrong"
     ),
 )
 

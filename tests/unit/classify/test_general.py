@@ -59,6 +59,8 @@ class Code(enum.IntEnum):
         ({"error_code": "TEMPORARILY_UNAVAILABLE"}, "code.word"),
         ({"body": {"error": {"type": "rate_limit_error"}}}, "code.word"),
         ({"last_failure": TimeoutError()}, "os.network"),
+        ({"retry_after": 30}, "retry.after"),
+        ({"_status_code": 503}, "http.status"),
     ],
 )
 def test_evidence_under_other_names(library, own, rule):
@@ -77,6 +79,8 @@ def test_evidence_under_other_names(library, own, rule):
         {"body": {"error": {"code": 200}}},
         {"message": "503 Service Unavailable"},
         {"code": True},
+        {"retry_after": 0},
+        {"http_code": 400, "retry_after": 30},
     ],
 )
 def test_other_evidence_is_terminal(library, own):

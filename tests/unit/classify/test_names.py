@@ -32,6 +32,7 @@ def test_words(name, words):
         ("InvalidTimeout", "terminal"),
         ("AuthenticationTimeoutError", "terminal"),
         ("NotFound", "terminal"),
+        ("NotReady", None),
         ("BadRequest", "terminal"),
         ("ApiError", None),
         ("Timeoutish", None),
