@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from types import FunctionType
 from typing import NamedTuple, cast
 
@@ -23,7 +23,14 @@ from celery_dlq.classify.builtin.postgres import by_state
 from celery_dlq.classify.builtin.stdlib import lasting_cause
 from celery_dlq.classify.builtin.web import by_close_code
 from celery_dlq.classify.evidence import arguments, bases, call, dotted_name, number, read, text_of
-from celery_dlq.classify.guarded import Memory, class_value, is_known, own_values, shape_of
+from celery_dlq.classify.guarded import (
+    Memory,
+    class_value,
+    is_default,
+    is_known,
+    own_values,
+    shape_of,
+)
 from celery_dlq.classify.names import says, words_of
 from celery_dlq.classify.table import Finding
 from celery_dlq.classify.wait import retry_after
@@ -140,37 +147,30 @@ class _Reading:
     def _status(self) -> Finding | None:
         if _OTHER_PROTOCOLS & self._class_words:
             return None
-        for names in (_STATUS, _CODE if self._may_be_http() else frozenset[str]()):
-            for said in self._values(names):
-                code = number(said.value)
-                if code is not None and (400 <= code <= 511 or code in TRANSIENT_STATUSES):
-                    return Finding(
-                        status_verdict(code), "http.status", f"status={code} from {said.source}"
-                    )
+        weaker = self._values(_CODE) if self._is_of_an_answer() else iter(())
+        for said in chain(self._values(_STATUS), weaker):
+            code = number(said.value)
+            if code is not None and (400 <= code <= 511 or code in TRANSIENT_STATUSES):
+                evidence = f"status={code} from {said.source}"
+                return Finding(status_verdict(code), "http.status", evidence)
         return None
 
     def _wait(self) -> Finding | None:
-        wait = retry_after(self._exc)
-        return (
-            Finding(Verdict.TRANSIENT, "retry.after", "it says when to come back") if wait else None
-        )
+        if not retry_after(self._exc):
+            return None
+        return Finding(Verdict.TRANSIENT, "retry.after", "it says when to come back")
 
-    def _may_be_http(self) -> bool:
-        if not self._is_own:
-            return True
-        return bool(_SIGNS & self._class_words) or any(
-            said.name in _SIGN_NAMES for said in self._said
+    def _is_of_an_answer(self) -> bool:
+        """Whether a code is that of a remote answer. In the user's own modules it may mean anything."""
+        return (
+            not self._is_own or bool(_SIGNS & self._class_words) or any(self._values(_SIGN_NAMES))
         )
 
     def _grpc(self) -> Finding | None:
         for said in self._values(_GRPC):
-            value = said.value
-            name = (
-                code_name(value)
-                if issubclass(type(value), Enum)
-                else (text_of(value) or "").rpartition(".")[2]
-            )
-            if name in GRPC_NAMES:
+            is_member = issubclass(type(said.value), Enum)
+            name = code_name(said.value) if is_member else text_of(said.value)
+            if name is not None and name.rpartition(".")[2] in GRPC_NAMES:
                 return Finding(Verdict.TRANSIENT, "grpc.code", f"{said.source}={name}")
         return None
 
@@ -184,6 +184,8 @@ class _Reading:
         return None
 
     def _word(self) -> Finding | None:
+        if not self._is_of_an_answer():
+            return None
         for said in self._values(_WORD):
             text = read(said.value, "name") if issubclass(type(said.value), Enum) else said.value
             found = says(text)
@@ -229,9 +231,13 @@ class General:
 
 
 def _library(cls: type) -> bool:
-    module = dotted_name(cls).partition(".")[0]
-    file = text_of(read(sys.modules.get(module), "__file__")) or ""
-    return "site-packages" in file or "dist-packages" in file
+    # A class may name the package that offers it; and a package such as google has no file.
+    module = dotted_name(cls).rpartition(".")[0]
+    for name in (module, module.partition(".")[0]):
+        file = text_of(read(sys.modules.get(name), "__file__")) or ""
+        if "site-packages" in file or "dist-packages" in file:
+            return True
+    return False
 
 
 #: Whether a class belongs to an installed package, and not to the user's own modules.
@@ -253,21 +259,24 @@ def _statements(exc: BaseException) -> Iterator[_Statement]:
 
 def _computed(exc: BaseException) -> dict[str, object]:
     """The values of its properties, slots and methods with the names of such statements."""
-    found: dict[str, object] = {}
-    cls = type(exc)
-    for name in _COMPUTED & shape_of(cls).names:
+    found, cls = dict[str, object](), type(exc)
+    for name in sorted(_COMPUTED & shape_of(cls).names):
         value = class_value(cls, name)
         if type(value) is FunctionType:
             code = value.__code__
             if code.co_argcount == 1 and not code.co_flags & _RUNS_LATER:
                 found[f"{name}()"] = call(exc, name)
-        elif hasattr(type(value), "__get__"):  # a property, or a slot
+        elif not is_default(exc, name):
             found[name] = read(exc, name)
     return found
 
 
 def _in_dict(value: object, source: str, depth: int = 2) -> Iterator[_Statement]:
-    for key, inner in islice(dict.items(cast("dict[object, object]", value)), _VALUES):
+    try:
+        items = [*islice(dict.items(cast("dict[object, object]", value)), _VALUES)]
+    except RuntimeError:  # another thread changes it
+        return
+    for key, inner in items:
         name = text_of(key)
         if name is None:
             continue

@@ -20,7 +20,7 @@ def library(monkeypatch):
     monkeypatch.setitem(sys.modules, "somelib", module)
 
     def library(name, *bases, **members):
-        return type(name, bases or (Exception,), {"__module__": "somelib.errors", **members})
+        return type(name, bases or (Exception,), {"__module__": "somelib.errors"} | members)
 
     return library
 
