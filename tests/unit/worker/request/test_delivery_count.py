@@ -1,5 +1,6 @@
 """Requests whose messages come back because their process or worker died."""
 
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import celery
@@ -21,6 +22,8 @@ from celery_dlq.worker.body.ending import RunEnd, report
 from celery_dlq.worker.failure import failure_after
 from celery_dlq.worker.request import fate
 
+AN_HOUR_AGO = datetime.now(timezone.utc) - timedelta(hours=1)
+
 
 @pytest.fixture(autouse=True)
 def _store(desk, own_store, app):
@@ -35,6 +38,19 @@ def pool(app):
     consumer = SimpleNamespace(controller=None, timer=None)
     app.dead_letter_queue.capture.isolation.join(consumer, given.append)
     return SimpleNamespace(apply_async=lambda *_, **options: given.append(options), given=given)
+
+
+def died_before(store, numbers):
+    """Store recent deliveries of the message that did not end; old ones do not count."""
+    found = [
+        delivery(
+            "4711", number=number, alone=alone, started_at=AN_HOUR_AGO + timedelta(minutes=number)
+        )
+        for number, alone in numbers.items()
+    ]
+    for one in found:
+        store.deliveries.put(one)
+    return [one.started_at for one in found]
 
 
 def deliver(make, desk, pool, **options):
@@ -85,8 +101,7 @@ def test_its_process_died_three_times(make, desk, pool):
 
 
 def test_its_worker_died_each_time(make, desk, pool):
-    for number, alone in ((2, False), (3, True)):
-        desk.store.deliveries.put(delivery("4711", number=number, minutes=number, alone=alone))
+    started_at = died_before(desk.store, {2: False, 3: True})
     request = deliver(make, desk, pool)
     desk.release()
     assert pool.given == [], "not run again"
@@ -95,9 +110,7 @@ def test_its_worker_died_each_time(make, desk, pool):
         Reason.POISON,
         "celery_dlq.errors.PoisonMessage",
     )
-    assert [attempt.failed_at for attempt in letter.attempts] == [
-        delivery(minutes=minute).started_at for minute in (2, 3)
-    ]
+    assert [attempt.failed_at for attempt in letter.attempts] == started_at
     assert (letter.worker, letter.pid) == ("celery@host", 4711)
     assert letter.explanation.evidence.endswith("on celery@host alone: its worker died")
     assert request.done == ["ack"]
@@ -204,8 +217,7 @@ def test_more_condemned_than_slots_leave_the_slots_free(make, desk, app):
     consumer = SimpleNamespace(controller=controller, timer=None)
     app.dead_letter_queue.capture.isolation.join(consumer, given.append)
     pool = SimpleNamespace(apply_async=lambda *_, **options: given.append(options))
-    for number in (3, 4):
-        desk.store.deliveries.put(delivery("4711", number=number, alone=True, minutes=number))
+    died_before(desk.store, {3: True, 4: True})
     for _ in range(5):
         condemned = make(pool=pool, redelivered=True)
         slots.acquire(condemned.execute_using_pool, pool)
