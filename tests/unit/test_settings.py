@@ -42,6 +42,7 @@ VALUES = {
     "transient": ([[], ["a.B"], (KeyError,)], ["a.B", [1], [int], [""]]),
     "terminal": ([[], ["a.B"], (KeyError,)], [KeyError, [None]]),
     "rules": ([[]], ["x", [object()]]),
+    "judge_by_name": ([True, False], [1, "yes", None]),
     "handler_queue": (["repairs"], ["", None, 1]),
     "redact": ([[], ["tax_id"]], ["tax_id", [1], [""]]),
     "recorder": ([True, False], [1, "yes", None]),

@@ -3,6 +3,7 @@
 import pickle
 import struct
 import threading
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from types import SimpleNamespace
 
@@ -163,8 +164,10 @@ def test_the_next_request_takes_the_slot(make, desk, worker):
 
 def test_one_that_came_back_and_ran_alone_lets_the_others_in_again(app, make, desk, worker):
     """The broker delivers it again where a worker had died of it, before."""
+    now = datetime.now(timezone.utc)  # old deliveries do not count
     for number in (2, 3):
-        desk.store.deliveries.put(delivery("4711", number=number, minutes=number))
+        at = now - timedelta(minutes=9 - number)
+        desk.store.deliveries.put(delivery("4711", number=number, started_at=at))
     request = make(pool=worker.pool, redelivered=True, payload=([deep()], {}, {}))
     worker.receive(request)
     desk.release()
