@@ -1,7 +1,7 @@
 """Reads names as a person would: ``ConnectionTimeout``, ``TEMPORARILY_UNAVAILABLE``, ``rate-limit-exceeded``.
 
-A closed grammar over whole words. A phrase is in it only if it was right in at least 99 of 100 classes of a
-survey (docs/reference/unknown-libraries.md). A lasting word beside it counts more.
+A closed grammar over whole words; docs/reference/unknown-libraries.md says how often each phrase was right in
+a survey. A lasting word beside a phrase counts more.
 """
 
 from __future__ import annotations

@@ -198,22 +198,28 @@ def loaded_class(type_name: str) -> type[BaseException] | None:
 
 
 def _make(written: Written, members: tuple[BaseException, ...], evidence: str) -> BaseException:
-    base = loaded_class(written.type_name) or Exception
+    base, noted = loaded_class(written.type_name) or Exception, _noted(written, evidence)
     try:
-        return _instance(_subclass(base, written, members, evidence), written, members)
+        exc = _instance(_subclass(base, written, members, noted), written, members)
     except Exception:  # noqa: BLE001 - a foreign class may refuse to be derived from
-        return _instance(_subclass(Exception, written, members, evidence), written, members)
+        exc = _instance(_subclass(Exception, written, members, noted), written, members)
+    # In the class they hide properties of its bases; in the instance they are what it said itself.
+    exc.__dict__.update(noted)
+    return exc
 
 
 def _subclass(
-    base: type[BaseException], written: Written, members: tuple[BaseException, ...], evidence: str
+    base: type[BaseException],
+    written: Written,
+    members: tuple[BaseException, ...],
+    noted: dict[str, Any],
 ) -> type[BaseException]:
     module, _, name = written.type_name.rpartition(".")
     attributes: dict[str, Any] = {
         "__module__": module or "builtins",
         "__qualname__": name,
         "__str__": lambda _self: written.message,
-        **_noted(written, evidence),
+        **noted,
     }
     if members:
         attributes["exceptions"] = members

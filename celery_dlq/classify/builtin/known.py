@@ -17,6 +17,7 @@ from celery_dlq.classify.evidence import (
     flag,
     mapping_item,
     read,
+    status,
     text_of,
 )
 from celery_dlq.classify.guarded import is_default, know
@@ -109,11 +110,11 @@ _status = http_status(*_SOURCES)
 
 def answered(exc: BaseException) -> Finding | None:
     """Finds an HTTP status. A refusal that the class has for all its instances is a default."""
-    found = _status(exc)
-    if found is None or found.verdict is Verdict.TRANSIENT:
-        return found
-    source = found.evidence.rpartition(" from ")[2].partition(",")[0]
-    return None if is_default(exc, source) else found
+    finding = _status(exc)
+    if finding is None or finding.verdict is Verdict.TRANSIENT:
+        return finding
+    found = status(exc, _SOURCES)
+    return None if found is not None and is_default(exc, found[1]) else finding
 
 
 #: Asked about types that no row knows. An SQLSTATE comes first, because nothing else looks like one.

@@ -42,15 +42,21 @@ TRANSIENT_ERRNOS = frozenset(
 # it is a typing error more often than a nameserver that forgets.
 _TRANSIENT_EAI = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY})
 
+# The texts of getaddrinfo(3), on Linux and macOS.
+_UNKNOWN_HOST = (
+    "Name or service not known",
+    "No address associated with hostname",
+    "nodename nor servname provided",
+)
+
 # urllib3-future, contrib/resolver: it raises gaierror without a code, also behind plain requests.
 _NO_ANSWER = re.compile(
     "within timeout|within [0-9.]+s|unexpectedly disconnected|closed the connection before|timed out"
     "|SERVFAIL|StreamReset|Temporary failure in name resolution"
 )
 _NO_HOST = re.compile(
-    "Name or service not known|No address associated with hostname|nodename nor servname provided"
-    "|no records found|unable to resolve|DNS returned an error|DNSSEC validation|not supported"
-    "|Tried to resolve"
+    "|".join(_UNKNOWN_HOST) + "|no records found|unable to resolve|DNS returned an error"
+    "|DNSSEC validation|not supported|Tried to resolve"
 )
 
 # netdb.h TRY_AGAIN, for the older gethostbyname(3).
@@ -152,15 +158,10 @@ def full_queue(exc: BaseException) -> Finding | None:
 
 # -- The lasting cause behind a failed connection ---------------------------------------------------
 
-# The texts of OpenSSL and getaddrinfo(3), on Linux and macOS. Libraries that collect the failures of
+# The texts of OpenSSL. Libraries that collect the failures of
 # several hosts keep only these.
 _CERTIFICATE = ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED")
 _PROTOCOL = ("[SSL: WRONG_VERSION_NUMBER]", "[SSL: UNSUPPORTED_PROTOCOL]", "[SSL: TLSV1_ALERT")
-_UNKNOWN_HOST = (
-    "Name or service not known",
-    "No address associated with hostname",
-    "nodename nor servname provided",
-)
 
 
 def unless_lasting(exc: BaseException, rule: str, evidence: str) -> Finding:

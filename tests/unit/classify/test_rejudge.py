@@ -1,6 +1,7 @@
 """Texts and letters, judged again; the classes of requests and SQLAlchemy are loaded here."""
 
 import sys
+from types import ModuleType
 
 import pytest
 import requests
@@ -53,6 +54,17 @@ def test_a_class_that_is_loaded_brings_its_base_classes():
     _, rule, unknown = judge("no_such_shop.Busy")
     assert rule == "default"
     assert any("base classes" in item for item in unknown)
+
+
+def test_a_noted_refusal_counts_more_than_the_name(monkeypatch):
+    module = ModuleType("somelib")
+    module.__file__ = "/usr/lib/python3/site-packages/somelib/__init__.py"
+    module.ConnectionTimeout = type("ConnectionTimeout", (Exception,), {"__module__": "somelib"})
+    monkeypatch.setitem(sys.modules, "somelib", module)
+    assert judge("somelib.ConnectionTimeout")[:2] == ("transient", "class.name")
+    evidence = "status=404 from status_code"
+    found = judge("somelib.ConnectionTimeout", evidence=evidence)
+    assert found == ("terminal", "http.status", [])
 
 
 def test_the_errno_is_in_the_message():
