@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import chain, islice
 from types import FunctionType
 from typing import NamedTuple, cast
@@ -98,15 +99,19 @@ class _Statement(NamedTuple):
     source: str
 
 
-class _Reading:
-    """The general reading of one exception."""
+class Reading:
+    """The general reading of one exception. Its properties and methods are asked once, when needed."""
 
-    def __init__(self, exc: BaseException, *, is_own: bool) -> None:
-        self._exc, self._is_own = exc, is_own
-        self._said = list(islice(_statements(exc), _VALUES))
+    def __init__(self, exc: BaseException, general: General) -> None:
+        self._exc, self._general = exc, general
+        self._is_own = general.is_own(type(exc))
         self._class_words = {word for cls in bases(type(exc)) for word in words_of(cls.__name__)}
 
-    def structured(self) -> Finding | None:
+    @cached_property
+    def _said(self) -> list[_Statement]:
+        return list(islice(_statements(self._exc), _VALUES))
+
+    def carried(self) -> Finding | None:
         """What the statements of this instance say."""
         asked = (
             self._sqlstate, self._set, self._status, self._wait, self._grpc, self._closed, self._word,
@@ -114,7 +119,25 @@ class _Reading:
         )  # fmt: skip
         return next((found for ask in asked if (found := ask()) is not None), None)
 
-    def has_number(self) -> bool:
+    def named(self) -> Finding | None:
+        """What the name of the class says, or that of the nearest class above it that says anything.
+
+        Nothing, if a lasting cause is behind the exception, or if it carries a code whose meaning only its
+        library knows.
+        """
+        for cls in bases(type(self._exc)):
+            if is_known(cls) or (self._general.is_own(cls) and not self._general.by_own_names):
+                return None
+            found = says(cls.__name__)
+            if found is None:
+                continue
+            if found.verdict is Verdict.TERMINAL or self._has_number():
+                return None
+            evidence = f"name={cls.__name__} says {found.words!r}"
+            return lasting_cause(self._exc) or Finding(Verdict.TRANSIENT, "class.name", evidence)
+        return None
+
+    def _has_number(self) -> bool:
         """Whether it carries a code that says nothing here: the library knows more than a name does."""
         return any(
             said.name in _CODE | _STATUS
@@ -203,30 +226,8 @@ class General:
     #: Whether the names of the user's own classes count.
     by_own_names: bool = False
 
-    def carried(self, exc: BaseException) -> Finding | None:
-        """What this instance says."""
-        return _Reading(exc, is_own=self._is_own(type(exc))).structured()
-
-    def named(self, exc: BaseException) -> Finding | None:
-        """What the name of the class says, or that of the nearest class above it that says anything.
-
-        Nothing, if a lasting cause is behind the exception, or if it carries a code whose meaning only its
-        library knows.
-        """
-        for cls in bases(type(exc)):
-            is_own = self._is_own(cls)
-            if is_known(cls) or (is_own and not self.by_own_names):
-                return None
-            found = says(cls.__name__)
-            if found is None:
-                continue
-            if found.verdict is Verdict.TERMINAL or _Reading(exc, is_own=is_own).has_number():
-                return None
-            evidence = f"name={cls.__name__} says {found.words!r}"
-            return lasting_cause(exc) or Finding(Verdict.TRANSIENT, "class.name", evidence)
-        return None
-
-    def _is_own(self, cls: type) -> bool:
+    def is_own(self, cls: type) -> bool:
+        """Whether a class belongs to the user's own modules."""
         return not is_library(cls) or dotted_name(cls).partition(".")[0] == self.own_package
 
 

@@ -20,7 +20,7 @@ from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import may_have, shown_name
 from celery_dlq.classify.explicit import said, subject
-from celery_dlq.classify.general import General
+from celery_dlq.classify.general import General, Reading
 from celery_dlq.classify.guarded import begin
 from celery_dlq.classify.table import Entry, Finding, Schedule
 from celery_dlq.classify.user_rules import Rule, rules_for
@@ -189,9 +189,10 @@ class Classifier:
     def _in_general(self, links: list[Link]) -> _Ruling | None:
         """What exceptions that no rule decides carry, the nearest first; else what their names say."""
         unknown = [link for link in links if known.TABLE.look_up(type(link.exc)).is_open]
-        for read in (self.general.carried, self.general.named):
-            for link in unknown[:_READ_LIMIT]:
-                finding = read(link.exc)
+        read = [(Reading(link.exc, self.general), link) for link in unknown[:_READ_LIMIT]]
+        for ask in (Reading.carried, Reading.named):
+            for reading, link in read:
+                finding = ask(reading)
                 if finding is not None:
                     return _Ruling(finding, link)
         return None
