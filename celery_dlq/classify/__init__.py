@@ -10,11 +10,19 @@ from celery_dlq.classify.explain import TypeExplanation, explain_type
 from celery_dlq.classify.explicit import Terminal, Transient, subject
 from celery_dlq.classify.rejudge import Reading, Rejudged, judge_written, rejudge
 from celery_dlq.classify.rule_arguments import ExceptionSpec
-from celery_dlq.classify.rules import Classifier, Decision, Rule, decide, is_built_in, rules_for
+from celery_dlq.classify.rules import (
+    WITHOUT_A_RULE,
+    Classifier,
+    Decision,
+    Rule,
+    decide,
+    is_built_in,
+    rules_for,
+)
 from celery_dlq.classify.user_rules import misnamed
 
 __all__ = [
-    "Classifier", "Decision", "ExceptionSpec", "Reading", "Rejudged", "Rule", "Terminal", "Transient",
-    "TypeExplanation", "decide", "explain_type", "is_a", "is_built_in", "judge_written", "misnamed",
-    "rejudge", "rules_for", "subject", "tells_its_class",
+    "WITHOUT_A_RULE", "Classifier", "Decision", "ExceptionSpec", "Reading", "Rejudged", "Rule", "Terminal",
+    "Transient", "TypeExplanation", "decide", "explain_type", "is_a", "is_built_in", "judge_written",
+    "misnamed", "rejudge", "rules_for", "subject", "tells_its_class",
 ]  # fmt: skip

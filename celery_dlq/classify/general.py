@@ -23,7 +23,16 @@ from celery_dlq.classify.builtin.http import TRANSIENT_STATUSES, status_verdict
 from celery_dlq.classify.builtin.postgres import by_state
 from celery_dlq.classify.builtin.stdlib import lasting_cause
 from celery_dlq.classify.builtin.web import by_close_code
-from celery_dlq.classify.evidence import arguments, bases, call, dotted_name, number, read, text_of
+from celery_dlq.classify.evidence import (
+    arguments,
+    bases,
+    call,
+    dotted_name,
+    number,
+    read,
+    shown_name,
+    text_of,
+)
 from celery_dlq.classify.guarded import (
     Memory,
     class_value,
@@ -36,6 +45,9 @@ from celery_dlq.classify.names import says, words_of
 from celery_dlq.classify.table import Finding
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.model.states import Verdict
+
+#: The rule that decides by the name of a class.
+NAME_RULE = "class.name"
 
 #: The most values that are read of one exception, of one dict, and of the arguments.
 _VALUES = 48
@@ -79,6 +91,10 @@ _COMPUTED = _names(
 
 # A call of such a function would only make an object that warns if nothing awaits it.
 _RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+# A code that a person may see: no sentence, and no address.
+_SHORT = re.compile(r"[A-Za-z0-9_.-]{1,40}\Z")
+_SHOWN = 4
 
 _SQLSTATE = re.compile(r"(?=[0-9A-Z]*[0-9])[0-9A-Z]{5}\Z")
 
@@ -134,8 +150,18 @@ class Reading:
             if found.verdict is Verdict.TERMINAL or self._has_number():
                 return None
             evidence = f"name={cls.__name__} says {found.words!r}"
-            return lasting_cause(self._exc) or Finding(Verdict.TRANSIENT, "class.name", evidence)
+            return lasting_cause(self._exc) or Finding(Verdict.TRANSIENT, NAME_RULE, evidence)
         return None
+
+    def shown(self) -> str:
+        """The codes, words and flags that it carries, for people; empty if there are none."""
+        names = (_CODE | _STATUS | _STATE | _FLAG | _WORD) - {"args 0"}
+        found = [
+            f"{said.source}={text}"
+            for said in self._said
+            if said.name in names and _SHORT.match(text := _plain(said.value))
+        ]
+        return f"{shown_name(type(self._exc))} carries {', '.join(found[:_SHOWN])}" if found else ""
 
     def _has_number(self) -> bool:
         """Whether it carries a code that says nothing here: the library knows more than a name does."""
@@ -291,6 +317,14 @@ def _in_response(value: object, source: str) -> Iterator[_Statement]:
         inner = read(value, name)
         if type(inner) is int:
             yield _Statement("status code", inner, f"{source}.{name}")
+
+
+def _plain(value: object) -> str:
+    """A number, a flag or a word as text; empty for other values."""
+    if issubclass(type(value), Enum):
+        value = read(value, "name")
+    found = value if type(value) is bool else number(value)
+    return text_of(value) or "" if found is None else str(found)
 
 
 def _joined(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from celery_dlq.classify.builtin import known
 from celery_dlq.classify.chain import Budget, Link, causes, linked, members, walk
 from celery_dlq.classify.evidence import may_have, shown_name
 from celery_dlq.classify.explicit import said, subject
-from celery_dlq.classify.general import General, Reading
+from celery_dlq.classify.general import NAME_RULE, General, Reading
 from celery_dlq.classify.guarded import begin
 from celery_dlq.classify.table import Entry, Finding, Schedule
 from celery_dlq.classify.user_rules import Rule, rules_for
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 #: The rule that decides when no other does.
 DEFAULT_RULE = "default"
+
+#: The rules that decide about exceptions of which nothing is known.
+WITHOUT_A_RULE = (DEFAULT_RULE, NAME_RULE)
 
 _TEXT_LIMIT = 500
 #: How many exceptions of one chain are read in general.
@@ -184,9 +187,9 @@ class Classifier:
                 return ruling
             if entry.is_group and members(link.exc):
                 return link
-        return self._in_general(undecided) or _undecided(line)
+        return self._in_general(line, undecided)
 
-    def _in_general(self, links: list[Link]) -> _Ruling | None:
+    def _in_general(self, line: Link, links: list[Link]) -> _Ruling:
         """What exceptions that no rule decides carry, the nearest first; else what their names say."""
         unknown = [link for link in links if known.TABLE.look_up(type(link.exc)).is_open]
         read = [(Reading(link.exc, self.general), link) for link in unknown[:_READ_LIMIT]]
@@ -195,7 +198,7 @@ class Classifier:
                 finding = ask(reading)
                 if finding is not None:
                     return _Ruling(finding, link)
-        return None
+        return _undecided(line, [reading.shown() for reading, _ in read])
 
     def _judge(self, link: Link, entry: Entry) -> _Ruling | None:
         """The finding about one exception by itself; None if it is a wrapper or a group."""
@@ -284,8 +287,10 @@ def _by_carried(exc: BaseException) -> Finding | None:
     return None
 
 
-def _undecided(line: Link) -> _Ruling:
-    evidence = f"no rule for {shown_name(type(line.exc))}, nor for its causes"
+def _undecided(line: Link, carried: Iterable[str] = ()) -> _Ruling:
+    """The ruling without a rule. Its evidence is for the person who writes one."""
+    no_rule = f"no rule for {shown_name(type(line.exc))}, nor for its causes"
+    evidence = "; ".join((no_rule, *filter(None, carried)))
     return _Ruling(Finding(Verdict.TERMINAL, DEFAULT_RULE, evidence), line)
 
 
@@ -307,4 +312,13 @@ def decide(exc: BaseException) -> Decision:
     return _BUILTIN_ONLY.decide(exc)
 
 
-__all__ = ["DEFAULT_RULE", "Classifier", "Decision", "Rule", "decide", "is_built_in", "rules_for"]
+__all__ = [
+    "DEFAULT_RULE",
+    "WITHOUT_A_RULE",
+    "Classifier",
+    "Decision",
+    "Rule",
+    "decide",
+    "is_built_in",
+    "rules_for",
+]

@@ -28,6 +28,7 @@ from celery_dlq.flower.resources import (
     letters,
     operations,
     overview,
+    unknown,
 )
 
 logger = logging.getLogger(__name__)
@@ -136,6 +137,7 @@ PAGES = (
     Route("/dead-letters/operations/{id}", operations.OperationPage),
     Route("/dead-letters/operations/{id}/{act}", operations.OperationAct),
     Route("/dead-letters/audit", audit.AuditPage),
+    Route("/dead-letters/unknown-exceptions", unknown.UnknownPage),
     Route("/dead-letters/export/{name}", export.ExportPage),
     Route("/dead-letters/auto-redrives", auto_redrives.AutosPage),
     Route("/dead-letters/auto-redrives/{name}", auto_redrives.AutoPage),

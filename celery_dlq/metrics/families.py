@@ -194,6 +194,11 @@ RETRIES = Family(
     "Automatic retries that this worker's tasks asked for, by the rule that decided; task.retry is an "
     "explicit retry() of the task.",
 )
+UNKNOWN = Family(
+    "celery_dlq_worker_unknown_exceptions_total", COUNTER, ("exception", "rule"),
+    "Those of these failures about which no rule decided: default, or class.name if the name of the class "
+    "did.",
+)
 CAPTURE = Family(
     "celery_dlq_worker_capture_seconds", HISTOGRAM, (),
     "Time from a failure's report to the worker until its letter is in the store or spool.",
@@ -246,8 +251,8 @@ SENT_AGAIN = Family(
 
 #: The metrics of a worker.
 WORKER_FAMILIES = (
-    DEAD_LETTERS, RETRIES, CAPTURE, STORE, WORKER_SPOOL, RECOVERED, RECORDED, UNRECORDED, UNRECOVERED,
-    UNRECOVERED_AGE, STALLED, SENT_AGAIN,
+    DEAD_LETTERS, UNKNOWN, RETRIES, CAPTURE, STORE, WORKER_SPOOL, RECOVERED, RECORDED, UNRECORDED,
+    UNRECOVERED, UNRECOVERED_AGE, STALLED, SENT_AGAIN,
 )
 # fmt: on
 

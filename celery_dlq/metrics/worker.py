@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from celery_dlq.classify import WITHOUT_A_RULE
 from celery_dlq.metrics import families
 from celery_dlq.metrics.collector import Registry, family_of, single
 from celery_dlq.metrics.families import MOST_SETS, NONE, OTHER, Family, Labels
@@ -55,6 +56,7 @@ class WorkerMeter:
     ) -> None:
         self._monotonic = monotonic
         self._letters = _Counted(Counter, families.DEAD_LETTERS, registry)
+        self._unknown = _Counted(Counter, families.UNKNOWN, registry)
         self._retries = _Counted(Counter, families.RETRIES, registry)
         self._recovered = _Counted(Counter, families.RECOVERED, registry)
         self._capture = _histogram(families.CAPTURE, registry)
@@ -78,6 +80,9 @@ class WorkerMeter:
         self._note(
             lambda: self._letters.add(letter.task, letter.exception_type, letter.reason.value)
         )
+        rule = letter.explanation.rule
+        if rule in WITHOUT_A_RULE:
+            self._note(lambda: self._unknown.add(letter.exception_type, rule))
         return counted
 
     def retried(self, task: str, rule: str) -> None:

@@ -75,6 +75,24 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TypeCount:
+    """The letters with the same exception type, about which the same rule decided."""
+
+    exception_type: str
+    rule: str
+    letters: int
+    #: How many of them are open.
+    open: int
+    #: The newest of them: its id, the evidence of its verdict, and its last failure.
+    task_id: str
+    evidence: str
+    last_failed_at: datetime
+    #: How many redrives of letters with this exception type succeeded or failed, whichever rule decided.
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measures:
     """The numbers of a store at one moment. All are read from rollups, or from few rows."""
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from celery_dlq.classify.builtin.http import http_status
 from celery_dlq.classify.builtin.postgres import sqlstate_of
 from celery_dlq.classify.builtin.table_files import DOMAINS, rows_of
+from celery_dlq.classify.chain import wrapped
 from celery_dlq.classify.evidence import (
     FLAGS,
     STATUS_SOURCES,
@@ -109,12 +110,13 @@ _status = http_status(*_SOURCES)
 
 
 def answered(exc: BaseException) -> Finding | None:
-    """Finds an HTTP status. A refusal that the class has for all its instances is a default."""
-    finding = _status(exc)
-    if finding is None or finding.verdict is Verdict.TRANSIENT:
+    """Finds an HTTP status. A refusal that the class has for all its instances is a default, and a 500 on
+    top of another exception says less than that one."""
+    finding, found = _status(exc), status(exc, _SOURCES)
+    if finding is None or found is None or finding.verdict is Verdict.TRANSIENT:
         return finding
-    found = status(exc, _SOURCES)
-    return None if found is not None and is_default(exc, found[1]) else finding
+    code, source = found
+    return None if is_default(exc, source) or (code == 500 and wrapped(exc)) else finding
 
 
 #: Asked about types that no row knows. An SQLSTATE comes first, because nothing else looks like one.

@@ -14,16 +14,23 @@ from celery_dlq.classify.traceback_parser import Written, parse
 from celery_dlq.cli.completion import complete_letter
 from celery_dlq.cli.options import after_option, filters, format_option, limit_option
 from celery_dlq.cli.screens.letter import letter_parts, letter_table
-from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
+from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.selection import checked
 from celery_dlq.cli.session import Session, pass_session, pass_showing_session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.model.letter import DeadLetter, Explanation
-from celery_dlq.store.base import Filter, Page
+from celery_dlq.store.base import Filter, Page, TypeCount
 from celery_dlq.view import records, times
 from celery_dlq.view.letters import HANDLINGS_SHOWN
 from celery_dlq.view.records import as_record
 from celery_dlq.view.text import first_line
+from celery_dlq.view.unknown import (
+    CAUTION,
+    redrives_of,
+    settings_of,
+    unknown_record,
+    unknown_types,
+)
 
 if TYPE_CHECKING:
     from celery_dlq.classify import Classifier, Decision
@@ -42,6 +49,16 @@ _ATTEMPTS: Sequence[Field] = (
     (Column("RULE"), lambda attempt: attempt.rule),
     (Column("EVIDENCE", fold=True), lambda attempt: attempt.evidence),
     (Column("PATH", fold=True, from_width=100), lambda attempt: attempt.path),
+)
+
+_UNKNOWN: Sequence[Field] = (
+    (Column("EXCEPTION"), lambda one: one.exception_type),
+    (Column("RULE", rigid=True), lambda one: one.rule),
+    (Column("LETTERS", right=True, rigid=True), lambda one: one.letters),
+    (Column("OPEN", right=True, rigid=True), lambda one: one.open),
+    (Column("LAST", rigid=True, from_width=100), lambda one: one.last_failed_at),
+    (Column("REDRIVES"), redrives_of),
+    (Column("EVIDENCE OF THE NEWEST", fold=True, from_width=80), lambda one: one.evidence),
 )
 
 #: The most characters of a file that are read.
@@ -116,16 +133,29 @@ def show(session: Session, task_id: str, form: str) -> None:
 
 
 @click.command("explain")
-@click.argument("what", metavar="ID|EXCEPTION|FILE", shell_complete=complete_letter)
+@click.argument(
+    "what", metavar="[ID|EXCEPTION|FILE]", required=False, shell_complete=complete_letter
+)
+@click.option(
+    "--unknown",
+    is_flag=True,
+    help="List the exception types of stored letters that no rule decides, with settings to paste.",
+)
 @format_option
 @pass_session
-def explain(session: Session, what: str, form: str) -> None:
+def explain(session: Session, what: str | None, unknown: bool, form: str) -> None:
     """Show which rule gave a verdict, and why.
 
     The argument is the ID of a letter; an exception type, such as ValueError or requests.ConnectionError; or
     a FILE with a traceback, with - for standard input. The last traceback of the file is judged by type,
     message and chain. The output lists the evidence that a text cannot show.
     """
+    if (what is None) is not unknown:
+        raise click.UsageError("Give an ID, an EXCEPTION or a FILE; or --unknown alone.")
+    if what is None:
+        types = unknown_types(session.store)
+        session.screen.emit(form, [*map(unknown_record, types)], *unknown_parts(types))
+        return
     if what == "-" or _is_file(what):
         written = read_traceback(what)
         session.load_tasks()  # this imports most of the classes that a traceback names
@@ -135,6 +165,20 @@ def explain(session: Session, what: str, form: str) -> None:
     else:
         record, parts = explain_letter(session.letter(what), session.queue.classifier)
     session.screen.emit(form, record, *parts)
+
+
+def unknown_parts(types: Sequence[TypeCount]) -> Iterator[Part]:
+    """The exception types about which no rule decided, and the settings that would decide."""
+    if not types:
+        yield "A rule decided about every stored letter."
+        return
+    yield table_of(_UNKNOWN, types, "No rule decides about these exception types")
+    settings = settings_of(types)
+    if settings:
+        yield Block("Settings that would, by the redrives so far", settings)
+        yield CAUTION
+    else:
+        yield "Name each one in dlq_transient or in dlq_terminal. None of their redrives has ended yet."
 
 
 def _is_file(name: str) -> bool:

@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from celery_dlq.errors import FilterError
 from celery_dlq.model.group import hour_of
 from celery_dlq.model.states import OPEN_STATES, State
-from celery_dlq.store.base import Filter
+from celery_dlq.store.base import Filter, TypeCount
 from celery_dlq.store.database import tables
 from celery_dlq.store.database.transactions import StoreRole, reads
 from celery_dlq.store.rows.query import (
@@ -38,6 +38,7 @@ from celery_dlq.store.rows.query import (
     sum_of,
     sums_by,
 )
+from celery_dlq.store.rows.rows import read_row
 
 letter, group, cell = tables.letter, tables.group, tables.count
 arrival, trend = tables.arrival, tables.trend
@@ -105,6 +106,52 @@ class Counts(StoreRole):
             )
         known = group_conditions(connection, arrival, wanted)
         return sum_of(connection, arrival.c.count, *_within(arrival.c.minute, since, until), *known)
+
+    @reads
+    def by_type(
+        self, connection: Connection, rules: Collection[str], *, limit: int
+    ) -> tuple[TypeCount, ...]:
+        """The exception types of letters about which one of ``rules`` decided, the most letters first. Reads
+        all letters, without their contents."""
+        newest = (
+            select(
+                letter.c.rule,
+                _EACH.label("letters"),
+                func.sum(case((in_states(OPEN_STATES), 1), else_=0)).label("open"),
+                func.max(letter.c.id).label("id"),
+            )
+            .where(letter.c.rule.in_(sorted(rules)))
+            .group_by(letter.c.exception_type, letter.c.rule)
+            .order_by(_EACH.desc(), letter.c.exception_type, letter.c.rule)
+            .limit(limit)
+            .subquery()
+        )
+        shown = (
+            letter.c.exception_type,
+            letter.c.task_id,
+            letter.c.evidence,
+            letter.c.last_failed_at,
+        )
+        found = connection.execute(
+            select(newest, *shown).join(letter, letter.c.id == newest.c.id)
+        ).mappings()
+        ended = _ended_redrives(connection)
+        types = [
+            read_row(TypeCount, row, open=int(row["open"]), **ended.get(row["exception_type"], {}))
+            for row in found
+        ]
+        return tuple(sorted(types, key=lambda one: (-one.letters, one.exception_type, one.rule)))
+
+
+def _ended_redrives(connection: Connection) -> dict[str, dict[str, int]]:
+    """The redrives that ended, by exception type."""
+    names = "succeeded", "failed"
+    sums = [func.sum(cell.c[f"{name}_count"]) for name in names]
+    of_type = select(cell.c.exception_type, *sums).group_by(cell.c.exception_type)
+    return {
+        exception_type: dict(zip(names, map(int, numbers), strict=True))
+        for exception_type, *numbers in connection.execute(of_type)
+    }
 
 
 def _by_rollups(connection: Connection, wanted: Filter) -> Counter[str] | None:

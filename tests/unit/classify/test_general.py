@@ -185,3 +185,38 @@ def test_an_unknown_host_without_a_code(text):
 def test_a_resolver_that_does_not_answer():
     exc = socket.gaierror("unable to resolve 'x' within 5.0s")
     assert judged(exc) == ("transient", "dns.lookup")
+
+
+def test_a_500_on_top_of_another_exception_says_less_than_that_one(library):
+    exc = failed(library("ApiError"), "x", status_code=500)
+    assert judged(exc) == ("terminal", "http.status")
+    exc.__cause__ = ConnectionResetError(104, "reset")
+    assert judged(exc) == ("transient", "os.network")
+    exc.__cause__ = ValueError("bad JSON")
+    assert judged(exc) == ("terminal", "python.error")
+    refused = failed(library("ApiError"), "x", status_code=400)
+    refused.__cause__ = ConnectionResetError(104, "reset")
+    assert judged(refused) == ("terminal", "http.status")
+
+
+def test_the_default_verdict_shows_the_codes_that_nothing_reads(library):
+    kind = library("QueueError")
+    exc = failed(kind, "x", code=17, reason="QUEUE_FULL", detail="a whole sentence", email="a@b.c")
+    assert decide(exc).evidence == (
+        "no rule for somelib.errors.QueueError, nor for its causes; somelib.errors.QueueError carries "
+        "code=17, reason=QUEUE_FULL"
+    )
+    huge = failed(kind, "x", code=10**5000, status=Code.OK, retryable=None)
+    assert decide(huge).evidence.endswith("carries status=OK")
+    assert decide(kind("x")).evidence.endswith("nor for its causes")
+
+
+def test_methods_are_called_once(library):
+    calls = []
+
+    def get_status(self):
+        calls.append(1)
+        return 7
+
+    decide(library("ApiTimeout", get_status=get_status)("x"))
+    assert len(calls) == 1

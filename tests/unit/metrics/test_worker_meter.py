@@ -11,6 +11,8 @@ from celery_dlq.errors import MissingExtra, StoreUnavailable
 from celery_dlq.metrics import families
 from celery_dlq.metrics.families import MOST_SETS
 from celery_dlq.metrics.worker import Recording, WorkerMeter, meter_on
+from celery_dlq.model.letter import Explanation
+from celery_dlq.model.states import Verdict
 from celery_dlq.settings import Settings
 
 
@@ -38,6 +40,8 @@ RECORDING = Recording(recorded=5, unrecorded=1, unrecovered=2, age_s=60.5)
 def meter(registry, time):
     return WorkerMeter(lambda: 17, lambda: RECORDING, lambda: 1, registry, time)
 
+
+UNKNOWN = Explanation(verdict=Verdict.TERMINAL, rule="default")
 
 CHARGED = {"task": "shop.charge", "exception": "ValueError", "reason": "terminal"}
 
@@ -128,6 +132,14 @@ def test_a_count_that_fails_stops_nothing(meter, monkeypatch, caplog):
     assert "a metric could not be counted" in caplog.text
 
 
+def test_exceptions_without_a_rule_are_counted(meter, registry):
+    for one in (letter(), letter(explanation=UNKNOWN, exception_type="shop.Busy")):
+        meter.dead_lettered(one, lambda: None)
+    name, labels = "celery_dlq_worker_unknown_exceptions_total", {"rule": "default"}
+    assert registry.get_sample_value(name, labels | {"exception": "shop.Busy"}) == 1
+    assert registry.get_sample_value(name, labels | {"exception": "ValueError"}) is None
+
+
 def test_the_size_of_the_spool_is_read_when_it_is_asked_for(meter, registry):
     assert registry.get_sample_value("celery_dlq_worker_spool_bytes") == 17
 
@@ -140,7 +152,7 @@ def test_a_spool_that_cannot_be_read_has_no_size(registry):
 def test_exposed_metrics_are_as_documented(meter, registry):
     meter.retried("t", "r")
     meter.recovered(letters=1, ended=0)
-    meter.dead_lettered(letter(), lambda: None)
+    meter.dead_lettered(letter(explanation=UNKNOWN), lambda: None)
     meter.timed(SimpleNamespace(save=lambda letters: None)).save([])
     exposed = {
         (family.name, family.type, frozenset(sample.labels) - {"le"})

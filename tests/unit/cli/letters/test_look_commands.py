@@ -4,14 +4,16 @@ import csv
 import io
 import json
 import re
+import textwrap
 
 import pytest
-from support.factories import attempt, letter
+from support.factories import T0, attempt, letter
 
 from celery_dlq import Rule
 from celery_dlq.cli.letters import inspect
 from celery_dlq.model.letter import Explanation
 from celery_dlq.model.states import Verdict
+from celery_dlq.store.base import TypeCount
 from celery_dlq.store.letters import pages
 
 API_FIELDS = [
@@ -322,6 +324,57 @@ def test_explain_a_letter_shows_the_rule_of_each_attempt(run, read, store):
         (2, "python.bug", "type=ValueError"),
     ]
     assert "type=OSError" in run("explain", "0d3f").stdout
+
+
+@pytest.fixture
+def unknown(store):
+    """Letters about which no rule decided, and what is known of their redrives."""
+
+    def ended(*, of_busy, of_closed):
+        types = [
+            TypeCount(
+                exception_type=name, rule="default", letters=7, open=2, task_id="0d3f",
+                evidence="no rule for it", last_failed_at=T0, succeeded=ended[0], failed=ended[1],
+            )
+            for name, ended in (("bank.Busy", of_busy), ("bank.Closed", of_closed), ("Exception", (9, 0)))
+        ]  # fmt: skip
+        store.counts.by_type = lambda rules, *, limit: tuple(types)
+
+    return ended
+
+
+def test_explain_types_that_no_rule_knows(run, read, unknown):
+    unknown(of_busy=(3, 1), of_closed=(0, 2))
+    out = run("explain", "--unknown").stdout
+    settings = out[out.index("dlq_transient") : out.index("\n\nCheck")]
+    given = {}
+    exec(textwrap.dedent(f"  {settings}"), given)
+    assert (given["dlq_transient"], given["dlq_terminal"]) == (["bank.Busy"], ["bank.Closed"])
+    assert "3 of 4 redrives succeeded" in out
+    found = read("explain", "--unknown")
+    assert [(one["exception_type"], one["setting"]) for one in found] == [
+        ("bank.Busy", "dlq_transient"),
+        ("bank.Closed", "dlq_terminal"),
+        ("Exception", ""),
+    ]
+
+
+def test_explain_types_that_no_rule_knows_and_that_were_not_redriven(run, unknown):
+    unknown(of_busy=(0, 0), of_closed=(0, 0))
+    out = run("explain", "--unknown").stdout
+    assert "None of their redrives has ended yet" in out
+    assert "dlq_transient = [" not in out
+
+
+def test_explain_nothing_unknown(run, three):
+    assert run("explain", "--unknown").stdout == "A rule decided about every stored letter.\n"
+
+
+@pytest.mark.parametrize("given", [[], ["ValueError", "--unknown"]])
+def test_explain_wants_one_thing(run, app, given):
+    result = run("explain", *given)
+    assert result.exit_code == 2
+    assert "Give an ID, an EXCEPTION or a FILE; or --unknown alone." in result.stderr
 
 
 TRACEBACK = """Traceback (most recent call last):
