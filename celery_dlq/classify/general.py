@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from types import FunctionType
 from typing import NamedTuple, cast
@@ -42,7 +42,7 @@ from celery_dlq.classify.guarded import (
     shape_of,
 )
 from celery_dlq.classify.names import says, words_of
-from celery_dlq.classify.table import Finding
+from celery_dlq.classify.table import Finding, transient_if
 from celery_dlq.classify.wait import retry_after
 from celery_dlq.model.states import Verdict
 
@@ -121,7 +121,7 @@ class Reading:
     def __init__(self, exc: BaseException, general: General) -> None:
         self._exc, self._general = exc, general
         self._is_own = general.is_own(type(exc))
-        self._class_words = {word for cls in bases(type(exc)) for word in words_of(cls.__name__)}
+        self._class_words = {word for cls in bases(type(exc)) for word in words_of(_name(cls))}
 
     @cached_property
     def _said(self) -> list[_Statement]:
@@ -130,8 +130,8 @@ class Reading:
     def carried(self) -> Finding | None:
         """What the statements of this instance say."""
         asked = (
-            self._sqlstate, self._set, self._status, self._wait, self._grpc, self._closed, self._word,
-            self._unset,
+            self._sqlstate, partial(self._flag, True), self._status, self._wait, self._grpc, self._closed,
+            self._word, partial(self._flag, False),
         )  # fmt: skip
         return next((found for ask in asked if (found := ask()) is not None), None)
 
@@ -144,12 +144,12 @@ class Reading:
         for cls in bases(type(self._exc)):
             if is_known(cls) or (self._general.is_own(cls) and not self._general.by_own_names):
                 return None
-            found = says(cls.__name__)
+            found = says(_name(cls))
             if found is None:
                 continue
             if found.verdict is Verdict.TERMINAL or self._has_number():
                 return None
-            evidence = f"name={cls.__name__} says {found.words!r}"
+            evidence = f"name={_name(cls)} says {found.words!r}"
             return lasting_cause(self._exc) or Finding(Verdict.TRANSIENT, NAME_RULE, evidence)
         return None
 
@@ -183,15 +183,9 @@ class Reading:
                 return finding
         return None
 
-    def _set(self) -> Finding | None:
-        return self._flag(True, Verdict.TRANSIENT)
-
-    def _unset(self) -> Finding | None:
-        return self._flag(False, Verdict.TERMINAL)
-
-    def _flag(self, value: bool, verdict: Verdict) -> Finding | None:
+    def _flag(self, value: bool) -> Finding | None:
         said = next((said for said in self._values(_FLAG) if said.value is value), None)
-        return said and Finding(verdict, "flag.retryable", f"{said.source}={value}")
+        return said and transient_if(value, "flag.retryable", f"{said.source}={value}")
 
     def _status(self) -> Finding | None:
         if _OTHER_PROTOCOLS & self._class_words:
@@ -255,6 +249,11 @@ class General:
     def is_own(self, cls: type) -> bool:
         """Whether a class belongs to the user's own modules."""
         return not is_library(cls) or dotted_name(cls).partition(".")[0] == self.own_package
+
+
+def _name(cls: type) -> str:
+    # A metaclass may have a __name__ of its own.
+    return dotted_name(cls).rpartition(".")[2]
 
 
 def _library(cls: type) -> bool:

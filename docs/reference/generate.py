@@ -90,7 +90,11 @@ def rules_of(domain: str) -> str:
 
 
 def _verdict(row: Row) -> str:
-    return row.verdict.value if row.verdict else f"by {row.depends_on}"
+    parts = [
+        f"by {row.depends_on}" if row.depends_on else "",
+        row.verdict.value if row.verdict else "",
+    ]
+    return ", else ".join(filter(None, parts))
 
 
 def _types(names: Iterable[str]) -> Iterator[str]:

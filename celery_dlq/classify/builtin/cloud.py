@@ -8,7 +8,6 @@ from itertools import islice
 from celery_dlq.classify.builtin.http import (
     http_status,
     in_turn,
-    otherwise,
     status_in_text,
     status_verdict,
 )
@@ -254,7 +253,6 @@ google_media = http_status(("response", "status_code"), passing=_GOOGLE_PASSING)
 _AZURE_PASSING = frozenset({449, 500})
 
 azure_status = http_status(("status_code",), ("response", "status_code"), passing=_AZURE_PASSING)
-azure_request = in_turn(azure_status, otherwise(Verdict.TERMINAL, "azure.request"))
 msrest_status = http_status(("response", "status_code"), ("status_code",), passing=_AZURE_PASSING)
 
 # msal/throttled_http_client.py, NormalizedResponse.raise_for_status(): it keeps the text only.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from celery_dlq.classify.evidence import Source, message, read, shown_name, text_of
+from celery_dlq.classify.evidence import Source, message, read, text_of
 from celery_dlq.classify.evidence import status as find_status
 from celery_dlq.classify.table import Finding, Probe, transient_if
 from celery_dlq.classify.wait import headers, retry_after
@@ -106,18 +106,6 @@ def word(
                 verdict = Verdict.TRANSIENT if found in passing else Verdict.TERMINAL
                 return Finding(verdict, rule, f"{'.'.join(source)}={found}")
         return None
-
-    return probe
-
-
-def otherwise(verdict: Verdict, rule: str, evidence: str = "") -> Probe:
-    """The last of several probes: the meaning of a type that carries nothing.
-
-    :param evidence: the text to show; by default, the name of the type.
-    """
-
-    def probe(exc: BaseException) -> Finding:
-        return Finding(verdict, rule, evidence or f"type={shown_name(type(exc))}")
 
     return probe
 

@@ -9,7 +9,6 @@ from celery_dlq.classify.builtin.http import (
     header_says,
     http_status,
     in_turn,
-    otherwise,
     status_in_text,
     status_verdict,
     word,
@@ -63,9 +62,6 @@ openai_answer = in_turn(
     http_status(("status_code",), ("http_status",), passing=_LOCKED_OR_500),
 )
 
-# Before version 1.
-openai_rate = in_turn(openai_answer, otherwise(Verdict.TRANSIENT, "openai.answer"))
-
 # -- Anthropic and Cohere ---------------------------------------------------------------------------
 
 # docs.anthropic.com/en/api/errors. An event stream begins with status 200; a later error
@@ -104,7 +100,7 @@ cohere_status = http_status(("status_code",), passing=frozenset({409}))
 # -- Stripe and Braintree ---------------------------------------------------------------------------
 
 # stripe/_http_client.py, _should_retry(): the header, then 409 and 5xx.
-_stripe_header = header_says("stripe-should-retry", "stripe.header")
+stripe_header = header_says("stripe-should-retry", "stripe.header")
 _stripe_status = http_status(("http_status",), passing=_LOCKED_OR_500)
 
 # docs.stripe.com/error-codes: a rate limit, or a lock that another request holds.
@@ -112,9 +108,7 @@ _stripe_code = word(
     "stripe.code", ("code",), passing={"rate_limit", "lock_timeout", "idempotency_key_in_use"}
 )
 
-stripe_answer = in_turn(_stripe_header, _stripe_code, _stripe_status)
-stripe_rate = in_turn(_stripe_header, otherwise(Verdict.TRANSIENT, "stripe.rate"))
-stripe_refusal = in_turn(stripe_answer, otherwise(Verdict.TERMINAL, "stripe.answer"))
+stripe_answer = in_turn(stripe_header, _stripe_code, _stripe_status)
 
 
 def stripe_unreachable(exc: BaseException) -> Finding | None:
@@ -192,13 +186,11 @@ twilio_status = http_status(("status",), ("status_code",), ("http_status_code",)
 
 # -- GitHub and Google Maps -------------------------------------------------------------------------
 
-github_status = in_turn(http_status(("status",)), otherwise(Verdict.TERMINAL, "github.answer"))
 
 # developers.google.com/maps/documentation/geocoding: UNKNOWN_ERROR "may succeed if you try
 # again"; OVER_QUERY_LIMIT is about a rate, OVER_DAILY_LIMIT is not.
-googlemaps_word = in_turn(
-    word("googlemaps.status", ("status",), passing={"OVER_QUERY_LIMIT", "UNKNOWN_ERROR"}),
-    otherwise(Verdict.TERMINAL, "googlemaps.status"),
+googlemaps_word = word(
+    "googlemaps.status", ("status",), passing={"OVER_QUERY_LIMIT", "UNKNOWN_ERROR"}
 )
 
 # googlemaps/client.py, _RETRIABLE_STATUSES.

@@ -6,8 +6,6 @@ import re
 
 from celery_dlq.classify.builtin.http import (
     http_status,
-    in_turn,
-    otherwise,
     status_in_text,
     status_verdict,
 )
@@ -17,10 +15,7 @@ from celery_dlq.model.states import Verdict
 
 # urllib3/util/retry.py: ResponseError.SPECIFIC_ERROR and TOO_MANY_REDIRECTS, which has no number.
 # urllib3 gave up on the answers themselves; only the text has their status.
-urllib3_response = in_turn(
-    status_in_text(r"too many ([0-9]{3}) error responses", "http.retries"),
-    otherwise(Verdict.TERMINAL, "http.retries", "no status"),
-)
+urllib3_response = status_in_text(r"too many ([0-9]{3}) error responses", "http.retries")
 
 # httpcore/_sync/http_proxy.py: "%d %s" of the answer to CONNECT, if there was one.
 httpcore_proxy = status_in_text(r"([0-9]{3}) ", "http.proxy", "the proxy answered {}")
@@ -103,11 +98,7 @@ def no_answer(exc: BaseException) -> Finding:
 
 
 # A status of an answer that is not the start of a WebSocket.
-_no_websocket = otherwise(Verdict.TERMINAL, "websocket.handshake")
-websockets_status = in_turn(
-    http_status(("response", "status_code"), ("status_code",), ("status",)), _no_websocket
-)
-websocket_status = in_turn(http_status(("status_code",)), _no_websocket)
+websockets_status = http_status(("response", "status_code"), ("status_code",), ("status",))
 
 # websocket/_http.py, _tunnel(): the answer of the proxy, if there was one.
 websocket_proxy = status_in_text(

@@ -211,6 +211,18 @@ def test_the_default_verdict_shows_the_codes_that_nothing_reads(library):
     assert decide(kind("x")).evidence.endswith("nor for its causes")
 
 
+def test_a_metaclass_with_a_name_of_its_own_is_not_asked(library):
+    class Hostile(type):
+        @property
+        def __name__(cls):
+            raise SystemExit
+
+    kind = Hostile(
+        "BankTimeout", (Exception,), {"__module__": "somelib.errors", "__qualname__": "BankTimeout"}
+    )
+    assert decide(kind("x")).rule == "class.name"
+
+
 def test_methods_are_called_once(library):
     calls = []
 

@@ -244,6 +244,8 @@ RETRY_INFO = (
     ],
 )
 def test_trailers_of_grpc(trailer, seconds):
+    pytest.importorskip("google.rpc.status_pb2")
+    pytest.importorskip("google.rpc.error_details_pb2")
     assert wait_s(Call(("x", "y"), trailer)) == seconds
     assert wait_s(Throttled(response=Call(trailer))) == seconds
 
