@@ -77,7 +77,7 @@ _WORD = _CODE | _names(
 )
 _DICT = _names(
     "details, detail, body, error, errors, data, response, payload, json, json body, info, extra, content, "
-    "error data, response data, error details, error info, result, raw"
+    "error data, error response, response data, error details, error info, result, raw"
 )
 _RESPONSE = _names("response, resp, http response, raw response, reply, answer, res, result")
 _IN_RESPONSE = ("status_code", "status", "code", "statusCode", "http_status")

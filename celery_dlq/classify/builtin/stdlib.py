@@ -8,7 +8,7 @@ import re
 import socket
 
 from celery_dlq.classify.builtin.http import status_verdict
-from celery_dlq.classify.chain import Link, linked, reachable
+from celery_dlq.classify.chain import Link, causes, linked, reachable
 from celery_dlq.classify.evidence import (
     bases,
     dotted_name,
@@ -16,6 +16,7 @@ from celery_dlq.classify.evidence import (
     number,
     os_errno,
     read,
+    status,
     text_of,
 )
 from celery_dlq.classify.guarded import is_known
@@ -176,6 +177,18 @@ def lasting_cause(exc: BaseException) -> Finding | None:
         if finding is not None:
             return finding
     return None
+
+
+def raised_over(exc: BaseException) -> Finding | None:
+    """A ConnectionError or TimeoutError without an errno is raised by a program, often on top of the real
+    error: a refusal by the other side, an unknown host, a wrong certificate."""
+    if os_errno(exc) is not None:
+        return None
+    for cause in causes(exc):
+        found = status(cause)
+        if found is not None and found[0] < 500 and status_verdict(found[0]) is Verdict.TERMINAL:
+            return Finding(Verdict.TERMINAL, "http.status", f"status={found[0]} from {found[1]}")
+    return lasting_cause(exc)
 
 
 def refusal(exc: BaseException, rule: str, names: frozenset[str]) -> Finding | None:

@@ -82,6 +82,10 @@ def cases():
     yield name, OSError(110, "timed out"), t, "os.network"
     yield name, OSError(22, "invalid"), x, "os.errno"
     yield name, OSError(28, "no space"), t, "os.errno"
+    for name in ("builtins.ConnectionError", "builtins.TimeoutError"):
+        unknown_host = socket.gaierror(socket.EAI_NONAME, "x")
+        yield name, pretend(name, "x"), t, "os.network"
+        yield name, pretend(name, "x", reason=unknown_host), x, "dns.lookup"
     name = "builtins.BufferError"
     yield name, BufferError("Local: Queue full"), t, "kafka.queue"
     yield name, BufferError("Existing exports of data"), x, "python.error"

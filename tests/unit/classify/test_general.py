@@ -232,3 +232,28 @@ def test_methods_are_called_once(library):
 
     decide(library("ApiTimeout", get_status=get_status)("x"))
     assert len(calls) == 1
+
+
+def raised(exc, cause):
+    exc.__cause__ = cause
+    return exc
+
+
+def test_a_bare_connection_error_asks_the_error_behind_it(library):
+    refused = failed(library("HTTPError"), "x", response=SimpleNamespace(status_code=403))
+    for bare in (ConnectionError, TimeoutError):
+        assert judged(raised(bare("x"), refused)) == ("terminal", "http.status")
+        assert judged(raised(bare("x"), socket.gaierror(socket.EAI_NONAME, "x")))[0] == "terminal"
+        assert judged(raised(bare("x"), ssl.SSLCertVerificationError("x")))[1] == "tls.certificate"
+        assert judged(raised(bare("x"), KeyError("x"))) == ("transient", "os.network")
+        assert judged(bare("x")) == ("transient", "os.network")
+    busy = failed(library("HTTPError"), "x", response=SimpleNamespace(status_code=503))
+    assert judged(raised(ConnectionError("x"), busy)) == ("transient", "os.network")
+    assert judged(raised(ConnectionResetError(104, "x"), refused)) == ("transient", "os.network")
+
+
+def test_a_class_derived_from_that_of_a_known_library_may_carry_its_own_status(library):
+    import requests
+
+    kind = library("HTTPError", requests.exceptions.HTTPError)
+    assert judged(failed(kind, "x", status_code=429)) == ("transient", "http.status")
