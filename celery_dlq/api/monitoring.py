@@ -32,16 +32,21 @@ class MonitoringAPI(AppParts):
         """
         return look(self.recorder_dir)
 
-    def recover(self, *, began_at: datetime | None = None) -> Iterator[Recovered]:
+    def recover(
+        self, *, began_at: datetime | None = None, only_new: bool = False
+    ) -> Iterator[Recovered]:
         """Make letters of the messages that were running when their worker was killed; yields what was found
         for each worker. Files of living workers are left alone.
 
         :param began_at: when the worker began that calls this; None if a person does. A worker that has just
             begun waits for messages that the broker may still have.
+        :param only_new: only processes of this machine that were not found gone before.
         :raises StoreError: the store failed; the remaining messages stay in their files.
         :raises OSError: the directory cannot be read.
         """
-        yield from self._recovery.run(self._store_with_spooled, began_at=began_at)
+        yield from self._recovery.run(
+            self._store_with_spooled, began_at=began_at, only_new=only_new
+        )
 
     def _store_with_spooled(self) -> Store:
         """The store, after the letters of the spool have come into it. While the store was away, a worker may
@@ -72,11 +77,13 @@ class MonitoringAPI(AppParts):
 
     @cached_property
     def _recovery(self) -> Recovery:
+        from celery_dlq.upkeep.giving_back import Returns
         from celery_dlq.upkeep.recovery import Recovery
 
         return Recovery(
-            self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart
-        )
+            self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart,
+            give_back=Returns(self.app).run if self.settings.redis_restore else lambda _: {},
+        )  # fmt: skip
 
     def _recording(self) -> Recording | None:
         from celery_dlq.metrics.worker import Recording

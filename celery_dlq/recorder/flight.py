@@ -17,6 +17,7 @@ from celery_dlq.codec import raw_body
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.owner import OwnDirectory
 from celery_dlq.recorder.segment import SUFFIX, Entry, Segment, facts_of
+from celery_dlq.recorder.tags import Tags
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class FlightRecorder:
         #: Messages that were not recorded, because the files could not be written.
         self.uncovered = 0
         self._own: OwnDirectory | None = None
+        self._tags: Tags | None = None
         self._segments: list[Segment] = []
         self._current: Segment | None = None
         #: Messages that the broker may not have forgotten yet.
@@ -84,6 +86,27 @@ class FlightRecorder:
         self._trouble_at, self._uncovered_before = 0.0, 0
         # Without an event loop, the threads of the pool accept messages.
         self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Make the directory, before the processes of the pool are made: they hold a lock in it. Never raises
+        an error."""
+        with self._lock:
+            try:
+                self._own = self._own or OwnDirectory(self.directory, self._worker)
+            except OSError as error:
+                self._is_in_trouble(error)
+
+    def tags(self, broker: str) -> Tags | None:
+        """The notes about messages that were received from ``broker`` and not acknowledged, without any; None
+        if the directory could not be made.
+
+        :param broker: a name of the broker, as it may be in names of files.
+        """
+        with self._lock:
+            if self._tags is not None:
+                self._tags.remove()
+            self._tags = None if self._own is None else Tags(self._own.path, broker, now=self._now)
+            return self._tags
 
     def record(
         self, message: Any, task: str, pid: int | None, fields: Mapping[str, Any] | None = None
@@ -156,6 +179,8 @@ class FlightRecorder:
             own = self._own
             if own is None:
                 return
+            if self._tags:  # the broker was away when the worker shut down
+                return
             if self.live:
                 logger.warning(
                     "%d messages had not ended when the worker did; unless they end now, they become dead "
@@ -167,6 +192,8 @@ class FlightRecorder:
             ):  # the files have no messages, and a recovery deletes them
                 for segment in self._segments:
                     segment.remove()
+                if self._tags is not None:
+                    self._tags.remove()
             own.release()
             self._own, self._current = None, None
             self._segments.clear()
@@ -245,6 +272,10 @@ class FlightRecorder:
         self._segments.clear()
 
     def _is_not_covered(self, error: Exception) -> None:
+        self._is_in_trouble(error)
+        self.uncovered += 1
+
+    def _is_in_trouble(self, error: Exception) -> None:
         self._again_at = self._monotonic() + PAUSE_S
         if not self._trouble:
             self._trouble_at, self._uncovered_before = self._now(), self.uncovered
@@ -254,7 +285,6 @@ class FlightRecorder:
                 "acknowledged and runs are lost. Fix the directory, or set dlq_recorder_dir",
                 self.directory, self._trouble,
             )  # fmt: skip
-        self.uncovered += 1
 
     def _is_covered_again(self) -> None:
         self._trouble = ""

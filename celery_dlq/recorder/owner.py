@@ -1,4 +1,5 @@
-"""The directory of one process, and the lock that it holds for as long as it lives."""
+"""The directory of one process, the lock that it holds for as long as it lives, and the lock that it and the
+processes of its pool hold: a process of the pool may outlive its parent, and end its task."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from weakref import WeakSet
 from celery_dlq.process import DIRECTORY_MODE, boot_of, identity, private_opener
 
 #: Seconds between two signs of life, and without one after which a process on another machine counts as gone.
-BEAT_S, SILENT_S = 60.0, 600.0
+BEAT_S, SILENT_S = 15.0, 180.0
 
 #: Seconds after which a directory that was not made to its end is deleted.
 HALF_MADE_S = 3_600.0
 
-#: The file that is locked, and names the process.
-_NAME = "owner.json"
+#: The file that is locked, and names the process; and the one that the processes of its pool hold, too.
+_NAME, _POOL = "owner.json", "pool.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +70,13 @@ class OwnDirectory:
         # Under another name until it is locked: others would take it for the directory of a dead process.
         made = parent / f".{name}"
         made.mkdir(mode=DIRECTORY_MODE)
+        locks = contextlib.ExitStack()
         try:
-            self._lock = _locked_file(made / _NAME, owner)
+            self._pool_lock = locks.enter_context(_locked_file(made / _POOL))
+            self._lock = locks.enter_context(_locked_file(made / _NAME, owner))
             self.path = made.rename(parent / name)
         except BaseException:
+            locks.close()
             remove(made)
             raise
         _open.add(self)
@@ -94,24 +98,35 @@ class OwnDirectory:
         return self.is_in_place
 
     def release(self) -> None:
-        """Delete the directory, which has no files any more, and give up the lock."""
+        """Delete the directory, which has no files any more, and give up the locks."""
         with contextlib.suppress(OSError):
+            (self.path / _POOL).unlink()
             (self.path / _NAME).unlink()
             self.path.rmdir()
         self.close()
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Give up the locks."""
         _open.discard(self)
+        self._lock.close()
+        self.leave_pool()
+
+    def leave_pool(self) -> None:
+        """Give up this process's part of the pool's lock."""
+        self._pool_lock.close()
+
+    def close_in_child(self) -> None:
+        """Give up the lock in a process of the pool, which keeps its part of the pool's lock."""
         self._lock.close()
 
 
-def _locked_file(path: Path, owner: Owner) -> IO[str]:
+def _locked_file(path: Path, owner: Owner | None = None) -> IO[str]:
     file = open(path, "x", encoding="utf-8", opener=private_opener)  # noqa: SIM115 - kept open
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        json.dump(asdict(owner), file)
-        file.flush()
+        if owner is not None:
+            json.dump(asdict(owner), file)
+            file.flush()
     except BaseException:
         file.close()
         raise
@@ -155,6 +170,65 @@ def lock_of_gone(directory: Path) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def pool_may_run(directory: Path) -> bool:
+    """Whether processes of the pool of a process that is gone may still run its tasks. Only on the machine
+    where they ran can that be known.
+
+    :raises OSError: no permission to open the file.
+    """
+    if not ran_on_this_boot(directory):
+        return True
+    try:
+        with (directory / _POOL).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:  # an earlier release made the directory
+        return True
+    except BlockingIOError:
+        return True
+    return False
+
+
+def ran_on_this_boot(directory: Path) -> bool:
+    """Whether the process of ``directory`` ran on this machine since the machine started."""
+    found = owner_in(directory)
+    return found is not None and found.ran_on_this_boot
+
+
+class Looker:
+    """One of the processes of the machine that looks for processes that are gone, as long as it lives.
+    The others do not look.
+
+    :param parent: the parent of the processes' directories.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._path = parent / ".looker"
+        self._file: IO[bytes] | None = None
+
+    def looks(self) -> bool:
+        """Whether this process is the one."""
+        if self._file is not None:
+            return True
+        try:
+            file = open(self._path, "ab", opener=private_opener)  # noqa: SIM115 - kept open
+        except OSError:  # there are no directories yet
+            return False
+        try:
+            # Unlike flock, this lock is not inherited by processes of the pool, which may live longer.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def close(self) -> None:
+        """Let another process look."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
 def may_live_elsewhere(directory: Path) -> bool:
     """Whether the process of ``directory``, whose lock is free, may live on another machine that shares the
     volume without its locks."""
@@ -189,7 +263,8 @@ def remove_half_made(parent: Path) -> None:
 def remove(directory: Path) -> None:
     """Delete the directory of a process that is gone, if it has no other files any more."""
     with contextlib.suppress(OSError):
-        if all(path.name == _NAME for path in directory.iterdir()):
+        if all(path.name in (_NAME, _POOL) for path in directory.iterdir()):
+            (directory / _POOL).unlink(missing_ok=True)
             (directory / _NAME).unlink(missing_ok=True)
             directory.rmdir()
 
@@ -200,7 +275,13 @@ _open: WeakSet[OwnDirectory] = WeakSet()
 def _in_child() -> None:
     """Close the lock's file in a process of the pool: the lock lasts while any copy of the file is open."""
     for own in list(_open):
-        own.close()
+        own.close_in_child()
+
+
+def leave_pools() -> None:
+    """Called in a child of the worker that runs no tasks, and may outlive it: an embedded beat."""
+    for own in list(_open):
+        own.leave_pool()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from celery_dlq.errors import CeleryDLQError, OperationError, StoreError, UnknownOperation
 from celery_dlq.model.operation import Counts, OperationState, Orders
+from celery_dlq.process import identity
 from celery_dlq.redrive.checks import why_no_task
 from celery_dlq.redrive.context import RedriveContext, app_and_broker_of, why_not_here
 from celery_dlq.redrive.orders import check_canary, check_orders
@@ -35,7 +36,8 @@ class Operations:
         self._app, self._store, self._clock = context.app, context.store, context.clock
         self._context = context
         self._host = f"{socket.gethostname()}:{os.getpid()}"
-        self._holder = f"{self._host}/{uuid.uuid4().hex}"
+        # Begins with the process, because another process ends its leases when it is gone.
+        self._holder = f"{identity() or self._host}/{uuid.uuid4().hex}"
 
     def plan(self, wanted: Filter, orders: Orders, trial: Trial | None = None) -> Plan:
         """The plan of an operation.

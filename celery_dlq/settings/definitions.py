@@ -96,6 +96,12 @@ class Settings:
         "this, a worker that is killed between the two steps loses the message. Needs Redis 6.2 or newer; "
         "does nothing on other brokers.",
     )
+    redis_restore: bool = _setting(
+        True, BOOLEAN,
+        "Whether a worker on Redis renews the visibility timeout of the messages that it has received and "
+        "not acknowledged, and whether another worker on the machine gives them back at once when it was "
+        "killed. Giving back needs dlq_recorder; does nothing on other brokers.",
+    )
     search_values: int = _setting(
         24, whole(0, 1_000),
         "How many values of a letter's arguments are kept for searches by value, in addition to those of "

@@ -64,6 +64,16 @@ class Leases(StoreRole):
         ended = update(lease).where(_is_lease(held)).values(expires_at=clock.now(connection))
         connection.execute(ended)
 
+    @writes
+    def end_of(self, connection: Connection, process: str) -> None:
+        """End the leases of a process that is gone, whose name their holders begin with."""
+        now = clock.now(connection)
+        # A few rows, and most end in other ways.
+        theirs = lease.c.holder.startswith(f"{process}/", autoescape=True)
+        connection.execute(
+            update(lease).where(theirs, lease.c.expires_at > now).values(expires_at=now)
+        )
+
 
 def check_lease(connection: Connection, held: Lease) -> None:
     """Check that ``held`` is still held. No other process can take it before the transaction ends.

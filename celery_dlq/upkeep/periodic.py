@@ -84,11 +84,30 @@ class Periodic(GuardedThread):
     def end(self) -> None:
         """Called after the last round."""
 
+    def __init__(self, health: StoreHealth) -> None:
+        super().__init__(health)
+        self._woken = threading.Event()
+
+    def wake(self) -> None:
+        """Begin the next round now."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End after the current round."""
+        super().stop()
+        self._woken.set()
+
     def run(self) -> None:
         """Work until stopped."""
-        while not self.stopping.wait(self.pause_s()):
+        while not self._rest(self.pause_s()):
             self.guarded(self.round)
         self.end()
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait for the next round; whether there is none."""
+        self._woken.wait(seconds)
+        self._woken.clear()
+        return self.stopping.is_set()
 
 
 class Leased(Periodic):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -14,10 +15,11 @@ from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.worker import RecorderReport
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
-from celery_dlq.recorder.owner import BEAT_S
+from celery_dlq.recorder.owner import Looker, ran_on_this_boot
 from celery_dlq.spool import Record
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
+from celery_dlq.worker.celery_quirks.redis_unacked import Whereabouts
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -27,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 #: Letters that are saved together.
 BATCH = 100
+
+#: Seconds between two rounds that look at the files of all processes that are gone; and between two looks for
+#: processes that have gone since, by one worker of the machine.
+ROUND_S, LOOK_S = 60.0, 1.0
 
 #: Seconds after which a worker that has begun takes the messages that waited in its queues.
 SETTLED_S = 15.0
@@ -65,6 +71,7 @@ class Recovery:
     :param wiring: the app's parts, from which letters are made.
     :param save: stores letters and outcomes that may already be stored.
     :param put_aside: keeps one that the store refuses.
+    :param give_back: gives messages back to the broker that it still keeps for the killed worker.
     """
 
     def __init__(
@@ -75,38 +82,58 @@ class Recovery:
         *,
         save: Save,
         put_aside: Callable[[Record], object],
+        give_back: Callable[[Taken], Mapping[str, Whereabouts]] = lambda _: {},
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._now = now
         self._app, self._wiring, self._directory = app, wiring, directory
-        self._save, self._put_aside = save, put_aside
+        self._save, self._put_aside, self._give_back = save, put_aside, give_back
+        #: The directories that stayed when their process was found gone.
+        self._known: set[Path] = set()
         #: The reasons why directories stay, which were logged.
         self._logged: set[tuple[Path, str]] = set()
 
     def run(
-        self, store: Callable[[], Store], *, began_at: datetime | None = None
+        self,
+        store: Callable[[], Store],
+        *,
+        began_at: datetime | None = None,
+        only_new: bool = False,
     ) -> Iterator[Recovered]:
         """Recover the files of each process that is gone; yields what was found in each. A step that was
         interrupted may be repeated: nothing is doubled.
 
         :param store: opens the store; called only if there is something to recover.
         :param began_at: when the worker began that this is part of; None if it is part of none.
+        :param only_new: only processes of this machine that were not found gone before.
         :raises StoreError: the store failed; the rest stays for the next time.
         :raises OSError: the directory cannot be read.
         """
-        ask = cache(lambda: Outcomes(self._app, store()))
-        for directory in directories(self._directory):
+        open_store = cache(store)
+        ask = cache(lambda: Outcomes(self._app, open_store()))
+        every = directories(self._directory)
+        self._known.intersection_update(every)
+        for directory in every:
+            if only_new and (directory in self._known or not ran_on_this_boot(directory)):
+                continue
             try:
                 with taken(directory) as found:
                     done = None if found is None else self._recover(found, ask, began_at)
+                    if found is not None and directory not in self._known:
+                        self._end_leases(found, open_store)
             except FileNotFoundError:  # another process has recovered it
                 continue
             except OSError as error:
                 done = self._stays(directory, str(error))
             if done is not None:
+                self._known.add(directory)
                 yield done
-        if self._directory.exists():
+        if self._directory.exists() and not only_new:
             remove_half_made(self._directory)
+
+    def _end_leases(self, found: Taken, store: Callable[[], Store]) -> None:
+        if found.process and ran_on_this_boot(found.directory):
+            store().leases.end_of(found.process)
 
     def _stays(self, directory: Path, why: str) -> Recovered:
         if (directory, why) not in self._logged:
@@ -121,7 +148,7 @@ class Recovery:
         ends: list[tuple[Record, Callable[[], None]]] = []
         # When the messages were accepted that the broker may still deliver again.
         early: list[datetime] = []
-        for message, settle in found.messages():
+        for message, settle in self._not_with_the_broker(found):
             outcomes = ask()
             letter = letter_of_lost(message, self._app, self._wiring)
             how = outcomes.how_ended(message, letter)
@@ -155,6 +182,18 @@ class Recovery:
                 "%s is damaged; what could be read was recovered, and the file is kept", path
             )
         return done + Recovered(damaged=tuple(damaged))
+
+    def _not_with_the_broker(self, found: Taken) -> Iterator[tuple[Accepted, Callable[[], None]]]:
+        """The messages that had not ended, except those that the broker has or delivers again."""
+        where = self._give_back(found)
+        for message, settle in found.messages():
+            place = where.get(message.properties.get("delivery_tag", ""))
+            if place is None:
+                yield message, settle
+            elif place is Whereabouts.ACKNOWLEDGED:
+                yield replace(message, is_acknowledged=True), settle
+            else:
+                settle()
 
     def _may_come_again(self, message: Accepted, began_at: datetime | None) -> bool:
         """Whether it is too early to tell that the broker has forgotten the message."""
@@ -207,41 +246,59 @@ def _log(record: Record, *, is_refused: bool) -> None:
 
 
 class RecoveryThread(Periodic):
-    """Recovers the messages of processes that no longer run, when the worker starts and once a minute. It
-    reports the messages that it cannot recover."""
+    """Recovers the messages of processes that no longer run: when the worker starts, once a minute, and
+    as soon as one of the machine's workers sees that a process is gone. It reports the messages that it
+    cannot recover.
+
+    :param wake: called when there are letters, or when leases of a process that is gone are free.
+    """
 
     does = "recovery"
     stopped = "messages of killed workers are not recovered"
     again = "messages of killed workers are recovered again"
 
-    def __init__(self, dlq: Any) -> None:
+    def __init__(
+        self,
+        dlq: Any,
+        *,
+        wake: Callable[[], object] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(dlq.store_health)
-        self._dlq, self._reporter = dlq, Reporter(lambda: dlq.store)
-        self._began_at, self._pause_s = datetime.now(timezone.utc), 0.0
+        self._dlq, self._wake, self._monotonic = dlq, wake, monotonic
+        self._reporter, self._looker = Reporter(lambda: dlq.store), Looker(dlq.recorder_dir)
+        self._began_at, self._whole_at = datetime.now(timezone.utc), 0.0
+        self._has_begun = False
 
     def pause_s(self) -> float:
         """Seconds until the next round; 0 before the first."""
-        return self._pause_s
+        return LOOK_S if self._has_begun else 0.0
 
     def end(self) -> None:
         """Withdraw the reports about this worker."""
+        self._looker.close()
         self.guarded(self._reporter.end)
 
     def round(self) -> None:
-        """Recover, and report what cannot be recovered."""
-        self._pause_s = BEAT_S
-        left = self._recover()
-        if not self.stopping.is_set():
+        """Recover the messages of processes that are gone; in whole rounds, report those that stay."""
+        is_whole = not self._has_begun or self._monotonic() >= self._whole_at
+        if is_whole:
+            self._has_begun, self._whole_at = True, self._monotonic() + ROUND_S
+        elif not self._looker.looks():
+            return
+        left = self._recover(only_new=not is_whole)
+        if is_whole and not self.stopping.is_set():
             self._reporter.report([*left, *self._dlq.uncovered()])
 
-    def _recover(self) -> list[RecorderReport]:
+    def _recover(self, *, only_new: bool) -> list[RecorderReport]:
         """Recover; returns reports about the messages that are left."""
         left: list[RecorderReport] = []
         try:
-            for done in self._dlq.recover(began_at=self._began_at):
+            for done in self._dlq.recover(began_at=self._began_at, only_new=only_new):
                 if self._dlq.meter is not None:
                     self._dlq.meter.recovered(letters=done.letters, ended=done.ended)
                 left += done.reports
+                self._wake()
                 if self.stopping.is_set():
                     return left
         except OSError as error:

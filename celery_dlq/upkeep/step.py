@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery import bootsteps
 from celery.utils.log import get_logger
 
+from celery_dlq.process import identity
 from celery_dlq.store.database.client import Client, Role
 
 if TYPE_CHECKING:
@@ -67,17 +68,22 @@ def _threads(worker: Any) -> Iterator[GuardedThread]:
     from celery_dlq.upkeep.expiring import RetentionThread
     from celery_dlq.upkeep.recovery import RecoveryThread
 
-    name = f"{worker.hostname}/{uuid.uuid4().hex}"
+    # Begins with the process, because another process ends its leases when it is gone.
+    name = f"{identity() or worker.hostname}/{uuid.uuid4().hex}"
     dlq = worker.app.dead_letter_queue
     operations = OperationsThread(dlq)
-    yield UpkeepThread(dlq, name, wake=operations.wake)
+    upkeep = UpkeepThread(dlq, name, wake=operations.wake)
+    waking = [upkeep.wake]
+    yield upkeep
     yield operations
-    yield RecoveryThread(dlq)
+    yield RecoveryThread(dlq, wake=lambda: [wake() for wake in waking])
     yield RetentionThread(dlq.store_health, lambda: dlq.store, dlq.retention, name)
     if dlq.settings.auto_redrive:
         from celery_dlq.upkeep.auto_redrive.runner import AutoRedriveThread
 
-        yield AutoRedriveThread(dlq, name, wake=operations.wake)
+        auto = AutoRedriveThread(dlq, name, wake=operations.wake)
+        waking.append(auto.wake)
+        yield auto
     if dlq.settings.stall_after:
         from celery_dlq.upkeep.stall import StallThread
 

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.recorder import FlightRecorder, Uncovered
@@ -22,7 +23,9 @@ from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.deliveries import Deliveries
 from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
+from celery_dlq.worker.celery_quirks.brokers import is_on_redis
 from celery_dlq.worker.celery_quirks.pools import GreenShutdown
+from celery_dlq.worker.celery_quirks.redis_unacked import Unacknowledged, broker_of
 from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk
@@ -33,20 +36,24 @@ logger = logging.getLogger(__name__)
 
 
 class _SignsOfLife(threading.Thread):
-    """Calls ``show`` every :data:`BEAT_S` seconds. A thread of its own, because others end when a shutdown
-    begins, and the worker may then wait for its last tasks for a long time."""
+    """Calls each of ``show`` again and again. A thread of its own, because others end when a shutdown
+    begins, and the worker may then wait for its last tasks for a long time.
 
-    def __init__(self, show: Callable[[], object]) -> None:
+    :param pause_s: seconds from one time to the next.
+    """
+
+    def __init__(self, pause_s: float, *show: Callable[[], object]) -> None:
         super().__init__(name="dlq-signs-of-life", daemon=True)
-        self._show, self.ended = show, threading.Event()
+        self._pause_s, self._show, self.ended = pause_s, show, threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(BEAT_S):
-            self._show_once()
+        while not self.ended.wait(self._pause_s):
+            for show in self._show:
+                self._show_once(show)
 
-    def _show_once(self) -> None:
+    def _show_once(self, show: Callable[[], object]) -> None:
         try:
-            self._show()
+            show()
         except Exception:
             logger.exception("celery_dlq cannot show that this worker lives")
 
@@ -75,6 +82,8 @@ class Capture:
         #: What the consumer receives.
         self.reception = Reception()
         self._signs: _SignsOfLife | None = None
+        #: The messages that were received from Redis and not acknowledged; None on other brokers.
+        self._unacknowledged: Unacknowledged | None = None
 
     @cached_property
     def writer(self) -> Writer:
@@ -164,8 +173,19 @@ class Capture:
         """From now on, until :meth:`close`, show workers on other machines that this one lives. Called again
         after a lost connection, which changes nothing."""
         if self._signs is None:
-            self._signs = _SignsOfLife(self._beat)
+            renews = self._unacknowledged
+            pause_s = BEAT_S if renews is None else min(BEAT_S, renews.renews_every_s)
+            self._signs = _SignsOfLife(pause_s, self._beat, self._renew)
             self._signs.start()
+
+    def keep_unacknowledged(self, channel: Any) -> None:
+        """Note the messages of a new ``channel`` that are not acknowledged, and keep other workers from
+        getting them while this one lives. Does nothing on brokers other than Redis."""
+        self._unacknowledged = None
+        settings = self.app.settings
+        if settings.redis_restore and is_on_redis(channel) and channel.ack_emulation:
+            tags = self.flight_recorder.tags(broker_of(channel)) if settings.recorder else None
+            self._unacknowledged = Unacknowledged(channel, tags)
 
     def close(self) -> None:
         """Write the waiting records, then end the thread and the process that write. Called when the worker
@@ -178,6 +198,10 @@ class Capture:
             self.flight_recorder.close()
         if self._signs is not None:
             self._signs.ended.set()
+
+    def _renew(self) -> None:
+        if self._unacknowledged is not None:
+            self._unacknowledged.renew()
 
     def _beat(self) -> None:
         # Another thread may be about to make the recorder, and there must not be two.

@@ -7,9 +7,11 @@ import sys
 from typing import Any
 
 from celery import bootsteps
+from celery.signals import beat_embedded_init
 from celery.utils.log import get_logger
 
 from celery_dlq.recorder.flight import CONFIRM_S
+from celery_dlq.recorder.owner import leave_pools
 from celery_dlq.unpack import bound_decoders
 from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
@@ -26,6 +28,14 @@ logger = get_logger(__name__)
 #: With Python's 0.005 the event loop waits that long for the writer after each of its socket calls;
 #: in a storm of failures that costs throughput (``make bench`` shows how much).
 SWITCH_INTERVAL_S = 0.001
+
+
+def _leave_pools(**_: Any) -> None:
+    """Called in the process of an embedded beat."""
+    leave_pools()
+
+
+beat_embedded_init.connect(_leave_pools)
 
 
 class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -45,6 +55,8 @@ class LastStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def start(self, worker: Any) -> None:
         """Called when the worker is about to start."""
         worker.app.dead_letter_queue.worker_starts(worker)
+        if worker.app.dead_letter_queue.settings.recorder:
+            worker.consumer.dlq.flight_recorder.prepare()
         if _forks(worker.pool_cls):
             # The collector of a process would write to every object that the parent has made, and each page
             # that is written to is copied. With this, a process has some 10 MB less for itself.
@@ -134,8 +146,9 @@ class CaptureStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 def _join_channel(consumer: Any) -> None:
-    """Keep messages on Redis that kombu would lose."""
+    """Keep messages on Redis that kombu would lose, or give back too late or too early."""
     channel, app = consumer.task_consumer.channel, consumer.app
+    consumer.dlq.keep_unacknowledged(channel)
     if not (app.dead_letter_queue.settings.redis_atomic_take and is_on_redis(channel)):
         catch_unreadable(channel)
         return

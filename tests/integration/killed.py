@@ -322,4 +322,4 @@ def wait_for_recovery(project: Project, living: subprocess.Popen[bytes] | None =
 
 def directories(project: Project) -> set[Path]:
     """The recorder's directories, one for each worker."""
-    return set(project.dlq.recorder_dir.glob("*"))
+    return set(project.dlq.recorder_dir.glob("[!.]*"))

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +43,8 @@ class Queue:
     """Each round of the recovery takes the next answer; the last one is repeated."""
 
     def __init__(self, *answers):
-        self.answers, self.rounds, self.failed = list(answers), 0, []
+        self.answers, self.rounds, self.looks, self.failed = list(answers), 0, 0, []
+        self.recorder_dir = Path("nowhere")
         self.enough = threading.Event()
         #: What counts the recovered messages; and reports about this worker.
         self.meter, self.troubles = None, []
@@ -50,8 +54,9 @@ class Queue:
     def fails(self, _does, error):
         self.failed.append(str(error))
 
-    def recover(self, *, began_at):
+    def recover(self, *, began_at, only_new):
         self.rounds += 1
+        self.looks += only_new
         if self.rounds > len(self.answers):
             self.enough.set()
         answer = self.answers[min(self.rounds, len(self.answers)) - 1]
@@ -66,7 +71,8 @@ class Queue:
 @pytest.fixture
 def run(monkeypatch):
     def run(queue):
-        monkeypatch.setattr(module, "BEAT_S", 0.0)
+        monkeypatch.setattr(module, "LOOK_S", 0.0)
+        monkeypatch.setattr(module, "ROUND_S", 0.0)
         thread = RecoveryThread(queue)
         thread.start()
         assert queue.enough.wait(PATIENCE_S)
@@ -144,3 +150,59 @@ def test_trouble_of_this_worker_is_reported_even_if_the_directory_cannot_be_read
     queue.troubles = [report("me", ReportKind.UNCOVERED)]
     RecoveryThread(queue).round()
     assert list(queue.store.recorder_reports.kept) == ["me"]
+
+
+@pytest.fixture
+def rounds(tmp_path):
+    """Rounds of a recovery, at chosen seconds, without its thread."""
+    queue, woken, clock = Queue([]), [], SimpleNamespace(now=0.0)
+    queue.recorder_dir = tmp_path
+    thread = RecoveryThread(
+        queue, wake=lambda: woken.append(queue.rounds), monotonic=lambda: clock.now
+    )
+
+    def at(second):
+        clock.now = second
+        before = queue.rounds, queue.looks
+        thread.round()
+        return queue.rounds - before[0], queue.looks - before[1]
+
+    yield SimpleNamespace(at=at, queue=queue, woken=woken)
+    thread.end()
+
+
+def test_between_whole_rounds_it_looks_for_processes_that_are_gone(rounds):
+    assert [rounds.at(second) for second in (0, 1, 2, 59, 60, 61)] == [
+        (1, 0), (1, 1), (1, 1), (1, 1), (1, 0), (1, 1),
+    ]  # fmt: skip
+
+
+def test_one_worker_of_a_machine_looks(rounds, tmp_path):
+    other = holding(tmp_path)
+    assert [rounds.at(second) for second in (0, 1)] == [(1, 0), (0, 0)]
+    other.kill()
+    other.wait()
+    assert rounds.at(2) == (1, 1)
+
+
+def holding(directory):
+    """A process that looks for others."""
+    code = (
+        "import pathlib, sys, time; from celery_dlq.recorder.owner import Looker; "
+        "looker = Looker(pathlib.Path(sys.argv[1])); print(looker.looks(), flush=True); time.sleep(99)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "True\n"
+    process.stdout.close()
+    return process
+
+
+def test_other_threads_are_woken_when_messages_were_recovered(rounds):
+    rounds.at(0)
+    assert rounds.woken == []
+    rounds.queue.answers.append([Recovered(letters=1)])
+    rounds.queue.answers[:] = rounds.queue.answers[-1:]
+    rounds.at(1)
+    assert rounds.woken == [2]

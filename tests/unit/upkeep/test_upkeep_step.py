@@ -99,6 +99,7 @@ def queue(store):
         app=None,
         store=store,
         hold=SimpleNamespace(place="here", vanished_after_s=60.0),
+        recorder_dir=Path("nowhere"),
         settings=SimpleNamespace(
             auto_redrive=(),
             batch_size=10,

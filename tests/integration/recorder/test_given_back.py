@@ -1,0 +1,119 @@
+"""On Redis, the messages that a killed worker had received and not acknowledged come back at once, and
+none is taken from a worker that lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import redis
+from killed import kill, letters_of, read_notes, worker
+from project import Project, wait_for
+from queues import redis_options
+
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(300)]
+
+#: Seconds that a message waits without this package.
+LONG_S = 600
+#: Seconds for which a worker is frozen: long enough for several looks by another.
+FROZEN_S = 6.0
+#: Seconds within which messages are given back.
+SOON_S = 10.0
+
+
+@pytest.fixture
+def project(make_project, redis_url):
+    project = make_project(f"{redis_url}/9", module="proj_recorded")
+    project.settings.update(task_acks_late=True, dlq_max_deliveries=1_000)
+    with_timeout(project, LONG_S)
+    project.dlq.store.check_schema()
+    return project
+
+
+def with_timeout(project: Project, seconds: float) -> None:
+    project.environ["PROJ_TRANSPORT"] = json.dumps({"visibility_timeout": seconds})
+
+
+def send(project: Project, seconds: list[float], **options: object) -> None:
+    with project.app.producer_or_acquire() as producer:
+        for number, wait in enumerate(seconds):
+            project.app.send_task("proj.noted", (number, wait), producer=producer, **options)
+
+
+def began(project: Project) -> dict[int, list[float]]:
+    return read_notes(project).began
+
+
+def ended(project: Project) -> set[int]:
+    return read_notes(project).ended.keys()
+
+
+def held(project: Project) -> int:
+    """How many messages are with workers, according to Redis."""
+    with redis.Redis.from_url(project.broker) as client:
+        return client.hlen(redis_options(project.queue)["unacked_key"])
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_messages_of_a_killed_worker_run_soon(project, pool, is_late):
+    project.settings["task_acks_late"] = is_late
+    with worker(project, "--pool", pool, "-c", "2", "--prefetch-multiplier", "5") as killed:
+        send(project, [8.0] * 2 + [0.0] * 8)
+        wait_for("two tasks to run", lambda: len(began(project)) == 2)
+        wait_for("messages to be reserved", lambda: held(project) == (10 if is_late else 8))
+        with project.worker("--pool", pool, "-c", "1"):
+            kill(killed)
+            killed_at = time.time()
+            wait_for("the other tasks to end", lambda: len(ended(project)) >= 8)
+    again = {n: times[-1] for n, times in began(project).items() if times[-1] > killed_at}
+    assert again.keys() == set(range(0 if is_late else 2, 10))
+    assert min(again.values()) < killed_at + SOON_S
+    assert sorted(again, key=again.__getitem__) == sorted(again)
+    lost = {int(letter.args[0]) for letter in letters_of(project)}
+    assert lost == (set() if is_late else {0, 1})
+    assert held(project) == 0
+
+
+def test_no_message_is_taken_from_a_worker_that_lives(project):
+    with_timeout(project, 4)
+    # One runs, and others wait in the worker, three times as long as the timeout.
+    send(project, [12.0] + [0.0] * 4)
+    with worker(project, "--pool", "solo", "--prefetch-multiplier", "9"):
+        wait_for("the task to run", lambda: began(project))
+        with project.worker("--pool", "threads", "-c", "4"):
+            wait_for("the task to end", lambda: 0 in ended(project))
+            wait_for("all tasks to end", lambda: len(ended(project)) == 5)
+    assert [len(times) for times in began(project).values()] == [1] * 5
+
+
+def test_a_frozen_worker_keeps_its_messages(project):
+    send(project, [1.0] + [0.0] * 4)
+    with worker(project, "--pool", "prefork", "-c", "1", "--prefetch-multiplier", "9") as frozen:
+        wait_for("the task to run", lambda: began(project))
+        wait_for("the others to be reserved", lambda: held(project) == 5)
+        os.killpg(frozen.pid, signal.SIGSTOP)
+        with project.worker("--pool", "solo"):
+            time.sleep(FROZEN_S)
+            assert not ended(project)
+            os.killpg(frozen.pid, signal.SIGCONT)
+            wait_for("all tasks to end", lambda: len(ended(project)) == 5)
+    assert [len(times) for times in began(project).values()] == [1] * 5
+
+
+def test_the_message_that_a_process_of_the_pool_still_runs_waits_for_its_end(project):
+    send(project, [6.0, 0.0])
+    with worker(project, "--pool", "prefork", "-c", "1") as killed:
+        wait_for("the task to run", lambda: began(project))
+        wait_for("the other to be reserved", lambda: held(project) == 2)
+        with project.worker("--pool", "solo"):
+            killed.kill()
+            killed.wait()
+            killed_at = time.time()
+            # The process of the pool goes on, and nothing that it may run is given back before it is gone.
+            wait_for("the other task to end", lambda: 1 in ended(project))
+            assert read_notes(project).ended[0][0] < began(project)[1][0]
+            assert began(project)[1][0] < killed_at + 6.0 + SOON_S
