@@ -49,8 +49,8 @@ class Returns:
         return given
 
     def _give_back(self, found: Taken) -> Mapping[str, Whereabouts]:
-        with self._app.connection_for_read() as connection:
-            channel = connection.default_channel
+        # Not its default channel, which would wait for a broker that is away.
+        with self._app.connection_for_read() as connection, connection.channel() as channel:
             if not is_on_redis(channel):
                 return {}
             broker = broker_of(channel)

@@ -119,8 +119,8 @@ class Recovery:
             try:
                 with taken(directory) as found:
                     done = None if found is None else self._recover(found, ask, began_at)
-                    if found is not None and directory not in self._known:
-                        self._end_leases(found, open_store)
+                    if found is not None and found.ran_here and directory not in self._known:
+                        open_store().leases.end_of(found.process)
             except FileNotFoundError:  # another process has recovered it
                 continue
             except OSError as error:
@@ -130,10 +130,6 @@ class Recovery:
                 yield done
         if self._directory.exists() and not only_new:
             remove_half_made(self._directory)
-
-    def _end_leases(self, found: Taken, store: Callable[[], Store]) -> None:
-        if found.process and ran_on_this_boot(found.directory):
-            store().leases.end_of(found.process)
 
     def _stays(self, directory: Path, why: str) -> Recovered:
         if (directory, why) not in self._logged:

@@ -17,6 +17,20 @@ def test_a_lease_is_free_until_it_is_taken_and_when_it_is_given_up(store):
     assert store.leases.to_do("upkeep").lease_free_in_s == 0.0
 
 
+def test_the_leases_of_a_process_that_is_gone_are_ended(store):
+    for name, holder in (
+        ("one", "boot/1:7:9/a"),
+        ("two", "boot/1:7:9/b"),
+        ("three", "boot/1:7:99/c"),
+    ):
+        store.leases.take(name, holder=holder, seconds=60)
+    store.leases.end_of("boot/1:7:9")
+    assert [store.leases.to_do(name).lease_free_in_s > 0 for name in ("one", "two", "three")] == [
+        False, False, True,
+    ]  # fmt: skip
+    assert store.leases.take("one", holder="boot/1:8:8/d", seconds=60).token == 2
+
+
 @pytest.mark.parametrize("detached", [True, False])
 def test_an_operation_is_to_be_done_once_it_waits_for_a_worker_or_runs(store, detached):
     assert store.leases.to_do("upkeep").operations is False

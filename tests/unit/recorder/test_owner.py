@@ -14,9 +14,18 @@ import time
 
 import pytest
 
+from celery_dlq.process import boot_of, identity
 from celery_dlq.recorder import LeftState, look, remove_half_made, taken
 from celery_dlq.recorder import owner as owner_module
-from celery_dlq.recorder.owner import HALF_MADE_S, SILENT_S, OwnDirectory, owner_in
+from celery_dlq.recorder.owner import (
+    HALF_MADE_S,
+    SILENT_S,
+    Looker,
+    OwnDirectory,
+    leave_pools,
+    owner_in,
+    pool_may_run,
+)
 
 #: Makes a directory, and waits; with "fork", in two processes, of which the child says its id.
 PROGRAM = """
@@ -205,3 +214,71 @@ def test_a_directory_of_another_user_does_not_hide_the_others(tmp_path, monkeypa
     original = owner_module.lock_of_gone
     monkeypatch.setattr(owner_module, "lock_of_gone", lock_of_gone)
     assert states(tmp_path) == [LeftState.UNREADABLE, LeftState.GONE]
+
+
+def test_a_process_of_the_pool_may_outlive_its_parent(tmp_path, start):
+    parent, child = start("fork")
+    [directory] = tmp_path.iterdir()
+    assert pool_may_run(directory)
+    kill(parent)
+    assert states(tmp_path) == [LeftState.GONE]
+    assert pool_may_run(directory)
+    os.kill(int(child), signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while pool_may_run(directory):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_embedded_beat_does_not_count_as_a_process_of_the_pool(tmp_path):
+    own = OwnDirectory(tmp_path, "w@host")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        leave_pools()
+        os.write(write, b"left")
+        time.sleep(600)
+    try:
+        assert os.read(read, 4) == b"left"
+        own.close()
+        assert not pool_may_run(own.path)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
+
+
+def test_a_directory_of_an_earlier_release_or_another_machine_tells_nothing_about_the_pool(
+    tmp_path,
+):
+    own = OwnDirectory(tmp_path, "w@host")
+    own.close()
+    assert not pool_may_run(own.path)
+    path = own.path / "owner.json"
+    found = path.read_text()
+    path.write_text(found.replace(boot_of(identity()), "another-boot"))
+    assert pool_may_run(own.path)
+    path.write_text(found)
+    (own.path / "pool.lock").unlink()
+    assert pool_may_run(own.path)
+
+
+def test_one_looker_at_a_time(tmp_path):
+    with subprocess.Popen(
+        [
+            sys.executable, "-c",
+            "import sys, time; from pathlib import Path; from celery_dlq.recorder.owner import Looker; "
+            "looker = Looker(Path(sys.argv[1])); print(looker.looks(), flush=True); time.sleep(600)",
+            str(tmp_path),
+        ],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "True\n"
+        looker = Looker(tmp_path)
+        assert not looker.looks()
+        process.kill()
+        process.wait()
+    assert looker.looks()
+    looker.close()
+    assert not Looker(tmp_path / "missing").looks()

@@ -14,9 +14,11 @@ from celery_dlq.errors import StoreUnavailable
 from celery_dlq.model.letter import Outcome
 from celery_dlq.model.states import Reason, State
 from celery_dlq.model.worker import ReportKind
+from celery_dlq.process import boot_of, identity
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
+from celery_dlq.worker.celery_quirks.redis_unacked import Whereabouts
 
 
 def charge(number): ...
@@ -275,3 +277,48 @@ def test_a_success_closes_the_letter_whenever_it_happened(dlq):
         [Outcome(task_id="one", redrive=0, succeeded_at=succeeded_at, worker="v@host")]
     )
     assert dlq.store.letters.get("one").state is State.RESOLVED
+
+
+def recovered(dlq, **where):
+    """Recover while the broker has messages there, by their tags."""
+    recovery = Recovery(
+        dlq.app, dlq, dlq.recorder_dir, save=dlq.store_records, put_aside=_killed,
+        give_back=lambda _: where,
+    )  # fmt: skip
+    return sum(recovery.run(lambda: dlq.store), Recovered())
+
+
+@pytest.mark.parametrize("place", [Whereabouts.GIVEN_BACK, Whereabouts.ELSEWHERE])
+def test_a_message_that_the_broker_delivers_again_has_no_letter(dlq, place):
+    leave(dlq, acknowledged=False, properties={"delivery_tag": "t"})
+    assert recovered(dlq, t=place) == Recovered(processes=1)
+    assert dlq.store.letters.get("one") is None
+    assert list(look(dlq.recorder_dir)) == []
+
+
+def test_a_message_that_the_broker_has_forgotten_is_a_letter_at_once(dlq):
+    leave(dlq, acknowledged=False, properties={"delivery_tag": "t"})
+    assert recovered(dlq).waiting == 1
+    assert recovered(dlq, t=Whereabouts.ACKNOWLEDGED).letters == 1
+    assert dlq.store.letters.get("one").reason is Reason.LOST
+
+
+def test_a_look_leaves_out_what_was_seen_before_and_what_another_machine_wrote(dlq):
+    recovery = recovery_at(dlq, datetime.now(timezone.utc))
+    leave(dlq, acknowledged=False)
+    assert sum(recovery.run(lambda: dlq.store), Recovered()).waiting == 1
+    assert [*recovery.run(lambda: dlq.store, only_new=True)] == []
+    leave(dlq, task_id="two")
+    leave(dlq, task_id="three")
+    elsewhere = sorted(dlq.recorder_dir.glob("[!.]*"), key=lambda path: path.stat().st_ctime)[-1]
+    owner = (elsewhere / "owner.json").read_text()
+    (elsewhere / "owner.json").write_text(owner.replace(boot_of(identity()), "another-boot"))
+    found = sum(recovery.run(lambda: dlq.store, only_new=True), Recovered())
+    assert (found.processes, found.letters) == (1, 1)
+
+
+def test_the_leases_of_a_killed_worker_are_free(dlq):
+    dlq.store.leases.take("upkeep", holder=f"{identity()}/1", seconds=60)
+    leave(dlq)
+    total(dlq)
+    assert dlq.store.leases.to_do("upkeep").lease_free_in_s == 0.0
