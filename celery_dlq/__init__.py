@@ -26,6 +26,7 @@ from celery_dlq.store.filter import Filter
 from celery_dlq.upkeep.auto_redrive.definition import AutoRedrive, Limits, Requirements, Suspension
 from celery_dlq.upkeep.auto_redrive.timetable import Timetable
 from celery_dlq.upkeep.retention import Keep, Retention
+from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.task import DLQTask
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
     "DeadLetter", "DeadLetterQueue", "Decision", "Discard", "Escalate", "Filter", "FingerprintInput",
     "Group", "GroupFilter", "GroupStatus", "Guard", "HandlerLetter", "Keep", "Leave", "Limits", "Mark",
     "Operation", "OperationState", "Orders", "Pacing", "Reason", "Redrive", "Repair", "Requirements",
-    "Retention", "Route", "Rule", "Sending", "SendingState", "Settings", "State", "Suspension",
+    "Retention", "Route", "Rule", "Run", "Sending", "SendingState", "Settings", "State", "Suspension",
     "Terminal", "Ticket", "Timetable", "Transient", "Verdict", "decide",
 ]  # fmt: skip
 

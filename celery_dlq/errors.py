@@ -138,6 +138,10 @@ class AsyncTaskError(CeleryDLQError):
     """Celery does not run coroutine functions; write the task as def, and call asyncio.run() in it."""
 
 
+class NoMessage(CeleryDLQError):
+    """This run has no message, so it has no key; send the task with delay(), or call it with apply()."""
+
+
 class TaskAborted(CeleryDLQError):
     """The task raised an exception that would have ended its worker."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime, timezone
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -27,6 +28,9 @@ COPY_HEADER = "x-dlq-copy"
 #: The letter that a redriven message belongs to, if the message's own id does not say so, because it is
 #: missing, or because the store could not keep it unchanged.
 LETTER_HEADER = "x-dlq-letter"
+
+#: When a redriven message failed first, in ISO 8601; a redrive does not send the attempts before it.
+FIRST_FAILED_HEADER = "x-dlq-first-failed"
 
 #: Set on the letter of a message that could not be decompressed: its body is sent as it came, together
 #: with the ``compression`` header that belongs to it.
@@ -79,7 +83,7 @@ def redrive_headers(headers: Mapping[str, Any] | None) -> dict[str, Any]:
     known = headers if isinstance(headers, Mapping) else {}
     return {
         name: known[name]
-        for name in (REDRIVE_HEADER, COPY_HEADER, LETTER_HEADER)
+        for name in (REDRIVE_HEADER, COPY_HEADER, LETTER_HEADER, FIRST_FAILED_HEADER)
         if known.get(name) is not None
     }
 
@@ -88,6 +92,11 @@ def redrive_of(headers: Mapping[str, Any] | None) -> int:
     """The number of the redrive of a message with these headers; 0 for the original message, and for
     anything but a count."""
     return _read(headers, REDRIVE_HEADER, _as_count) or 0
+
+
+def first_failure_of(headers: Mapping[str, Any] | None) -> datetime | None:
+    """When a redriven message failed first, in UTC; None for the original message."""
+    return _read(headers, FIRST_FAILED_HEADER, _as_time)
 
 
 def free_runs(headers: Mapping[str, Any] | None) -> int:
@@ -168,6 +177,12 @@ def _as_name(value: object) -> str | None:
 
 def _as_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _as_time(value: object) -> datetime | None:
+    # A time without a zone cannot be compared with others.
+    time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    return time.astimezone(timezone.utc) if time and time.tzinfo else None
 
 
 def _as_count(value: object) -> int | None:

@@ -12,6 +12,7 @@ from celery_dlq.model.headers import (
     COMPRESSED_HEADER,
     COPY_HEADER,
     DELIVERY_HEADERS,
+    FIRST_FAILED_HEADER,
     FREE_HEADER,
     LETTER_HEADER,
     REDRIVE_HEADER,
@@ -78,8 +79,8 @@ def _properties_of(envelope: Envelope) -> dict[str, Any]:
 
 
 def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
-    """The original headers, set back to a first attempt and marked with the number of the redrive and the
-    token of the claim. A parked retry keeps its headers."""
+    """The original headers, set back to a first attempt and marked with the number of the redrive, the
+    token of the claim and the time of the first failure. A parked retry keeps its headers."""
     original = letter.envelope.headers
     if letter.state is State.PARKED:
         return {name: value for name, value in original.items() if name != COMPRESSED_HEADER}
@@ -97,6 +98,7 @@ def headers_to_send(letter: DeadLetter) -> dict[str, Any]:
     if letter.claim_token:
         headers[COPY_HEADER] = letter.claim_token
     headers[REDRIVE_HEADER] = letter.redrive_count + 1
+    headers[FIRST_FAILED_HEADER] = letter.first_failed_at.isoformat()
     return headers
 
 

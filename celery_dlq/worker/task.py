@@ -40,6 +40,7 @@ from celery_dlq.worker.body.retrying import (
     successor_of,
     unpublished,
 )
+from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.celery_quirks.brokers import sendable
 from celery_dlq.worker.wiring import Wiring
 
@@ -59,7 +60,7 @@ class _FromSettings:
         self._read = read
 
     def __get__(self, task: object, owner: type[DLQTask]) -> Any:
-        return self._read(owner.dlq.task_settings if owner.dlq else Settings())
+        return self._read(owner.wiring.task_settings if owner.wiring else Settings())
 
 
 class DLQTask(Task):  # type: ignore[misc]
@@ -75,7 +76,7 @@ class DLQTask(Task):  # type: ignore[misc]
     #: Puts an app's parts together; set by :mod:`celery_dlq.api.queue`, which this room may not import.
     wire: ClassVar[Callable[[Any], Wiring]]
     #: The wiring of the app that the task is bound to.
-    dlq: ClassVar[Wiring | None] = None
+    wiring: ClassVar[Wiring | None] = None
 
     Request = "celery_dlq.worker.request.request:DLQRequest"
 
@@ -160,13 +161,13 @@ class DLQTask(Task):  # type: ignore[misc]
             # and dlq_max_deliveries limits the deliveries, which have no limit in plain Celery.
             cls.reject_on_worker_lost = True
         cls._check_options()
-        cls.dlq = cls.wire(app)
+        cls.wiring = cls.wire(app)
         return bound
 
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's ``apply_async``. Invalid ``dlq_*`` settings are logged, not raised."""
-        if self.dlq is not None:  # None for an instance of a class that is not registered
-            self.dlq.report_settings()
+        if self.wiring is not None:  # None for an instance of a class that is not registered
+            self.wiring.report_settings()
         return super().apply_async(*args, **kwargs)
 
     def start_strategy(self, app: Any, consumer: Any, **kwargs: Any) -> Any:
@@ -217,6 +218,11 @@ class DLQTask(Task):  # type: ignore[misc]
         if not request.is_eager:
             here.ending = FINISHED
         return result
+
+    @property
+    def dlq(self) -> Run:
+        """The run of the body that asks; outside of a message's run, a first run without an id."""
+        return Run.of(str(self.name), self.request)
 
     def classify(self, exc: BaseException) -> Decision | Verdict | str | None:
         """Override to judge an exception yourself: return a verdict, or None to leave it to the rules."""
@@ -323,7 +329,7 @@ class DLQTask(Task):  # type: ignore[misc]
 
     @property
     def _wiring(self) -> Wiring:
-        wiring = self.dlq
+        wiring = self.wiring
         assert wiring is not None, "bound tasks are wired"  # noqa: S101 - an invariant of bind()
         return wiring
 

@@ -31,6 +31,7 @@ from celery_dlq import (
     Reason,
     Repair,
     Rule,
+    Run,
     Settings,
     State,
     Terminal,
@@ -75,6 +76,11 @@ class Charging(DLQTask):
 
 @app.task(base=DLQTask, bind=True, max_retries=8)
 def charge(self: DLQTask, order_id: int) -> str:
+    assert_type(self.dlq, Run)
+    assert_type(self.dlq.key, str)
+    assert_type(self.dlq.redrive, int)
+    assert_type(self.dlq.attempt, int)
+    assert_type(self.dlq.first_failed_at, datetime | None)
     if order_id < 0:
         raise self.retry(countdown=1.5, max_retries=2)
     if order_id == 0:
@@ -186,6 +192,7 @@ def mistakes() -> None:
     DeadLetterQueue.of(app).redrive(Filter())  # type: ignore[call-arg]
     DeadLetterQueue.of(app).on_operation_aborted(count)  # type: ignore[type-var]
     decide(KeyError()).verdict = Verdict.TRANSIENT  # type: ignore[misc]
+    DLQTask().dlq.redrive = 1  # type: ignore[misc]
 
 
 judge()

@@ -232,6 +232,19 @@ def say(name, word):
         file.write(f"{word}\n")
 
 
+@app.task(base=DLQTask, bind=True, max_retries=1)
+def notes_its_run(self):
+    run = self.dlq
+    words = {
+        "key": run.key,
+        "redrive": run.redrive,
+        "attempt": run.attempt,
+        "failed": str(run.first_failed_at),
+    }
+    say("runs", json.dumps(words))
+    unless_fixed(ConnectionError("the bank is down"))
+
+
 @app.task(base=DLQTask, acks_late=True)
 def innocent(x, seconds=0.0):
     say("started", f"{x} {worker_pid()}")

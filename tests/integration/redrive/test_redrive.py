@@ -10,7 +10,7 @@ from celery import chain, chord, signature
 from project import wait_for
 from support.factories import envelope, letter
 
-from celery_dlq import Filter, Reason
+from celery_dlq import Filter, Reason, Run
 from celery_dlq.errors import OperationError
 from celery_dlq.model.operation import Guard, OperationState, Orders, Pacing, SendingState
 from celery_dlq.model.states import State
@@ -73,6 +73,7 @@ def test_the_original_message_is_sent_to_the_letter(pair):
     changed = {"expires": None, "x-dlq-redrive": 1, "retries": 0, "eta": None}
     original = {k: v for k, v in letter.envelope.headers.items() if not k.startswith("x-d")}
     assert message.headers.pop("x-dlq-copy")
+    assert message.headers.pop("x-dlq-first-failed") == letter.first_failed_at.isoformat()
     assert message.headers == {**original, **changed}
     assert message.properties["correlation_id"] == task_id
     assert message.properties["priority"] == 4
@@ -94,6 +95,24 @@ def test_an_exhausted_task_gets_all_its_attempts_again(pair):
         pair.fixed.touch()
         redrive(pair)
         pair.wait_for_letter(task_id, State.RESOLVED)
+
+
+def test_all_runs_of_a_message_have_one_key_and_know_the_first_failure(pair):
+    with pair.worker("-c", "1"):
+        task_id = pair.send("notes_its_run")
+        first = pair.wait_for_letter(task_id).first_failed_at
+        redrive(pair)
+        wait_for("two more attempts", lambda: len(pair.letter(task_id).attempts) == 4)
+        pair.fixed.touch()
+        redrive(pair)
+        pair.wait_for_letter(task_id, State.RESOLVED)
+    runs = [json.loads(line) for line in pair.lines("runs")]
+    [key] = {run["key"] for run in runs}
+    assert key == Run("proj.notes_its_run", task_id, redrive=0, attempt=1, first_failed_at=None).key
+    assert [(run["redrive"], run["attempt"]) for run in runs] == [
+        (0, 1), (0, 2), (1, 1), (1, 2), (2, 1),
+    ]  # fmt: skip
+    assert [run["failed"] for run in runs] == ["None", *[str(first)] * 4]
 
 
 def fresh(project, result):

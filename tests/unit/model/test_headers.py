@@ -1,6 +1,6 @@
 import json
 import re
-from datetime import timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,16 @@ from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
     COPY_HEADER,
     COUNT_LIMIT,
+    FIRST_FAILED_HEADER,
+    LETTER_HEADER,
     REDRIVE_HEADER,
     RELEASE_HEADER,
     attempt_number,
     circuit_of,
+    first_failure_of,
     free_runs,
     letter_of,
+    redrive_headers,
     redrive_of,
     release_of,
     sending_of,
@@ -58,6 +62,27 @@ def test_an_invalid_sending_header_is_ignored(headers):
     assert sending_of(headers) is None
 
 
+def test_the_time_of_the_first_failure_is_in_utc():
+    at = first_failure_of({FIRST_FAILED_HEADER: "2026-01-01T02:00:00+02:00"})
+    assert at == datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert at.tzinfo is timezone.utc
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, "", "yesterday", "2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00"]
+)
+def test_an_invalid_time_of_the_first_failure_is_ignored(value):
+    assert first_failure_of({FIRST_FAILED_HEADER: value}) is None
+
+
+def test_a_message_that_follows_a_redriven_one_keeps_all_that_makes_it_a_redrive():
+    redriven = {
+        REDRIVE_HEADER: 2, COPY_HEADER: "5c", LETTER_HEADER: "a",
+        FIRST_FAILED_HEADER: "2026-01-01T00:00:00+00:00",
+    }  # fmt: skip
+    assert redrive_headers({**redriven, ATTEMPTS_HEADER: "[]", "tenant": "acme"}) == redriven
+
+
 #: What a sender may put in the place of any value: deep, wide, huge, or of another type.
 STRANGE = {
     "brackets": "[" * 30_000,
@@ -81,7 +106,8 @@ STRANGE = {
     "wrong attempts": '[null, 7, [], {}, {"number": "x"}, {"failed_at": [], "verdict": 1}]',
 }
 READERS = (
-    release_of, sending_of, redrive_of, free_runs, letter_of, circuit_of, attempt_number, read_attempts,
+    release_of, sending_of, redrive_of, first_failure_of, free_runs, letter_of, circuit_of,
+    attempt_number, read_attempts,
 )  # fmt: skip
 
 
@@ -110,6 +136,7 @@ def test_strange_headers_have_no_history_and_count_as_the_first_run(value):
     headers = dict.fromkeys((*OURS, "retries"), value)
     assert read_attempts(headers) == ()
     assert (redrive_of(headers), free_runs(headers), release_of(headers)) == (0, 0, None)
+    assert first_failure_of(headers) is None
     assert 1 <= attempt_number(headers) <= COUNT_LIMIT
 
 

@@ -2,15 +2,17 @@ from types import SimpleNamespace
 
 import pytest
 from celery import Celery
-from support.factories import envelope, letter
+from support.factories import T0, envelope, letter
 
 from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
     COMPRESSED_HEADER,
     COPY_HEADER,
+    FIRST_FAILED_HEADER,
     LETTER_HEADER,
     REDRIVE_HEADER,
+    first_failure_of,
 )
 from celery_dlq.redrive import amqp, publisher
 from celery_dlq.redrive.amqp import ConfirmingPublisher
@@ -28,7 +30,7 @@ def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
     sent = headers_to_send(letter("a", envelope=envelope(headers=original), redrive_count=1))
     assert sent == {
         "id": "a", "task": "t", "retries": 0, "eta": None, "expires": None, "tenant": "acme",
-        "group": "g", "group_index": 2, REDRIVE_HEADER: 2,
+        "group": "g", "group_index": 2, REDRIVE_HEADER: 2, FIRST_FAILED_HEADER: T0.isoformat(),
     }  # fmt: skip
 
 
@@ -50,7 +52,15 @@ def test_a_message_whose_id_is_not_its_letters_names_the_letter(headers):
 def test_headers_of_what_is_no_task_stay_as_they_are():
     original = {"kind": "order", "eta": "a delivery date", b"raw": 1}
     sent = headers_to_send(letter("a", envelope=envelope(headers=original)))
-    assert sent == {**original, REDRIVE_HEADER: 1, LETTER_HEADER: "a"}
+    ours = {REDRIVE_HEADER: 1, LETTER_HEADER: "a", FIRST_FAILED_HEADER: T0.isoformat()}
+    assert sent == {**original, **ours}
+
+
+def test_a_redrive_carries_the_time_of_the_first_failure_of_all():
+    forged = "2020-01-01T00:00:00+00:00"
+    earlier = {"id": "a", "task": "t", REDRIVE_HEADER: 1, FIRST_FAILED_HEADER: forged}
+    sent = headers_to_send(letter("a", envelope=envelope(headers=earlier), redrive_count=1))
+    assert first_failure_of(sent) == T0
 
 
 def test_a_body_that_nobody_could_decompress_is_sent_as_compressed():

@@ -18,7 +18,7 @@ class Shop:
     """An app with tasks that fail until they are fixed, and replace themselves from then on."""
 
     def __init__(self, directory):
-        self.is_fixed, self.ran = False, []
+        self.is_fixed, self.ran, self.runs = False, [], []
         self.app = Celery("replacing", broker="memory://", set_as_current=False)
         self.app.conf.update(
             task_default_queue=f"replacing-{uuid.uuid4().hex}",
@@ -39,6 +39,7 @@ class Shop:
 
         @self.app.task(base=DLQTask, name="pages", bind=True, shared=False)
         def pages(task, left, fails):
+            self.runs.append(task.dlq)
             self.check()
             if left:
                 task.replace(task.s(left - 1, fails))
@@ -108,8 +109,11 @@ def test_a_replacement_by_the_same_task_belongs_to_the_same_redrive(shop):
     sent = shop.send("pages", 2, False)
     shop.wait_for(sent, State.DEAD)
     shop.redrive(sent)
-    shop.wait_for(sent, State.RESOLVED, redrive=1)
+    letter = shop.wait_for(sent, State.RESOLVED, redrive=1)
     assert shop.ran == ["last page"]
+    assert [run.redrive for run in shop.runs] == [0, 1, 1, 1]
+    assert [run.first_failed_at for run in shop.runs] == [None, *[letter.first_failed_at] * 3]
+    assert len({run.key for run in shop.runs}) == 1
 
 
 def test_if_that_one_fails_the_letter_is_dead_again(shop):

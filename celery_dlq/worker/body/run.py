@@ -1,0 +1,63 @@
+"""The run of a body, as the body itself sees it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from celery.app.task import Context
+
+from celery_dlq.errors import NoMessage
+from celery_dlq.model.headers import as_id, attempt_number, first_failure_of, redrive_of
+from celery_dlq.worker.failure import read_attempts
+
+#: The namespace of all keys. Services remember keys, so it never changes.
+_NAMESPACE = uuid.UUID("6a8a0f63-84bc-4ebe-927c-328938071f19")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a task's body: ``self.dlq`` in a task with ``bind=True``."""
+
+    #: The name of the task.
+    task: str
+    #: The id of the message; None if there is no message, as in a direct call.
+    task_id: str | None
+    #: Which redrive of the message runs; 0 if it was not redriven.
+    redrive: int
+    #: The number of the attempt, 1 for the first; each redrive begins with 1 again.
+    attempt: int
+    #: When the message failed first, in UTC, before its redrives, too; None if it has not failed.
+    first_failed_at: datetime | None
+
+    @classmethod
+    def of(cls, task: str, request: Context) -> Run:
+        """The run of ``request``, a task's."""
+        headers = request.headers
+        return cls(
+            task=task,
+            task_id=as_id(request.id),
+            redrive=redrive_of(headers),
+            attempt=attempt_number(vars(request)),
+            first_failed_at=first_failure_of(headers) or _first_failed_at(request),
+        )
+
+    @property
+    def key(self) -> str:
+        """A key for services and tables that do each thing once: a UUID of 36 characters, which is the same
+        in all retries, redeliveries and redrives of a message. It does not depend on the arguments.
+
+        :raises NoMessage: the run has no message.
+        """
+        if self.task_id is None:
+            raise NoMessage(
+                f"{self.task} runs without a message of its own, so this run has no key; "
+                "send it with delay(), or in a test call it with apply()."
+            )
+        return str(uuid.uuid5(_NAMESPACE, f"{self.task}\0{self.task_id}"))
+
+
+def _first_failed_at(request: Context) -> datetime | None:
+    attempts = read_attempts(request.headers)
+    return attempts[0].failed_at if attempts else None
