@@ -60,7 +60,7 @@ class _FromSettings:
         self._read = read
 
     def __get__(self, task: object, owner: type[DLQTask]) -> Any:
-        return self._read(owner.wiring.task_settings if owner.wiring else Settings())
+        return self._read(owner._dlq_wiring.task_settings if owner._dlq_wiring else Settings())
 
 
 class DLQTask(Task):  # type: ignore[misc]
@@ -76,7 +76,7 @@ class DLQTask(Task):  # type: ignore[misc]
     #: Puts an app's parts together; set by :mod:`celery_dlq.api.queue`, which this room may not import.
     wire: ClassVar[Callable[[Any], Wiring]]
     #: The wiring of the app that the task is bound to.
-    wiring: ClassVar[Wiring | None] = None
+    _dlq_wiring: ClassVar[Wiring | None] = None
 
     Request = "celery_dlq.worker.request.request:DLQRequest"
 
@@ -161,13 +161,13 @@ class DLQTask(Task):  # type: ignore[misc]
             # and dlq_max_deliveries limits the deliveries, which have no limit in plain Celery.
             cls.reject_on_worker_lost = True
         cls._check_options()
-        cls.wiring = cls.wire(app)
+        cls._dlq_wiring = cls.wire(app)
         return bound
 
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:
         """Celery's ``apply_async``. Invalid ``dlq_*`` settings are logged, not raised."""
-        if self.wiring is not None:  # None for an instance of a class that is not registered
-            self.wiring.report_settings()
+        if self._dlq_wiring is not None:  # None for an instance of a class that is not registered
+            self._dlq_wiring.report_settings()
         return super().apply_async(*args, **kwargs)
 
     def start_strategy(self, app: Any, consumer: Any, **kwargs: Any) -> Any:
@@ -329,7 +329,7 @@ class DLQTask(Task):  # type: ignore[misc]
 
     @property
     def _wiring(self) -> Wiring:
-        wiring = self.wiring
+        wiring = self._dlq_wiring
         assert wiring is not None, "bound tasks are wired"  # noqa: S101 - an invariant of bind()
         return wiring
 

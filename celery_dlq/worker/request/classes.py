@@ -121,7 +121,7 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
     """Within this block, while a strategy of ``task`` is made for ``consumer``, bind the requests of ``task``
     to that consumer, which captures them. A user's Request class stays as it is if :func:`capturing` returns
     None."""
-    capture: Capture = getattr(consumer, "dlq", None) or task.wiring.capture
+    capture: Capture = getattr(consumer, "dlq", None) or task._dlq_wiring.capture
     base = capturing(task)
     if base is None:
         yield

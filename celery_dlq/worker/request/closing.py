@@ -106,7 +106,7 @@ def tell_redriven(request: Any) -> None:
 
 
 def _tell(request: Any, event: str, shown_as: str) -> None:
-    if not request.task.wiring.settings.events:
+    if not request.task._dlq_wiring.settings.events:
         return
     try:
         # Celery sends it only if the worker and the task send events. Without the name, Flower lists a task

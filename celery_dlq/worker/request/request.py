@@ -123,7 +123,7 @@ class DLQRequest(Request):  # type: ignore[misc]
     @property
     def dlq(self) -> Capture:
         """The objects that capture the end of this request."""
-        return self._dlq_capture or self.task.wiring.capture
+        return self._dlq_capture or self.task._dlq_wiring.capture
 
     def on_failure(
         self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False

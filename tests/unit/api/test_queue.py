@@ -37,7 +37,7 @@ def test_binding_a_task_is_the_whole_installation(app):
 
     app.finalize()
     assert isinstance(app.dead_letter_queue, DeadLetterQueue)
-    assert app.tasks[charge.name].wiring is app.dead_letter_queue
+    assert app.tasks[charge.name]._dlq_wiring is app.dead_letter_queue
     assert "celery_dlq.worker.step:CaptureStep" in app.steps["consumer"]
 
 
