@@ -16,6 +16,7 @@ from typing import Any
 from celery_dlq.codec import raw_body
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.owner import OwnDirectory
+from celery_dlq.recorder.returned import remove_returned, share
 from celery_dlq.recorder.segment import SUFFIX, Entry, Segment, facts_of
 from celery_dlq.recorder.tags import Tags
 
@@ -92,7 +93,9 @@ class FlightRecorder:
         an error."""
         with self._lock:
             try:
-                self._own = self._own or OwnDirectory(self.directory, self._worker)
+                if self._own is None:
+                    self._own = OwnDirectory(self.directory, self._worker)
+                    share(self._own.path)
             except OSError as error:
                 self._is_in_trouble(error)
 
@@ -194,6 +197,7 @@ class FlightRecorder:
                     segment.remove()
                 if self._tags is not None:
                     self._tags.remove()
+                remove_returned(own.path)
             own.release()
             self._own, self._current = None, None
             self._segments.clear()

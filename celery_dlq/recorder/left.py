@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from celery_dlq.recorder import owner
 from celery_dlq.recorder.layout import EntryState, Found, NewerFile, read
 from celery_dlq.recorder.owner import Owner
+from celery_dlq.recorder.returned import remove_returned, returned_in
 from celery_dlq.recorder.segment import SUFFIX, Accepted, accepted_from
 
 #: The suffix of a file that is kept because it is damaged, after what can be read in it was recovered.
@@ -112,6 +113,18 @@ class Taken:
         #: The files that only a newer release can read, and why.
         self.newer: dict[Path, NewerFile] = {}
 
+    def has_returned(self, message: Accepted) -> bool:
+        """Whether the body of a message returned in its process, and its result was on its way.
+
+        :raises OSError: no permission.
+        """
+        task_id = message.headers.get("id") or message.fields.get("id")
+        return (message.pid, task_id) in self._returned
+
+    @cached_property
+    def _returned(self) -> frozenset[tuple[int, str]]:
+        return returned_in(self.directory)
+
     def messages(self) -> Iterator[tuple[Accepted, Callable[[], None]]]:
         """The messages that had not ended, each with a function that marks it as settled.
 
@@ -152,6 +165,8 @@ class Taken:
                 damaged.append(file.path.rename(file.path.with_suffix(DAMAGED_SUFFIX)))
             else:
                 file.path.unlink(missing_ok=True)
+        if not any(file.unsettled for file in self._files):
+            remove_returned(self.directory)
         owner.remove(self.directory)
         return damaged
 

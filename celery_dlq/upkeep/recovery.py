@@ -183,6 +183,8 @@ class Recovery:
         """The messages that had not ended, except those that the broker has or delivers again."""
         where = self._give_back(found)
         for message, settle in found.messages():
+            if found.has_returned(message):
+                message = replace(message, has_succeeded=True)
             place = where.get(message.properties.get("delivery_tag", ""))
             if place is None:
                 yield message, settle

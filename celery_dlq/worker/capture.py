@@ -159,9 +159,9 @@ class Capture:
             then = self.app.meter.dead_lettered(what, then)
         self.desk.write(what, then, urgent=urgent)
 
-    def write_now(self, letter: DeadLetter) -> None:
-        """Make ``letter`` durable before returning, also from a signal handler."""
-        self.desk.write_now(letter)
+    def write_now(self, what: DeadLetter | Outcome) -> None:
+        """Make ``what`` durable before returning, also from a signal handler."""
+        self.desk.write_now(what)
 
     @property
     def trouble(self) -> Uncovered | None:

@@ -29,6 +29,7 @@ from celery_dlq.classify import Decision, is_a, subject, tells_its_class
 from celery_dlq.model.headers import attempt_number, redrive_of
 from celery_dlq.model.letter import Attempt, Explanation, Failure, Parking
 from celery_dlq.model.states import Reason, Verdict
+from celery_dlq.recorder import returned
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.failure import (
     aborted,
@@ -200,13 +201,16 @@ def reporting(tracer: Tracer) -> Tracer:
 
     def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
         here.ending = here.waiting = None
+        returned.begin()
         try:
             result = tracer(uuid, args, kwargs, request)
         except BaseException as exc:
             if is_shutdown(exc):
                 raise
             result = trace_ok_t(failed_outside(exc), TraceInfo(FAILURE, exc), 0.0, None)
-        if result.info is not None:
+        if result.info is None:
+            returned.note(uuid)
+        else:
             report_end(result.retval, request or {})
         if here.waiting is not None:
             send_left()

@@ -20,6 +20,7 @@ from celery_dlq.errors import PoisonMessage
 from celery_dlq.model.headers import REDRIVE_HEADER, attempt_number, redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.worker import GIVEN_BACK, Delivery
+from celery_dlq.recorder.returned import has_returned
 from celery_dlq.redact import safe_message
 from celery_dlq.worker.body.ending import UNREPORTED, Replaced, RunEnd, einfo_of, reported
 from celery_dlq.worker.celery_quirks.pools import is_green
@@ -260,8 +261,12 @@ class DLQRequest(Request):  # type: ignore[misc]
         """Called, from a signal handler, when a shutdown ends the running task; and after a lost
         connection for a message that the broker delivers again."""
         is_open = self._dlq_closing is None and not self._dlq_has_succeeded
-        if self.acknowledged and is_open and not success_is_stored(self):
-            self._write_now(letter_of_cancelled(self))
+        if self.acknowledged and is_open:
+            # The result of a body may be on its way.
+            if has_returned(self.worker_pid, self.id) or success_is_stored(self):
+                self._write_returned()
+            else:
+                self._write_now(letter_of_cancelled(self))
         try:
             super()._announce_cancelled(*args, **kwargs)
         except Exception:
@@ -372,7 +377,20 @@ class DLQRequest(Request):  # type: ignore[misc]
         self._write_outcome(finish)
 
     def _write_outcome(self, finish: Finish) -> None:
-        outcome = Outcome(
+        # While the store does not answer, the outcome waits in memory.
+        self._dlq_has_succeeded = True
+        getattr(super(), "record_success", noop)()
+        # Urgent, because a success that the flight recorder does not have would be lost with the worker.
+        self.dlq.write(self._outcome(), finish, urgent=True)
+
+    def _write_returned(self) -> None:
+        """Write, from a signal handler, the success of a run whose result will not come any more."""
+        if self.__dict__.get("on_success") is not None:
+            self._dlq_has_succeeded = True
+            self.dlq.write_now(self._outcome())
+
+    def _outcome(self) -> Outcome:
+        return Outcome(
             task_id=letter_id(self._message, self.id),
             redrive=redrive_of(self._message.headers),
             succeeded_at=datetime.now(timezone.utc),
@@ -380,8 +398,3 @@ class DLQRequest(Request):  # type: ignore[misc]
             task=self.type,
             release=self.dlq.app.settings.release,
         )
-        # While the store does not answer, the outcome waits in memory.
-        self._dlq_has_succeeded = True
-        getattr(super(), "record_success", noop)()
-        # Urgent, because a success that the flight recorder does not have would be lost with the worker.
-        self.dlq.write(outcome, finish, urgent=True)

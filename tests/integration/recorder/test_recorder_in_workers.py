@@ -3,6 +3,7 @@ or that share a name: each message in it comes to its end, and no letter is made
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 from celery import signature
 from celery.canvas import xstarmap
 from celery.states import SUCCESS
-from killed import POOLS, directories, kill, letters_of, read_notes, worker
+from killed import POOLS, directories, kill, letters_of, read_notes, send_noted, worker
 from matrix.mode import CELERY, minor
 from project import Project, wait_for
 from proxy import Proxy
@@ -23,6 +24,9 @@ from celery_dlq.recorder import LeftState
 from celery_dlq.upkeep.recovery import Recovered
 
 pytestmark = [pytest.mark.slow, pytest.mark.service]
+
+#: Workers that are shut down without waiting for their tasks.
+COLD_SHUTDOWNS = 8
 
 #: Seconds that a soft shutdown gives to tasks.
 SOFT_S = 3.0
@@ -264,3 +268,19 @@ def test_items_that_ran_in_a_killed_worker_are_one_letter(project, pool):
     assert list(project.dlq.recover()) == [Recovered(processes=1, letters=1)]
     assert reasons(project) == {sent: Reason.LOST}
     assert project.letter(sent).task == "celery.starmap"
+
+
+def test_a_cold_shutdown_makes_no_letters_of_tasks_that_had_ended(project):
+    chance = random.Random(7)
+    send_noted(project, 2_000, chance, body_s=0.01)
+    for _ in range(COLD_SHUTDOWNS):
+        before = read_notes(project).runs
+        with worker(project, *POOLS["prefork"]) as process:
+            wait_for("tasks to run", lambda: read_notes(project).runs > before)  # noqa: B023
+            time.sleep(chance.uniform(0, 0.2))
+            process.send_signal(signal.SIGQUIT)
+            process.wait(60)
+    notes = read_notes(project)
+    letters = {int(letter.args[0]): letter for letter in letters_of(project)}
+    assert letters.keys() & notes.ended.keys() == set(), [*letters.values()][:3]
+    assert notes.began.keys() == notes.ended.keys() | letters.keys()

@@ -322,3 +322,13 @@ def test_the_leases_of_a_killed_worker_are_free(dlq):
     leave(dlq)
     total(dlq)
     assert dlq.store.leases.to_do("upkeep").lease_free_in_s == 0.0
+
+
+def test_a_body_that_had_returned_has_no_letter(dlq, monkeypatch):
+    leave(dlq)
+    leave(dlq, task_id="two")
+    monkeypatch.setattr("celery_dlq.recorder.left.returned_in", lambda _: frozenset({(7, "one")}))
+    found = total(dlq)
+    assert (found.letters, found.ended) == (1, 1)
+    assert dlq.store.letters.get("one") is None
+    assert dlq.store.letters.get("two").reason is Reason.LOST

@@ -325,6 +325,19 @@ class TestShutdown:
         request._announce_cancelled()
         assert desk.records == []
 
+    @pytest.mark.parametrize(("redrive", "outcomes"), [(0, 0), (2, 1)])
+    def test_a_task_whose_body_has_returned_is_none(
+        self, make, desk, monkeypatch, redrive, outcomes
+    ):
+        request = make(**({REDRIVE_HEADER: redrive} if redrive else {}))
+        request.acknowledge()
+        request.worker_pid = 7
+        monkeypatch.setattr(
+            celery_dlq.worker.request.request, "has_returned", lambda *asked: asked == (7, "4711")
+        )
+        request._announce_cancelled()
+        assert [record.redrive for record in desk.records] == [redrive] * outcomes
+
     def test_the_success_of_an_earlier_message_with_the_same_id_is_not_its_own(
         self, make, desk, app
     ):

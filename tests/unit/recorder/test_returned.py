@@ -1,0 +1,71 @@
+"""Bodies that have returned in the processes of a pool."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from celery_dlq.recorder import returned
+from celery_dlq.recorder.returned import has_returned, remove_returned, returned_in
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    monkeypatch.setattr(returned, "_shared", None)
+    returned.share(tmp_path)
+    yield tmp_path
+    returned._shared.close()
+
+
+@pytest.fixture
+def in_child(monkeypatch):
+    """Run something in a process with this number in its pool; returns the id of the process."""
+
+    def in_child(index, *work):
+        child = os.fork()
+        if child == 0:
+            process = type("Process", (), {"index": index})
+            monkeypatch.setattr(returned, "current_process", process)
+            for one in work:
+                one()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        return child
+
+    return in_child
+
+
+def noting(task_id):
+    return lambda: returned.note(task_id)
+
+
+def test_a_body_that_has_returned_is_known_until_the_next_one_begins(shared, in_child):
+    first = in_child(0, returned.begin, noting("a"))
+    second = in_child(1, noting("b"), returned.begin)
+    third = in_child(2, noting("c"), noting("é"))
+    assert has_returned(first, "a")
+    assert not has_returned(first, "b")
+    assert not has_returned(second, "b")
+    assert returned_in(shared) == {(first, "a"), (third, "é")}
+    fourth = in_child(0, returned.begin)
+    assert not has_returned(first, "a")
+    assert not has_returned(fourth, "a")
+    assert not has_returned(None, "a")
+
+
+def test_what_has_no_slot_is_not_noted(shared, in_child):
+    in_child(512, noting("a"))
+    in_child(1, noting("x" * 121))
+    in_child(None, noting("b"))
+    noting("c")()
+    assert returned_in(shared) == frozenset()
+
+
+def test_a_worker_without_the_file_notes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(returned, "_shared", None)
+    returned.begin()
+    returned.note("a")
+    assert not has_returned(os.getpid(), "a")
+    assert returned_in(tmp_path) == frozenset()
+    remove_returned(tmp_path)
