@@ -13,7 +13,16 @@ import pytest
 from celery import signature
 from celery.canvas import xstarmap
 from celery.states import SUCCESS
-from killed import POOLS, directories, kill, letters_of, read_notes, send_noted, worker
+from killed import (
+    POOLS,
+    directories,
+    kill,
+    letters_of,
+    read_notes,
+    send_noted,
+    wait_for_recovery,
+    worker,
+)
 from matrix.mode import CELERY, minor
 from project import Project, wait_for
 from proxy import Proxy
@@ -270,6 +279,7 @@ def test_items_that_ran_in_a_killed_worker_are_one_letter(project, pool):
     assert project.letter(sent).task == "celery.starmap"
 
 
+@pytest.mark.nightly  # sometimes Celery reads results for a minute before it ends
 def test_a_cold_shutdown_makes_no_letters_of_tasks_that_had_ended(project):
     chance = random.Random(7)
     send_noted(project, 2_000, chance, body_s=0.01)
@@ -279,8 +289,9 @@ def test_a_cold_shutdown_makes_no_letters_of_tasks_that_had_ended(project):
             wait_for("tasks to run", lambda: read_notes(project).runs > before)  # noqa: B023
             time.sleep(chance.uniform(0, 0.2))
             process.send_signal(signal.SIGQUIT)
-            process.wait(60)
+            process.wait(200)
+    wait_for_recovery(project)
     notes = read_notes(project)
-    letters = {int(letter.args[0]): letter for letter in letters_of(project)}
-    assert letters.keys() & notes.ended.keys() == set(), [*letters.values()][:3]
-    assert notes.began.keys() == notes.ended.keys() | letters.keys()
+    letters = {int(letter.args[0]) for letter in letters_of(project)}
+    assert letters & notes.ended.keys() == set()
+    assert notes.began.keys() == notes.ended.keys() | letters

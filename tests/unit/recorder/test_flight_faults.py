@@ -15,6 +15,7 @@ from celery_dlq.recorder import FlightRecorder, look
 from celery_dlq.recorder.flight import PAUSE_S, SEGMENT_SIZE
 from celery_dlq.recorder.layout import Contents, Mark, mark_entry, read
 from celery_dlq.recorder.segment import Segment
+from celery_dlq.recorder.tags import noted_in
 
 
 class Clock:
@@ -253,3 +254,41 @@ def segment_fds(path):
                 yield name
         except FileNotFoundError:  # the one of the listing itself
             continue
+
+
+def test_a_directory_that_cannot_be_made_before_the_pool_is_trouble_and_no_error(
+    tmp_path, recorder, clock, caplog
+):
+    (tmp_path / "recorder").touch()
+    recorder.prepare()
+    assert "exists" in recorder.trouble.why
+    assert recorder.trouble.messages == 0
+    assert "cannot write to" in caplog.text
+    assert recorder.tags("here") is None
+    (tmp_path / "recorder").unlink()
+    clock.now += PAUSE_S
+    entry = recorder.record(message(), "shop.charge", 7)
+    assert recorder.trouble is None
+    entry.end()
+    recorder.close()
+
+
+def test_notes_that_are_left_at_the_end_stay_for_another_worker(tmp_path, recorder):
+    recorder.prepare()
+    tags = recorder.tags("here")
+    tags.add("a")
+    recorder.close()
+    [directory] = (tmp_path / "recorder").iterdir()
+    assert [one.tag for one in noted_in(directory, "here")] == ["a"]
+    tags.discard("a")
+    recorder.close()
+    assert list((tmp_path / "recorder").iterdir()) == []
+
+
+def test_a_new_connection_has_no_notes(tmp_path, recorder):
+    recorder.prepare()
+    recorder.tags("here").add("a")
+    assert len(recorder.tags("here")) == 0
+    [directory] = (tmp_path / "recorder").iterdir()
+    assert noted_in(directory, "here") == []
+    recorder.close()

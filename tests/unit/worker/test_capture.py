@@ -139,3 +139,39 @@ def test_it_shows_that_its_worker_lives_until_the_worker_has_ended(capture, monk
     capture.close()
     thread.join(60)
     assert not thread.is_alive()
+
+
+class RedisChannel:
+    """As much of kombu's Redis channel as is looked at."""
+
+    ack_emulation, handlers = True, {"BRPOP": None}
+    global_keyprefix, unacked_key, unacked_index_key = "", "unacked", "unacked_index"
+    connection = SimpleNamespace(client=SimpleNamespace(as_uri=lambda **_: "redis://here/0"))
+    _brpop_read = None
+
+    def __init__(self):
+        self.qos = SimpleNamespace(visibility_timeout=40.0, **dict.fromkeys(
+            ("append", "ack", "reject", "restore_by_tag"), lambda *_: None
+        ))  # fmt: skip
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_messages_are_noted_and_renewed_unless_that_is_off(capture, restores):
+    capture.app.app.conf.dlq_redis_restore = restores
+    capture.flight_recorder.prepare()
+    channel, tags = RedisChannel(), capture.flight_recorder._own.path
+    capture.keep_unacknowledged(channel)
+    channel.qos.append(None, "tag")
+    assert bool(list(tags.glob("*.tags"))) is restores
+    assert (capture._unacknowledged is not None) is restores
+    channel.qos.ack("tag")
+
+
+def test_signs_of_life_are_given_often_enough_for_the_visibility_timeout(capture, monkeypatch):
+    renewed = threading.Event()
+    channel = RedisChannel()
+    channel.qos.visibility_timeout = 0.004
+    capture.keep_unacknowledged(channel)
+    monkeypatch.setattr(capture._unacknowledged, "renew", renewed.set)
+    capture.show_signs_of_life()
+    assert renewed.wait(30)
