@@ -1,6 +1,7 @@
 """The order in which a message passes the guards of a worker."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -157,7 +158,7 @@ class RedisChannel:
 
 @pytest.mark.parametrize("restores", [True, False])
 def test_messages_are_noted_and_renewed_unless_that_is_off(capture, restores):
-    capture.app.app.conf.dlq_redis_restore = restores
+    capture.app.settings = replace(capture.app.settings, redis_restore=restores)
     capture.flight_recorder.prepare()
     channel, tags = RedisChannel(), capture.flight_recorder._own.path
     capture.keep_unacknowledged(channel)
