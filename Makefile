@@ -121,7 +121,7 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 $(VENV)-%/.dev: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' 'celery==$*.*' 'kombu==$*.*'
-	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test-s3]'
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -e '.[test-aws]'
 	touch $@
 
 $(VENV)/bin/pip:
@@ -136,7 +136,7 @@ $(VENV)/.dev: $(VENV)/.core
 	# It requires a Celery below 5.7, but works with 5.7.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'celery-batches>=0.11'
 	# It needs an older boto3. Resolved together with all others, this takes pip very long.
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test-s3]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test-aws]'
 	touch $@
 
 clean:

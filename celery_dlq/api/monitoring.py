@@ -82,7 +82,7 @@ class MonitoringAPI(AppParts):
 
         return Recovery(
             self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart,
-            give_back=Returns(self.app).run if self.settings.redis_restore else lambda _: {},
+            give_back=Returns(self.app).run if self.settings.restore_unacked else lambda _: {},
         )  # fmt: skip
 
     def _recording(self) -> Recording | None:

@@ -99,16 +99,19 @@ class FlightRecorder:
             except OSError as error:
                 self._is_in_trouble(error)
 
-    def tags(self, broker: str) -> Tags | None:
+    def tags(self, broker: str, longest: int) -> Tags | None:
         """The notes about messages that were received from ``broker`` and not acknowledged, without any; None
         if the directory could not be made.
 
         :param broker: a name of the broker, as it may be in names of files.
+        :param longest: bytes of the longest note.
         """
         with self._lock:
             if self._tags is not None:
                 self._tags.remove()
-            self._tags = None if self._own is None else Tags(self._own.path, broker, now=self._now)
+            self._tags = None
+            if self._own is not None:
+                self._tags = Tags(self._own.path, broker, longest, now=self._now)
             return self._tags
 
     def record(

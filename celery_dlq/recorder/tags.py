@@ -1,9 +1,9 @@
 """The tags of the messages that a process has received and not acknowledged.
 
-Redis keeps such a message under its tag until the visibility timeout is over. If the process is killed,
-another one gives its messages back by these tags, without waiting. A tag has a slot of fixed size in a
-memory-mapped file, so that noting it takes about a microsecond. The name of the file says which broker
-has the messages.
+The broker keeps such a message until the visibility timeout is over. If the process is killed, another one
+gives its messages back by these tags, without waiting. A tag has a slot of fixed size in a memory-mapped
+file, so that noting it takes about a microsecond. The name of the file says which broker has the messages,
+and the size of the slots.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from celery_dlq.process import private_opener
 
 SUFFIX = ".tags"
 
-#: Whether the slot holds a tag, the length of the tag, when it was noted and last renewed, and the tag.
-_SLOT = struct.Struct("<BB6xdd40s")
-_LONGEST = 40
-#: Slots of a file.
-_SLOTS = 1_024
+#: Bytes of a file, unless one slot is larger.
+_SIZE = 65_536
+
+
+def _slot(longest: int) -> struct.Struct:
+    """Whether a slot holds a tag, the length of the tag, when it was noted and last renewed, and the tag."""
+    return struct.Struct(f"<BxH4xdd{longest}s")
 
 
 class Noted(NamedTuple):
@@ -42,13 +44,20 @@ class Tags:
     """Notes tags in files of ``directory``.
 
     :param broker: a name of the broker, as it is in the names of files.
+    :param longest: bytes of the longest tag that is noted.
     :param now: seconds since 1970.
     """
 
     def __init__(
-        self, directory: Path, broker: str, *, now: Callable[[], float] = time.time
+        self,
+        directory: Path,
+        broker: str,
+        longest: int = 40,
+        *,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._directory, self._broker, self._now = directory, broker, now
+        self._longest, self._slot = longest, _slot(longest)
         self._maps: list[mmap.mmap] = []
         self._free: list[tuple[mmap.mmap, int]] = []
         self._places: dict[str, tuple[mmap.mmap, int]] = {}
@@ -58,16 +67,17 @@ class Tags:
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, tag: str) -> None:
+    def add(self, tag: str, written: str = "") -> None:
         """Note that a message was received.
 
+        :param written: is noted instead of the tag.
         :raises OSError: the disk is full.
         """
-        raw, now = tag.encode(), self._now()
-        if len(raw) > _LONGEST or tag in self._places:
+        raw, now = (written or tag).encode(), self._now()
+        if len(raw) > self._longest or tag in self._places:
             return
         file, start = self._places[tag] = self._place()
-        file[start + 1 : start + _SLOT.size] = _SLOT.pack(0, len(raw), now, now, raw)[1:]
+        file[start + 1 : start + self._slot.size] = self._slot.pack(0, len(raw), now, now, raw)[1:]
         # Only now is it noted.
         file[start] = 1
 
@@ -109,16 +119,15 @@ class Tags:
             return self._free.pop()
 
     def _new_file(self) -> Iterator[tuple[mmap.mmap, int]]:
-        size, path = (
-            _SLOTS * _SLOT.size,
-            self._directory / f"{self._broker}.{len(self._maps)}{SUFFIX}",
-        )
+        slots = max(1, _SIZE // self._slot.size)
+        size = slots * self._slot.size
+        path = self._directory / f"{self._broker}.{self._longest}.{len(self._maps)}{SUFFIX}"
         with open(path, "w+b", opener=private_opener) as file:
             # A page that the disk has no room for would end the process when it is written to.
             os.posix_fallocate(file.fileno(), 0, size)
             found = mmap.mmap(file.fileno(), size)
         self._maps.append(found)
-        return ((found, place * _SLOT.size) for place in reversed(range(_SLOTS)))
+        return ((found, place * self._slot.size) for place in reversed(range(slots)))
 
 
 def noted_in(directory: Path, broker: str) -> list[Noted]:
@@ -130,16 +139,15 @@ def noted_in(directory: Path, broker: str) -> list[Noted]:
     found = [
         Noted(raw[:length].decode(errors="replace"), received_at, renewed_at)
         for path in directory.glob(f"{broker}.*{SUFFIX}")
-        for used, length, received_at, renewed_at, raw in _SLOT.iter_unpack(
-            _whole(path.read_bytes())
-        )
-        if used == 1 and length <= _LONGEST
+        for used, length, received_at, renewed_at, raw in _slots_of(path)
+        if used == 1
     ]
     return sorted(found, key=lambda noted: noted.received_at)
 
 
-def _whole(data: bytes) -> bytes:
-    return data[: len(data) // _SLOT.size * _SLOT.size]
+def _slots_of(path: Path) -> Iterator[tuple[Any, ...]]:
+    slot, data = _slot(int(path.name.split(".")[1])), path.read_bytes()
+    return slot.iter_unpack(data[: len(data) // slot.size * slot.size])
 
 
 def has_noted(directory: Path) -> bool:

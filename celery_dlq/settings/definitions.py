@@ -96,11 +96,11 @@ class Settings:
         "this, a worker that is killed between the two steps loses the message. Needs Redis 6.2 or newer; "
         "does nothing on other brokers.",
     )
-    redis_restore: bool = _setting(
+    restore_unacked: bool = _setting(
         True, BOOLEAN,
-        "Whether a worker on Redis renews the visibility timeout of the messages that it has received and "
-        "not acknowledged, and whether another worker on the machine gives them back at once when it was "
-        "killed. Giving back needs dlq_recorder; does nothing on other brokers.",
+        "Whether a worker on Redis or Amazon SQS renews the visibility timeout of the messages that it has "
+        "received and not acknowledged, and whether another worker on the machine gives them back at once "
+        "when it was killed. Giving back needs dlq_recorder; does nothing on other brokers.",
     )
     search_values: int = _setting(
         24, whole(0, 1_000),

@@ -1,4 +1,4 @@
-"""Gives the messages that a killed worker had received, and not acknowledged, back to Redis."""
+"""Gives the messages that a killed worker had received, and not acknowledged, back to the broker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from celery.utils.log import get_logger
 from celery_dlq.recorder import Taken
 from celery_dlq.recorder.owner import pool_may_run
 from celery_dlq.recorder.tags import forget_noted, has_noted, noted_in
-from celery_dlq.worker.celery_quirks.brokers import is_on_redis
-from celery_dlq.worker.celery_quirks.redis_unacked import Whereabouts, broker_of, give_back
+from celery_dlq.worker.celery_quirks.unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.visibility import kind_of
 
 logger = get_logger(__name__)
 
@@ -51,14 +51,17 @@ class Returns:
     def _give_back(self, found: Taken) -> Mapping[str, Whereabouts]:
         # Not its default channel, which would wait for a broker that is away.
         with self._app.connection_for_read() as connection, connection.channel() as channel:
-            if not is_on_redis(channel):
+            kind = kind_of(channel)
+            if kind is None:
                 return {}
-            broker = broker_of(channel)
+            broker = kind.broker_of(channel)
             noted = noted_in(found.directory, broker)
             if noted:
                 # The types of the exchanges decide in which queues a message belongs.
                 for queue in self._app.amqp.queues.values():
                     queue(channel).declare()
-            given = give_back(channel, noted, found.directory.name)
+            if not kind.is_repeatable:
+                forget_noted(found.directory, broker)
+            given = kind.give_back(channel, noted, found.directory.name)
         forget_noted(found.directory, broker)
         return given

@@ -19,7 +19,7 @@ from celery_dlq.recorder.owner import Looker, ran_on_this_boot
 from celery_dlq.spool import Record
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
-from celery_dlq.worker.celery_quirks.redis_unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store

@@ -23,9 +23,9 @@ from celery_dlq.worker.admission.copies import Copies
 from celery_dlq.worker.admission.deliveries import Deliveries
 from celery_dlq.worker.admission.gate import Gate
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.celery_quirks.brokers import is_on_redis
 from celery_dlq.worker.celery_quirks.pools import GreenShutdown
-from celery_dlq.worker.celery_quirks.redis_unacked import Unacknowledged, broker_of
+from celery_dlq.worker.celery_quirks.unacked import Unacknowledged
+from celery_dlq.worker.celery_quirks.visibility import kind_of
 from celery_dlq.worker.reception import Reception
 from celery_dlq.worker.wiring import Wiring
 from celery_dlq.worker.writing.desk import Desk
@@ -82,7 +82,7 @@ class Capture:
         #: What the consumer receives.
         self.reception = Reception()
         self._signs: _SignsOfLife | None = None
-        #: The messages that were received from Redis and not acknowledged; None on other brokers.
+        #: The messages that were received and not acknowledged; None without a visibility timeout.
         self._unacknowledged: Unacknowledged | None = None
 
     @cached_property
@@ -180,12 +180,15 @@ class Capture:
 
     def keep_unacknowledged(self, channel: Any) -> None:
         """Note the messages of a new ``channel`` that are not acknowledged, and keep other workers from
-        getting them while this one lives. Does nothing on brokers other than Redis."""
+        getting them while this one lives. Does nothing on brokers without a visibility timeout."""
         self._unacknowledged = None
-        settings = self.app.settings
-        if settings.redis_restore and is_on_redis(channel) and channel.ack_emulation:
-            tags = self.flight_recorder.tags(broker_of(channel)) if settings.recorder else None
-            self._unacknowledged = Unacknowledged(channel, tags)
+        settings, kind = self.app.settings, kind_of(channel)
+        if not settings.restore_unacked or kind is None:
+            return
+        tags = None
+        if settings.recorder:
+            tags = self.flight_recorder.tags(kind.broker_of(channel), kind.longest)
+        self._unacknowledged = kind(channel, tags)
 
     def close(self) -> None:
         """Write the waiting records, then end the thread and the process that write. Called when the worker

@@ -53,7 +53,7 @@ VALUES = {
     "recorder_max_size": ([1 << 20, 1 << 30], [(1 << 20) - 1, "1 GB", None]),
     "recorder_sync": ([True, False], [1, "yes", None]),
     "redis_atomic_take": ([True, False], [1, "yes", None]),
-    "redis_restore": ([True, False], [1, "yes", None]),
+    "restore_unacked": ([True, False], [1, "yes", None]),
     "stall_after": ([0, 2, 300.0, 86_400], [-1, 90_000, "5m", None]),
     "on_stall": (["log", "exit"], ["", "restart", "EXIT", None, True, ["log"]]),
     "release": (["", "1.4.2"], [None, 1]),

@@ -264,7 +264,7 @@ def test_a_directory_that_cannot_be_made_before_the_pool_is_trouble_and_no_error
     assert "exists" in recorder.trouble.why
     assert recorder.trouble.messages == 0
     assert "cannot write to" in caplog.text
-    assert recorder.tags("here") is None
+    assert recorder.tags("here", 40) is None
     (tmp_path / "recorder").unlink()
     clock.now += PAUSE_S
     entry = recorder.record(message(), "shop.charge", 7)
@@ -275,7 +275,7 @@ def test_a_directory_that_cannot_be_made_before_the_pool_is_trouble_and_no_error
 
 def test_notes_that_are_left_at_the_end_stay_for_another_worker(tmp_path, recorder):
     recorder.prepare()
-    tags = recorder.tags("here")
+    tags = recorder.tags("here", 40)
     tags.add("a")
     recorder.close()
     [directory] = (tmp_path / "recorder").iterdir()
@@ -287,8 +287,8 @@ def test_notes_that_are_left_at_the_end_stay_for_another_worker(tmp_path, record
 
 def test_a_new_connection_has_no_notes(tmp_path, recorder):
     recorder.prepare()
-    recorder.tags("here").add("a")
-    assert len(recorder.tags("here")) == 0
+    recorder.tags("here", 40).add("a")
+    assert len(recorder.tags("here", 40)) == 0
     [directory] = (tmp_path / "recorder").iterdir()
     assert noted_in(directory, "here") == []
     recorder.close()

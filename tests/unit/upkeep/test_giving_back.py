@@ -13,7 +13,8 @@ from celery_dlq.recorder import taken
 from celery_dlq.recorder.owner import OwnDirectory
 from celery_dlq.recorder.tags import Tags, has_noted
 from celery_dlq.upkeep.giving_back import Returns
-from celery_dlq.worker.celery_quirks.redis_unacked import Unacknowledged, Whereabouts, broker_of
+from celery_dlq.worker.celery_quirks.unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def killed(app, tmp_path):
         channel = connection.channel()
         channel.client.flushall()
         own = OwnDirectory(tmp_path / "recorder", "w@host")
-        unacknowledged = Unacknowledged(channel, Tags(own.path, broker_of(channel)))
+        unacknowledged = OnRedis(channel, Tags(own.path, OnRedis.broker_of(channel)))
         app.send_task("shop.charge", task_id="one")
         [queue] = app.amqp.queues.values()
         assert queue(channel).get().delivery_tag in channel.qos._delivered

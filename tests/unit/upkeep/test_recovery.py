@@ -18,7 +18,7 @@ from celery_dlq.process import boot_of, identity
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
-from celery_dlq.worker.celery_quirks.redis_unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 
 
 def charge(number): ...

@@ -151,14 +151,15 @@ class RedisChannel:
     _brpop_read = None
 
     def __init__(self):
-        self.qos = SimpleNamespace(visibility_timeout=40.0, **dict.fromkeys(
+        self.visibility_timeout = 40.0
+        self.qos = SimpleNamespace(**dict.fromkeys(
             ("append", "ack", "reject", "restore_by_tag"), lambda *_: None
         ))  # fmt: skip
 
 
 @pytest.mark.parametrize("restores", [True, False])
 def test_messages_are_noted_and_renewed_unless_that_is_off(capture, restores):
-    capture.app.settings = replace(capture.app.settings, redis_restore=restores)
+    capture.app.settings = replace(capture.app.settings, restore_unacked=restores)
     capture.flight_recorder.prepare()
     channel, tags = RedisChannel(), capture.flight_recorder._own.path
     capture.keep_unacknowledged(channel)
@@ -171,7 +172,7 @@ def test_messages_are_noted_and_renewed_unless_that_is_off(capture, restores):
 def test_signs_of_life_are_given_often_enough_for_the_visibility_timeout(capture, monkeypatch):
     renewed = threading.Event()
     channel = RedisChannel()
-    channel.qos.visibility_timeout = 0.004
+    channel.visibility_timeout = 0.004
     capture.keep_unacknowledged(channel)
     monkeypatch.setattr(capture._unacknowledged, "renew", renewed.set)
     capture.show_signs_of_life()

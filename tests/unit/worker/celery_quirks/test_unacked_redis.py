@@ -12,12 +12,9 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from support.servers.own_redis import own_redis
 
 from celery_dlq.recorder.tags import Tags, noted_in
-from celery_dlq.worker.celery_quirks.redis_unacked import (
-    Unacknowledged,
-    Whereabouts,
-    broker_of,
-    give_back,
-)
+from celery_dlq.worker.celery_quirks.unacked import Whereabouts
+from celery_dlq.worker.celery_quirks.unacked_redis import OnRedis
+from celery_dlq.worker.celery_quirks.visibility import kind_of
 
 ACKNOWLEDGED, GIVEN_BACK, ELSEWHERE = Whereabouts
 PATIENCE_S = 30
@@ -45,9 +42,9 @@ class Worker:
     def __init__(self, url, directory, queues, **options):
         self.connection = Connection(url, transport_options=options)
         self.channel = self.connection.channel()
-        self.broker, self.directory = broker_of(self.channel), directory
+        self.broker, self.directory = OnRedis.broker_of(self.channel), directory
         self.tags = Tags(directory, self.broker)
-        self.unacknowledged = Unacknowledged(self.channel, self.tags)
+        self.unacknowledged = OnRedis(self.channel, self.tags)
         self.got = []
         self._consumer = Consumer(self.channel, queues, on_message=self.got.append)
 
@@ -68,7 +65,7 @@ class Worker:
     def give_back(self, of, process="p1"):
         """Give back what the worker ``of`` has noted."""
         noted = noted_in(of.directory, of.broker)
-        return [*give_back(self.channel, noted, process).values()]
+        return [*OnRedis.give_back(self.channel, noted, process).values()]
 
     def end(self):
         """End as a killed process does: nothing is given back."""
@@ -247,3 +244,12 @@ def test_the_name_of_a_broker_says_its_database_and_keys(make):
         make(global_keyprefix="p").broker,
     }
     assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "kind"),
+    [("", {}, OnRedis), ("", {"ack_emulation": False}, None), ("memory://", {}, None)],
+)
+def test_only_channels_that_note_messages_in_redis(url, scheme, options, kind):
+    with Connection(scheme or url, transport_options=options) as connection:
+        assert kind_of(connection.channel()) is kind
