@@ -15,7 +15,8 @@ from celery_dlq.model.headers import redrive_of
 from celery_dlq.model.letter import DeadLetter, Outcome
 from celery_dlq.model.worker import RecorderReport
 from celery_dlq.recorder import Accepted, Taken, directories, remove_half_made, taken
-from celery_dlq.recorder.owner import Looker, ran_on_this_boot
+from celery_dlq.recorder.owner import Looker, pool_may_run, ran_on_this_boot
+from celery_dlq.recorder.tags import has_noted
 from celery_dlq.spool import Record
 from celery_dlq.upkeep.lost_messages import Outcomes, Reporter, letter_of_lost, stuck, waiting
 from celery_dlq.upkeep.periodic import Periodic
@@ -88,8 +89,8 @@ class Recovery:
         self._now = now
         self._app, self._wiring, self._directory = app, wiring, directory
         self._save, self._put_aside, self._give_back = save, put_aside, give_back
-        #: The directories that stayed when their process was found gone.
-        self._known: set[Path] = set()
+        #: The directories that stayed when their process was found gone, and whether they wait for its pool.
+        self._known: dict[Path, bool] = {}
         #: The reasons why directories stay, which were logged.
         self._logged: set[tuple[Path, str]] = set()
 
@@ -112,9 +113,9 @@ class Recovery:
         open_store = cache(store)
         ask = cache(lambda: Outcomes(self._app, open_store()))
         every = directories(self._directory)
-        self._known.intersection_update(every)
+        self._known = {one: waits for one, waits in self._known.items() if one in every}
         for directory in every:
-            if only_new and (directory in self._known or not ran_on_this_boot(directory)):
+            if only_new and not self._is_new(directory):
                 continue
             try:
                 with taken(directory) as found:
@@ -126,10 +127,16 @@ class Recovery:
             except OSError as error:
                 done = self._stays(directory, str(error))
             if done is not None:
-                self._known.add(directory)
+                self._known[directory] = has_noted(directory) and pool_may_run(directory)
                 yield done
         if self._directory.exists() and not only_new:
             remove_half_made(self._directory)
+
+    def _is_new(self, directory: Path) -> bool:
+        """Whether there may be more to do about a process of this machine than before."""
+        if directory not in self._known:
+            return ran_on_this_boot(directory)
+        return self._known[directory] and not pool_may_run(directory)
 
     def _stays(self, directory: Path, why: str) -> Recovered:
         if (directory, why) not in self._logged:

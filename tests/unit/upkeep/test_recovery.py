@@ -17,6 +17,7 @@ from celery_dlq.model.worker import ReportKind
 from celery_dlq.process import boot_of, identity
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.layout import FORMAT
+from celery_dlq.recorder.tags import Tags
 from celery_dlq.upkeep.recovery import SETTLED_S, Recovered, Recovery
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
 
@@ -332,3 +333,19 @@ def test_a_body_that_had_returned_has_no_letter(dlq, monkeypatch):
     assert (found.letters, found.ended) == (1, 1)
     assert dlq.store.letters.get("one") is None
     assert dlq.store.letters.get("two").reason is Reason.LOST
+
+
+def test_a_look_comes_back_to_a_process_whose_pool_had_outlived_it(dlq, monkeypatch):
+    runs = [True]
+    monkeypatch.setattr("celery_dlq.upkeep.recovery.pool_may_run", lambda _: runs[0])
+    leave(dlq, acknowledged=False)
+    [directory] = dlq.recorder_dir.glob("[!.]*")
+    Tags(directory, "here").add("tag")
+    recovery = recovery_at(dlq, datetime.now(timezone.utc))
+
+    def look_again():
+        return sum(recovery.run(lambda: dlq.store, only_new=True), Recovered()).processes
+
+    assert [look_again(), look_again()] == [1, 0]
+    runs[0] = False
+    assert [look_again(), look_again()] == [1, 0]
