@@ -8,6 +8,7 @@ and the size of the slots.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import struct
@@ -20,10 +21,14 @@ from weakref import WeakSet
 
 from celery_dlq.process import private_opener
 
+logger = logging.getLogger(__name__)
+
 SUFFIX = ".tags"
 
 #: Bytes of a file, unless one slot is larger.
 _SIZE = 65_536
+
+_NOT_NOTED = "if this worker is killed, they come back only after the visibility timeout"
 
 
 def _slot(longest: int) -> struct.Struct:
@@ -62,21 +67,30 @@ class Tags:
         self._free: list[tuple[mmap.mmap, int]] = []
         self._places: dict[str, tuple[mmap.mmap, int]] = {}
         self._growing = threading.Lock()
+        self._has_warned = False
         _open.add(self)
 
     def __len__(self) -> int:
         return len(self._places)
 
     def add(self, tag: str, written: str = "") -> None:
-        """Note that a message was received.
+        """Note that a message was received. Never raises an error, because the message would be lost; if the
+        disk is full, it is not noted.
 
         :param written: is noted instead of the tag.
-        :raises OSError: the disk is full.
         """
         raw, now = (written or tag).encode(), self._now()
         if len(raw) > self._longest or tag in self._places:
             return
-        file, start = self._places[tag] = self._place()
+        try:
+            file, start = self._places[tag] = self._place()
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "the flight recorder cannot note messages: %s; %s", error, _NOT_NOTED
+                )
+            return
         file[start + 1 : start + self._slot.size] = self._slot.pack(0, len(raw), now, now, raw)[1:]
         # Only now is it noted.
         file[start] = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -97,3 +98,18 @@ def test_a_process_of_the_pool_changes_nothing(tags, tmp_path):
         os._exit(len(tags))
     assert os.waitpid(child, 0)[1] == 0
     assert noted(tmp_path) == ["a"]
+
+
+def test_a_full_disk_is_logged_once_and_loses_no_message(tags, tmp_path, monkeypatch, caplog):
+    def is_full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_fallocate", is_full)
+        tags.add("a")
+        tags.add("b")
+    assert (noted(tmp_path), len(tags), len(caplog.records)) == ([], 0, 1)
+    assert "No space left on device" in caplog.text
+    tags.discard("a")
+    tags.add("c")
+    assert noted(tmp_path) == ["c"]
