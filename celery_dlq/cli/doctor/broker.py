@@ -177,7 +177,7 @@ def check_acks(session: Session) -> Findings:
         *_those(tasks, lambda task: _is_rejected_on(task, "failure"), _rejected_to(app)),
         *_those(tasks, lambda task: _is_rejected_on(task, "timeout"), _repeated_up_to(session)),
         *_those(tasks, lambda task: getattr(task, "retry_on_worker_lost", None), _RETRIED),
-        *_runs_too_long(app, tasks),
+        *_runs_too_long(session, tasks),
     ]
     yield from found
     if tasks and not found:
@@ -220,9 +220,10 @@ def _repeated_up_to(session: Session) -> str:
     )
 
 
-def _runs_too_long(app: Any, tasks: list[Any]) -> Findings:
+def _runs_too_long(session: Session, tasks: list[Any]) -> Findings:
+    app = session.cli.app
     limit = hold_limit(app)
-    if limit is None:
+    if limit is None or _is_kept_on_redis(session):
         return
     seconds, name = limit
     what = "is started again while it continues" if driver_of(app) != "amqp" else "ends its worker"
@@ -234,6 +235,11 @@ def _runs_too_long(app: Any, tasks: list[Any]) -> Findings:
     yield from _those(
         tasks, lambda task: task.acks_late and _may_exceed(task, default_s, seconds), text
     )
+
+
+def _is_kept_on_redis(session: Session) -> bool:
+    """Whether workers keep their messages on Redis for as long as they live."""
+    return session.queue.settings.redis_restore and driver_of(session.cli.app) == "redis"
 
 
 def _may_exceed(task: Any, default_s: float | None, seconds: float) -> bool:
@@ -257,6 +263,11 @@ def check_recorder(session: Session) -> Findings:
         yield warning(
             "dlq_recorder is off: a worker that is killed loses the tasks that it has acknowledged early"
         )
+        if _is_kept_on_redis(session):
+            yield warning(
+                "dlq_recorder is off: the other messages of a worker that is killed come back only after the "
+                "visibility timeout, because dlq_redis_restore needs it to give them back at once"
+            )
         return
     directory = session.queue.recorder_dir
     unusable = why_not_writable(directory)
