@@ -170,7 +170,7 @@ def has_noted(directory: Path) -> bool:
 
 
 def forget_noted(directory: Path, broker: str) -> None:
-    """Delete the notes of a process that is gone."""
+    """Delete the notes of a process that is gone, about one broker, or about all by ``*``."""
     for path in directory.glob(f"{broker}.*{SUFFIX}"):
         path.unlink(missing_ok=True)
 

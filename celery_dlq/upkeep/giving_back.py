@@ -26,6 +26,9 @@ class Returns:
         """Give back the messages of a process that is gone; returns where each of them is now, by its tag. If
         the broker is away, or a process of its pool may still run one of them, the notes stay for later."""
         directory = found.directory
+        if not found.ran_here:
+            # It will never be certain that its pool is gone. Without its notes, its directory is removed.
+            forget_noted(directory, "*")
         if not has_noted(directory) or pool_may_run(directory):
             return {}
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -79,6 +81,19 @@ def test_nothing_is_given_back_while_the_pool_may_run_it(app, killed):
     assert held(killed) == 1
     killed.own.close()
     assert run(app, killed) == [Whereabouts.GIVEN_BACK]
+
+
+def test_the_visibility_timeout_decides_about_messages_of_another_machine(app, killed):
+    named = killed.own.path / "owner.json"
+    killed.own.close()
+    data = json.loads(named.read_text())
+    named.write_text(json.dumps({**data, "process": f"another-{data['process']}"}))
+    os.utime(named, (0, 0))  # it has given no sign of life for long
+    with taken(killed.own.path) as found:
+        assert Returns(app).run(found) == {}
+        found.finish()
+    assert held(killed) == 1
+    assert not killed.own.path.exists()
 
 
 def test_a_broker_that_is_away_is_logged_once(app, killed, caplog):
