@@ -223,7 +223,7 @@ def _repeated_up_to(session: Session) -> str:
 def _runs_too_long(session: Session, tasks: list[Any]) -> Findings:
     app = session.cli.app
     limit = hold_limit(app)
-    if limit is None or _is_kept_on_redis(session):
+    if limit is None or _is_renewed(session):
         return
     seconds, name = limit
     what = "is started again while it continues" if driver_of(app) != "amqp" else "ends its worker"
@@ -237,9 +237,10 @@ def _runs_too_long(session: Session, tasks: list[Any]) -> Findings:
     )
 
 
-def _is_kept_on_redis(session: Session) -> bool:
-    """Whether workers keep their messages on Redis for as long as they live."""
-    return session.queue.settings.redis_restore and driver_of(session.cli.app) == "redis"
+def _is_renewed(session: Session) -> bool:
+    """Whether workers renew the visibility timeout of their messages."""
+    is_on = session.queue.settings.restore_unacked
+    return is_on and driver_of(session.cli.app) in ("redis", "sqs")
 
 
 def _may_exceed(task: Any, default_s: float | None, seconds: float) -> bool:
@@ -263,10 +264,10 @@ def check_recorder(session: Session) -> Findings:
         yield warning(
             "dlq_recorder is off: a worker that is killed loses the tasks that it has acknowledged early"
         )
-        if _is_kept_on_redis(session):
+        if _is_renewed(session):
             yield warning(
                 "dlq_recorder is off: the other messages of a worker that is killed come back only after the "
-                "visibility timeout, because dlq_redis_restore needs it to give them back at once"
+                "visibility timeout, because dlq_restore_unacked needs it to give them back at once"
             )
         return
     directory = session.queue.recorder_dir

@@ -9,7 +9,8 @@ from celery_dlq.cli.session import Session
 from celery_dlq.worker.task import DLQTask
 
 REDIS, RABBITMQ, MEMORY = "redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//", "memory://"
-NOT_KEPT = {"dlq_redis_restore": False}
+SQS = "sqs://key:secret@"
+NOT_RENEWED = {"dlq_restore_unacked": False}
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def test_without_tasks_there_is_nothing_to_say(app):
         (MEMORY, {"acks_on_failure": False}, "the broker decides"),
         (MEMORY, {"acks_on_timeout": False}, "dlq_max_deliveries (3) times"),
         (MEMORY, {"retry_on_worker_lost": True}, "takes precedence over reject_on_worker_lost"),
-        (REDIS, {"time_limit": None, **NOT_KEPT}, "is started again while it continues"),
-        (REDIS, {"time_limit": 3_600, **NOT_KEPT}, "below 1h (visibility_timeout)"),
+        (REDIS, {"time_limit": None, **NOT_RENEWED}, "is started again while it continues"),
+        (REDIS, {"time_limit": 3_600, **NOT_RENEWED}, "below 1h (visibility_timeout)"),
         (RABBITMQ, {"time_limit": 1_800}, "ends its worker"),
     ],
 )
@@ -77,8 +78,9 @@ def test_options_for_late_acknowledgement_do_not_warn_on_early_tasks(found):
     assert "acknowledged before it runs" in text
 
 
-def test_on_redis_a_task_of_any_length_stays_with_its_worker(found):
-    [(level, text)] = found(REDIS, acks_late=True, time_limit=None)
+@pytest.mark.parametrize("broker", [REDIS, SQS])
+def test_a_task_of_any_length_stays_with_its_worker(found, broker):
+    [(level, text)] = found(broker, acks_late=True, time_limit=None)
     assert (level, text) == (
         Level.OK, "every task is acknowledged after it runs, and none repeats without end"
     )  # fmt: skip
@@ -87,7 +89,7 @@ def test_on_redis_a_task_of_any_length_stays_with_its_worker(found):
 @pytest.mark.parametrize(("hidden_s", "level"), [(3_600, Level.OK), (60, Level.WARNING)])
 def test_the_apps_configuration_counts(found, hidden_s, level):
     conf = {
-        **NOT_KEPT,
+        **NOT_RENEWED,
         "task_acks_late": True,
         "task_time_limit": 60,
         "broker_transport_options": {"visibility_timeout": hidden_s},
