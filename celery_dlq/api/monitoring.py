@@ -82,7 +82,7 @@ class MonitoringAPI(AppParts):
 
         return Recovery(
             self.app, self, self.recorder_dir, save=self.store_records, put_aside=self._spool_apart,
-            give_back=Returns(self.app).run if self.settings.restore_unacked else lambda _: {},
+            give_back=Returns(self.app, is_on=self.settings.restore_unacked).run,
         )  # fmt: skip
 
     def _recording(self) -> Recording | None:

@@ -165,8 +165,8 @@ def _slots_of(path: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def has_noted(directory: Path) -> bool:
-    """Whether the process of ``directory`` noted messages that it received."""
-    return any(directory.glob("*" + SUFFIX))
+    """Whether the process of ``directory`` had messages that it had not acknowledged."""
+    return bool(noted_in(directory, "*"))
 
 
 def forget_noted(directory: Path, broker: str) -> None:

@@ -17,19 +17,24 @@ logger = get_logger(__name__)
 
 
 class Returns:
-    """Gives messages back on the broker of ``app``. Those of another broker stay, for a worker there."""
+    """Gives messages back on the broker of ``app``. Those of another broker stay, for a worker there.
 
-    def __init__(self, app: Any) -> None:
-        self._app, self._trouble = app, ""
+    :param is_on: ``dlq_restore_unacked``; without it, the visibility timeout decides.
+    """
+
+    def __init__(self, app: Any, *, is_on: bool = True) -> None:
+        self._app, self._is_on, self._trouble = app, is_on, ""
 
     def run(self, found: Taken) -> Mapping[str, Whereabouts]:
         """Give back the messages of a process that is gone; returns where each of them is now, by its tag. If
         the broker is away, or a process of its pool may still run one of them, the notes stay for later."""
         directory = found.directory
-        if not found.ran_here:
-            # It will never be certain that its pool is gone. Without its notes, its directory is removed.
+        if not (self._is_on and found.ran_here and has_noted(directory)):
+            # Of another machine, it will never be certain that its pool is gone. Without notes, the directory
+            # is removed.
             forget_noted(directory, "*")
-        if not has_noted(directory) or pool_may_run(directory):
+            return {}
+        if pool_may_run(directory):
             return {}
         try:
             given = self._give_back(found)

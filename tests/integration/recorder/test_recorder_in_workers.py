@@ -243,6 +243,7 @@ def test_tasks_that_run_while_the_broker_is_lost_end_once(behind_proxy, pool):
 
 
 def test_workers_of_one_name_leave_each_others_files_alone(project):
+    project.settings = {"dlq_restore_unacked": False}
     namesake = ("-n", "namesake@%h", "--pool", "threads", "-c", "1", "--prefetch-multiplier", "1")
     with worker(project, *namesake) as killed:
         lost = project.send("waits_for", 0, "never")

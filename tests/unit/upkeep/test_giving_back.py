@@ -114,3 +114,11 @@ def test_other_brokers_give_back_by_themselves(killed):
     other = Celery("shop", broker="memory://", set_as_current=False)
     assert run(other, killed) == []
     other.close()
+
+
+def test_without_the_setting_the_visibility_timeout_decides(app, killed):
+    killed.own.close()
+    with taken(killed.own.path) as found:
+        assert Returns(app, is_on=False).run(found) == {}
+    assert held(killed) == 1
+    assert not has_noted(killed.own.path)
