@@ -4,4 +4,4 @@ from proj_recorded import app as app
 
 from celery_dlq.upkeep import recovery
 
-recovery.BEAT_S = 1.0
+recovery.ROUND_S = 1.0
