@@ -232,8 +232,9 @@ def list_recorded(session: Session, form: str) -> None:
 def recover(session: Session) -> None:
     """Make letters of the messages that killed workers were running.
 
-    Workers do this themselves, when they start and once a minute. Files of living workers are left alone.
-    Exits with 4 if messages or damaged files remain.
+    On Redis and SQS, messages that they had not acknowledged go back to their queues. Workers do all this
+    themselves, within seconds if one runs on the machine. Files of living workers are left alone. Exits
+    with 4 if messages or damaged files remain.
     """
     total = Recovered()
     _recorded_in(session)

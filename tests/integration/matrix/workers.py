@@ -19,7 +19,7 @@ _LOST = letter(Reason.LOST, "celery_dlq.errors.TaskLost", result="PENDING")
 _NOT_LOST_ON_SOLO = {"solo": done(runs=2)}
 _BACK = {
     "plain": "Delivered again: at once by RabbitMQ, after the visibility timeout by Redis.",
-    "ours": "The same; no letter.",
+    "ours": "Delivered again: at once, also on Redis if a worker runs or starts on that machine; no letter.",
 }
 _RETURNED = {
     "plain": "Goes back to the queue.",
@@ -111,7 +111,7 @@ def _shutdowns() -> Iterator[Mode]:
 def _connections() -> Iterator[Mode]:
     title = "The connection to the broker breaks"
     again = {
-        "plain": "RabbitMQ delivers it again, and it runs twice; Redis does not.",
+        "plain": "Delivered again, so that it may run twice: by RabbitMQ, on Redis by the worker itself.",
         "ours": "The same; no letter.",
     }
     yield _running(
@@ -130,8 +130,9 @@ def _connections() -> Iterator[Mode]:
     # one reads: the message is acknowledged, and never run. The setting keeps it from doing so.
     setting = "`worker_enable_prefetch_count_reduction=False`"
     back = {
-        **_BACK,
-        "plain": f"{_BACK['plain']} On gevent and RabbitMQ it may be lost without {setting}.",
+        "plain": "Delivered again: at once by RabbitMQ, on Redis by the worker itself. On gevent and "
+        f"RabbitMQ it may be lost without {setting}.",
+        "ours": "The same; no letter.",
     }
     eta = next(mode for mode in _held("connection_lost", title, **back) if mode.part == "eta")
     yield replace(eta, end=done(runs=None))
