@@ -8,6 +8,7 @@ and the size of the slots.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import os
@@ -117,9 +118,10 @@ class Tags:
             self.discard(tag)
 
     def remove(self) -> None:
-        """Delete the files."""
-        for path in self._directory.glob("*" + SUFFIX):
-            path.unlink(missing_ok=True)
+        """Delete the files, if the file system allows it."""
+        with contextlib.suppress(OSError):
+            for path in self._directory.glob("*" + SUFFIX):
+                path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:

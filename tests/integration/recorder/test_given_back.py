@@ -104,7 +104,7 @@ def test_a_frozen_worker_keeps_its_messages(project):
     assert [len(times) for times in began(project).values()] == [1] * 5
 
 
-def test_the_message_that_a_process_of_the_pool_still_runs_waits_for_its_end(project):
+def test_a_parent_that_is_killed_alone_takes_its_pool_along(project):
     send(project, [6.0, 0.0])
     with worker(project, "--pool", "prefork", "-c", "1") as killed:
         wait_for("the task to run", lambda: began(project))
@@ -113,7 +113,7 @@ def test_the_message_that_a_process_of_the_pool_still_runs_waits_for_its_end(pro
             killed.kill()
             killed.wait()
             killed_at = time.time()
-            # The process of the pool goes on, and nothing that it may run is given back before it is gone.
-            wait_for("the other task to end", lambda: 1 in ended(project))
-            assert read_notes(project).ended[0][0] < began(project)[1][0]
-            assert began(project)[1][0] < killed_at + 6.0 + SOON_S
+            wait_for("both tasks to end", lambda: len(ended(project)) == 2)
+    first, again = began(project)[0]
+    assert first < killed_at < again < killed_at + SOON_S
+    assert len(read_notes(project).ended[0]) == 1
