@@ -37,7 +37,7 @@ class Operations:
         self._context = context
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         # Begins with the process, because another process ends its leases when it is gone.
-        self._holder = f"{identity() or self._host}/{uuid.uuid4().hex}"
+        self._holder = f"{identity()}/{self._host}/{uuid.uuid4().hex}"
 
     def plan(self, wanted: Filter, orders: Orders, trial: Trial | None = None) -> Plan:
         """The plan of an operation.

@@ -69,7 +69,7 @@ def _threads(worker: Any) -> Iterator[GuardedThread]:
     from celery_dlq.upkeep.recovery import RecoveryThread
 
     # Begins with the process, because another process ends its leases when it is gone.
-    name = f"{identity() or worker.hostname}/{uuid.uuid4().hex}"
+    name = f"{identity()}/{worker.hostname}/{uuid.uuid4().hex}"
     dlq = worker.app.dead_letter_queue
     operations = OperationsThread(dlq)
     upkeep = UpkeepThread(dlq, name, wake=operations.wake)

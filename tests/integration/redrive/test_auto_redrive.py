@@ -77,7 +77,7 @@ def holder(project) -> str:
     """The node of the worker that runs automatic redrives; empty while no worker does."""
     query = text("SELECT holder FROM celery_dlq_lease WHERE name LIKE 'auto.%'")
     held = project.dlq.store.transactions.read(lambda one: one.execute(query).scalar())
-    return str(held or "").partition("/")[0]
+    return str(held).split("/")[-2] if held else ""
 
 
 @pytest.mark.parametrize("pair", ["redis-postgres", "rabbitmq-mysql"])
