@@ -16,7 +16,7 @@ from typing import Any
 from celery_dlq.codec import raw_body
 from celery_dlq.recorder import layout
 from celery_dlq.recorder.owner import OwnDirectory
-from celery_dlq.recorder.returned import remove_returned, share
+from celery_dlq.recorder.returned import share, unshare
 from celery_dlq.recorder.segment import SUFFIX, Entry, Segment, facts_of
 from celery_dlq.recorder.tags import Tags
 
@@ -150,6 +150,13 @@ class FlightRecorder:
         with self._lock:
             entry.mark(layout.Mark.SUCCEEDED)
 
+    def acknowledged(self, delivery_tag: str) -> None:
+        """Note that the broker has forgotten the message with this tag, before :meth:`confirm` would."""
+        with self._lock:
+            for message, entry in self._unconfirmed:
+                if message.delivery_tag == delivery_tag:
+                    entry.mark(layout.Mark.ACKNOWLEDGED)
+
     def confirm(self) -> None:
         """Note which messages have been acknowledged since the last time. Celery acknowledges them a little
         later than it says: in the next round of its event loop. Called every :data:`CONFIRM_S` seconds."""
@@ -200,7 +207,7 @@ class FlightRecorder:
                     segment.remove()
                 if self._tags is not None:
                     self._tags.remove()
-                remove_returned(own.path)
+                unshare(own.path)
             own.release()
             self._own, self._current = None, None
             self._segments.clear()

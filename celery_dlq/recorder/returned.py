@@ -25,8 +25,9 @@ _LONGEST = 120
 #: More processes than this are not seen.
 _SLOTS = 512
 
-#: The file of this process and its pool; None if it has none.
+#: The file of this process and its pool, and its directory; None if it has none.
 _shared: mmap.mmap | None = None
+_directory: Path | None = None
 
 
 def share(directory: Path) -> None:
@@ -34,11 +35,20 @@ def share(directory: Path) -> None:
 
     :raises OSError: it cannot be made, or the disk is full.
     """
-    global _shared
+    global _shared, _directory
     with open(directory / _NAME, "x+b", opener=private_opener) as file:
         # A page that the disk has no room for would end the process when it is written to.
         os.posix_fallocate(file.fileno(), 0, _SLOTS * _SLOT.size)
-        _shared = mmap.mmap(file.fileno(), _SLOTS * _SLOT.size)
+        _shared, _directory = mmap.mmap(file.fileno(), _SLOTS * _SLOT.size), directory
+
+
+def unshare(directory: Path) -> None:
+    """Delete the file, because the pool has ended."""
+    global _shared, _directory
+    remove_returned(directory)
+    if _shared is not None and _directory == directory:
+        _shared.close()
+        _shared = _directory = None
 
 
 def begin() -> None:

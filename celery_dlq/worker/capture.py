@@ -188,7 +188,7 @@ class Capture:
         tags = None
         if settings.recorder:
             tags = self.flight_recorder.tags(kind.broker_of(channel), kind.longest)
-        self._unacknowledged = kind(channel, tags)
+        self._unacknowledged = kind(channel, tags, self.flight_recorder.acknowledged)
 
     def close(self) -> None:
         """Write the waiting records, then end the thread and the process that write. Called when the worker

@@ -32,6 +32,7 @@ class Unacknowledged(ABC):
 
     :param channel: one of kombu's.
     :param tags: notes them; None if they cannot be noted.
+    :param acknowledged: called with a noted message's tag when the broker has forgotten the message.
     :param now: seconds since 1970.
     """
 
@@ -41,9 +42,15 @@ class Unacknowledged(ABC):
     is_repeatable: ClassVar[bool] = True
 
     def __init__(
-        self, channel: Any, tags: Tags | None, *, now: Callable[[], float] = time.time
+        self,
+        channel: Any,
+        tags: Tags | None,
+        acknowledged: Callable[[str], object] = lambda _tag: None,
+        *,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.channel, self.qos, self.tags, self.now = channel, channel.qos, tags, now
+        self.acknowledged = acknowledged
         if tags is not None:
             self.note(tags)
 

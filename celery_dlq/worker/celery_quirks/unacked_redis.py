@@ -86,6 +86,7 @@ class OnRedis(Unacknowledged):
         def ack_noted(delivery_tag: str) -> None:
             ack(delivery_tag)
             tags.discard(delivery_tag)
+            self.acknowledged(delivery_tag)
 
         def reject_noted(delivery_tag: str, requeue: bool = False) -> None:
             reject(delivery_tag, requeue=requeue)

@@ -52,8 +52,8 @@ class OnSQS(Unacknowledged):
     longest = 1_400
     is_repeatable = False
 
-    def __init__(self, channel: Any, tags: Tags | None, **options: Any) -> None:
-        super().__init__(channel, tags, **options)
+    def __init__(self, channel: Any, tags: Tags | None, *given: Any, **options: Any) -> None:
+        super().__init__(channel, tags, *given, **options)
         #: When each message was renewed.
         self._renewed: dict[str, float] = {}
 
@@ -87,6 +87,7 @@ class OnSQS(Unacknowledged):
         def ack_noted(delivery_tag: str) -> None:
             ack(delivery_tag)
             tags.discard(delivery_tag)
+            self.acknowledged(delivery_tag)
 
         def reject_noted(delivery_tag: str, requeue: bool = False) -> None:
             tags.discard(delivery_tag)

@@ -9,6 +9,7 @@ import pytest
 
 from celery_dlq.recorder import FlightRecorder, LeftState, look
 from celery_dlq.recorder.flight import PAUSE_S
+from celery_dlq.recorder.layout import read
 
 
 class Time:
@@ -134,3 +135,13 @@ def test_threads_may_record_at_the_same_time(recorder):
     for thread in threads:
         thread.join()
     assert (recorder.recorded, recorder.live, waiting(recorder)) == (1_200, 0, 0)
+
+
+def test_a_message_that_the_broker_has_forgotten_is_noted_at_once(recorder):
+    entries = [recorder.record(message(delivery_tag=tag), "shop.charge", 7) for tag in ("a", "b")]
+    recorder.acknowledged("b")
+    recorder.acknowledged("unknown")
+    [path] = recorder.directory.glob("*/*.rec")
+    assert [entry.is_acknowledged for entry in read(path.read_bytes()).entries] == [False, True]
+    for entry in entries:
+        entry.end()

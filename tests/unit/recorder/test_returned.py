@@ -15,7 +15,12 @@ def shared(tmp_path, monkeypatch):
     monkeypatch.setattr(returned, "_shared", None)
     returned.share(tmp_path)
     yield tmp_path
-    returned._shared.close()
+    returned.unshare(tmp_path / "another")
+    assert returned_in(tmp_path) is not None
+    assert returned._shared is not None
+    returned.unshare(tmp_path)
+    assert returned._shared is None
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

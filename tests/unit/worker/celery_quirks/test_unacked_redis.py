@@ -44,7 +44,8 @@ class Worker:
         self.channel = self.connection.channel()
         self.broker, self.directory = OnRedis.broker_of(self.channel), directory
         self.tags = Tags(directory, self.broker)
-        self.unacknowledged = OnRedis(self.channel, self.tags)
+        self.acknowledged = []
+        self.unacknowledged = OnRedis(self.channel, self.tags, self.acknowledged.append)
         self.got = []
         self._consumer = Consumer(self.channel, queues, on_message=self.got.append)
 
@@ -108,6 +109,7 @@ def test_a_message_is_noted_until_redis_has_forgotten_it(url, make):
     rejected.reject()
     returned.requeue()
     assert worker.noted == [kept.delivery_tag]
+    assert worker.acknowledged == [acked.delivery_tag]
     worker.channel.qos.restore_unacked()
     assert worker.noted == []
 

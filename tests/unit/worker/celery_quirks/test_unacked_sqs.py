@@ -17,6 +17,9 @@ from celery_dlq.worker.celery_quirks.visibility import kind_of
 server = pytest.importorskip("moto.server")
 pytest.importorskip("pycurl")
 
+# The server and boto3 leave connections to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 PATIENCE_S = 30
 
 
@@ -81,6 +84,7 @@ class Worker:
         """End as a killed process does: nothing is given back."""
         self.channel.qos._on_collect.cancel()
         self.channel.qos._delivered.clear()
+        self.channel.sqs(queue="q").close()
         self.connection.close()
 
 
