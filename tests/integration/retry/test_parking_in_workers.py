@@ -179,7 +179,7 @@ def test_with_the_store_away_the_retry_waits_in_the_spool(pair):
     with_store = dict(pair.environ)
     pair.environ.update(away)
     with pair.worker("-c", "1"):
-        wait_for("the spool", lambda: any((pair.directory / "spool").glob("*")))
+        wait_for("the spool", lambda: any(pair.dlq.spool.files()))
     assert runs(pair) == once([1], (0,))
 
     pair.environ.clear()
