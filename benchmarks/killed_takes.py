@@ -3,25 +3,21 @@ acknowledgement are killed at random moments under load, and each message is sea
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
 import random
-import shutil
 import signal
-import socket
-import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 from celery import Celery
 
+from benchmarks.own_redis import own_redis
 from benchmarks.worker import wait
 
 #: Kills of each variant, and the longest life of a worker after its first task, in seconds.
@@ -59,7 +55,7 @@ def run() -> dict[str, float]:
 
 
 def _measure(variant: _Variant) -> float:
-    with tempfile.TemporaryDirectory() as directory, _own_redis(directory) as url:
+    with tempfile.TemporaryDirectory() as directory, own_redis(directory) as url:
         client = redis.Redis.from_url(url)
         messages = _Messages(client, url)
         notes = Path(directory, "notes")
@@ -134,6 +130,7 @@ def _become_worker(variant: _Variant, url: str, notes: Path) -> None:
             BENCH_STORE=f"sqlite:///{notes.parent}/store.sqlite3" if variant.base == "DLQTask" else "",
             BENCH_TAKE="1" if variant.is_atomic else "",
             BENCH_STREAK="0", BENCH_BUDGET="null", BENCH_BREAKER="0", BENCH_VISIBILITY="",
+            BENCH_VALUES="24", BENCH_RECORDER="1",
         )  # fmt: skip
         app = importlib.import_module("benchmarks.app").app
         app.worker_main(
@@ -142,21 +139,3 @@ def _become_worker(variant: _Variant, url: str, notes: Path) -> None:
         )  # fmt: skip
     finally:
         os._exit(1)
-
-
-@contextlib.contextmanager
-def _own_redis(directory: str) -> Iterator[str]:
-    """The URL of a Redis of this run's own, whose every message is known."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    server = subprocess.Popen(
-        [shutil.which("redis-server") or "redis-server", "--bind", "127.0.0.1", "--port", str(port),
-         "--save", "", "--appendonly", "no", "--dir", directory],
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
