@@ -284,7 +284,7 @@ def test_a_body_that_mysql_does_not_accept_is_kept_in_the_spool(
         publish(project.app, project.queue, "no JSON", body=large)
         publish(project.app, project.queue, "no UTF-8")
         project.wait_for_letter("m2")
-        wait_for("the spool", lambda: any((tmp_path / "spool").glob("*")))
+        wait_for("the spool", lambda: any((tmp_path / "spool").glob("*.jsonl")))
         assert is_alive(project, worker)
     [log] = [path.read_text() for path in tmp_path.glob("worker-*.log")]
     assert "max_allowed_packet is" in log
