@@ -22,8 +22,13 @@ def own_redis(directory: str) -> Iterator[str]:
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+        wait(lambda: _listens(port))
         yield f"redis://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))
