@@ -117,8 +117,11 @@ class Recovery:
         for directory in every:
             if only_new and not self._is_new(directory):
                 continue
+            waits = False
             try:
                 with taken(directory) as found:
+                    # Asked first: the pool may end while the messages are recovered.
+                    waits = has_noted(directory) and pool_may_run(directory)
                     done = None if found is None else self._recover(found, ask, began_at)
                     if found is not None and found.ran_here and directory not in self._known:
                         open_store().leases.end_of(found.process)
@@ -127,7 +130,7 @@ class Recovery:
             except OSError as error:
                 done = self._stays(directory, str(error))
             if done is not None:
-                self._known[directory] = has_noted(directory) and pool_may_run(directory)
+                self._known[directory] = waits
                 yield done
         if self._directory.exists() and not only_new:
             remove_half_made(self._directory)

@@ -86,8 +86,9 @@ class OnSQS(Unacknowledged):
 
         def ack_noted(delivery_tag: str) -> None:
             ack(delivery_tag)
-            tags.discard(delivery_tag)
+            # In this order: without both, nothing would tell that the broker has forgotten it.
             self.acknowledged(delivery_tag)
+            tags.discard(delivery_tag)
 
         def reject_noted(delivery_tag: str, requeue: bool = False) -> None:
             tags.discard(delivery_tag)
