@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 #: The rule that decides when no other does.
 DEFAULT_RULE = "default"
 
-#: The rules that decide about exceptions of which nothing is known.
+#: The rules that decide when no other rule knows the exception.
 WITHOUT_A_RULE = (DEFAULT_RULE, NAME_RULE)
 
 _TEXT_LIMIT = 500

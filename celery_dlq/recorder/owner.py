@@ -211,7 +211,7 @@ class Looker:
             return True
         try:
             file = open(self._path, "ab", opener=private_opener)  # noqa: SIM115 - kept open
-        except OSError:  # there are no directories yet
+        except OSError:  # no process has made its directory yet
             return False
         try:
             # Unlike flock, this lock is not inherited by processes of the pool, which may live longer.

@@ -112,11 +112,6 @@ class Tags:
                 file, start = place
                 struct.pack_into("<d", file, start + 16, moment)
 
-    def clear(self) -> None:
-        """Forget all messages."""
-        for tag in list(self._places):
-            self.discard(tag)
-
     def remove(self) -> None:
         """Delete the files, if the file system allows it."""
         with contextlib.suppress(OSError):

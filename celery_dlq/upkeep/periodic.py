@@ -73,6 +73,10 @@ class GuardedThread(threading.Thread, ABC):
 class Periodic(GuardedThread):
     """Works in rounds until it is stopped."""
 
+    def __init__(self, health: StoreHealth) -> None:
+        super().__init__(health)
+        self._woken = threading.Event()
+
     @abstractmethod
     def pause_s(self) -> float:
         """Seconds until the next round."""
@@ -83,10 +87,6 @@ class Periodic(GuardedThread):
 
     def end(self) -> None:
         """Called after the last round."""
-
-    def __init__(self, health: StoreHealth) -> None:
-        super().__init__(health)
-        self._woken = threading.Event()
 
     def wake(self) -> None:
         """Begin the next round now."""
@@ -104,7 +104,7 @@ class Periodic(GuardedThread):
         self.end()
 
     def _rest(self, seconds: float) -> bool:
-        """Wait for the next round; whether there is none."""
+        """Wait for the next round, at most this long; returns whether the thread is to stop."""
         self._woken.wait(seconds)
         self._woken.clear()
         return self.stopping.is_set()

@@ -120,18 +120,19 @@ class Recovery:
             waits = False
             try:
                 with taken(directory) as found:
+                    if found is None:
+                        continue
                     # Asked first: the pool may end while the messages are recovered.
                     waits = has_noted(directory) and pool_may_run(directory)
-                    done = None if found is None else self._recover(found, ask, began_at)
-                    if found is not None and found.ran_here and directory not in self._known:
+                    done = self._recover(found, ask, began_at)
+                    if found.ran_here and directory not in self._known:
                         open_store().leases.end_of(found.process)
             except FileNotFoundError:  # another process has recovered it
                 continue
             except OSError as error:
                 done = self._stays(directory, str(error))
-            if done is not None:
-                self._known[directory] = waits
-                yield done
+            self._known[directory] = waits
+            yield done
         if self._directory.exists() and not only_new:
             remove_half_made(self._directory)
 

@@ -112,8 +112,11 @@ _status = http_status(*_SOURCES)
 def answered(exc: BaseException) -> Finding | None:
     """Finds an HTTP status. A refusal that the class has for all its instances is a default, and a 500 on
     top of another exception says less than that one."""
-    finding, found = _status(exc), status(exc, _SOURCES)
-    if finding is None or found is None or finding.verdict is Verdict.TRANSIENT:
+    finding = _status(exc)
+    if finding is None or finding.verdict is Verdict.TRANSIENT:
+        return finding
+    found = status(exc, _SOURCES)
+    if found is None:
         return finding
     code, source = found
     return None if is_default(exc, source) or (code == 500 and wrapped(exc)) else finding

@@ -186,7 +186,6 @@ twilio_status = http_status(("status",), ("status_code",), ("http_status_code",)
 
 # -- GitHub and Google Maps -------------------------------------------------------------------------
 
-
 # developers.google.com/maps/documentation/geocoding: UNKNOWN_ERROR "may succeed if you try
 # again"; OVER_QUERY_LIMIT is about a rate, OVER_DAILY_LIMIT is not.
 googlemaps_word = word(

@@ -159,8 +159,7 @@ def full_queue(exc: BaseException) -> Finding | None:
 
 # -- The lasting cause behind a failed connection ---------------------------------------------------
 
-# The texts of OpenSSL. Libraries that collect the failures of
-# several hosts keep only these.
+# The texts of OpenSSL. Libraries that collect the failures of several hosts keep only these.
 _CERTIFICATE = ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED")
 _PROTOCOL = ("[SSL: WRONG_VERSION_NUMBER]", "[SSL: UNSUPPORTED_PROTOCOL]", "[SSL: TLSV1_ALERT")
 

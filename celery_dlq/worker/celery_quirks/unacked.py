@@ -78,6 +78,17 @@ class Unacknowledged(ABC):
     def note(self, tags: Tags) -> None:
         """Note each message from before it may be lost until it is not with this worker any more."""
 
+    def acking(self, ack: Callable[[str], object], tags: Tags) -> Callable[[str], None]:
+        """``ack``, the channel's, which also ends the note."""
+
+        def ack_noted(delivery_tag: str) -> None:
+            ack(delivery_tag)
+            # In this order: without both, nothing would tell that the broker has forgotten it.
+            self.acknowledged(delivery_tag)
+            tags.discard(delivery_tag)
+
+        return ack_noted
+
     @abstractmethod
     def renew(self) -> None:
         """Let the visibility timeout of all messages begin again. Called in a thread of its own."""

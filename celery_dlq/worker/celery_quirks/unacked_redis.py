@@ -77,17 +77,11 @@ class OnRedis(Unacknowledged):
         """Note each message before Redis does, until Redis has forgotten it. A message that kombu itself
         gives back is not noted any more when another worker may get it."""
         qos = self.qos
-        append, ack, reject, restore = qos.append, qos.ack, qos.reject, qos.restore_by_tag
+        append, reject, restore = qos.append, qos.reject, qos.restore_by_tag
 
         def append_noted(message: Any, delivery_tag: str) -> None:
             tags.add(delivery_tag)
             append(message, delivery_tag)
-
-        def ack_noted(delivery_tag: str) -> None:
-            ack(delivery_tag)
-            # In this order: without both, nothing would tell that the broker has forgotten it.
-            self.acknowledged(delivery_tag)
-            tags.discard(delivery_tag)
 
         def reject_noted(delivery_tag: str, requeue: bool = False) -> None:
             reject(delivery_tag, requeue=requeue)
@@ -97,7 +91,7 @@ class OnRedis(Unacknowledged):
             tags.discard(bytes_to_str(tag))
             restore(tag, *args, **options)
 
-        qos.append, qos.ack, qos.reject = append_noted, ack_noted, reject_noted
+        qos.append, qos.ack, qos.reject = append_noted, self.acking(qos.ack, tags), reject_noted
         qos.restore_by_tag = restore_noted
 
     def renew(self) -> None:

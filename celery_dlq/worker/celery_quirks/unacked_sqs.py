@@ -76,7 +76,7 @@ class OnSQS(Unacknowledged):
     def note(self, tags: Tags) -> None:
         """Note each message from its arrival until SQS has deleted it."""
         qos = self.qos
-        append, ack, reject = qos.append, qos.ack, qos.reject
+        append, reject = qos.append, qos.reject
 
         def append_noted(message: Any, delivery_tag: str) -> None:
             receipt = _Receipt.of(message)
@@ -84,17 +84,11 @@ class OnSQS(Unacknowledged):
                 tags.add(delivery_tag, "\n".join(receipt))
             append(message, delivery_tag)
 
-        def ack_noted(delivery_tag: str) -> None:
-            ack(delivery_tag)
-            # In this order: without both, nothing would tell that the broker has forgotten it.
-            self.acknowledged(delivery_tag)
-            tags.discard(delivery_tag)
-
         def reject_noted(delivery_tag: str, requeue: bool = False) -> None:
             tags.discard(delivery_tag)
             reject(delivery_tag, requeue=requeue)
 
-        qos.append, qos.ack, qos.reject = append_noted, ack_noted, reject_noted
+        qos.append, qos.ack, qos.reject = append_noted, self.acking(qos.ack, tags), reject_noted
 
     def renew(self) -> None:
         """Let the visibility timeout of the messages begin again for which it is time. SQS refuses this
