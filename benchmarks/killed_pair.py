@@ -1,4 +1,4 @@
-"""Two workers on a Redis of their own, one of which is killed again and again; and what their tasks note."""
+"""Two workers on a Redis of their own, and what their tasks note. One of them is killed again and again."""
 
 from __future__ import annotations
 

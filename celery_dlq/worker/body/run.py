@@ -22,7 +22,7 @@ class Run:
 
     #: The name of the task.
     task: str
-    #: The id of the message; None if there is no message, as in a direct call.
+    #: The id of the message; None in a direct call, which has no message.
     task_id: str | None
     #: Which redrive of the message runs; 0 if it was not redriven.
     redrive: int
