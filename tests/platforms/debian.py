@@ -19,8 +19,8 @@ from support.workers.processes import with_parent
 #: Debian's mirror, if the machine has no sources of its own.
 _MIRROR = "http://deb.debian.org/debian/"
 
-#: Arguments: the suite's directory, a directory that is seen at the same place inside, the user's ids, and the
-#: command.
+#: Arguments: the suite's directory, a directory that is seen at the same place inside, the user's ids, and
+#: the command.
 _ENTER = """
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/dev/shm"

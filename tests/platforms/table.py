@@ -1,7 +1,7 @@
 """The platforms that `make platforms` knows, by name, and what is run on each.
 
-Debian's suites move on, so a platform asks for a version such as ``9`` and not for ``9.7.4``; the page has the
-exact version of the run.
+Debian's suites move on, so a platform asks for a version such as ``9`` and not for ``9.7.4``; the page has
+the exact version of the run.
 """
 
 from __future__ import annotations
@@ -51,29 +51,17 @@ _WORKERS = [
     )
 ]  # fmt: skip
 
-ON_REDIS = Chosen(
-    what="real workers",
-    choice=(
-        "tests/integration/test_matrix_on_redis.py",
-        *_WORKERS,
-        "-k",
-        "not rabbit and not classic and not quorum",
-    ),  # fmt: skip
-    variable="CELERY_DLQ_TEST_REDIS",
-    environment={},
-)
 
-ON_RABBITMQ = Chosen(
-    what="real workers",
-    choice=(
-        "tests/integration/test_matrix_on_rabbitmq.py",
-        *_WORKERS,
-        "-k",
-        "rabbit or classic or quorum",
-    ),  # fmt: skip
-    variable="CELERY_DLQ_TEST_RABBITMQ",
-    environment={},
-)
+def _with_workers(broker: str, places: str) -> Chosen:
+    """
+    :param places: chooses the tests on this broker by their names, as pytest's ``-k`` does.
+    """
+    return Chosen(
+        what="real workers",
+        choice=(f"tests/integration/test_matrix_on_{broker}.py", *_WORKERS, "-k", places),
+        variable=f"CELERY_DLQ_TEST_{broker.upper()}",
+        environment={},
+    )
 
 
 def _of_the_store(way: str) -> Chosen:
@@ -85,6 +73,8 @@ def _of_the_store(way: str) -> Chosen:
     )
 
 
+ON_REDIS = _with_workers("redis", "not rabbit and not classic and not quorum")
+ON_RABBITMQ = _with_workers("rabbitmq", "rabbit or classic or quorum")
 ON_POSTGRESQL, ON_MYSQL = _of_the_store("postgresql"), _of_the_store("mysql")
 
 
