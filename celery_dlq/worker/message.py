@@ -100,7 +100,7 @@ def came_back(message: Any) -> bool:
 def brokers_count(message: Any) -> int | None:
     """The number of this delivery by the broker's own count; None if the broker does not count.
 
-    It includes deliveries that were never started.
+    It includes deliveries that were never started; on RabbitMQ 4.3 and newer, only if they failed.
     """
     info = message.delivery_info or {}
     if info.get("redelivered"):

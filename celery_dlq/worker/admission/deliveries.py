@@ -221,7 +221,9 @@ class Deliveries:
         """
         if known[-1].is_given_back:
             return known[-1].number >= GIVEN_BACK * self._limit
-        return known[-1].number >= self._limit or self._is_hopeless(message)
+        # The broker's count has deliveries that were never started, so it matters only if the store is away.
+        was_away = _key(known[-1]) in self._unwritten
+        return known[-1].number >= self._limit or (was_away and self._is_hopeless(message))
 
     def _is_hopeless(self, message: Any) -> bool:
         return (brokers_count(message) or 0) > HOPELESS * self._limit

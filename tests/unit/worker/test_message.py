@@ -86,6 +86,9 @@ def sqs(count):
         (delivered_as(redelivered=False), False, None),
         (delivered_as(redelivered=True), True, None),
         (delivered_as({"x-delivery-count": 2}, redelivered=True), True, 3),
+        # RabbitMQ 4.3 counts failed deliveries and all others apart.
+        (delivered_as({"x-delivery-count": 2, "x-acquired-count": 9}, redelivered=True), True, 3),
+        (delivered_as({"x-acquired-count": 9}, redelivered=True), True, None),
         (delivered_as({"x-delivery-count": 2}, redelivered=False), False, None),
         (delivered_as({"x-delivery-count": "many"}, redelivered=True), True, None),
         (sqs("1"), False, 1),

@@ -302,6 +302,15 @@ def test_with_the_store_away_the_brokers_count_is_the_last_resort(
     assert suspect.became == [fate]
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_while_the_store_answers_its_count_decides_and_not_the_brokers(deliveries, desk, is_away):
+    """A worker that shuts down gives back what it holds, and RabbitMQ before 4.3 counts that, too."""
+    desk.is_away, counted = is_away, []
+    deliveries.count_death(Suspect(), delivery(number=1, death="signal 9"), counted.append)
+    returned = message({"x-delivery-count": HOPELESS * LIMIT}, redelivered=True)
+    assert deliveries.is_spent(counted[-1], returned) is is_away
+
+
 def test_what_was_asked_over_a_lost_connection_does_not_run_and_is_not_counted(
     deliveries, desk, store
 ):
