@@ -117,7 +117,8 @@ def brokers_count(message: Any) -> int | None:
 def is_dropped_next(message: Any) -> bool:
     """Whether the broker may drop ``message`` if it comes back once more. RabbitMQ 4 gives quorum queues a
     delivery limit, which is 20 unless a policy or the queue says another number."""
-    server = getattr(getattr(message.channel, "connection", None), "server_properties", None) or {}
+    connection = getattr(getattr(message, "channel", None), "connection", None)
+    server = getattr(connection, "server_properties", None) or {}
     major = _whole(str(server.get("version")).partition(".")[0]) or 0
     return major >= _LIMITED_SINCE and (brokers_count(message) or 0) >= _DELIVERY_LIMIT
 
