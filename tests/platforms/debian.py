@@ -102,7 +102,9 @@ class Suite:
 
     def _have_debootstrap(self) -> None:
         if shutil.which("debootstrap") is None:
-            self._run(["apt-get", "install", "-yqq", "--no-install-recommends", "debootstrap"])
+            # Another program may be installing something on this machine.
+            wait = ["-o", "DPkg::Lock::Timeout=300"]
+            self._run(["apt-get", *wait, "install", "-yqq", "--no-install-recommends", "debootstrap"])
 
     def _run(self, command: Sequence[str]) -> None:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
@@ -134,6 +136,9 @@ def _furnish(root: Path) -> None:
     policy = root / "usr/sbin/policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
+    # A mirror may be older than the week for which the list of sid's packages is valid.
+    options = root / "etc/apt/apt.conf.d/any-age"
+    options.write_text('Acquire::Check-Valid-Until "false";\n')
     for name in _COPIED:
         if Path(name).exists():
             inside = root / name.lstrip("/")
