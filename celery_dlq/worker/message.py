@@ -103,7 +103,7 @@ def came_back(message: Any) -> bool:
 def brokers_count(message: Any) -> int | None:
     """The number of this delivery by the broker's own count; None if the broker does not count.
 
-    It includes deliveries that were never started; on RabbitMQ 4.3 and newer, only if they failed.
+    It includes deliveries that were never started.
     """
     info = message.delivery_info or {}
     if info.get("redelivered"):
@@ -115,8 +115,9 @@ def brokers_count(message: Any) -> int | None:
 
 
 def is_dropped_next(message: Any) -> bool:
-    """Whether the broker may drop ``message`` if it comes back once more. RabbitMQ 4 gives quorum queues a
-    delivery limit, which is 20 unless a policy or the queue says another number."""
+    """Whether the broker may drop ``message`` soon, because it has come back too often. RabbitMQ 4 gives quorum
+    queues a delivery limit, which is 20 unless a policy or the queue says another number. One delivery is left,
+    for a worker that is killed while it writes the letter."""
     connection = getattr(getattr(message, "channel", None), "connection", None)
     server = getattr(connection, "server_properties", None) or {}
     major = _whole(str(server.get("version")).partition(".")[0]) or 0

@@ -104,7 +104,9 @@ class Suite:
         if shutil.which("debootstrap") is None:
             # Another program may be installing something on this machine.
             wait = ["-o", "DPkg::Lock::Timeout=300"]
-            self._run(["apt-get", *wait, "install", "-yqq", "--no-install-recommends", "debootstrap"])
+            self._run(
+                ["apt-get", *wait, "install", "-yqq", "--no-install-recommends", "debootstrap"]
+            )
 
     def _run(self, command: Sequence[str]) -> None:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}

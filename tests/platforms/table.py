@@ -45,7 +45,7 @@ class Chosen:
 _WORKERS = [
     f"tests/integration/{name}"
     for name in (
-        "capture/test_capture_in_workers.py", "capture/test_foreign.py", "capture/test_ingest.py",
+        "capture/test_capture_in_workers.py", "capture/test_endless_messages.py", "capture/test_foreign.py", "capture/test_ingest.py",
         "capture/test_poison.py", "recorder/test_given_back.py", "recorder/test_recorder_in_workers.py",
         "recorder/test_redis_take.py", "redrive/test_redrive.py", "retry/test_parking_in_workers.py",
     )
