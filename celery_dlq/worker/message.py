@@ -115,9 +115,11 @@ def brokers_count(message: Any) -> int | None:
 
 
 def is_dropped_next(message: Any) -> bool:
-    """Whether the broker may drop ``message`` soon, because it has come back too often. RabbitMQ 4 gives quorum
-    queues a delivery limit, which is 20 unless a policy or the queue says another number. One delivery is left,
-    for a worker that is killed while it writes the letter."""
+    """Whether the broker may drop ``message`` soon, because it has come back too often.
+
+    RabbitMQ 4 gives quorum queues a delivery limit, which is 20 unless a policy or the queue says another
+    number. One delivery is left, for a worker that is killed while it writes the letter.
+    """
     connection = getattr(getattr(message, "channel", None), "connection", None)
     server = getattr(connection, "server_properties", None) or {}
     major = _whole(str(server.get("version")).partition(".")[0]) or 0

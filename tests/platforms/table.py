@@ -42,14 +42,18 @@ class Chosen:
     environment: Mapping[str, str]
 
 
-_WORKERS = [
-    f"tests/integration/{name}"
-    for name in (
-        "capture/test_capture_in_workers.py", "capture/test_endless_messages.py", "capture/test_foreign.py", "capture/test_ingest.py",
-        "capture/test_poison.py", "recorder/test_given_back.py", "recorder/test_recorder_in_workers.py",
-        "recorder/test_redis_take.py", "redrive/test_redrive.py", "retry/test_parking_in_workers.py",
-    )
-]  # fmt: skip
+_WORKERS = (
+    *(
+        f"tests/integration/{name}.py"
+        for name in (
+            "capture/test_capture_in_workers", "capture/test_endless_messages", "capture/test_foreign",
+            "capture/test_ingest", "capture/test_poison", "recorder/test_given_back",
+            "recorder/test_recorder_in_workers", "recorder/test_redis_take", "redrive/test_redrive",
+            "retry/test_parking_in_workers",
+        )
+    ),
+    "tests/unit/cli/doctor/test_rabbitmq_queues.py",
+)  # fmt: skip
 
 
 def _with_workers(broker: str, places: str) -> Chosen:
