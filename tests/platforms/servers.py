@@ -88,7 +88,7 @@ class SuiteEpmd(InSuite, Epmd):
 
 
 class SuiteRabbitMQ(InSuite, RabbitMQ):
-    """RabbitMQ."""
+    """RabbitMQ. It refuses queues that are neither durable nor exclusive, as 4.3.0 did."""
 
     @property
     def version(self) -> str:
@@ -96,6 +96,11 @@ class SuiteRabbitMQ(InSuite, RabbitMQ):
 
         with Connection(self.url, connect_timeout=2) as connection:
             return str(connection.connection.server_properties["version"])
+
+    def prepare(self) -> None:
+        super().prepare()
+        with (self.directory / "rabbitmq.conf").open("a") as config:
+            config.write("deprecated_features.permit.transient_nonexcl_queues = false\n")
 
     def name_server(self, directory: Path) -> Server:
         return SuiteEpmd(directory, self._suite)

@@ -37,8 +37,8 @@ _ANSWERS_S = 1.0
 _REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
 _NOT_EXCLUSIVE = (
-    "RabbitMQ 4.3 and newer refuse queues that are neither durable nor exclusive, which the installed Celery "
-    "declares for control and events; run: pip install 'celery>=5.7' 'kombu>=5.7'; on Celery 5.6, set "
+    "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, which the installed Celery "
+    "declares for control and events; run: pip install 'celery>=5.7' 'kombu>=5.7'; on Celery 5.6, you can set "
     "control_queue_exclusive and event_queue_exclusive to True instead"
 )
 
