@@ -37,9 +37,9 @@ _ANSWERS_S = 1.0
 _REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
 _NOT_EXCLUSIVE = (
-    "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, which the installed Celery "
-    "declares for control and events; run: pip install 'celery>=5.7' 'kombu>=5.7'; on Celery 5.6, you can set "
-    "control_queue_exclusive and event_queue_exclusive to True instead"
+    "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, but the installed Celery "
+    "declares them for control and events; run: pip install 'celery>=5.7' 'kombu>=5.7'; on Celery 5.6, you "
+    "can set control_queue_exclusive and event_queue_exclusive to True instead"
 )
 
 _RETRIED = (
