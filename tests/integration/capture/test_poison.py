@@ -114,7 +114,8 @@ def test_a_message_that_shut_down_workers_gave_back_is_not_blamed_for_it(
     make_project, rabbitmq_url, redis_url
 ):
     project = make_project(rabbitmq_url, backend=f"{redis_url}/9", queue_type="quorum")
-    project.app.amqp.queues[project.queue](project.app.connection_for_write().channel()).declare()
+    with project.app.connection_for_write() as connection:
+        project.app.amqp.queues[project.queue](connection.default_channel).declare()
     task_id = project.send("dies_once")
     for _ in range(HOPELESS * project.dlq.settings.max_deliveries):
         give_back(project)
