@@ -20,7 +20,8 @@ from support.workers.processes import with_parent
 _MIRROR = "http://deb.debian.org/debian/"
 
 #: Arguments: the suite's directory, a directory that is seen at the same place inside, the user's ids, and
-#: the command.
+#: the command. The shell stays: a process that changes its user is no longer killed with its parent, but it
+#: ends with the first process of its namespace.
 _ENTER = """
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/dev/shm"
@@ -31,7 +32,7 @@ root=$1 user=$3
 shift 3
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
-exec chroot --userspec="$user" "$root" "$@"
+chroot --userspec="$user" "$root" "$@" || exit
 """
 
 #: Files of this machine that programs in a suite need: for names, and for HTTPS.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chaos.servers import ELSEWHERE, Epmd, MariaDB, Postgres, RabbitMQ, Redis, Server, ServerError
 from platforms.debian import Suite
-from support.workers.processes import children
+from support.workers.processes import family
 
 
 class InSuite(Server):
@@ -32,9 +32,9 @@ class InSuite(Server):
 
     def stop(self) -> None:
         """Shut it down in order."""
-        # What runs there is a shell that has become the server; what was started waits for it.
-        for pid in children(self._pid):
-            os.kill(pid, signal.SIGTERM)
+        # The programs that set up its namespaces wait for it.
+        _unshare, _shell, server, *_ = family(self._pid)
+        os.kill(server, signal.SIGTERM)
         self._reap()
 
     def close(self) -> None:
