@@ -6,6 +6,7 @@ it, all that it has started ends, too, and nothing stays mounted.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -55,9 +56,13 @@ class Suite:
 
         :raises SuiteError: it cannot be done.
         """
-        self._set_up()
-        self._run(self.inside(["apt-get", "update", "-qq"]))
-        self._run(self.inside(["apt-get", "install", "-yqq", "--no-install-recommends", *packages]))
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        with self.root.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may need the suite, too
+            self._set_up()
+            self._run(self.inside(["apt-get", "update", "-qq"]))
+            install = ["apt-get", "install", "-yqq", "--no-install-recommends"]
+            self._run(self.inside([*install, *packages]))
 
     def inside(
         self, command: Sequence[str], directory: Path | None = None, user: str = "root"
@@ -91,7 +96,6 @@ class Suite:
         if os.geteuid() != 0:
             raise SuiteError("Only root can set up a suite of Debian; run make as root.")
         self._have_debootstrap()
-        self.root.parent.mkdir(parents=True, exist_ok=True)
         # It gets its name only when it is complete.
         with tempfile.TemporaryDirectory(
             dir=self.root.parent, prefix="unfinished-", ignore_cleanup_errors=True
