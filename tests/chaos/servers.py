@@ -33,6 +33,8 @@ class Server:
 
     #: The user that it runs as if the run is root's; None for the run's own.
     user: str | None = None
+    #: Seconds for it to come up.
+    patience_s = START_PATIENCE_S
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -83,7 +85,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it serves."""
-        deadline = time.monotonic() + START_PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while True:
             if not self.is_up:
                 # PostgreSQL refuses to start until all children of the killed one have ended.

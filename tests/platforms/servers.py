@@ -15,6 +15,9 @@ from support.workers.processes import family
 class InSuite(Server):
     """A server whose programs are those of a suite."""
 
+    # It may have to share the machine with the tests of other platforms.
+    patience_s = 300.0
+
     def __init__(self, directory: Path, suite: Suite) -> None:
         self._suite = suite
         super().__init__(directory)
