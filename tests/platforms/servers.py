@@ -104,6 +104,8 @@ class SuiteRabbitMQ(InSuite, RabbitMQ):
         super().prepare()
         with (self.directory / "rabbitmq.conf").open("a") as config:
             config.write("deprecated_features.permit.transient_nonexcl_queues = false\n")
+            # Tests send messages of 50 MB. RabbitMQ 4 takes 16 MiB by default, and RabbitMQ 3 takes 128 MiB.
+            config.write(f"max_message_size = {128 * 1024**2}\n")
 
     def name_server(self, directory: Path) -> Server:
         return SuiteEpmd(directory, self._suite)

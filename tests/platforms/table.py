@@ -68,10 +68,17 @@ def _with_workers(broker: str, places: str) -> Chosen:
     )
 
 
+#: Tests that start servers of this machine's own.
+_ON_OTHER_SERVERS = [
+    f"--ignore=tests/store/database/{name}.py"
+    for name in ("test_failover", "test_pgbouncer", "test_read_replica")
+]
+
+
 def _of_the_store(way: str) -> Chosen:
     return Chosen(
         what="the store",
-        choice=("tests/store", "-m", "service"),
+        choice=("tests/store", "-m", "service", *_ON_OTHER_SERVERS),
         variable=f"CELERY_DLQ_TEST_{'POSTGRES' if way == 'postgresql' else 'MYSQL'}",
         environment={"CELERY_DLQ_TEST_ALL": "1", "CELERY_DLQ_TEST_DATABASES": way},
     )
