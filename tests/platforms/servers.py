@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from chaos.servers import ELSEWHERE, Epmd, MariaDB, Postgres, RabbitMQ, Redis, Server, ServerError
 from platforms.debian import Suite
+from platforms.results import CACHE
 from support.workers.processes import family
 
 
@@ -46,6 +48,10 @@ class InSuite(Server):
                 self.stop()
         except ServerError:
             super().close()
+        if self.log.exists():
+            kept = CACHE / "logs" / f"{type(self).__name__}-{self._suite.name}.log"
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copyfile(self.log, kept)
 
     def _started(self, command: Sequence[str]) -> list[str]:
         return self._suite.inside(command, self.directory.parent, self.user or "root")
