@@ -207,7 +207,7 @@ class ArchiveNewer(ArchiveError):
 
 
 class UnknownSegment(ArchiveError):
-    """The archive has no segment with this id; list them with: celery -A <app> dlq archive ls."""
+    """The archive has no segment with this id; list them with: celery -A <app> dlq archive list."""
 
 
 class ExporterError(CeleryDLQError):

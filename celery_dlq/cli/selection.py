@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, leave
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave
 from celery_dlq.cli.options import Chosen
 from celery_dlq.cli.screens.letter import letter_table
 from celery_dlq.cli.screens.render import is_terminal
@@ -182,13 +182,13 @@ def confirm_act(
     session: Session,
     question: str,
     wanted: Filter,
+    chosen: Chosen,
     *,
-    yes: bool,
     things: Things = LETTERS,
     can_be_undone: bool = True,
 ) -> bool:
-    """Count the letters, show examples and ask; ends the command if nothing matches. Returns whether letters
-    given by id are left alone.
+    """Count the letters, show examples and ask; ends the command if nothing matches, and with ``--dry-run``.
+    Returns whether letters given by id are left alone.
 
     :param question: with ``{}`` in place of the letters.
     :param can_be_undone: otherwise it also asks about a single letter.
@@ -199,7 +199,13 @@ def confirm_act(
         if not failed:
             session.screen.show(f"No {things[1]} match.")
         leave(FAILED if failed or wanted.ids else DONE)
-    asks = not yes and (count > 1 or not can_be_undone)
+    if chosen.dry_run:
+        _show_some(session, wanted, count)
+        session.done(
+            f"{question.format(counted(count, *things))} This is a dry run; nothing was changed."
+        )
+        leave(PARTLY if failed else DONE)
+    asks = not chosen.yes and (count > 1 or not can_be_undone)
     if asks:
         _show_some(session, wanted, count)
         _ask(session, question.format(counted(count, *things)))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
-from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
+from celery_dlq.cli.redrive.running import await_outcomes, finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import plan_parts, to_send
 from celery_dlq.cli.screens.parts import Block, Column, Part, Short, Table
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
@@ -110,8 +110,11 @@ def try_all(session: Session, wanted: Filter, orders: Orders) -> DryRun:
     return found
 
 
-#: The default of ``--wait``.
+#: The value of ``--wait`` if none is given.
 _PATIENCE = "10m"
+
+#: Seconds to wait for the outcome of a single letter without ``--wait``, if a worker answers.
+_PATIENCE_FOR_ONE_S = 10.0
 
 
 def _patience(text: str) -> float:
@@ -126,7 +129,7 @@ def _patience(text: str) -> float:
     return times.parse_span(text)
 
 
-@click.command("redrive")
+@click.command("redrive", cls=HeadedCommand)
 @filters(states=TAKEABLE, operation=True)
 @orders_options
 @click.option(
@@ -135,7 +138,6 @@ def _patience(text: str) -> float:
     help=f"Wait for the outcomes, at most this long: 30s, 1h. Without a value: {_PATIENCE}.",
 )  # fmt: skip
 @click.option("--detach", is_flag=True, help="Let a worker send the letters.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and send nothing.")
 @selection_options
 @pass_session
 def redrive(
@@ -145,11 +147,11 @@ def redrive(
     orders: Orders,
     wait_s: float | None,
     detach: bool,
-    dry_run: bool,
 ) -> None:
     """Send the original messages back to their queues.
 
-    Takes dead letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
+    Waits for the outcome of a single letter for ten seconds, and of several letters with --wait. Takes dead
+    letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
     plan shows how many of them may still run. Ctrl-C pauses the redrive after the current batch, a second
     Ctrl-C stops it at once; `operations resume` continues it. A guard stops it when its letters fail again,
     unless you give --no-guard.
@@ -158,8 +160,8 @@ def redrive(
         raise click.UsageError("--wait contradicts --detach; use only one of them.")
     wanted = select(session, chosen, wanted)
     others = left_alone(session, wanted, wanted.states or {State.DEAD}) > 0
-    plan = _planned(session, wanted, orders, dry_run=dry_run)
-    if dry_run:
+    plan = _planned(session, wanted, orders, dry_run=chosen.dry_run)
+    if chosen.dry_run:
         return
     if not plan.sendable:
         # Letters that another redrive holds are being sent; the others that match are not.
@@ -177,6 +179,8 @@ def redrive(
             wanted, who=operator(), orders=orders, plan=plan,
             on_progress=foreground.on_progress, should_stop=foreground.should_stop,
         )  # fmt: skip
+    if wait_s is None and plan.sendable == 1 and not session.why_no_worker():
+        operation = await_outcomes(session, operation, _PATIENCE_FOR_ONE_S)
     finish(session, operation, foreground, wait_s=wait_s, left_alone=others, promised=plan.sendable)
 
 

@@ -327,5 +327,5 @@ def _next_step(letter: DeadLetter, command: Command) -> str:
             f"nothing, it runs when it is due; to run it now: {command('release', letter.task_id)}"
         )
     if letter.state is State.DISCARDED:
-        return f"nothing, it is discarded; to reopen it: {command('undiscard', letter.task_id)}"
+        return f"nothing, it is discarded; to reopen it: {command('discard', '--undo', letter.task_id)}"
     return f"nothing, it succeeded; see the others: {command('list')}"

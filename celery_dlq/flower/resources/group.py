@@ -149,7 +149,7 @@ def _ticket(ticket: GroupTicket) -> Event:
 _PAST = {
     "redrive": "redrove", "pause": "paused", "resume": "resumed", "cancel": "cancelled",
     "abort": "aborted", "discard": "discarded", "undiscard": "undiscarded", "delete": "deleted",
-    "release": "released", "archive": "archived", "expire": "deleted by retention",
+    "unpark": "run now", "archive": "archived", "expire": "deleted by retention",
 }  # fmt: skip
 
 

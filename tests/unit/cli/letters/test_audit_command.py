@@ -13,7 +13,7 @@ def acts(run, store, monkeypatch):
     store.letters.save([letter("a1"), letter("b1")])
     for who, words in (
         ("ada", ["discard", "a1", "--why", "=known"]),
-        ("ada", ["undiscard", "a1"]),
+        ("ada", ["discard", "--undo", "a1"]),
         ("bob", ["discard", "--all", "--yes", "--why", "two\nlines"]),
     ):
         monkeypatch.setattr(session.getpass, "getuser", lambda who=who: who)

@@ -1,4 +1,4 @@
-"""``dlq brief``."""
+"""The brief of ``dlq groups show``."""
 
 import json
 
