@@ -170,6 +170,8 @@ def found(words: list[str]) -> tuple[click.Command, list[str]]:
     rest = words[1:]
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+    if isinstance(command, exits.NamingGroup) and command.alone and rest:
+        command = command.get_command(click.Context(command), command.alone)
     assert command is not None, f"there is no command {words}"
     return command, rest
 

@@ -157,7 +157,7 @@ def check_parked(session: Session) -> Findings:
             f"{counted(late, 'parked retry', 'parked retries')} should have run at least "
             f"{duration(PARKED_OVERDUE_S)} ago: no worker runs on the broker where they were parked, or "
             "it cannot send them; start one and read its log, or let a worker of this app send them: "
-            f"{session.command('release', '--all')}"
+            f"{session.command('unpark', '--all')}"
         )
     else:
         yield ok(f"{counted(waiting, 'parked retry', 'parked retries')}, none overdue")

@@ -12,7 +12,7 @@ import click
 from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
-from celery_dlq.cli.redrive.running import await_outcomes, finish, in_foreground, tell_left
+from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
 from celery_dlq.cli.screens.operation import plan_parts, to_send
 from celery_dlq.cli.screens.parts import Block, Column, Part, Short, Table
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
@@ -113,9 +113,6 @@ def try_all(session: Session, wanted: Filter, orders: Orders) -> DryRun:
 #: The value of ``--wait`` if none is given.
 _PATIENCE = "10m"
 
-#: Seconds to wait for the outcome of a single letter without ``--wait``, if a worker answers.
-_PATIENCE_FOR_ONE_S = 10.0
-
 
 def _patience(text: str) -> float:
     """The seconds to wait.
@@ -150,8 +147,8 @@ def redrive(
 ) -> None:
     """Send the original messages back to their queues.
 
-    Waits for the outcome of a single letter for ten seconds, and of several letters with --wait. Takes dead
-    letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
+    Waits for the outcome of a single letter for up to ten seconds, and of several letters with --wait. Takes
+    dead letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
     plan shows how many of them may still run. Ctrl-C pauses the redrive after the current batch, a second
     Ctrl-C stops it at once; `operations resume` continues it. A guard stops it when its letters fail again,
     unless you give --no-guard.
@@ -179,8 +176,6 @@ def redrive(
             wanted, who=operator(), orders=orders, plan=plan,
             on_progress=foreground.on_progress, should_stop=foreground.should_stop,
         )  # fmt: skip
-    if wait_s is None and plan.sendable == 1 and not session.why_no_worker():
-        operation = await_outcomes(session, operation, _PATIENCE_FOR_ONE_S)
     finish(session, operation, foreground, wait_s=wait_s, left_alone=others, promised=plan.sendable)
 
 

@@ -238,7 +238,7 @@ def letter_parts(
     parts += [*_contents(letter), _message(letter)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
-    return [*parts, _history(letter), f"Next: {_next_step(letter, command)}"]
+    return [*parts, _history(letter), f"Next: {next_step(letter, command)}"]
 
 
 def _why(letter: DeadLetter, owner: str) -> Facts:
@@ -314,7 +314,8 @@ def _history(letter: DeadLetter) -> Facts:
     )
 
 
-def _next_step(letter: DeadLetter, command: Command) -> str:
+def next_step(letter: DeadLetter, command: Command) -> str:
+    """What a person can do about a letter in its state."""
     redrive = command("redrive", letter.task_id)
     if letter.state is State.DEAD:
         return f"{first_step(letter.reason)}{redrive}"
@@ -324,7 +325,7 @@ def _next_step(letter: DeadLetter, command: Command) -> str:
         return f"wait for its outcome; if none arrives: {redrive} --state redriven"
     if letter.state is State.PARKED:
         return (
-            f"nothing, it runs when it is due; to run it now: {command('release', letter.task_id)}"
+            f"nothing, it runs when it is due; to run it now: {command('unpark', letter.task_id)}"
         )
     if letter.state is State.DISCARDED:
         return f"nothing, it is discarded; to reopen it: {command('discard', '--undo', letter.task_id)}"

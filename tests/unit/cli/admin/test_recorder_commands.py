@@ -1,4 +1,4 @@
-"""``dlq recorder``: what killed workers have left, and its recovery by hand."""
+"""``dlq recover workers``: what killed workers have left, and its recovery by hand."""
 
 from types import SimpleNamespace
 
@@ -54,8 +54,8 @@ def test_without_messages_no_store_is_needed(run, app):
 def test_the_list_names_the_worker_and_its_messages(read, directory, leave):
     leave("one")
     [found] = read("recover", "list")
-    assert (found["worker"], found["state"], found["messages"]) == ("w@host", "gone", 1)
-    assert (directory / found["directory"]).is_dir()
+    assert (found["worker"], found["state"], found["holds"]) == ("w@host", "gone", 1)
+    assert (directory / found["name"]).is_dir()
     assert set(found) == {
-        "directory", "worker", "host", "pid", "state", "messages", "size", "written_at",
+        "kind", "name", "worker", "host", "pid", "state", "holds", "size", "written_at",
     }  # fmt: skip

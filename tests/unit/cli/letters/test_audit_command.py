@@ -31,7 +31,8 @@ def test_acts_are_listed_newest_first_with_every_column(run, read, acts):
     assert found[2]["detail"]["filter"]["ids"] == ["a1"]
     assert {"at", "host"} <= set(found[0])
     out = run("audit").stdout
-    assert out.splitlines()[0].split() == ["WHEN", "WHO", "FROM", "ACT", "LETTERS", "WHY", "ON"]
+    assert out.splitlines()[0].split() == ["WHEN", "WHO", "FROM", "DID", "WHY", "WHERE"]
+    assert "discarded 2 letters" in out
     assert "two\\nlines" in out
     assert "ids=a1, states=discarded" in out
 

@@ -115,6 +115,23 @@ def test_undiscard_one_and_all(run, orders, store):
     assert discarded(store) == set()
 
 
+def test_a_dry_run_shows_the_letters_and_changes_nothing(run, orders, store):
+    result = run("discard", "--all", "--why", "x", "--dry-run")
+    assert result.exit_code == 0
+    assert "a1" in result.stdout
+    assert result.stdout.endswith(
+        "Discard 3 dead letters? This is a dry run; nothing was changed.\n"
+    )
+    assert discarded(store) == set()
+
+
+def test_a_reason_is_needed_only_to_discard(run, orders, store):
+    result = run("discard", "a1")
+    assert (result.exit_code, discarded(store)) == (2, set())
+    assert "add: --why TEXT" in result.stderr
+    assert run("discard", "--undo", "a1", "--why", "x").exit_code == 2
+
+
 def test_undiscard_of_an_open_letter(run, orders):
     result = run("discard", "--undo", "a1")
     assert result.exit_code == 1

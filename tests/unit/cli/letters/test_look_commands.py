@@ -7,7 +7,7 @@ import re
 import textwrap
 
 import pytest
-from support.factories import T0, attempt, letter
+from support.factories import T0, attempt, envelope, letter
 
 from celery_dlq import Rule
 from celery_dlq.cli.letters import inspect
@@ -44,6 +44,37 @@ def test_a_long_message_is_found_by_grep_in_a_pipe(run, store):
     )
     for command in ("list", "groups"):
         assert "m" * 5_000 + " end" in run(command).stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "meant"),
+    [
+        ("--exception", "VlaueError", "did you mean 'ValueError'?"),
+        ("--queue", "ordres", "'ordres' is not the queue of a letter; did you mean 'orders'?"),
+        ("--release", "9.9", "'9.9' is not the release of a letter; there is 1.0"),
+    ],
+)
+def test_a_filter_that_no_letter_ever_matched_says_which_names_there_are(
+    run, store, option, given, meant
+):
+    store.letters.save([letter("a", release="1.0", envelope=envelope("a", queue="orders"))])
+    found = run("list", option, given)
+    assert found.exit_code == 0
+    assert meant in " ".join(found.stderr.split())
+    assert run("list", "--exception", "ValueError").stderr == ""
+
+
+def test_closed_letters_that_also_match_are_counted(run, store):
+    store.letters.save([letter("a"), letter("b"), letter("c", task="shop.mail")])
+    run("discard", "a", "--why", "x")
+    assert run("list").stderr == ""
+    assert run("list", "--task", "charge").stderr == (
+        "1 closed letter also matches; add: --state discarded\n"
+    )
+    run("discard", "b", "--why", "x")
+    assert "2 closed letters also match; add:" in run("list", "--task", "charge").stderr
+    assert run("list", "--task", "charge", "--state", "dead").stderr == ""
+    assert run("list", "--task", "charge", "--format", "json").stderr == ""
 
 
 class TestASearchThatRunsOutOfTime:
@@ -439,6 +470,24 @@ def test_explain_a_type(run, read, app):
 def test_explain_an_id_that_looks_like_a_name(read, store):
     store.letters.save([letter("Order17")])
     assert read("explain", "Order")["task_id"] == "Order17"
+
+
+def test_explain_a_group_by_its_newest_letter(run, read, three):
+    assert read("explain", "aaaa")["task_id"] == "77e1"
+    assert run("explain", "aaab").exit_code == 1
+
+
+def test_explain_an_exception_as_the_list_names_it(read, three):
+    found = read("explain", "Timeout")
+    assert (found["task_id"], found["exception_type"]) == ("77e1", "requests.exceptions.Timeout")
+
+
+def test_explain_a_name_that_nothing_has(run, three):
+    result = run("explain", "frobnicate")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert (
+        "'frobnicate' is not a letter, a group, an exception of a letter, a task" in result.stderr
+    )
 
 
 def test_explain_something_that_is_not_an_exception(run, app):

@@ -26,9 +26,7 @@ def letters(count):
 
 def test_a_line_names_the_letter_its_task_and_its_reason(notices, said):
     notices.log([letter("a1"), letter("p1", state=State.PARKED)])
-    assert said() == [
-        "dead letter a1 of task shop.charge: terminal, ValueError by rule python.bug"
-    ]
+    assert said() == ["dead letter a1 of task shop.charge: terminal, ValueError by rule python.bug"]
 
 
 def test_a_hostile_name_stays_on_its_line(notices, said):
