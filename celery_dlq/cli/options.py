@@ -105,21 +105,17 @@ def filters(
     only: Sequence[str] = (),
     states: Sequence[State] = tuple(State),
     default: str = "",
-    operation: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the filter options to a command. It is called with ``wanted``, the filter built from them.
 
     :param only: names of the options; empty means all.
     :param states: values of ``--state``; empty means that there is no such option.
     :param default: the letters that the command takes without ``--state``.
-    :param operation: whether ``--operation`` is among the options.
     """
     options = {
         name: option
         for name, option in _filter_options(states, default).items()
-        if (name in only or not only)
-        and (states or name != "states")
-        and (operation or name != "operation")
+        if (name in only or not only) and (states or name != "states")
     }
 
     return gathered(under("Which letters", options), "wanted", as_filter)

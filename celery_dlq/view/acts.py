@@ -76,7 +76,7 @@ def _assigned(detail: Detail, _count: int) -> str:
 
 #: Sentences with parts of the detail.
 _OF_OTHERS: Mapping[str, Callable[[Detail, int], str]] = {
-    "redrive": lambda _detail, count: f"sent {counted(count, 'letter')} back",
+    "redrive": lambda _detail, count: f"began a redrive of {counted(count, 'letter')}",
     "ingest": lambda detail, count: (
         f"brought in {counted(count, 'letter')} from {detail.get('queue')}"
     ),

@@ -17,6 +17,7 @@ from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Block, Column, Facts, Field, Part, facts_of, table_of
 from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.errors import CeleryDLQError, LetterDeleted, UnknownGroup, UnknownLetter
+from celery_dlq.known import unknown_name
 from celery_dlq.model.letter import DeadLetter, Explanation
 from celery_dlq.model.states import State
 from celery_dlq.store.base import Filter, TypeCount
@@ -136,10 +137,8 @@ def _letter_for(session: Session, what: str) -> DeadLetter:
         wanted = Filter(group=session.fingerprint(what), states=frozenset(State))
     for letter in session.store.letters.find(wanted, limit=1).letters:
         return letter
-    raise CeleryDLQError(
-        f"{what!r} is not a letter, a group, an exception of a letter, a task of this app, or a file; see: "
-        f"{session.command('list')}"
-    )
+    known = [*session.task_names(), *session.store.counts.names("exception")]
+    raise CeleryDLQError(unknown_name("a letter, a group, an exception or a task", what, known))
 
 
 def unknown_parts(types: Sequence[TypeCount]) -> Iterator[Part]:

@@ -28,7 +28,7 @@ _CLOSED_COUNTED, _CLOSED_PATIENCE_S = 50, 0.5
 
 
 @click.command("list", cls=HeadedCommand)
-@filters(operation=True)
+@filters()
 @limit_option("Letters per page.", default=50)
 @after_option
 @format_option

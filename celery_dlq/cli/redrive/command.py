@@ -127,7 +127,7 @@ def _patience(text: str) -> float:
 
 
 @click.command("redrive", cls=HeadedCommand)
-@filters(states=TAKEABLE, operation=True)
+@filters(states=TAKEABLE)
 @orders_options
 @click.option(
     "--wait", "wait_s", metavar="[DURATION]", is_flag=False, flag_value=_PATIENCE,

@@ -179,7 +179,7 @@ _ATTEMPT_FIELDS: Sequence[Field] = (
     (Column("REDRIVE", right=True, from_width=100), lambda attempt: attempt.redrive),
     (Column("FAILED", rigid=True), lambda attempt: attempt.failed_at),
     (Column("EXCEPTION"), lambda attempt: attempt.exception_type),
-    (Column("MESSAGE"), lambda attempt: attempt.message),
+    (Column("MESSAGE"), lambda attempt: first_line(attempt.message)),
     (Column("VERDICT", rigid=True), lambda attempt: attempt.verdict.value),
     (Column("RULE", from_width=80), lambda attempt: attempt.rule),
     (Column("WORKER", from_width=120), lambda attempt: attempt.worker),

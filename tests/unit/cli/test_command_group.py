@@ -60,7 +60,10 @@ def test_the_options_of_a_redrive_have_headings(run):
 
 
 @pytest.mark.parametrize("name", [name for name in _COMMANDS if is_group(name)])
-def test_a_group_of_commands_does_something_when_it_is_called_alone(run, store, name):
+def test_a_group_of_commands_does_something_when_it_is_called_alone(run, app, tmp_path, name):
+    (tmp_path / "archive").mkdir()
+    app.conf.dlq_archive_url = f"file://{tmp_path}/archive"
+    assert run("db", "upgrade").exit_code == 0
     alone, with_options = run(name), run(name, "--format", "json")
     assert alone.exit_code == 0, alone.stderr
     assert "Usage" not in alone.stdout
@@ -72,7 +75,7 @@ def test_a_misspelt_command_gets_a_suggestion(run):
     result = run("lst")
     assert result.exit_code == 2
     assert "did you mean 'list'?" in result.stderr
-    assert "'xyzzy' is not a command of dlq; there are list, show, " in run("xyzzy").stderr
+    assert "'xyzzy' is not a command of dlq; there are groups, list, show, " in run("xyzzy").stderr
 
 
 def test_importing_the_commands_is_cheap():

@@ -78,7 +78,7 @@ def test_a_group_that_was_decided_about_is_offered_without_open_letters(offered,
 def test_only_plain_names_are_offered(offered, store):
     names = ["$(reboot)", "a b", "a;b", "`id`", "a\nb", "\x1b[2J", "-rf", "plain.name-1"]
     store.letters.save([letter(name, task=name, fingerprint=name) for name in names])
-    for words in (("show", ""), ("brief", ""), ("list", "--task", "")):
+    for words in (("show", ""), ("groups", "show", ""), ("list", "--task", "")):
         assert offered(*words) == ["plain.name-1"]
 
 

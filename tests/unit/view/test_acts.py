@@ -19,7 +19,7 @@ def said(act, letters=1, **detail):
     ("given", "text"),
     [
         (("discard", 3), "discarded 3 letters"),
-        (("redrive", 1), "sent 1 letter back"),
+        (("redrive", 1), "began a redrive of 1 letter"),
         (("ingest", 2, {"queue": "dead"}), "brought in 2 letters from dead"),
         (("pause", 1, {"operation": "1234"}), "paused the redrive"),
         (("pause", 0, {"auto": "nightly"}), "paused the automatic redrive nightly"),

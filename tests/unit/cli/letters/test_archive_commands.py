@@ -82,7 +82,7 @@ def flip(file):
 
 
 COMMANDS = [
-    ("ls",), ("show", "x"), ("verify",), ("restore", "x"), ("export", "--parquet", "x.parquet"),
+    ("list",), ("show", "x"), ("verify",), ("restore", "x"), ("export", "--parquet", "x.parquet"),
 ]  # fmt: skip
 
 

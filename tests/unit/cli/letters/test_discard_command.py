@@ -125,6 +125,17 @@ def test_a_dry_run_shows_the_letters_and_changes_nothing(run, orders, store):
     assert discarded(store) == set()
 
 
+def test_the_letters_of_an_operation(run, orders, store):
+    result = run("redrive", "a1")
+    operation = store.operations.find()[0].id
+    assert result.exit_code == 0
+    told = run("discard", "--operation", operation[:6], "--state", "redriven", "--why", "x")
+    assert told.exit_code == 0, told.stderr
+    assert discarded(store) == {"a1"}
+    assert run("discard", "--undo", "--operation", operation).exit_code == 0
+    assert discarded(store) == set()
+
+
 def test_a_reason_is_needed_only_to_discard(run, orders, store):
     result = run("discard", "a1")
     assert (result.exit_code, discarded(store)) == (2, set())

@@ -3,7 +3,6 @@ from support.factories import T0, attempt, letter
 
 from celery_dlq import Discard, Escalate, Filter, Leave, Redrive, Ticket
 from celery_dlq.model.handling import HandlingState
-from celery_dlq.model.states import State
 
 GROUP = "9c1e0000deadbeef"
 
@@ -76,7 +75,7 @@ def test_one_handler_is_shown_with_its_latest_letters(run, read, shop, store):
     assert "It has had no letters yet." in run("handlers", "show", "ticketing").stdout
 
 
-@pytest.mark.parametrize("command", [("show",), ("run", "--dry-run")])
+@pytest.mark.parametrize("command", [("show",), ("try",)])
 def test_an_unknown_handler_is_an_error_that_names_the_known_ones(run, shop, command):
     result = run("handlers", *command, "in_euro")
     assert result.exit_code == 1
@@ -113,13 +112,6 @@ def test_a_dry_run_of_chosen_letters_says_why_there_is_no_verdict(run, shop, sto
 def test_a_dry_run_leaves_out_letters_of_earlier_handlers(run, shop):
     result = run("handlers", "try", "ticketing")
     assert (result.exit_code, result.stdout) == (0, "The handler would get no letters.\n")
-
-
-def test_only_workers_carry_out_verdicts(run, shop, store):
-    result = run("handlers", "run", "in_euros")
-    assert result.exit_code == 2
-    assert "add: --dry-run" in result.stderr
-    assert store.letters.get("a1").state is State.DEAD
 
 
 def test_the_history_is_filtered_and_comes_page_by_page(run, read, shop, store):

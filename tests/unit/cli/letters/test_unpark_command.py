@@ -77,4 +77,4 @@ def test_parked_retries_are_discarded_on_request_only(run, parked, store):
 def test_the_doctor_warns_about_overdue_retries(run, store):
     assert "0 parked retries, none overdue" in run("doctor").stdout
     store.parked.park([parking("a1", -500)], now=datetime.now(timezone.utc))
-    assert "release --all" in run("doctor").stdout
+    assert "unpark --all" in run("doctor").stdout

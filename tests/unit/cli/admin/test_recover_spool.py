@@ -235,7 +235,7 @@ def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
 
 @pytest.mark.parametrize("batch", [1, 500])
 def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr("celery_dlq.cli.admin.files._BATCH", batch)
+    monkeypatch.setattr("celery_dlq.cli.admin.recover._BATCH", batch)
     names = ("later", "later", "earlier", "failed-since", "failed-before", "never")
     failed_since = letter("failed-since", attempt(minutes=6, number=2))
     lines = [*(encode(letter(name)) for name in names), encode(failed_since)]
