@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services matrix pictures clean
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services matrix docs pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -99,6 +99,10 @@ databases: $(VENV)/.dev services
 
 services:
 	tests/services.sh
+
+# The documentation as a site, in build/site/docs/index.html. A broken link is an error.
+docs: $(VENV)/.dev
+	$(BIN)/sphinx-build --fail-on-warning --nitpicky --quiet -c docs . build/site
 
 # Takes the documentation's pictures of Flower again, from the example project.
 pictures: $(VENV)/.dev

@@ -17,7 +17,8 @@ author = "The celery_dlq authors"
 )
 release = version
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+myst_fence_as_directive = ["mermaid"]
 # The source is the whole checkout, because pages link to files outside of docs/.
 include_patterns = ["docs/*.md", "docs/*/*.md", "*.md", "example_project/*.md", "benchmarks/*.md"]
 exclude_patterns = [".*", "build", "dist"]
