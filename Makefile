@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services matrix docs pictures clean
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -96,6 +96,11 @@ DATABASES ?= pgbouncer,pgpool,galera
 
 databases: $(VENV)/.dev services
 	CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_TEST_DATABASES=$(DATABASES) CI=true $(BIN)/python -m pytest -n 2 --dist loadfile tests/store
+
+# Servers of today and tomorrow, from Debian's suites, and what depends on them; writes docs/reference/platforms.md. Needs root.
+# PLATFORMS="mysql-9 redis-8" chooses; tests/platforms/table.py has the names.
+platforms: $(VENV)/.dev services
+	PYTHONPATH=tests $(BIN)/python -m platforms.run $(PLATFORMS)
 
 services:
 	tests/services.sh

@@ -56,7 +56,9 @@ RELEASE_HEADERS = (RELEASE_HEADER, CIRCUIT_HEADER)
 
 #: Prefixes of headers that brokers and transports add to a delivered message. They must not be sent
 #: again: RabbitMQ would read ``x-death`` as a cycle and drop the message, and old counts mislead.
-DELIVERY_HEADERS = ("x-death", "x-first-death", "x-last-death", "x-delivery-count", "redelivered")
+DELIVERY_HEADERS = (
+    "x-death", "x-first-death", "x-last-death", "x-delivery-count", "x-acquired-count", "redelivered",
+)  # fmt: skip
 
 #: The largest whole number that every database can store.
 COUNT_LIMIT = 2**31 - 1

@@ -32,6 +32,9 @@ _PROPERTIES = (
     "message_id", "timestamp", "type", "user_id", "app_id",
 )  # fmt: skip
 
+#: RabbitMQ's default delivery limit of quorum queues, and the major version that has introduced it.
+_DELIVERY_LIMIT, _LIMITED_SINCE = 20, 4
+
 _DELAYED_EXCHANGE = "celery_delayed_delivery"
 
 #: The most bytes of a body that is decoded for display; the event loop waits while it is decoded.
@@ -109,6 +112,18 @@ def brokers_count(message: Any) -> int | None:
         if given_back is not None:
             return given_back + 1
     return _sqs_count(info)
+
+
+def is_dropped_next(message: Any) -> bool:
+    """Whether the broker may drop ``message`` soon, because it has come back too often.
+
+    RabbitMQ 4 gives quorum queues a delivery limit, which is 20 unless a policy or the queue says another
+    number. One delivery is left, for a worker that is killed while it writes the letter.
+    """
+    connection = getattr(getattr(message, "channel", None), "connection", None)
+    server = getattr(connection, "server_properties", None) or {}
+    major = _whole(str(server.get("version")).partition(".")[0]) or 0
+    return major >= _LIMITED_SINCE and (brokers_count(message) or 0) >= _DELIVERY_LIMIT
 
 
 def _sqs_count(info: Mapping[str, Any]) -> int | None:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import redis_log
@@ -32,6 +33,8 @@ class Server:
 
     #: The user that it runs as if the run is root's; None for the run's own.
     user: str | None = None
+    #: Seconds for it to come up.
+    patience_s = START_PATIENCE_S
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -62,6 +65,13 @@ class Server:
         """The server in the foreground."""
         raise NotImplementedError
 
+    def program(self, name: str) -> str:
+        """The path of one of its programs.
+
+        :raises ServerError: it is not installed.
+        """
+        return program(name)
+
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
 
@@ -75,7 +85,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it serves."""
-        deadline = time.monotonic() + START_PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while True:
             if not self.is_up:
                 # PostgreSQL refuses to start until all children of the killed one have ended.
@@ -139,10 +149,14 @@ class Server:
     def _launch(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                with_parent(self.command(), self._runs_as()), env=self.environment(),
+                self._started(self.command()), env=self.environment(),
                 cwd=self.directory, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
+
+    def _started(self, command: Sequence[str]) -> list[str]:
+        """``command`` as its user, killed when this run ends however it may."""
+        return with_parent(command, self._runs_as())
 
     def _runs_as(self) -> str | None:
         return self.user if os.geteuid() == 0 else None
@@ -161,7 +175,7 @@ class Server:
 
     def _run_once(self, *command: str) -> None:
         done = subprocess.run(
-            with_parent(command, self._runs_as()), env=self.environment(), cwd=self.directory,
+            self._started(command), env=self.environment(), cwd=self.directory,
             capture_output=True, text=True, timeout=START_PATIENCE_S,
         )  # fmt: skip
         if done.returncode:
@@ -187,7 +201,7 @@ class Redis(Server):
 
     def command(self) -> list[str]:
         return [
-            program("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port), "--dir",
+            self.program("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port), "--dir",
             str(self.directory), "--save", "", "--appendonly", "yes", "--appendfsync", "always",
             # The account reads the file from its first command on.
             "--auto-aof-rewrite-percentage", "0",
@@ -210,13 +224,6 @@ class Postgres(Server):
     def url_of(self, database: str) -> str:
         """Where clients find ``database``."""
         return f"postgresql+psycopg://chaos@127.0.0.1:{self.port}/{database}"
-
-    def program(self, name: str) -> str:
-        """The path of one of its programs.
-
-        :raises ServerError: it is not installed.
-        """
-        return program(name)
 
     def prepare(self) -> None:
         self._run_once(
@@ -250,13 +257,13 @@ class MariaDB(Server):
 
     def prepare(self) -> None:
         self._run_once(
-            program("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}",
+            self.program("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}",
             "--auth-root-authentication-method=normal", "--skip-test-db",
         )  # fmt: skip
 
     def command(self) -> list[str]:
         return [
-            program("mariadbd"), "--no-defaults", f"--datadir={self._data}", f"--port={self.port}",
+            self.program("mariadbd"), "--no-defaults", f"--datadir={self._data}", f"--port={self.port}",
             "--bind-address=127.0.0.1", f"--socket={self.directory}/socket",
             f"--pid-file={self.directory}/pid", "--character-set-server=utf8mb4",
             "--innodb-buffer-pool-size=64M",
@@ -278,7 +285,7 @@ class Epmd(Server):
     user = "rabbitmq"
 
     def command(self) -> list[str]:
-        return [program("epmd"), "-address", "127.0.0.1", "-port", str(self.port)]
+        return [self.program("epmd"), "-address", "127.0.0.1", "-port", str(self.port)]
 
     def check(self) -> None:
         socket.create_connection(("127.0.0.1", self.port), timeout=2).close()
@@ -292,11 +299,14 @@ class RabbitMQ(Server):
         return f"amqp://guest:guest@127.0.0.1:{self.port}//"
 
     def prepare(self) -> None:
-        self._epmd = Epmd(self.directory.with_name("epmd"))
+        self._epmd = self.name_server(self.directory.with_name("epmd"))
         self._epmd.start()
         config = self.directory / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.local = 127.0.0.1:{self.port}\nlog.console = true\n")
         config.chmod(0o644)
+
+    def name_server(self, directory: Path) -> Server:
+        return Epmd(directory)
 
     def messages(self, queue: str) -> int:
         """How many messages are in ``queue``; those of a worker are back there once it has stopped."""
@@ -306,7 +316,7 @@ class RabbitMQ(Server):
             return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
 
     def command(self) -> list[str]:
-        return [program("rabbitmq-server")]
+        return [self.program("rabbitmq-server")]
 
     def environment(self) -> dict[str, str]:
         here = str(self.directory)
@@ -339,7 +349,7 @@ class RabbitMQ(Server):
 
 #: The files of a server that is installed, but not in PATH (as in Debian), or has a wrapper
 #: there that works with one directory only.
-_ELSEWHERE = {
+ELSEWHERE = {
     "postgres": "/usr/lib/postgresql/*/bin/postgres",
     "initdb": "/usr/lib/postgresql/*/bin/initdb",
     "mariadbd": "/usr/sbin/mariadbd",
@@ -352,7 +362,7 @@ def program(name: str) -> str:
 
     :raises ServerError: it is not installed.
     """
-    pattern = _ELSEWHERE.get(name, "")
+    pattern = ELSEWHERE.get(name, "")
     found = sorted(map(str, Path("/").glob(pattern.lstrip("/")))) if pattern else []
     path = found[-1] if found else shutil.which(name)
     if path is None:

@@ -213,7 +213,7 @@ class Project:
 TASKS = (
     "succeed", "terminal", "exhausted", "recovers", "retries_itself", "rejects", "ignores",
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
-    "member", "late", "innocent", "segfaults", "kills_its_worker", "waits", "waits_late",
+    "member", "late", "innocent", "segfaults", "kills_its_worker", "dies_once", "waits", "waits_late",
     "total", "tell", "waits_for", "notes_its_run",
     "calls", "calls_late", "calls_once", "calls_one_of",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ _ANSWERS_S = 1.0
 #: and SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
 _REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
+_NOT_EXCLUSIVE = (
+    "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, but the installed Celery "
+    "declares them for control and events; run: pip install 'celery>=5.7' 'kombu>=5.7'; on Celery 5.6, you "
+    "can set control_queue_exclusive and event_queue_exclusive to True instead"
+)
+
 _RETRIED = (
     "retry_on_worker_lost takes precedence over reject_on_worker_lost: when its worker process dies, the "
     "task is retried after default_retry_delay (180 s by default), up to max_retries, and "
@@ -66,6 +73,25 @@ def check_broker(session: Session) -> Findings:
             )
         else:
             yield ok(f"{shown} answers")
+            yield from _refused_queues(session.cli.app, connection)
+
+
+def _refused_queues(app: Any, connection: Any) -> Findings:
+    """A failure if RabbitMQ refuses the queues that each worker declares for control and events."""
+    if driver_of(app) != "amqp":
+        return
+    own = f"celery_dlq-doctor-{secrets.token_hex(4)}"
+    queues = app.control.mailbox(connection).get_queue(own), app.events.Receiver(connection).queue
+    for queue in queues:
+        if queue.durable or queue.exclusive:
+            continue
+        bound = queue(connection.default_channel)
+        try:
+            bound.queue_declare()
+            bound.delete()
+        except connection.connection_errors + connection.channel_errors as error:
+            yield failure(f"no worker can start: {_NOT_EXCLUSIVE} ({said(error)})")
+            return
 
 
 def _connect(connection: Any) -> None:

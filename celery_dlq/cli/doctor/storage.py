@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from celery_dlq.archive.archiving import check_place
@@ -37,10 +38,13 @@ from celery_dlq.view.text import byte_size, counted
 from celery_dlq.view.times import duration
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
+    from sqlalchemy.engine import URL, Connection
 
     from celery_dlq.store import Store
+    from celery_dlq.store.database.dialects.dialect import Server
     from celery_dlq.store.database.servers import Pooler
+
+T = TypeVar("T")
 
 #: A replica that is further behind shows screens that mislead.
 _FAR_BEHIND = timedelta(minutes=1)
@@ -76,6 +80,9 @@ def check_store(session: Session) -> Findings:
     from celery_dlq.store.database.schema import HEAD
 
     url = parse_url(session.queue.settings.store_url)
+    if why := _answer(session, url, lambda server, connection: server.why_too_old(connection)):
+        yield failure(f"{session.queue.check_store_url()} {why}")
+        return
     if url.password and not os.environ.get(STORE_URL_VARIABLE):
         yield password_shown("dlq_store_url", STORE_URL_VARIABLE)
     depth = counted(session.store.counts.letters(Filter()), "open letter")
@@ -107,11 +114,13 @@ def check_servers(session: Session) -> Findings:
     from celery_dlq.store.database.dialects import parse_url
     from celery_dlq.store.database.servers import alone, hosts_of
 
-    url, timeout = parse_url(session.queue.settings.store_url), session.queue.settings.store_timeout
+    url = parse_url(session.queue.settings.store_url)
     in_use = ""
     for host in hosts_of(url):
         try:
-            why = _why_read_only(alone(url, host), timeout)
+            why = _answer(
+                session, alone(url, host), lambda server, there: server.why_read_only(there)
+            )
         except StoreError as error:
             yield warning(f"{host} could not take over: {one_line(str(error))}")
             continue
@@ -124,15 +133,22 @@ def check_servers(session: Session) -> Findings:
             yield ok(f"{host} accepts writes, and is used")
 
 
-def _why_read_only(url: URL, timeout: float) -> str:
-    """:raises StoreError: the server does not answer."""
+def _answer(session: Session, url: URL, ask: Callable[[Server, Connection], T]) -> T | None:
+    """What the server of ``url`` answers; None if it is a file.
+
+    :raises StoreError: the server does not answer.
+    """
     from celery_dlq.store.database.dialects.dialect import Server
     from celery_dlq.store.database.engine import Database
 
-    database = Database(url.render_as_string(hide_password=False), timeout=timeout)
+    database = Database(
+        url.render_as_string(hide_password=False),
+        timeout=session.queue.settings.store_timeout,
+        client=session.queue.client,
+    )
     try:
         dialect = database.dialect
-        return database.read(dialect.why_read_only) if isinstance(dialect, Server) else ""
+        return database.ask_raw(partial(ask, dialect)) if isinstance(dialect, Server) else None
     finally:
         database.close()
 
@@ -191,11 +207,12 @@ def check_pooler(session: Session) -> Findings:
     """The pooler in front of the store's server, and whether the store works through it."""
     from celery_dlq.store.database.dialects import parse_url
 
-    pooler = _pooler(session)
+    url = parse_url(session.queue.settings.store_url)
+    pooler = _answer(session, url, lambda server, connection: server.pooler(connection))
     if pooler is None:
         return
     if pooler.name:
-        yield from _named(pooler, parse_url(session.queue.settings.store_url))
+        yield from _named(pooler, url)
     elif pooler.refuses:
         yield failure(
             f"a pooler, such as PgBouncer, {_BETWEEN}, and refuses transactions ({pooler.refuses}); set "
@@ -223,21 +240,6 @@ def _named(pooler: Pooler, url: URL) -> Findings:
         )
     if not pooler.balances and not pooler.caches:
         yield ok(f"{name} {_BETWEEN}, and sends the store's queries to the primary")
-
-
-def _pooler(session: Session) -> Pooler | None:
-    from celery_dlq.store.database.dialects.dialect import Server
-    from celery_dlq.store.database.engine import Database
-
-    settings = session.queue.settings
-    database = Database(
-        settings.store_url, timeout=settings.store_timeout, client=session.queue.client
-    )
-    try:
-        dialect = database.dialect
-        return database.ask_raw(dialect.pooler) if isinstance(dialect, Server) else None
-    finally:
-        database.close()
 
 
 def check_spool(session: Session) -> Findings:

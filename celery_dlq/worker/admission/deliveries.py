@@ -32,7 +32,7 @@ from celery.utils.log import get_logger
 from celery_dlq import process
 from celery_dlq.model.worker import Delivery
 from celery_dlq.worker.admission.isolation import IsolatedRun
-from celery_dlq.worker.message import brokers_count
+from celery_dlq.worker.message import brokers_count, is_dropped_next
 from celery_dlq.worker.request.request import DLQRequest
 from celery_dlq.worker.writing.desk import Desk
 
@@ -219,9 +219,13 @@ class Deliveries:
 
         :param known: its deliveries, the last one last.
         """
-        if known[-1].is_given_back:
-            return known[-1].number >= GIVEN_BACK * self._limit
-        return known[-1].number >= self._limit or self._is_hopeless(message)
+        last = known[-1]
+        most = GIVEN_BACK * self._limit if last.is_given_back else self._limit
+        if last.number >= most or is_dropped_next(message):
+            return True
+        # The broker's count has deliveries that were never started, so it matters only if the store is away.
+        was_away = not last.is_given_back and _key(last) in self._unwritten
+        return was_away and self._is_hopeless(message)
 
     def _is_hopeless(self, message: Any) -> bool:
         return (brokers_count(message) or 0) > HOPELESS * self._limit

@@ -1,6 +1,7 @@
 """Messages whose own code sends them again and again: their runs have an end, in each pool."""
 
 import pytest
+from kombu import Connection
 
 from celery_dlq import Reason
 
@@ -33,6 +34,18 @@ def test_a_message_that_its_own_code_gives_back_is_stopped(pool, project):
     assert [letter.reason for letter in letters] == [Reason.REJECTED, Reason.TERMINAL]
     assert letters[1].message == "not mine"
     assert [runs(project, f"gives_back-{name}") for name in ("body", "hook")] == [30, 30]
+
+
+def test_a_message_that_is_given_back_is_a_letter_before_a_quorum_queue_drops_it(
+    make_project, rabbitmq_url
+):
+    project = make_project(rabbitmq_url, queue_type="quorum")
+    with Connection(rabbitmq_url) as connection:
+        version = connection.connection.server_properties["version"]
+    with project.worker(*POOLS["prefork"]):
+        letter = project.wait_for_letter(project.send("gives_back", "body", True))
+    assert letter.reason is Reason.REJECTED
+    assert runs(project, "gives_back-body") == (20 if int(version.split(".")[0]) >= 4 else 90)
 
 
 @pytest.mark.parametrize("pool", POOLS)

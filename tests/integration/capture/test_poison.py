@@ -10,6 +10,7 @@ import pytest
 from project import stop, wait_for
 
 from celery_dlq import Filter, Reason
+from celery_dlq.worker.admission.deliveries import HOPELESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(900)]
 
@@ -107,6 +108,28 @@ def assert_only_the_killer_was_stopped(project, poison, innocent):
 
 def test_a_task_that_kills_the_whole_worker_is_told_from_one_that_ran_with_it(project):
     assert_only_the_killer_was_stopped(project, *run_until_it_is_over(project, "prefork"))
+
+
+def test_a_message_that_shut_down_workers_gave_back_is_not_blamed_for_it(
+    make_project, rabbitmq_url, redis_url
+):
+    project = make_project(rabbitmq_url, backend=f"{redis_url}/9", queue_type="quorum")
+    with project.app.connection_for_write() as connection:
+        project.app.amqp.queues[project.queue](connection.default_channel).declare()
+    task_id = project.send("dies_once")
+    for _ in range(HOPELESS * project.dlq.settings.max_deliveries):
+        give_back(project)
+    with project.worker("-c", "1"):
+        wait_for("its result", lambda: project.app.AsyncResult(task_id).successful())
+    assert project.letter(task_id) is None
+    assert (project.directory / "count-dies_once").stat().st_size == 2
+
+
+def give_back(project):
+    """Take the message, and end the connection without running it."""
+    with project.app.connection_for_read() as connection:
+        channel = connection.default_channel
+        assert wait_for("the message", lambda: channel.basic_get(project.queue, no_ack=False))
 
 
 def test_with_threads_where_a_segfault_kills_the_whole_worker(

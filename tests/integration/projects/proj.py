@@ -259,6 +259,12 @@ def segfaults():
 
 
 @app.task(base=DLQTask, acks_late=True)
+def dies_once():
+    if count("dies_once") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(base=DLQTask, acks_late=True)
 def kills_its_worker(innocent):
     """Kills the whole worker: the first two times once ``innocent`` runs in it, later at once."""
     started, killed = FIXED.with_name("started"), FIXED.with_name("killed")

@@ -33,7 +33,7 @@ LARGE = (
 FULL_SCANS = {
     "sqlite": r"SCAN (celery\w+)",
     "postgresql": r"Seq Scan on (celery\w+)",
-    "mysql": r"'(celery\w+)', '(?:ALL|index)'",
+    "mysql": r"'(celery\w+)', (?:None, )?'(?:ALL|index)'",
 }
 
 EXPIRIES = (

@@ -51,7 +51,7 @@ def scans(plan: str) -> list[str]:
     patterns = (
         r"Seq Scan on celery_dead_letter ",
         r"\bSCAN celery_dead_letter'",
-        r"'celery_dead_letter', '(?:ALL|index)'",
+        r"'celery_dead_letter', (?:None, )?'(?:ALL|index)'",
     )
     return [found for pattern in patterns for found in re.findall(pattern, plan)]
 

@@ -9,6 +9,9 @@ from sqlalchemy import event
 
 from celery_dlq.store.sql import SQLStore
 
+#: MySQL 9 shows a tree by default, and MariaDB a table.
+_EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN", "mysql": "EXPLAIN FORMAT=TRADITIONAL"}
+
 
 def statements_of(store: SQLStore, use: Callable[[], object]) -> list[tuple[str, Any]]:
     """The statements of ``use``, each with its parameters."""
@@ -27,7 +30,7 @@ def statements_of(store: SQLStore, use: Callable[[], object]) -> list[tuple[str,
 
 def plans_of(store: SQLStore, statements: Iterable[tuple[str, Any]]) -> list[str]:
     """The rows of the plans of these statements."""
-    explain = "EXPLAIN QUERY PLAN" if store.database.dialect.name == "sqlite" else "EXPLAIN"
+    explain = _EXPLAIN.get(store.database.dialect.name, "EXPLAIN")
     return store.database.read(
         lambda connection: [
             str(row)

@@ -25,6 +25,7 @@ def test_headers_are_those_of_a_first_attempt_marked_as_the_next_redrive():
         "id": "a", "task": "t", "retries": 4, "eta": "2026", "expires": "2026", "tenant": "acme",
         "group": "g", "group_index": 2, ATTEMPTS_HEADER: "[]", REDRIVE_HEADER: 1, "compression": "gzip",
         "x-death": [1], "x-first-death-queue": "q", "x-last-death-reason": "r", "x-delivery-count": 3,
+        "x-acquired-count": 4,
         "redelivered": True,
     }  # fmt: skip
     sent = headers_to_send(letter("a", envelope=envelope(headers=original), redrive_count=1))

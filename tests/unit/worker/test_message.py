@@ -6,7 +6,14 @@ from celery import Celery
 from kombu import Exchange, Queue
 
 from celery_dlq.model.headers import LETTER_HEADER
-from celery_dlq.worker.message import brokers_count, came_back, envelope, letter_id, name_of
+from celery_dlq.worker.message import (
+    brokers_count,
+    came_back,
+    envelope,
+    is_dropped_next,
+    letter_id,
+    name_of,
+)
 
 
 def message(headers=(), **properties):
@@ -86,6 +93,9 @@ def sqs(count):
         (delivered_as(redelivered=False), False, None),
         (delivered_as(redelivered=True), True, None),
         (delivered_as({"x-delivery-count": 2}, redelivered=True), True, 3),
+        # RabbitMQ 4.3 counts failed deliveries and all others apart.
+        (delivered_as({"x-delivery-count": 2, "x-acquired-count": 9}, redelivered=True), True, 3),
+        (delivered_as({"x-acquired-count": 9}, redelivered=True), True, None),
         (delivered_as({"x-delivery-count": 2}, redelivered=False), False, None),
         (delivered_as({"x-delivery-count": "many"}, redelivered=True), True, None),
         (sqs("1"), False, 1),
@@ -97,6 +107,31 @@ def sqs(count):
 )
 def test_what_the_broker_says_of_earlier_deliveries(delivered, back, count):
     assert (came_back(delivered), brokers_count(delivered)) == (back, count)
+
+
+@pytest.mark.parametrize(
+    ("version", "given_back", "is_dropped"),
+    [
+        ("4.0.5", 19, True),
+        ("4.0.5", 18, False),
+        ("10.1", 19, True),
+        ("3.13.7", 19, False),
+        ("unknown", 19, False),
+        (None, 19, False),
+    ],
+)
+def test_rabbitmq_4_drops_messages_that_came_back_often(version, given_back, is_dropped):
+    delivered = delivered_as({"x-delivery-count": given_back}, redelivered=True)
+    properties = {} if version is None else {"version": version}
+    connection = SimpleNamespace(server_properties=properties)
+    delivered.channel = SimpleNamespace(connection=connection)
+    assert is_dropped_next(delivered) is is_dropped
+
+
+def test_other_transports_drop_none():
+    delivered = sqs(100)
+    delivered.channel = SimpleNamespace()
+    assert not is_dropped_next(delivered)
 
 
 @pytest.fixture

@@ -346,6 +346,21 @@ class Server(Dialect):
                 context.is_disconnect = True
 
     @abstractmethod
+    def oldest(self, connection: Connection) -> tuple[str, tuple[int, ...]]:
+        """The name of the server's product, and the oldest version that has all that the store needs."""
+
+    def why_too_old(self, connection: Connection) -> str:
+        """Why the server is too old for the store, as the end of a sentence; empty if it is not."""
+        product, needed = self.oldest(connection)
+        found = connection.dialect.server_version_info or needed
+        if found >= needed:
+            return ""
+        return (
+            f"is {product} {_dotted(found)}, and the store needs {_dotted(needed)} or newer; upgrade the "
+            "server, or name another one in dlq_store_url"
+        )
+
+    @abstractmethod
     def why_read_only(self, connection: Connection) -> str:
         """Why the server accepts no writes, as the end of a sentence; empty if it does."""
 
@@ -406,6 +421,10 @@ class Server(Dialect):
             "pool_use_lifo": True,
             "pool_timeout": whole_seconds(timeout),
         }
+
+
+def _dotted(version: Sequence[object]) -> str:
+    return ".".join(map(str, version))
 
 
 def whole_seconds(timeout: float | None) -> int:

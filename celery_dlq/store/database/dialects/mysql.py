@@ -118,6 +118,11 @@ class MySQL(Server):
             with connection.cursor() as cursor:
                 cursor.execute(f"SET SESSION {wait}, SESSION {longest}")
 
+    def oldest(self, connection: Connection) -> tuple[str, tuple[int, ...]]:
+        # SKIP LOCKED
+        is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+        return ("MariaDB", (10, 6)) if is_mariadb else ("MySQL", (8, 0))
+
     def why_read_only(self, connection: Connection) -> str:
         return why_read_only(connection.connection.driver_connection)
 

@@ -120,6 +120,9 @@ class PostgreSQL(Server):
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(first))
         event.listen(engine, "before_cursor_execute", _choose_format)
 
+    def oldest(self, connection: Connection) -> tuple[str, tuple[int, ...]]:
+        return "PostgreSQL", (13,)  # autovacuum_vacuum_insert_scale_factor
+
     def why_read_only(self, connection: Connection) -> str:
         if connection.scalar(text("SELECT pg_is_in_recovery()")):
             return "is a standby"

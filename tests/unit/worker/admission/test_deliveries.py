@@ -23,8 +23,10 @@ from celery_dlq.worker.admission.deliveries import (
 LIMIT = 3
 
 
-def message(headers=None, **info):
-    return SimpleNamespace(delivery_info=info, headers=headers)
+def message(headers=None, version="3.13.7", **info):
+    connection = SimpleNamespace(server_properties={"version": version})
+    channel = SimpleNamespace(connection=connection)
+    return SimpleNamespace(delivery_info=info, headers=headers, channel=channel)
 
 
 def test_the_first_delivery_counts_though_it_is_not_on_record():
@@ -300,6 +302,26 @@ def test_with_the_store_away_the_brokers_count_is_the_last_resort(
     suspect = Suspect({"x-delivery-count": given_back})
     deliveries.admit(suspect)
     assert suspect.became == [fate]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_while_the_store_answers_its_count_decides_and_not_the_brokers(deliveries, desk, is_away):
+    """A worker that shuts down gives back what it holds, and RabbitMQ before 4.3 counts that, too."""
+    desk.is_away, counted = is_away, []
+    deliveries.count_death(Suspect(), delivery(number=1, death="signal 9"), counted.append)
+    returned = message({"x-delivery-count": HOPELESS * LIMIT}, redelivered=True)
+    assert deliveries.is_spent(counted[-1], returned) is is_away
+
+
+@pytest.mark.parametrize("death", ["signal 9", "given back by its task: later"])
+@pytest.mark.parametrize(("given_back", "is_spent"), [(18, False), (19, True)])
+def test_a_message_that_rabbitmq_would_drop_does_not_go_back(
+    deliveries, death, given_back, is_spent
+):
+    deliveries._limit, counted = 50, []
+    deliveries.count_death(Suspect(), delivery(number=1, death=death), counted.append)
+    last = message({"x-delivery-count": given_back}, version="4.0.5", redelivered=True)
+    assert deliveries.is_spent(counted[-1], last) is is_spent
 
 
 def test_what_was_asked_over_a_lost_connection_does_not_run_and_is_not_counted(
