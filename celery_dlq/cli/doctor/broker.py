@@ -25,15 +25,12 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
+from celery_dlq.worker.broker_limits import UNACCEPTED_S, not_covered, visibility_timeout
 from celery_dlq.worker.celery_quirks.redis_take import why_not
 from celery_dlq.worker.uncaptured import dlq_tasks
 
 #: Seconds to wait for the answers of workers.
 _ANSWERS_S = 1.0
-
-#: Default seconds for which a worker may hold a message before the broker delivers it again: kombu's Redis
-#: and SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
-_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
 _RETRIED = (
     "retry_on_worker_lost takes precedence over reject_on_worker_lost: when its worker process dies, the "
@@ -66,6 +63,9 @@ def check_broker(session: Session) -> Findings:
             )
         else:
             yield ok(f"{shown} answers")
+    why = not_covered(session.cli.app)
+    if why:
+        yield warning(why)
 
 
 def _connect(connection: Any) -> None:
@@ -158,14 +158,11 @@ def driver_of(app: Any) -> str:
 
 def hold_limit(app: Any) -> tuple[float, str] | None:
     """How long the broker lets a worker hold a message, in seconds, and the setting that limits it."""
-    driver = driver_of(app)
-    options = app.conf.broker_transport_options or {}
-    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
-    if driver in defaults:
-        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
-    if driver == "amqp":
-        return float(_RABBITMQ_HELD), "the default of RabbitMQ's consumer_timeout"
-    return None
+    if driver_of(app) == "amqp":
+        return UNACCEPTED_S, "the default of RabbitMQ's consumer_timeout"
+    with app.connection_for_read() as connection:
+        hidden = visibility_timeout(connection)
+    return None if hidden is None else (hidden, "visibility_timeout")
 
 
 def check_acks(session: Session) -> Findings:

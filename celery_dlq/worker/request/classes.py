@@ -138,7 +138,8 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
 
 def _class_for(task: Any, base: type[DLQRequest], capture: Capture) -> type[DLQRequest]:
     own: dict[str, Any] = {"_dlq_capture": capture}
-    if task.acks_late or not task.dlq_recorder or not task._makes_letters:
+    is_kept = task.acks_late and not capture.app.hold.forgets  # by the broker
+    if is_kept or not task.dlq_recorder or not task._makes_letters:
         return type(base.__name__, (base,), own)
     own["_dlq_recorder"] = capture.flight_recorder
     return type(base.__name__, (base, RecordedRequest), own)
