@@ -128,7 +128,9 @@ def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
     alike = [item for item in others if item.is_given_back == died.is_given_back]
     if died.is_given_back:
         return replace(died, number=next_number(alike, missing=0))
-    return replace(died, number=died.number or next_number(alike))
+    # Most of kombu's transports do not mark a message that comes back: each delivery looks like the first.
+    number = max(died.number, len(alike) + 1) if died.number else next_number(alike)
+    return replace(died, number=number)
 
 
 def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:

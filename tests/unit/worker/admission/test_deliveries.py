@@ -171,6 +171,11 @@ def test_a_death_in_sight_of_the_parent_counts_though_the_parent_lives(store):
     assert second.started.number == 2
 
 
+def test_deaths_are_counted_where_the_broker_does_not_mark_what_comes_back(store):
+    deaths = [delivery(number=1, minutes=minutes, death="signal 9") for minutes in range(3)]
+    assert [note_deaths(store, [death])[-1].number for death in deaths] == [1, 2, 3]
+
+
 def test_a_death_that_was_not_counted_at_its_start_gets_its_number(store):
     store.deliveries.put(delivery(number=2))
     *_, last = note_deaths(store, [delivery(number=0, minutes=1, death="signal 9")])
