@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-
 from celery_dlq.errors import page
-
 
 #: Half of RabbitMQ's default ``consumer_timeout``. RabbitMQ closes a consumer that keeps a message for longer
 #: than that timeout, and Celery's worker ends with it.
@@ -39,8 +37,10 @@ class Hold:
     #: Seconds after which a message that was sent has vanished, if it has no outcome and its queue does not
     #: hold it.
     vanished_after_s: float
-    #: Whether the broker forgets a message when a worker receives it, also with acks_late.
+    #: Whether the broker may forget a message before it is acknowledged.
     forgets: bool = False
+    #: Whether a worker can give a message back to its queue.
+    takes_back: bool = True
 
 
 def upkeep_lease(place: str) -> str:
@@ -55,12 +55,18 @@ def hold_of(app: Any, park_after_s: float) -> Hold:
         longest = safe_hold(connection)
         place = _place_of(connection)
         timeout = visibility_timeout(connection)
-        forgets = transport_of(connection) in FORGETFUL
+        transport = transport_of(connection)
     at_most_s = park_after_s if longest is None else min(park_after_s, longest)
     if timeout is None:
         # Other brokers notice at once that the connection is gone.
-        lost_s = 0.0 if forgets else CONNECTION_LOST_S
-        return Hold(place, at_most_s, lost_s, UNACCEPTED_S, forgets)
+        lost_s, is_kafka = (
+            0.0 if transport in FORGETFUL else CONNECTION_LOST_S,
+            transport == "kafka",
+        )
+        return Hold(
+            place, at_most_s, lost_s, UNACCEPTED_S,
+            forgets=is_kafka or transport in FORGETFUL, takes_back=not is_kafka,
+        )  # fmt: skip
     return Hold(place, at_most_s, 2 * timeout, 2 * timeout)
 
 
@@ -70,16 +76,23 @@ FORGETFUL = frozenset(
 )
 
 _FORGETS = (
-    "the broker forgets a message when a worker receives it, also with acks_late: if the worker is killed, the "
-    "messages that it ran become letters, and those that it had fetched are lost"
+    "the broker forgets a message when a worker receives it, also with acks_late: if the worker is killed, "
+    "the messages that it ran become letters, and those that it had fetched are lost"
+)
+
+_KAFKA = (
+    "an acknowledgement covers all messages that the worker has received before, so if the worker is "
+    "killed, the messages that it ran become letters, and those that it had fetched may be lost; a task that "
+    "kills its process, or gives its message back, becomes a letter at once; the broker does not confirm "
+    "what a redrive sends"
 )
 
 #: The promises that do not hold on a transport; empty if all hold.
 NOT_COVERED: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("amqp", "redis", "sqs", "pgmq", "memory"), ""),
-        "kafka": "",
         **dict.fromkeys(("filesystem", "sql"), _FORGETS),
+        "kafka": _KAFKA,
     }
 )
 
@@ -91,12 +104,15 @@ def transport_of(connection: Any) -> str:
 
 
 def not_covered(app: Any) -> str:
-    """The promises that do not hold on the broker of ``app``, with the next step; empty if all hold. This needs
-    no connection."""
+    """The promises that do not hold on the broker of ``app``, with the next step; empty if all hold. This
+    needs no connection."""
     with app.connection_for_read() as connection:
         transport = transport_of(connection)
     why = NOT_COVERED.get(transport, "celery_dlq has not been run on it")
-    return why and f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
+    return (
+        why
+        and f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
+    )
 
 
 def safe_hold(connection: Any) -> float | None:

@@ -158,8 +158,8 @@ class DLQTask(Task):  # type: ignore[misc]
         awaits = awaits_bodies()
         if cls._is_async and not awaits:
             raise AsyncTaskError(
-                f"Task {cls.name} is a coroutine function, which Celery would never run; write it as def, and "
-                f"call asyncio.run() in it, or use a pool that awaits it: {page('async-tasks')}."
+                f"Task {cls.name} is a coroutine function, which Celery would never run; write it as def, "
+                f"and call asyncio.run() in it, or use a pool that awaits it: {page('async-tasks')}."
             )
         bound = super().bind(app)
         if awaits:

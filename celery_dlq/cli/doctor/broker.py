@@ -29,6 +29,9 @@ from celery_dlq.worker.broker_limits import UNACCEPTED_S, not_covered, visibilit
 from celery_dlq.worker.celery_quirks.redis_take import why_not
 from celery_dlq.worker.uncaptured import dlq_tasks
 
+#: pgmq allows 47 characters in a queue's name; the queue for the answers needs 57.
+NO_REMOTE_CONTROL = "pgmq has no remote control, so workers cannot be asked on this broker"
+
 #: Seconds to wait for the answers of workers.
 _ANSWERS_S = 1.0
 
@@ -82,6 +85,11 @@ def check_workers(session: Session) -> Findings:
 def check_stalled(session: Session) -> Findings:
     """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
     answer."""
+    if driver_of(session.cli.app) == "pgmq":
+        yield ok(
+            f"{NO_REMOTE_CONTROL}; a stalled worker says so in its log, to hooks and in its metrics"
+        )
+        return
     answers = _statistics(session.cli.app)
     stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
     for node, stall in stalls.items():

@@ -151,6 +151,7 @@ class Deliveries:
 
     :param limit: ``dlq_max_deliveries``.
     :param isolation: lets a message be alone before its last run.
+    :param takes_back: whether the broker delivers a message again that is given back to it.
     """
 
     def __init__(
@@ -159,9 +160,11 @@ class Deliveries:
         limit: int,
         *,
         isolation: IsolatedRun,
+        takes_back: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._desk, self._limit, self._now = desk, limit, now
+        self._takes_back = takes_back
         self._isolation = isolation
         self._process = process.identity()
         #: The number of lost connections. Messages that came before the last one must not run.
@@ -221,6 +224,8 @@ class Deliveries:
 
         :param known: its deliveries, the last one last.
         """
+        if not self._takes_back:
+            return True
         if known[-1].is_given_back:
             return known[-1].number >= GIVEN_BACK * self._limit
         return known[-1].number >= self._limit or self._is_hopeless(message)

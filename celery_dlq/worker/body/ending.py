@@ -141,7 +141,7 @@ class Here:
     waiting: Waiting | None = None
 
 
-# Not of the thread: a pool that awaits bodies runs them in other threads, with copies of the tracer's context.
+# Not of the thread: a pool that awaits bodies runs them in others, with copies of the tracer's context.
 _here: ContextVar[Here] = ContextVar("celery_dlq.here")
 
 

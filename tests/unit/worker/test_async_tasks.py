@@ -123,5 +123,7 @@ def test_without_such_a_pool_they_are_refused_at_registration(app, monkeypatch):
     @app.task(base=DLQTask, name="slow-call")
     async def call(): ...
 
-    with pytest.raises(AsyncTaskError, match=r"slow-call is a coroutine function.*help async-tasks"):
+    with pytest.raises(
+        AsyncTaskError, match=r"slow-call is a coroutine function.*help async-tasks"
+    ):
         app.finalize()

@@ -1,8 +1,7 @@
 import pytest
 from celery import Celery
-from kombu.transport import TRANSPORT_ALIASES
 
-from celery_dlq.worker.broker_limits import NOT_COVERED, hold_of, not_covered
+from celery_dlq.worker.broker_limits import hold_of, not_covered
 
 
 def hold(broker, **conf):
@@ -64,8 +63,14 @@ def test_a_place_is_the_broker_and_no_secret():
         ("sentinel://", ""),
         ("amqp://", ""),
         ("memory://", ""),
-        ("filesystem://", "on the transport filesystem, not everything is covered: the broker forgets"),
-        ("custom", "on the transport kombu.transport.base:Transport, not everything is covered: celery_dlq has not"),
+        (
+            "filesystem://",
+            "on the transport filesystem, not everything is covered: the broker forgets",
+        ),
+        (
+            "custom",
+            "on the transport kombu.transport.base:Transport, not everything is covered: celery_dlq has not",
+        ),
     ],
 )
 def test_a_transport_on_which_a_promise_does_not_hold_has_words_for_it(broker, said):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.factories import T0, delivery
 
 from celery_dlq import process
+from celery_dlq.model.worker import GIVEN_BACK
 from celery_dlq.worker.admission.deliveries import (
     HOPELESS,
     Deliveries,
@@ -368,6 +369,15 @@ def test_an_error_of_ours_lets_it_run(deliveries, desk, caplog):
     deliveries.admit(suspect)
     assert suspect.became == [("runs", 0)]
     assert "could not count" in caplog.text
+
+
+@pytest.mark.parametrize(("takes_back", "spent"), [(True, False), (False, True)])
+@pytest.mark.parametrize("death", ["signal 9", f"{GIVEN_BACK}: Reject"])
+def test_a_message_ends_at_once_if_the_broker_does_not_take_it_back(
+    desk, isolation, takes_back, spent, death
+):
+    made = Deliveries(desk, LIMIT, isolation=isolation, takes_back=takes_back)
+    assert made.is_spent([delivery(number=1, death=death)], message()) is spent
 
 
 def test_old_deliveries_are_pruned_by_the_way(deliveries, store):
