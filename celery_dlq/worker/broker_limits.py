@@ -87,6 +87,8 @@ _KAFKA = (
     "what a redrive sends"
 )
 
+NOT_RUN = "celery_dlq has not been run on it"
+
 #: The promises that do not hold on a transport; empty if all hold.
 NOT_COVERED: Mapping[str, str] = MappingProxyType(
     {
@@ -108,7 +110,7 @@ def not_covered(app: Any) -> str:
     needs no connection."""
     with app.connection_for_read() as connection:
         transport = transport_of(connection)
-    why = NOT_COVERED.get(transport, "celery_dlq has not been run on it")
+    why = NOT_COVERED.get(transport, NOT_RUN)
     return (
         why
         and f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
