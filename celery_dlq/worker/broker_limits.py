@@ -59,14 +59,9 @@ def hold_of(app: Any, park_after_s: float) -> Hold:
     at_most_s = park_after_s if longest is None else min(park_after_s, longest)
     if timeout is None:
         # Other brokers notice at once that the connection is gone.
-        lost_s, is_kafka = (
-            0.0 if transport in FORGETFUL else CONNECTION_LOST_S,
-            transport == "kafka",
-        )
-        return Hold(
-            place, at_most_s, lost_s, UNACCEPTED_S,
-            forgets=is_kafka or transport in FORGETFUL, takes_back=not is_kafka,
-        )  # fmt: skip
+        is_kafka, is_gone = transport == "kafka", transport in FORGETFUL
+        lost_s = 0.0 if is_gone else CONNECTION_LOST_S
+        return Hold(place, at_most_s, lost_s, UNACCEPTED_S, is_kafka or is_gone, not is_kafka)
     return Hold(place, at_most_s, 2 * timeout, 2 * timeout)
 
 
@@ -111,10 +106,9 @@ def not_covered(app: Any) -> str:
     with app.connection_for_read() as connection:
         transport = transport_of(connection)
     why = NOT_COVERED.get(transport, NOT_RUN)
-    return (
-        why
-        and f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
-    )
+    if not why:
+        return ""
+    return f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
 
 
 def safe_hold(connection: Any) -> float | None:

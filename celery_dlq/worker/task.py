@@ -21,7 +21,14 @@ from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
 from celery_dlq.worker.admission.circuit_options import check_key
 from celery_dlq.worker.body.answer import answer, own_rules
-from celery_dlq.worker.body.ending import FINISHED, Replaced, Tracer, here, reporting
+from celery_dlq.worker.body.ending import (
+    FINISHED,
+    Replaced,
+    Tracer,
+    awaits_bodies,
+    here,
+    reporting,
+)
 from celery_dlq.worker.body.parking import long_wait
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
@@ -43,7 +50,6 @@ from celery_dlq.worker.body.retrying import (
 )
 from celery_dlq.worker.body.run import Run
 from celery_dlq.worker.celery_quirks.brokers import sendable
-from celery_dlq.worker.celery_quirks.pools import awaits_bodies
 from celery_dlq.worker.wiring import Wiring
 
 #: Options with the name and the allowed values of a setting.

@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
+import celery.app.trace
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Context
 from celery.app.trace import TraceInfo, trace_ok_t
@@ -154,6 +155,12 @@ def begin() -> Here:
 def here() -> Here:
     """The end of the run in this context, or of the last one."""
     return _here.get(None) or begin()
+
+
+def awaits_bodies() -> bool:
+    """Whether a pool for coroutines has put its own tracer in the place of Celery's, which awaits nothing.
+    celery-aio-pool and celery-pool-asyncio do so. Celery has no such pool (celery/celery#10634, open)."""
+    return bool(celery.app.trace.build_tracer.__module__ != celery.app.trace.__name__)
 
 
 def ending_of(outcome: Died | Retried, request: Context) -> Ending:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from billiard.pool import TERMINATE, WorkersJoined
-from celery.app import trace
 from celery.platforms import EX_FAILURE
 from celery.utils.log import get_logger
 from celery.worker import state
@@ -104,12 +103,6 @@ def _read_on(handler: Any) -> None:
 def is_green(pool: Any) -> bool:
     """Whether ``pool`` runs its tasks as greenlets."""
     return bool(getattr(pool, "is_green", False))
-
-
-def awaits_bodies() -> bool:
-    """Whether a pool for coroutines has put its own tracer in the place of Celery's, which awaits nothing.
-    celery-aio-pool and celery-pool-asyncio do so. Celery has no such pool (celery/celery#10634, open)."""
-    return bool(trace.build_tracer.__module__ != trace.__name__)
 
 
 class GreenShutdown:

@@ -19,14 +19,18 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def project(make_project, own_postgres_url):
+@pytest.fixture(scope="module")
+def pgmq_url(own_postgres_url):
+    """A database with pgmq's tables and functions, without its extension."""
     url = own_postgres_url.replace("+psycopg", "")
     with psycopg.connect(url) as connection:
         connection.execute(importlib.resources.files(pgmq).joinpath("sql/pgmq.sql").read_bytes())
-    project = make_project(
-        url.replace("postgresql", "pgmq"), environ={"PROJ_TRANSPORT": json.dumps(OPTIONS)}
-    )
+    return url.replace("postgresql", "pgmq")
+
+
+@pytest.fixture
+def project(make_project, pgmq_url):
+    project = make_project(pgmq_url, environ={"PROJ_TRANSPORT": json.dumps(OPTIONS)})
     project.app.conf.broker_transport_options = OPTIONS
     project.dlq.store.check_schema()
     return project
