@@ -135,7 +135,7 @@ class OrdersError(CeleryDLQError):
 
 
 class AsyncTaskError(CeleryDLQError):
-    """Celery does not run coroutine functions; write the task as def, and call asyncio.run() in it."""
+    """Celery does not run coroutine functions; run: celery dlq help async-tasks."""
 
 
 class NoMessage(CeleryDLQError):

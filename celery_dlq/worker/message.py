@@ -95,9 +95,7 @@ def name_of(request: Any) -> MessageName:
 def came_back(message: Any) -> bool:
     """Whether the broker has delivered ``message`` before."""
     info = message.delivery_info or {}
-    if info.get("redelivered"):
-        return True
-    return "sqs_message" in info and (_sqs_count(info) or 1) > 1
+    return bool(info.get("redelivered")) or (_times_received(info) or 1) > 1
 
 
 def brokers_count(message: Any) -> int | None:
@@ -111,7 +109,7 @@ def brokers_count(message: Any) -> int | None:
         given_back = _whole((message.headers or {}).get("x-delivery-count"))
         if given_back is not None:
             return given_back + 1
-    return _sqs_count(info)
+    return _times_received(info)
 
 
 def is_dropped_next(message: Any) -> bool:
@@ -126,9 +124,12 @@ def is_dropped_next(message: Any) -> bool:
     return major >= _LIMITED_SINCE and (brokers_count(message) or 0) >= _DELIVERY_LIMIT
 
 
-def _sqs_count(info: Mapping[str, Any]) -> int | None:
-    raw = info.get("sqs_message")
-    attributes = raw.get("Attributes") if isinstance(raw, Mapping) else None
+def _times_received(info: Mapping[str, Any]) -> int | None:
+    """The count of Amazon SQS or of pgmq; None on other brokers."""
+    of_pgmq, of_sqs = info.get("pgmq_message"), info.get("sqs_message")
+    if isinstance(of_pgmq, Mapping):
+        return _whole(of_pgmq.get("read_ct"))
+    attributes = of_sqs.get("Attributes") if isinstance(of_sqs, Mapping) else None
     return _whole((attributes or {}).get("ApproximateReceiveCount"))
 
 

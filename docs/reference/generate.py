@@ -24,6 +24,7 @@ from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES, Family
 from celery_dlq.settings import Settings
+from celery_dlq.worker.broker_limits import NOT_COVERED, NOT_RUN
 
 HERE = Path(__file__).parent
 
@@ -198,6 +199,14 @@ def codes() -> str:
     return table(("code", "transient"), rows)
 
 
+def brokers() -> str:
+    """The line of each transport that does not keep every promise."""
+    rows = [(f"`{name}`", why) for name, why in NOT_COVERED.items() if why]
+    rows.append(("any that is not named here", NOT_RUN))
+    covered = ", ".join(f"`{name}`" for name, why in NOT_COVERED.items() if not why)
+    return f"Nothing on {covered}.\n\n{table(('driver', 'not covered'), rows)}"
+
+
 def _listed(items: Iterable[object]) -> str:
     return ", ".join(str(item) for item in sorted(items, key=str))
 
@@ -220,6 +229,7 @@ def parts() -> dict[str, dict[str, str]]:
             "store": metrics_of(STORE_FAMILIES),
             "worker": metrics_of(WORKER_FAMILIES),
         },
+        "brokers.md": {"brokers": brokers()},
         "rules.md": {
             **{domain: rules_of(domain) for domain in ROWS},
             "codes": codes(),

@@ -26,15 +26,15 @@ from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
+from celery_dlq.worker.broker_limits import UNACCEPTED_S, not_covered, visibility_timeout
 from celery_dlq.worker.celery_quirks.redis_take import why_not
 from celery_dlq.worker.uncaptured import dlq_tasks
 
+#: pgmq allows 47 characters in a queue's name; the queue for the answers needs 57.
+NO_REMOTE_CONTROL = "pgmq has no remote control, so workers cannot be asked on this broker"
+
 #: Seconds to wait for the answers of workers.
 _ANSWERS_S = 1.0
-
-#: Default seconds for which a worker may hold a message before the broker delivers it again: kombu's Redis
-#: and SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
-_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
 _NOT_EXCLUSIVE = (
     "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, but the installed Celery "
@@ -74,6 +74,9 @@ def check_broker(session: Session) -> Findings:
         else:
             yield ok(f"{shown} answers")
             yield from _refused_queues(session.cli.app, connection)
+    why = not_covered(session.cli.app)
+    if why:
+        yield warning(why)
 
 
 def _refused_queues(app: Any, connection: Any) -> Findings:
@@ -108,6 +111,11 @@ def check_workers(session: Session) -> Findings:
 def check_stalled(session: Session) -> Findings:
     """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
     answer."""
+    if driver_of(session.cli.app) == "pgmq":
+        yield ok(
+            f"{NO_REMOTE_CONTROL}; a stalled worker says so in its log, to hooks and in its metrics"
+        )
+        return
     answers = _statistics(session.cli.app)
     stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
     for node, stall in stalls.items():
@@ -184,14 +192,11 @@ def driver_of(app: Any) -> str:
 
 def hold_limit(app: Any) -> tuple[float, str] | None:
     """How long the broker lets a worker hold a message, in seconds, and the setting that limits it."""
-    driver = driver_of(app)
-    options = app.conf.broker_transport_options or {}
-    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
-    if driver in defaults:
-        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
-    if driver == "amqp":
-        return float(_RABBITMQ_HELD), "the default of RabbitMQ's consumer_timeout"
-    return None
+    if driver_of(app) == "amqp":
+        return UNACCEPTED_S, "the default of RabbitMQ's consumer_timeout"
+    with app.connection_for_read() as connection:
+        hidden = visibility_timeout(connection)
+    return None if hidden is None else (hidden, "visibility_timeout")
 
 
 def check_acks(session: Session) -> Findings:
