@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
+from celery_dlq.cli.doctor.broker import driver_of
+from celery_dlq.cli.doctor.sqs import NO_REMOTE_CONTROL
 from celery_dlq.cli.session import Session
 from celery_dlq.known import near_names, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
@@ -196,9 +198,13 @@ def check_handlers(session: Session) -> Findings:
     handlers: Mapping[str, Handler] = session.queue.handlers
     if not handlers:
         return
-    found = [*_of_unknown_tasks(session, handlers), *_without_worker(session, handlers)]
+    can_ask = driver_of(session.cli.app) != "sqs"
+    unheard = _without_worker(session, handlers) if can_ask else ()
+    found = [*_of_unknown_tasks(session, handlers), *unheard]
     yield from map(warning, found)
-    if not found:
+    if not can_ask:
+        yield ok(f"{NO_REMOTE_CONTROL} whether they know {counted(len(handlers), 'handler')}")
+    elif not found:
         yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
 
 

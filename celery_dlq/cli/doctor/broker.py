@@ -20,6 +20,7 @@ from celery_dlq.cli.doctor import (
     why_not_writable,
     worker_facts,
 )
+from celery_dlq.cli.doctor.sqs import NO_REMOTE_CONTROL, check_sqs
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
@@ -56,6 +57,9 @@ _LEFT_STEPS = {
 
 
 def check_broker(session: Session) -> Findings:
+    if driver_of(session.cli.app) == "sqs":
+        yield from check_sqs(session)
+        return
     with session.cli.app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         shown = connection.as_uri()
         try:
@@ -82,6 +86,11 @@ def check_workers(session: Session) -> Findings:
 def check_stalled(session: Session) -> Findings:
     """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
     answer."""
+    if driver_of(session.cli.app) == "sqs":
+        yield ok(
+            f"{NO_REMOTE_CONTROL}; a stalled worker says so in its log, to hooks and in its metrics"
+        )
+        return
     answers = _statistics(session.cli.app)
     stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
     for node, stall in stalls.items():
@@ -203,6 +212,7 @@ def _rejected_to(app: Any) -> str:
     to = {
         "redis": "Redis drops it",
         "amqp": "RabbitMQ passes it on to the queue's dead-letter exchange, if it has one",
+        "sqs": "it is deleted from SQS",
     }
     return (
         "acks_on_failure is off, so the message of a failure is rejected: its letter is stored first, "
