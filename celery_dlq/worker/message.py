@@ -56,7 +56,7 @@ def letter_id(message: Any, own_id: object, otherwise: str = "") -> str:
     if named is not None:
         return named
     properties = message.properties or {}
-    received = _received_from_sqs(message.delivery_info or {})
+    received = _received_from_sqs(getattr(message, "delivery_info", None) or {})
     return (
         as_id(own_id)
         or as_id(received.get("MessageId"))

@@ -10,7 +10,7 @@ from project import Project
 from queues import transport_options
 from support.servers.own_sqs import KEY, SECRET, client_of
 
-from celery_dlq.redrive.sqs import depth_of
+from celery_dlq.redrive.sqs import Depth, depth_of
 
 
 @dataclass
@@ -67,8 +67,16 @@ class SQSProject(Project):
 
     def depth(self, name: str = "") -> int:
         """Messages in the queue or with workers."""
+        return sum(self.depths(name) or ())
+
+    def depths(self, name: str = "") -> Depth | None:
         with self.app.connection_for_write() as connection:
-            return sum(depth_of(connection.default_channel, name or self.queue) or ())
+            return depth_of(connection.default_channel, name or self.queue)
+
+    def purge(self) -> None:
+        client = client_of(self.port)
+        client.purge_queue(QueueUrl=client.get_queue_url(QueueName=self.queue)["QueueUrl"])
+        client.close()
 
     def put(self, text: str, name: str = "", **options: Any) -> None:
         """Send a message as a program without kombu does."""
