@@ -74,8 +74,12 @@ class SQSProject(Project):
             return depth_of(connection.default_channel, name or self.queue)
 
     def purge(self) -> None:
+        """Take all messages off the project's queue; SQS' own command works once a minute."""
         client = client_of(self.port)
-        client.purge_queue(QueueUrl=client.get_queue_url(QueueName=self.queue)["QueueUrl"])
+        url = client.get_queue_url(QueueName=self.queue)["QueueUrl"]
+        while found := client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            for one in found:
+                client.delete_message(QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
         client.close()
 
     def put(self, text: str, name: str = "", **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""The checks of the doctor on Amazon SQS: does each queue answer, and what do its attributes do to messages?"""
+"""The checks of the doctor on Amazon SQS: which queues answer, and what their attributes do to messages."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _of_timeout(session: Session, channel: Any, found: Mapping[str, str]) -> Ite
         if own_s < assumed_s:
             yield (
                 f"its visibility timeout is {duration(own_s)}, but visibility_timeout in "
-                f"broker_transport_options is {duration(assumed_s)}, so a message is run again while it waits "
-                "or runs; set both to the same time, longer than the longest run"
+                f"broker_transport_options is {duration(assumed_s)}: a message is run again while it still "
+                "waits or runs; set both to the same time, longer than the longest run"
             )
     elif own_s < 2 * pause_s:
         yield (

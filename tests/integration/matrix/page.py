@@ -42,8 +42,8 @@ each run the queue is empty, no worker holds a message, and there are no letters
 | - | does not exist on this pool |
 | ? | not played yet |
 
-A cell speaks for Redis, RabbitMQ and all versions of Celery below, or names the brokers on which it differs and
-the versions with which it was played. [Amazon SQS](#on-amazon-sqs) has a part of its own.
+A cell speaks for Redis, RabbitMQ and all versions of Celery below, or names the brokers on which it differs
+and the versions with which it was played. [Amazon SQS](#on-amazon-sqs) has a part of its own.
 """
 
 ON_SQS = """\
