@@ -131,7 +131,7 @@ def delete_if_rejected(message: Any) -> None:
     brokers.
 
     kombu leaves a rejected message in a queue that has a redrive policy (kombu 5.7.0, transport/SQS, line
-    1037), and before 5.7, in any queue. SQS would deliver it again, its task would run again beside its
+    1024), and before 5.7, in any queue. SQS would deliver it again, its task would run again beside its
     letter, and in the end SQS would move it to its own dead-letter queue.
     """
     if "sqs_message" not in (message.delivery_info or {}):

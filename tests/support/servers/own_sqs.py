@@ -128,14 +128,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass(self, body: bytes) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=60)
         try:
-            headers = {
-                name: value
-                for name, value in self.headers.items()
-                if name.lower() not in ("host", "connection", "content-length", "expect")
-            }
-            connection.request(
-                "POST", self.path, body, {**headers, "Host": f"127.0.0.1:{self.behind}"}
-            )
+            # With the host as it is, which becomes a part of the queues' URLs.
+            left_out = ("connection", "content-length", "expect")
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+            connection.request("POST", self.path, body, headers)
             answer = connection.getresponse()
             kept = {"Content-Type": answer.headers.get("Content-Type", "")}
             self._answer(answer.status, answer.read(), kept)
