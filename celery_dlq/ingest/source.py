@@ -185,8 +185,7 @@ class PolledQueue:
 
     def __init__(self, app: Any, channel: Any, queue: str) -> None:
         self._app, self._channel, self._queue = app, channel, queue
-        self._is_on_sqs = is_on_sqs(channel)
-        if hasattr(channel, "sqs"):
+        if is_on_sqs(channel):
             # On SQS, kombu "restores" a message by sending a copy, and the original comes back by itself.
             channel.do_restore = False
             channel.fetch_message_attributes = {
@@ -195,7 +194,7 @@ class PolledQueue:
             }
 
     def count(self) -> int:
-        if not self._is_on_sqs:
+        if not is_on_sqs(self._channel):
             return int(self._channel._size(self._queue))
         depth = depth_of(self._channel, self._queue)
         if depth is None:

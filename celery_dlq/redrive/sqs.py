@@ -26,7 +26,7 @@ _COUNTS = (
 
 def is_on_sqs(channel: Any) -> bool:
     """Whether ``channel`` is one of kombu's SQS transport."""
-    return hasattr(channel, "predefined_queues") and hasattr(channel, "sqs")
+    return hasattr(channel, "sqs")
 
 
 def broker_errors(connection: Any) -> tuple[type[Exception], ...]:

@@ -20,7 +20,7 @@ from celery_dlq.cli.doctor import (
     why_not_writable,
     worker_facts,
 )
-from celery_dlq.cli.doctor.sqs import NO_REMOTE_CONTROL, check_sqs
+from celery_dlq.cli.doctor.sqs import NO_REMOTE_CONTROL, check_queues
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
@@ -57,9 +57,6 @@ _LEFT_STEPS = {
 
 
 def check_broker(session: Session) -> Findings:
-    if driver_of(session.cli.app) == "sqs":
-        yield from check_sqs(session)
-        return
     with session.cli.app.connection_for_write(connect_timeout=BROKER_TIMEOUT_S) as connection:
         shown = connection.as_uri()
         try:
@@ -68,6 +65,9 @@ def check_broker(session: Session) -> Findings:
             yield failure(
                 f"{shown} does not answer ({said(error)}); check broker_url and the broker"
             )
+            return
+        if connection.transport.driver_type == "sqs":
+            yield from check_queues(session, connection.default_channel)
         else:
             yield ok(f"{shown} answers")
 

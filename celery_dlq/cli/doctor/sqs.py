@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from celery_dlq.cli.doctor import BROKER_TIMEOUT_S, Findings, failure, ok, said, warning
+from celery_dlq.cli.doctor import Findings, failure, ok, said, warning
 from celery_dlq.cli.session import Session
 from celery_dlq.recorder.owner import BEAT_S
 from celery_dlq.redrive.sqs import attributes_of
@@ -14,19 +14,14 @@ from celery_dlq.view.times import duration
 
 NO_REMOTE_CONTROL = "Amazon SQS has no remote control, so workers cannot be asked here"
 
-_NEXT_STEP = "check the credentials and their rights: celery -A <app> dlq help amazon-sqs"
 
-
-def check_sqs(session: Session) -> Findings:
+def check_queues(session: Session, channel: Any) -> Findings:
+    """
+    :param channel: one of kombu's SQS transport.
+    """
     app = session.cli.app
-    with app.connection_for_read(connect_timeout=BROKER_TIMEOUT_S) as connection:
-        try:
-            channel = connection.default_channel
-        except Exception as error:  # noqa: BLE001 - boto3 raises anything
-            yield failure(f"{connection.as_uri()} does not answer ({said(error)}); {_NEXT_STEP}")
-            return
-        for queue in sorted(app.amqp.queues):
-            yield from _queue(session, channel, queue)
+    for queue in sorted(app.amqp.queues):
+        yield from _queue(session, channel, queue)
     if app.conf.worker_enable_remote_control:
         yield warning(
             "worker_enable_remote_control is on: it does nothing on Amazon SQS, but each worker makes a "
@@ -38,7 +33,10 @@ def _queue(session: Session, channel: Any, queue: str) -> Findings:
     try:
         found = attributes_of(channel, queue, "VisibilityTimeout", "RedrivePolicy")
     except Exception as error:  # noqa: BLE001 - boto3 raises anything
-        yield failure(f"queue {queue} does not answer ({said(error)}); {_NEXT_STEP}")
+        yield failure(
+            f"queue {queue} does not answer ({said(error)}); check the credentials and their rights: celery "
+            "-A <app> dlq help amazon-sqs"
+        )
         return
     if found is None:
         step = "add it there" if channel.predefined_queues else "a worker that reads it creates it"
