@@ -9,7 +9,7 @@ from celery_dlq import DLQTask
 def retried(self, seconds):
     """Retries once, and fails until the fix is deployed."""
     say("runs", f"{self.request.id} {self.request.properties.get('MessageGroupId')}")
-    if not self.request.retries and not self.request.headers.get("x-dlq-redrive"):
+    if not self.request.retries and not (self.request.headers or {}).get("x-dlq-redrive"):
         raise self.retry(countdown=seconds)
     unless_fixed(ValueError("not yet"))
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from effects import fill, sendable
+from effects import sendable
 from project import wait_for
 from sqs_project import SQSProject
 from support.servers.own_sqs import EXPIRED, THROTTLED, Front
@@ -24,6 +24,11 @@ pytestmark = [
 LETTERS = 30
 
 
+def fill(project: SQSProject, letters: int) -> None:
+    made = [sendable(project, number, "proj.succeed") for number in range(letters)]
+    project.dlq.store.letters.save(made)
+
+
 def in_state(project: SQSProject, state: State) -> int:
     return project.count(states=frozenset({state}))
 
@@ -38,7 +43,7 @@ def in_state(project: SQSProject, state: State) -> int:
 )
 def test_a_redrive_pauses_and_goes_on(fronted: SQSProject, front: Front, error, predefined):
     project = fronted
-    fill(project, LETTERS, "proj.succeed")
+    fill(project, LETTERS)
     project.make_queue()
     if predefined:
         project.predefine(project.queue)
@@ -69,7 +74,7 @@ def test_a_redrive_pauses_and_goes_on(fronted: SQSProject, front: Front, error, 
 
 @pytest.mark.nightly
 def test_a_message_that_is_too_large_stays_open(project: SQSProject):
-    fill(project, 2, "proj.succeed")
+    fill(project, 2)
     big = sendable(project, 99, "proj.succeed")
     body = b'[["%s"], {}, {}]' % (b"x" * 800_000)
     big = replace(big, envelope=replace(big.envelope, body=body))

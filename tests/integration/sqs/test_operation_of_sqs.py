@@ -47,7 +47,7 @@ def test_the_doctor_names_dangerous_attributes(project: SQSProject):
     assert "SQS moves a message to its own dead-letter queue after 3 deliveries" in policy
     project.settings["dlq_restore_unacked"] = False
     timeout, _ = findings(project)["broker"]
-    assert "is run again while it waits or runs" in timeout
+    assert "is run again while it still waits or runs" in timeout
     project.settings["worker_enable_remote_control"] = True
     assert "worker_enable_remote_control is on" in findings(project)["broker"][-1]
 
