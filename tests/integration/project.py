@@ -214,7 +214,7 @@ TASKS = (
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
     "member", "late", "innocent", "segfaults", "kills_its_worker", "waits", "waits_late",
     "total", "tell", "waits_for", "notes_its_run",
-    "calls", "calls_late", "calls_once", "calls_one_of",
+    "calls", "calls_late", "calls_once", "calls_one_of", "retried", "fails_late",
 )  # fmt: skip
 
 

@@ -53,20 +53,22 @@ def test_a_redrive_pauses_and_goes_on(fronted: SQSProject, front: Front, error, 
         sent[action] += 1
         return error if sent["SendMessage"] > LETTERS / 2 else None
 
-    front.refuses = refuse
-    paused = project.dlq.redrive(Filter(queue=project.queue), who="tester")
+    with front.refusing(refuse):
+        paused = project.dlq.redrive(Filter(queue=project.queue), who="tester")
     assert paused.state is OperationState.PAUSED
     assert error[0] in paused.cause
-    assert paused.counts.out == LETTERS / 2 == project.depth()
-    assert in_state(project, State.DEAD) == LETTERS / 2
+    # boto3 has tried the throttled one again, and cannot tell whether SQS has it.
+    uncertain = error is THROTTLED
+    assert (project.depth(), paused.counts.out) == (LETTERS / 2, LETTERS / 2 + uncertain)
+    assert in_state(project, State.DEAD) == LETTERS / 2 - uncertain
 
     # While it lasts, the command says so, and nothing moves.
-    again = project.run("dlq", "resume", paused.id, "--yes")
+    with front.refusing(refuse):
+        again = project.run("dlq", "operations", "resume", paused.id)
     assert again.returncode != 0
     assert (error[0] in again.stderr + again.stdout, "Traceback" in again.stderr) == (True, False)
-    assert in_state(project, State.DEAD) == LETTERS / 2
+    assert in_state(project, State.DEAD) == LETTERS / 2 - uncertain
 
-    front.refuses = lambda *_: None
     ended = project.dlq.resume(paused.id, who="tester")
     assert (ended.state, ended.counts.left) == (OperationState.DONE, 0)
     assert project.depth() == LETTERS

@@ -6,11 +6,12 @@ from __future__ import annotations
 import base64
 import json
 import time
+import uuid
 
 import pytest
 from project import wait_for
 from sqs_project import SQSProject
-from support.servers.own_sqs import Front
+from support.servers.own_sqs import Front, url_of
 
 from celery_dlq import Filter
 from celery_dlq.errors import IngestError
@@ -30,8 +31,9 @@ def letters(project: SQSProject) -> dict[str, Reason]:
     return {letter.task_id: letter.reason for letter in found}
 
 
-def test_a_failure_comes_back_in_its_group_of_a_fifo_queue(fronted: SQSProject, front: Front):
-    project = fronted
+def test_a_failure_comes_back_in_its_group_of_a_fifo_queue(make_sqs, front: Front):
+    queue = f"dlq-test-{uuid.uuid4().hex[:12]}.fifo"
+    project = make_sqs(url_of(front.port), queue=queue, module="proj_sqs")
     sent: list[tuple[object, object]] = []
 
     def note(action: str, fields: dict[str, object]) -> None:
@@ -39,8 +41,6 @@ def test_a_failure_comes_back_in_its_group_of_a_fifo_queue(fronted: SQSProject, 
             sent.append((fields.get("MessageGroupId"), fields.get("MessageDeduplicationId")))
 
     front.refuses = note
-    project.queue = project.app.conf.task_default_queue = f"{project.queue}.fifo"
-    project.module = "proj_sqs"
     project.make_queue(VisibilityTimeout="30")
     project.predefine(project.queue)
     own = {"MessageGroupId": "customer-7", "MessageDeduplicationId": "order-1"}

@@ -54,11 +54,11 @@ def test_the_doctor_names_dangerous_attributes(project: SQSProject):
 
 def test_the_doctor_says_why_sqs_does_not_answer(fronted: SQSProject, front: Front):
     fronted.make_queue()
-    front.refuses = lambda *_: EXPIRED
-    [listing] = findings(fronted)["broker"]
+    with front.refusing(lambda *_: EXPIRED):
+        [listing] = findings(fronted)["broker"]
+        fronted.predefine(fronted.queue, "unknown")
+        [of_queue] = findings(fronted)["broker"]
     assert "ExpiredToken" in listing
-    fronted.predefine(fronted.queue, "unknown")
-    [of_queue] = findings(fronted)["broker"]
     assert (
         f"queue {fronted.queue} does not answer" in of_queue,
         "help amazon-sqs" in of_queue,

@@ -85,14 +85,17 @@ def client_of(port: int) -> Any:
     )  # fmt: skip
 
 
+#: Called with an action and its fields; the error to answer with, or None to pass it on.
+Refuses = Callable[[str, dict[str, Any]], "tuple[str, str] | None"]
+
+
 class Front:
     """Stands before the stand-in on ``port``."""
 
     def __init__(self, behind: int) -> None:
         #: The actions that were asked for.
         self.asked: Counter[str] = Counter()
-        #: Called with an action and its fields; the error to answer with, or None to pass it on.
-        self.refuses: Callable[[str, dict[str, Any]], tuple[str, str] | None] = lambda *_: None
+        self.refuses: Refuses = lambda *_: None
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"front": self, "behind": behind})
         self._server = ThreadingHTTPServer(("127.0.0.1", free_port()), handler)
@@ -104,6 +107,15 @@ class Front:
         with self._lock:
             self.asked[action] += 1
             return self.refuses(action, fields)
+
+    @contextlib.contextmanager
+    def refusing(self, refuses: Refuses) -> Iterator[None]:
+        """Within this block, it answers as ``refuses`` says."""
+        before, self.refuses = self.refuses, refuses
+        try:
+            yield
+        finally:
+            self.refuses = before
 
     def close(self) -> None:
         self._server.shutdown()
@@ -143,8 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(OSError):  # a worker that ends does not wait for it
+            self.end_headers()
+            self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
