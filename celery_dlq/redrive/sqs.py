@@ -119,10 +119,9 @@ def _is_about_message(error: Exception) -> bool:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether it is certain that SQS has not taken the message."""
-    answered = _answer(error).get("ResponseMetadata", {})
-    # An earlier try may have reached the queue, although no answer came back.
-    return 400 <= answered.get("HTTPStatusCode", 0) < 500 and not answered.get("RetryAttempts")
+    """Whether SQS has answered that it does not take the message. If an earlier try of boto3's has reached
+    the queue all the same, a worker runs one copy, as after a redrive that was killed."""
+    return 400 <= _answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0) < 500
 
 
 def _answer(error: Exception) -> dict[str, Any]:

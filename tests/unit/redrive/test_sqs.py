@@ -113,9 +113,7 @@ def test_a_queue_that_is_not_predefined_is_refused(make_app, place):
     ("error", "uncertain", "unsent"),
     [
         (refused("ExpiredToken"), [], ["b", "c"]),
-        (refused("ThrottlingException"), [], ["b", "c"]),
-        # An earlier try may have got through.
-        (refused("ThrottlingException", RetryAttempts=2), ["b"], ["c"]),
+        (refused("ThrottlingException", RetryAttempts=4), [], ["b", "c"]),
         (refused("InternalFailure", status=500), ["b"], ["c"]),
         (ReadTimeoutError(endpoint_url="there"), ["b"], ["c"]),
     ],
