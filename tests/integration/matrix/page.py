@@ -53,8 +53,6 @@ The rows were also played on a stand-in for Amazon SQS (moto). There are none fo
 remote control, and for broken connections, because each of its requests has a connection of its own.
 
 {runs}
-Each message ends as on Redis, except these:
-
 {others}
 """
 
@@ -102,14 +100,17 @@ def page(results: _Results) -> str:
 
 def _others_on_sqs(results: _Results) -> str:
     """The cells of SQS that differ from those of Redis, or have come to another end than they must."""
-    lines = [_row(["", *POOLS]), _row(["---"] * (len(POOLS) + 1))]
+    lines: list[str] = []
     for mode in MODES:
         ends = {pool: mode.end_on("sqs", pool) for pool in POOLS if mode.applies_to("sqs", pool)}
         wrong = any(not right for pool in ends for _, right in results.cells[mode.id, "sqs", pool])
         if wrong or any(end != mode.end_on("redis", pool) for pool, end in ends.items()):
             cells = (_shown_on_sqs(mode, pool, results) for pool in POOLS)
             lines.append(_row([mode.title, *cells]))
-    return "\n".join(lines)
+    if not lines:
+        return "Each message ends as on Redis."
+    head = [_row(["", *POOLS]), _row(["---"] * (len(POOLS) + 1))]
+    return "\n".join(["Each message ends as on Redis, except these:", "", *head, *lines])
 
 
 def _shown_on_sqs(mode: Mode, pool: str, results: _Results) -> str:
