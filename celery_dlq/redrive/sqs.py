@@ -121,7 +121,8 @@ def _is_about_message(error: Exception) -> bool:
 def _is_refusal(error: Exception) -> bool:
     """Whether SQS has answered that it does not take the message. If an earlier try of boto3's has reached
     the queue all the same, a worker runs one copy, as after a redrive that was killed."""
-    return 400 <= _answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0) < 500
+    status = int(_answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return 400 <= status < 500
 
 
 def _answer(error: Exception) -> dict[str, Any]:
