@@ -69,7 +69,7 @@ def test_a_long_wait_is_parked(project: SQSProject):
         parked = project.wait_for_letter(task_id, State.PARKED)
         assert parked.due_at is not None
         wait_for("the queue to be empty", lambda: not project.depth())
-        assert project.dlq.release(Filter(), who="tester") == 1
+        assert project.dlq.unpark(Filter(), who="tester") == 1
         wait_for("it to run again", lambda: len(project.lines("runs")) == 2)
         wait_for("the queue to be empty", lambda: not project.depth())
     assert project.letter(task_id) is None or project.letter(task_id).state is not State.PARKED
