@@ -121,7 +121,8 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile tests/unit -m 'not service and not slow' || failed=1; \
 	    CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile \
-	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py $(BESIDE) \
+	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py \
+	        tests/integration/test_matrix_on_sqs.py $(BESIDE) \
 	        || failed=1; \
 	done; \
 	PYTHONPATH=tests:tests/integration:tests/integration/projects $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \

@@ -142,5 +142,7 @@ def _place_of(connection: Any) -> str:
     parts = (
         connection.transport_cls, connection.hostname, connection.port, connection.virtual_host,
         options.get("global_keyprefix"), options.get("queue_name_prefix"),
+        # On SQS, which has no host of its own.
+        *(options[name] for name in ("region",) if name in options),
     )  # fmt: skip
     return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()

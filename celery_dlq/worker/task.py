@@ -37,6 +37,7 @@ from celery_dlq.worker.body.retrying import (
     budget_of,
     cause_of,
     counted,
+    group_of,
     headers_of_retry,
     judged_for,
     limit_of_own_retry,
@@ -290,6 +291,7 @@ class DLQTask(Task):  # type: ignore[misc]
                 countdown = policy_of(self).backoff(request.retries + 1)
             countdown = sendable(self.app, countdown)
             options["headers"] = headers_of_retry(request, exc, countdown, options, judged)
+            options = {**group_of(request), **options}
             waiting = long_wait(self, eta, countdown) if ends_the_run else None
         if waiting is not None:
             eta, countdown = None, 0

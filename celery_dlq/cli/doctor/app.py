@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
-from celery_dlq.cli.doctor.broker import NO_REMOTE_CONTROL, driver_of
+from celery_dlq.cli.doctor.broker import no_remote_control
 from celery_dlq.cli.session import Session
 from celery_dlq.known import near_names, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
@@ -197,14 +197,12 @@ def check_handlers(session: Session) -> Findings:
     handlers: Mapping[str, Handler] = session.queue.handlers
     if not handlers:
         return
-    can_ask = driver_of(session.cli.app) != "pgmq"
-    found = [
-        *_of_unknown_tasks(session, handlers),
-        *(_without_worker(session, handlers) if can_ask else ()),
-    ]
+    unanswered = no_remote_control(session.cli.app)
+    unheard = () if unanswered else _without_worker(session, handlers)
+    found = [*_of_unknown_tasks(session, handlers), *unheard]
     yield from map(warning, found)
-    if not can_ask:
-        yield ok(f"{NO_REMOTE_CONTROL} whether they know {counted(len(handlers), 'handler')}")
+    if unanswered:
+        yield ok(f"{unanswered} whether they know {counted(len(handlers), 'handler')}")
     elif not found:
         yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
 

@@ -21,6 +21,7 @@ from celery_dlq.cli.doctor import (
     why_not_writable,
     worker_facts,
 )
+from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
@@ -30,8 +31,9 @@ from celery_dlq.worker.broker_limits import UNACCEPTED_S, not_covered, visibilit
 from celery_dlq.worker.celery_quirks.redis_take import why_not
 from celery_dlq.worker.uncaptured import dlq_tasks
 
-#: pgmq allows 47 characters in a queue's name; the queue for the answers needs 57.
-NO_REMOTE_CONTROL = "pgmq has no remote control, so workers cannot be asked on this broker"
+#: Brokers on which workers cannot be asked. pgmq allows 47 characters in a queue's name, and the queue for
+#: the answers needs 57.
+_UNANSWERED = {"pgmq": "pgmq", "sqs": "Amazon SQS"}
 
 #: Seconds to wait for the answers of workers.
 _ANSWERS_S = 1.0
@@ -71,6 +73,9 @@ def check_broker(session: Session) -> Findings:
             yield failure(
                 f"{shown} does not answer ({said(error)}); check broker_url and the broker"
             )
+            return
+        if connection.transport.driver_type == "sqs":
+            yield from check_queues(session, connection.default_channel)
         else:
             yield ok(f"{shown} answers")
             yield from _refused_queues(session.cli.app, connection)
@@ -111,10 +116,9 @@ def check_workers(session: Session) -> Findings:
 def check_stalled(session: Session) -> Findings:
     """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
     answer."""
-    if driver_of(session.cli.app) == "pgmq":
-        yield ok(
-            f"{NO_REMOTE_CONTROL}; a stalled worker says so in its log, to hooks and in its metrics"
-        )
+    unanswered = no_remote_control(session.cli.app)
+    if unanswered:
+        yield ok(f"{unanswered}; a stalled worker says so in its log, to hooks and in its metrics")
         return
     answers = _statistics(session.cli.app)
     stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
@@ -190,6 +194,12 @@ def driver_of(app: Any) -> str:
         return str(connection.transport.driver_type)
 
 
+def no_remote_control(app: Any) -> str:
+    """Says that workers cannot be asked on the app's broker; empty if they can."""
+    name = _UNANSWERED.get(driver_of(app))
+    return f"{name} has no remote control, so workers cannot be asked here" if name else ""
+
+
 def hold_limit(app: Any) -> tuple[float, str] | None:
     """How long the broker lets a worker hold a message, in seconds, and the setting that limits it."""
     if driver_of(app) == "amqp":
@@ -234,6 +244,7 @@ def _rejected_to(app: Any) -> str:
     to = {
         "redis": "Redis drops it",
         "amqp": "RabbitMQ passes it on to the queue's dead-letter exchange, if it has one",
+        "sqs": "it is deleted from SQS",
     }
     return (
         "acks_on_failure is off, so the message of a failure is rejected: its letter is stored first, "

@@ -21,6 +21,7 @@ def hold(broker, **conf):
         ("redis://127.0.0.1:1/0", {"visibility_timeout": None}, 7200.0, 1800.0),
         ("amqp://127.0.0.1:1//", {}, 60.0, 60.0),
         ("amqp://127.0.0.1:1//", {}, 7200.0, 900.0),
+        ("sqs://", {}, 7200.0, 900.0),
         ("memory://", {}, 7200.0, 7200.0),
     ],
 )
@@ -53,6 +54,8 @@ def test_a_place_is_the_broker_and_no_secret():
     assert here != hold("redis://127.0.0.2:1/0").place
     prefixed = hold("redis://127.0.0.1:1/0", broker_transport_options={"global_keyprefix": "a:"})
     assert here != prefixed.place
+    in_ireland = hold("sqs://", broker_transport_options={"region": "eu-west-1"})
+    assert in_ireland.place != hold("sqs://").place
     assert len(here) <= 16
 
 
