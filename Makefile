@@ -9,7 +9,7 @@ SEEN := .cache/matrix
 BESIDE := $(addprefix tests/integration/,capture/test_foreign.py capture/test_ingest.py capture/test_poison.py \
     recorder/test_recorder_in_workers.py)
 
-.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix pictures clean
+.PHONY: demo test unit nightly lint celery-own flower-own bench chaos kills kill-workers databases services platforms matrix docs pictures clean
 
 demo: $(VENV)/.core
 	$(BIN)/python -m example_project.demo
@@ -105,6 +105,10 @@ platforms: $(VENV)/.dev services
 services:
 	tests/services.sh
 
+# The documentation as a site, in build/site/docs/index.html. A broken link is an error.
+docs: $(VENV)/.dev
+	$(BIN)/sphinx-build --fail-on-warning --nitpicky --quiet -c docs . build/site
+
 # Takes the documentation's pictures of Flower again, from the example project.
 pictures: $(VENV)/.dev
 	$(BIN)/python docs/images/take.py
@@ -117,7 +121,8 @@ matrix: $(MATRIX:%=$(VENV)-%/.dev) services
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile tests/unit -m 'not service and not slow' || failed=1; \
 	    CELERY_DLQ_TEST_ALL=1 CELERY_DLQ_MATRIX=whole CELERY_DLQ_MATRIX_RESULTS=$(CURDIR)/$(SEEN)/$$version \
 	    $(VENV)-$$version/bin/python -m pytest -n 2 --dist loadfile \
-	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py $(BESIDE) \
+	        tests/integration/test_matrix_on_redis.py tests/integration/test_matrix_on_rabbitmq.py \
+	        tests/integration/test_matrix_on_sqs.py $(BESIDE) \
 	        || failed=1; \
 	done; \
 	PYTHONPATH=tests:tests/integration:tests/integration/projects $(VENV)-$(lastword $(MATRIX))/bin/python -m matrix.page $(SEEN)/*; \

@@ -67,7 +67,7 @@ def _in_the_store(store_url: str, directory: str) -> float:
         send("bench.back_off", TASKS, queue, WAIT_S)
         wait(all_parked, every_s=0.5)
         parked_mb = max(peak) - before
-        dlq.release(Filter(), who="benchmark")
+        dlq.unpark(Filter(), who="benchmark")
 
         def all_ran() -> bool:
             peak.append(_memory_mb(pid))

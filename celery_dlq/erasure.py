@@ -9,7 +9,6 @@ the files of the spool are found, but stay there: a drain moves them into the st
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from celery_dlq.model.assignment import Assignment, parse_assignment
 from celery_dlq.model.letter import DeadLetter, Envelope
 from celery_dlq.model.states import State
 from celery_dlq.redrive.contents import is_same
-from celery_dlq.redrive.payload import accepted_by, read_payload
+from celery_dlq.redrive.payload import Parameters, accepted_by, parameters_of, read_payload
 from celery_dlq.settings.validation import is_number
 from celery_dlq.spool import decode, look
 from celery_dlq.store.archiving import Line, envelopes_of
@@ -36,9 +35,6 @@ from celery_dlq.store.rows.rows import stored_id
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
-
-#: Names of the positional parameters of a task, in order; None if the task is unknown.
-Parameters = Sequence[str] | None
 
 
 class UnknownParameters(Exception):
@@ -61,7 +57,7 @@ class Condition:
 
         :raises RepairError: ``text`` is not a condition.
         """
-        wanted = parse_assignment(text, "--where")
+        wanted = parse_assignment(text, "--where", by_name=False)
         if not wanted.written.strip():
             raise RepairError(f"--where {text}: write a value after the equals sign")
         return cls(wanted)
@@ -189,19 +185,6 @@ class Matcher:
         named = message.headers.get("task")
         parameters = self._parameters(named if isinstance(named, str) else task)
         return all(condition.holds(parts, parameters) for condition in self._conditions)
-
-
-def parameters_of(app: Any, name: str) -> Parameters:
-    """The positional parameters of a task of ``app``; None if the app does not have it."""
-    task = app.tasks.get(name)
-    if task is None:
-        return None
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    try:
-        found = inspect.signature(task.run).parameters.values()
-    except (TypeError, ValueError):  # a callable that does not say what it takes
-        return None
-    return [one.name for one in found if one.kind in positional]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ class OrdersError(CeleryDLQError):
 
 
 class AsyncTaskError(CeleryDLQError):
-    """Celery does not run coroutine functions; write the task as def, and call asyncio.run() in it."""
+    """Celery does not run coroutine functions; run: celery dlq help async-tasks."""
 
 
 class NoMessage(CeleryDLQError):
@@ -207,7 +207,7 @@ class ArchiveNewer(ArchiveError):
 
 
 class UnknownSegment(ArchiveError):
-    """The archive has no segment with this id; list them with: celery -A <app> dlq archive ls."""
+    """The archive has no segment with this id; list them with: celery -A <app> dlq archive list."""
 
 
 class ExporterError(CeleryDLQError):

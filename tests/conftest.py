@@ -7,10 +7,12 @@ import os
 import re
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from support.servers.databases import mysql_database, need, postgres_database
+from support.servers.own_sqs import own_sqs, url_of
 
 REDIS = os.environ.get("CELERY_DLQ_TEST_REDIS", "redis://127.0.0.1:6379")
 RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
@@ -18,7 +20,7 @@ RABBITMQ = os.environ.get("CELERY_DLQ_TEST_RABBITMQ", "amqp://guest:guest@127.0.
 
 #: Fixtures that open a server.
 SERVERS = {
-    "redis_url", "rabbitmq_url", "postgres_url", "own_postgres_url", "mysql_url", "own_mysql_url",
+    "redis_url", "rabbitmq_url", "sqs_url", "postgres_url", "own_postgres_url", "mysql_url", "own_mysql_url",
 }  # fmt: skip
 
 #: Set to any text, it runs the tests that are marked ``nightly``, too, and the parts that others leave out.
@@ -26,7 +28,7 @@ ALL = os.environ.get("CELERY_DLQ_TEST_ALL", "")
 
 #: The words for brokers, databases and pools in the names of tests.
 PLACES = {
-    "redis", "rabbitmq", "classic", "quorum", "sqlite", "postgres", "postgresql", "mysql", "mariadb",
+    "redis", "rabbitmq", "classic", "quorum", "sqs", "sqlite", "postgres", "postgresql", "mysql", "mariadb",
     "prefork", "threads", "solo", "gevent",
 }  # fmt: skip
 
@@ -51,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     more than they compute, and the longest takes minutes: at the end it would keep one process busy while the
     others have nothing left."""
     if not ALL:
-        left_out = repeated_at_other_places(items)
-        left_out |= {item for item in items if item.get_closest_marker("nightly")}
+        left_out = {item for item in items if item.get_closest_marker("nightly")}
+        left_out |= repeated_at_other_places([item for item in items if item not in left_out])
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
@@ -90,6 +92,13 @@ def redis_url() -> str:
 @pytest.fixture(scope="session")
 def rabbitmq_url() -> str:
     return need(RABBITMQ)
+
+
+@pytest.fixture(scope="session")
+def sqs_url() -> Iterator[str]:
+    """A stand-in for Amazon SQS of this session's own."""
+    with own_sqs() as port:
+        yield url_of(port)
 
 
 @pytest.fixture(scope="session")

@@ -154,7 +154,7 @@ class DeadLetterQueue(RedriveAPI, RetentionAPI, GroupAPI, FunctionsAPI, Monitori
         if "store" in vars(self):
             self.store.close()
 
-    def release(self, wanted: Filter, *, who: str) -> int:
+    def unpark(self, wanted: Filter, *, who: str) -> int:
         """Make the parked retries of ``wanted`` due now, on the broker of this app; returns their
         number. A worker sends them. The states in ``wanted`` are ignored.
 

@@ -14,39 +14,46 @@ import click
 
 from celery_dlq.cli.exits import GuardedGroup
 
-#: The module and name of each command, in the order of the help page.
-_COMMANDS = {
-    "list": "letters.inspect:list_letters",
-    "show": "letters.inspect:show",
-    "groups": "letters.groups:groups",
-    "brief": "letters.groups:brief",
-    "stats": "letters.stats:stats",
-    "watch": "letters.stats:watch",
-    "explain": "letters.inspect:explain",
-    "policy": "admin.policy:policy",
-    "redrive": "redrive.command:redrive",
-    "edit": "letters.changes:edit",
-    "operations": "redrive.operations:operations",
-    "auto": "redrive.auto:auto",
-    "handlers": "letters.handlers:handlers",
-    "release": "letters.changes:release",
-    "discard": "letters.changes:discard",
-    "undiscard": "letters.changes:undiscard",
-    "delete": "letters.removal:delete",
-    "forget": "letters.removal:forget",
-    "retention": "letters.removal:retention",
-    "archive": "letters.archive:archive",
-    "audit": "letters.audit:audit",
-    "reclassify": "letters.reapply:reclassify",
-    "ingest": "admin.ingest:ingest",
-    "check": "admin.monitoring:check",
-    "exporter": "admin.monitoring:exporter",
-    "spool": "admin.files:spool",
-    "recorder": "admin.files:recorder",
-    "db": "admin.db:db",
-    "doctor": "doctor.command:doctor",
-    "help": "admin.help:help_command",
+#: The module and name of each command, under the headings of the help page.
+_SECTIONS = {
+    "Look": {
+        "groups": "letters.groups:groups",
+        "list": "letters.inspect:list_letters",
+        "show": "letters.inspect:show",
+        "stats": "letters.stats:stats",
+        "watch": "letters.stats:watch",
+        "audit": "letters.audit:audit",
+    },
+    "Judge": {
+        "explain": "letters.explain:explain",
+        "reclassify": "letters.reapply:reclassify",
+    },
+    "Send back": {
+        "redrive": "redrive.command:redrive",
+        "edit": "letters.changes:edit",
+        "unpark": "letters.changes:unpark",
+        "operations": "redrive.operations:operations",
+        "auto": "redrive.auto:auto",
+        "handlers": "letters.handlers:handlers",
+    },
+    "Close and keep": {
+        "discard": "letters.changes:discard",
+        "delete": "letters.removal:delete",
+        "forget": "letters.removal:forget",
+        "retention": "letters.removal:retention",
+        "archive": "letters.archive:archive",
+    },
+    "Run": {
+        "doctor": "doctor.command:doctor",
+        "db": "admin.db:db",
+        "recover": "admin.recover:recover",
+        "check": "admin.monitoring:check",
+        "exporter": "admin.monitoring:exporter",
+        "help": "admin.help:help_command",
+    },
 }
+
+_COMMANDS = {name: place for section in _SECTIONS.values() for name, place in section.items()}
 
 _HELP = """Inspect, redrive and close dead letters.
 
@@ -78,6 +85,20 @@ class _LazyGroup(GuardedGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the help page."""
         return list(_COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings."""
+        indent = max(map(len, _COMMANDS)) + 2
+        for heading, names in _SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (f"{name:{indent - 2}}", one.get_short_help_str(100))
+                        for name, one in commands
+                        if one
+                    ]
+                )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command with this name."""

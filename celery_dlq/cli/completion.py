@@ -83,19 +83,21 @@ def _of_operations(session: Session, beginning: str) -> Iterator[Offer]:
         yield from ((one.id, one.state.value) for one in store.operations.find(limit=_MOST))
 
 
-def _of_tasks(session: Session, beginning: str) -> Iterator[Offer]:
+def _explained(session: Session, beginning: str) -> Iterator[Offer]:
     session.load_tasks()
-    return _named(sorted(session.task_names()), beginning)
+    yield from _named(sorted(session.task_names()), beginning) if beginning else ()
+    yield from _of_letters(session, beginning)
 
 
 #: For the id of a letter, the fingerprint of a group, and the id of an operation.
 complete_letter, complete_group = _completes(_of_letters), _completes(_of_groups)
 complete_operation = _completes(_of_operations)
-#: For the name of a task that has open letters, and of any task of the app.
+#: For the id of a letter, or the name of a task of the app.
+complete_explained = _completes(_explained)
+#: For the name of a task that has open letters.
 complete_task_of_letters = _completes(
     lambda session, beginning: _named(session.store.counts.by_task(Filter()), beginning)
 )
-complete_task = _completes(_of_tasks)
 
 
 def _named(tasks: Iterable[str], beginning: str) -> Iterator[Offer]:

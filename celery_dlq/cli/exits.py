@@ -36,8 +36,43 @@ def status_of(error: CeleryDLQError) -> int:
     return STORE if isinstance(error, StoreError) else FAILED
 
 
-class NamingGroup(click.Group):
-    """A group whose error for an unknown command lists the known ones."""
+class HeadedCommand(click.Command):
+    """A command whose help lists its options under the headings that
+    :func:`celery_dlq.cli.options.under` gives them."""
+
+    #: The heading of the other options; the last one of a help page.
+    others = "Options"
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                found.setdefault(getattr(param, "heading", self.others), []).append(record)
+        for heading in sorted(found, key=lambda heading: heading == self.others):
+            with formatter.section(heading):
+                formatter.write_dl(found[heading])
+
+
+class NamingGroup(click.Group, HeadedCommand):
+    """A group whose error for an unknown command lists the known ones.
+
+    :param alone: the command that runs if none is given.
+    """
+
+    command_class = HeadedCommand
+
+    def __init__(self, *args: Any, alone: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alone = alone
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line. Options without a command are those of the command that runs alone."""
+        is_alone = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if self.alone and is_alone and not ctx.resilient_parsing:
+            args = [self.alone, *args]
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -105,24 +105,34 @@ def filters(
     only: Sequence[str] = (),
     states: Sequence[State] = tuple(State),
     default: str = "",
-    operation: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the filter options to a command. It is called with ``wanted``, the filter built from them.
 
     :param only: names of the options; empty means all.
     :param states: values of ``--state``; empty means that there is no such option.
     :param default: the letters that the command takes without ``--state``.
-    :param operation: whether ``--operation`` is among the options.
     """
     options = {
         name: option
         for name, option in _filter_options(states, default).items()
-        if (name in only or not only)
-        and (states or name != "states")
-        and (operation or name != "operation")
+        if (name in only or not only) and (states or name != "states")
     }
 
-    return gathered(options, "wanted", as_filter)
+    return gathered(under("Which letters", options), "wanted", as_filter)
+
+
+def under(heading: str, options: Options) -> Options:
+    """``options``, which the help page of a command lists under ``heading``."""
+
+    def headed(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def add(command: Any) -> Any:
+            command = option(command)
+            command.__click_params__[-1].heading = heading
+            return command
+
+        return add
+
+    return {name: headed(option) for name, option in options.items()}
 
 
 def gathered(
@@ -277,8 +287,15 @@ class Chosen:
     ids: Sequence[str]
     #: Whether it takes every letter, without ids or filters.
     everything: bool
+    #: Whether it only shows them.
+    dry_run: bool
     #: Whether it changes them without a question.
     yes: bool
+
+
+def dry_run_option(text: str) -> Callable[[_Command], _Command]:
+    """Add ``--dry-run`` to a command."""
+    return click.option("--dry-run", is_flag=True, help=text)
 
 
 def yes_option(command: _Command) -> _Command:
@@ -287,12 +304,13 @@ def yes_option(command: _Command) -> _Command:
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ids, ``--all`` and ``--yes`` to a command; it is called with ``chosen``."""
+    """Add ids, ``--all``, ``--dry-run`` and ``--yes`` to a command; it is called with ``chosen``."""
     options = {
         "ids": click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_letter),
         "everything": click.option(
             "--all", "everything", is_flag=True, help="Take every letter, without ids or filters."
         ),
+        "dry_run": dry_run_option("Show what the command would do, and change nothing."),
         "yes": yes_option,
     }
     return gathered(options, "chosen", lambda given: Chosen(**given))(command)

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, leave
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave
 from celery_dlq.cli.options import Chosen
-from celery_dlq.cli.screens.letter import letter_table
+from celery_dlq.cli.screens.letter import letter_table, next_step
 from celery_dlq.cli.screens.render import is_terminal
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import (
@@ -30,6 +30,9 @@ from celery_dlq.view.text import counted, last_part
 
 #: Letters shown as examples before a confirmation.
 _EXAMPLES = 10
+
+#: The fields of a filter whose names only letters know.
+_REMARKED = frozenset({"exception", "queue", "release"})
 
 #: The noun for the letters of a command, singular and plural.
 Things = tuple[str, str]
@@ -96,6 +99,7 @@ def checked(session: Session, wanted: Filter, *, is_stored: bool = True) -> Filt
         wanted = replace(wanted, operation=session.operation(wanted.operation).id)
     if is_stored:
         _check_names(session, wanted)
+        _remark_names(session, wanted)
     wanted = lookup.with_stand_ins(session.queue.redactor, wanted)
     if wanted.args:
         # Without the worker's code, only the names in the messages are known.
@@ -116,6 +120,17 @@ def _check_names(session: Session, wanted: Filter) -> None:
         _check_task(session, wanted.task)
     if wanted.route:
         _check_route(session, wanted.route)
+
+
+def _remark_names(session: Session, wanted: Filter) -> None:
+    """Say which name may be meant if no letter has the given one. That is not an error: letters with it may
+    come."""
+    for field in _REMARKED & wanted.given:
+        name = getattr(wanted, field)
+        alone = Filter(**{field: name}, states=frozenset(State))
+        if not session.store.letters.find(alone, limit=1).letters:
+            known = session.store.counts.names(field)
+            session.say(unknown_name(f"the {field} of a letter", name, known))
 
 
 def _check_values(session: Session) -> None:
@@ -173,8 +188,8 @@ def left_alone(session: Session, wanted: Filter, takeable: Collection[State]) ->
     others = Filter(ids=wanted.ids, states=frozenset(State) - frozenset(takeable))
     found = list(session.letters(others))
     for letter in found:
-        see = session.command("show", letter.task_id)
-        session.error(f"{letter.task_id} is {letter.state.value} and left alone; see: {see}")
+        step = next_step(letter, session.command)
+        session.error(f"{letter.task_id} is {letter.state.value} and left alone. Next: {step}")
     return len(found)
 
 
@@ -182,13 +197,13 @@ def confirm_act(
     session: Session,
     question: str,
     wanted: Filter,
+    chosen: Chosen,
     *,
-    yes: bool,
     things: Things = LETTERS,
     can_be_undone: bool = True,
 ) -> bool:
-    """Count the letters, show examples and ask; ends the command if nothing matches. Returns whether letters
-    given by id are left alone.
+    """Count the letters, show examples and ask; ends the command if nothing matches, and with ``--dry-run``.
+    Returns whether letters given by id are left alone.
 
     :param question: with ``{}`` in place of the letters.
     :param can_be_undone: otherwise it also asks about a single letter.
@@ -199,7 +214,13 @@ def confirm_act(
         if not failed:
             session.screen.show(f"No {things[1]} match.")
         leave(FAILED if failed or wanted.ids else DONE)
-    asks = not yes and (count > 1 or not can_be_undone)
+    if chosen.dry_run:
+        _show_some(session, wanted, count)
+        session.done(
+            f"{question.format(counted(count, *things))} This is a dry run; nothing was changed."
+        )
+        leave(PARTLY if failed else DONE)
+    asks = not chosen.yes and (count > 1 or not can_be_undone)
     if asks:
         _show_some(session, wanted, count)
         _ask(session, question.format(counted(count, *things)))

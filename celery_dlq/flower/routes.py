@@ -126,7 +126,7 @@ PAGES = (
         "redrive",
         "discard",
         "undiscard",
-        "release",
+        "unpark",
     ),
     Route("/dead-letters/letters/{id}/edit", editor.EditPage),
     Route("/dead-letters/of-task/{id}", letter.OfTask),

@@ -17,6 +17,7 @@ from kombu.utils.json import loads
 
 from celery_dlq.errors import IngestError
 from celery_dlq.model.letter import Envelope
+from celery_dlq.redrive.sqs import broker_errors, depth_of, is_on_sqs
 from celery_dlq.worker.celery_quirks.brokers import as_message, is_readable
 from celery_dlq.worker.message import envelope
 
@@ -99,11 +100,7 @@ def open_source(app: Any, queue: str) -> Iterator[Source]:
             raise IngestError(
                 f"There is no queue {queue!r} at {shown}; see: rabbitmqctl list_queues"
             ) from error
-        except (
-            OperationalError,
-            *connection.connection_errors,
-            *connection.channel_errors,
-        ) as error:
+        except (OperationalError, *broker_errors(connection)) as error:
             why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             raise IngestError(
                 f"Queue {queue!r} at {shown} cannot be read ({why}); "
@@ -188,13 +185,24 @@ class PolledQueue:
 
     def __init__(self, app: Any, channel: Any, queue: str) -> None:
         self._app, self._channel, self._queue = app, channel, queue
-        if hasattr(channel, "sqs"):
+        if is_on_sqs(channel):
             # On SQS, kombu "restores" a message by sending a copy, and the original comes back by itself.
             channel.do_restore = False
+            channel.fetch_message_attributes = {
+                "MessageSystemAttributeNames": ["MessageGroupId"],
+                "MessageAttributeNames": [".*"],
+            }
 
     def count(self) -> int:
-        # A passive declaration would create the queue in SQS.
-        return int(self._channel._size(self._queue))
+        if not is_on_sqs(self._channel):
+            return int(self._channel._size(self._queue))
+        depth = depth_of(self._channel, self._queue)
+        if depth is None:
+            raise IngestError(
+                f"There is no queue {self._queue!r} for this app on Amazon SQS; see: aws sqs list-queues. "
+                "If the app has predefined_queues, add it there."
+            )
+        return depth.waiting
 
     def take(self, limit: int) -> Sequence[Taken]:
         taken: list[Taken] = []

@@ -1,18 +1,23 @@
-"""Assignments such as ``kwargs.order.lines[2].sku="A-1"``: a place in a message, and a value for it."""
+"""Assignments such as ``order.lines[2].sku="A-1"``: a place in a message, and a value for it."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_dlq.errors import RepairError
 
 #: The parts of a message that an assignment can change.
 ROOTS = ("args", "kwargs", "headers")
+
+#: The root of an assignment that names a parameter of the task instead of a part of the message.
+PARAMETER = ""
+
+_PARAMETER = re.compile(r"[^\W\d]\w*(?=[.\[=])")
 
 _STEP = re.compile(
     r"""\.(?P<name>[^.\[\]="']+)            # .name
@@ -40,7 +45,27 @@ class Assignment:
     @property
     def place(self) -> str:
         """The place of the value, as text."""
-        return functools.reduce(_joined, self.steps, self.root)
+        root, *steps = self.steps if self.root == PARAMETER else (self.root, *self.steps)
+        return functools.reduce(_joined, steps, str(root))
+
+    def placed(self, parameters: Sequence[str] | None, parts: Mapping[str, Any]) -> Assignment:
+        """The assignment, with the argument of ``parts`` in place of a parameter.
+
+        :param parameters: the names of the task's positional parameters; None if they are unknown.
+        :raises RepairError: it is unknown which argument is meant.
+        """
+        if self.root != PARAMETER:
+            return self
+        name, *others = self.steps
+        known = list(parameters or ())
+        if name in known[: len(parts["args"])]:
+            return replace(self, root="args", steps=(known.index(str(name)), *others))
+        if name in known or name in parts["kwargs"]:
+            return replace(self, root="kwargs")
+        why = "has no parameter" if known else "is not in this app, which alone knows the place of"
+        raise RepairError(
+            f"its task {why} {name}; write --set kwargs.{self.text}, or args.N for a place"
+        )
 
     def find(self, parts: Mapping[str, Any]) -> Any:
         """The value that is in its place in ``parts``: args, kwargs and headers.
@@ -82,24 +107,29 @@ class Assignment:
         return RepairError(f"it has no {place} that --set {self.text} could change")
 
 
-def parse_assignment(text: str, option: str = "--set") -> Assignment:
+def parse_assignment(text: str, option: str = "--set", *, by_name: bool = True) -> Assignment:
     """Parse ``text`` as an assignment. The value is read as JSON; if it is not JSON, it is the text itself.
 
     :param option: names it in errors.
+    :param by_name: whether it may name a parameter of the task.
     :raises RepairError: it is not an assignment.
     """
     root = next((root for root in ROOTS if re.match(rf"{root}[.\[]", text)), None)
-    if root is None:
+    named = _PARAMETER.match(text) if root is None and by_name else None
+    if root is None and (named is None or named[0] in ROOTS):
+        name = "a name of a parameter, or with " if by_name else ""
         raise RepairError(
-            f"{option} {text}: begin with {', '.join(ROOTS)}, as in kwargs.currency=USD"
+            f"{option} {text}: begin with {name}{', '.join(ROOTS)}, as in kwargs.currency=USD"
         )
-    steps, position = _steps(text, len(root))
+    steps, position = _steps(text, len(root or (named[0] if named else "")))
+    if named:
+        steps.insert(0, named[0])
     if not steps or text[position : position + 1] != "=":
         raise RepairError(
             f'{option} {text}: write it like kwargs.lines[2].sku=A-1 or kwargs["a.b"]=5'
         )
     written = text[position + 1 :]
-    return Assignment(text, root, tuple(steps), parse_value(written), written)
+    return Assignment(text, root or PARAMETER, tuple(steps), parse_value(written), written)
 
 
 def parse_value(text: str) -> Any:

@@ -36,6 +36,9 @@ FIRST_FAILED_HEADER = "x-dlq-first-failed"
 #: with the ``compression`` header that belongs to it.
 COMPRESSED_HEADER = "x-dlq-compressed"
 
+#: Not a header, but a property: the group in which SQS keeps messages in order, under kombu's name for it.
+GROUP_PROPERTY = "MessageGroupId"
+
 #: The value that a message had instead of its headers, if that was not a table.
 RAW_HEADERS_HEADER = "x-dlq-headers"
 

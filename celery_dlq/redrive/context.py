@@ -51,6 +51,9 @@ def app_and_broker_of(app: Any) -> AppAndBroker:
     """The name and broker of ``app``. Does not connect."""
     with app.connection_for_write() as connection:
         broker = str(connection.as_uri())
+        # On SQS, the URL does not name it.
+        region = connection.transport_options.get("region")
+        broker = f"{broker} ({region})" if region else broker
     name = "" if app.main in _NAMELESS else str(app.main)
     return AppAndBroker(app=name[:_WIDTH], broker=broker[:_WIDTH])
 

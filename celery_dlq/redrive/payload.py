@@ -6,7 +6,9 @@ write the values that orjson would treat differently.
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +21,9 @@ from celery_dlq.errors import BodyTooLarge, PayloadError
 from celery_dlq.model.headers import COMPRESSED_HEADER, has_header
 from celery_dlq.model.letter import NO_TASK, DeadLetter, Envelope
 from celery_dlq.unpack import READ_LIMIT, SHOWN_LIMIT, check_size, unpack
+
+#: Names of the positional parameters of a task, in order; None if the task is unknown.
+Parameters = Sequence[str] | None
 
 _JSON = "application/json"
 
@@ -224,3 +229,16 @@ def _kwargs(value: Any) -> dict[str, Any]:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+
+
+def parameters_of(app: Any, name: str) -> Parameters:
+    """The positional parameters of a task of ``app``; None if the app does not have it."""
+    task = app.tasks.get(name)
+    if task is None:
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        found = inspect.signature(task.run).parameters.values()
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return None
+    return [one.name for one in found if one.kind in positional]

@@ -20,6 +20,7 @@ from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.amqp import ConfirmingPublisher
 from celery_dlq.redrive.message import Sent, arguments_of, prepared, reason
 from celery_dlq.redrive.payload import write_json
+from celery_dlq.redrive.sqs import SQSPublisher, broker_errors, is_on_sqs
 
 
 @contextlib.contextmanager
@@ -37,14 +38,18 @@ def open_publisher(app: Any) -> Iterator[Publisher]:
             connection.transport_options = options
         try:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
-        except OperationalError as error:
+        except (OperationalError, *broker_errors(connection)) as error:
             raise RedriveError(
                 f"The broker does not answer ({reason(error)}); nothing was sent. "
                 "Check broker_url, then run: celery -A <app> dlq doctor."
             ) from error
         with connection.channel() as channel:
-            confirms = hasattr(channel, "confirm_select")
-            yield ConfirmingPublisher(channel) if confirms else BatchingPublisher(channel)
+            if is_on_sqs(channel):
+                yield SQSPublisher(channel)
+            elif hasattr(channel, "confirm_select"):
+                yield ConfirmingPublisher(channel)
+            else:
+                yield BatchingPublisher(channel)
 
 
 class BatchingPublisher:
@@ -94,7 +99,7 @@ class BatchingPublisher:
 
 #: Sends letters back to their queues. ``confirms_later`` says whether the broker's confirmation is awaited
 #: after ``begin()``, so that more can be written.
-Publisher = ConfirmingPublisher | BatchingPublisher
+Publisher = ConfirmingPublisher | BatchingPublisher | SQSPublisher
 
 
 class RedisPipeline:

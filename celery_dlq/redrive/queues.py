@@ -15,6 +15,7 @@ from celery_dlq.errors import RedriveError
 from celery_dlq.model.headers import REDRIVE_HEADER, letter_of, redrive_of
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.redrive.payload import read_json
+from celery_dlq.redrive.sqs import broker_errors, depth_of, is_on_sqs
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -66,6 +67,8 @@ class Targets:
 def _ask(connection: Any, queue: str) -> bool:
     try:
         with connection.channel() as channel:
+            if is_on_sqs(channel):
+                return depth_of(channel, queue) is not None
             channel.queue_declare(queue, passive=True)
     except connection.channel_errors as error:
         # For any other refusal (say, the queue is exclusive to another connection), the queue exists.
@@ -121,7 +124,7 @@ class Depths:
         try:
             with connection.channel() as channel:
                 return messages_in(channel, queue, connection.channel_errors)
-        except connection.connection_errors as error:
+        except broker_errors(connection) as error:
             raise RedriveError(
                 f"The broker does not say how many messages {queue} holds ({type(error).__name__}: {error})."
             ) from error
@@ -138,6 +141,9 @@ def messages_in(
     """
     if not queue or not _counts(channel):
         return None
+    if is_on_sqs(channel):
+        depth = depth_of(channel, queue)
+        return depth.waiting if depth else 0
     try:
         return int(channel.queue_declare(queue, passive=True).message_count)
     except channel_errors:
@@ -190,13 +196,16 @@ class Presence:
                 if transport.driver_type == "redis":
                     return _look_in_redis(channel, queue)
                 return self._look_at_count(channel, queue)
-        except (*self._connection.connection_errors, *self._connection.channel_errors) as error:
+        except broker_errors(self._connection) as error:
             raise RedriveError(
                 f"The broker does not say which messages {queue} holds ({type(error).__name__}: {error}). "
                 "Run: celery -A <app> dlq doctor"
             ) from error
 
     def _look_at_count(self, channel: Any, queue: str) -> Look | None:
+        if is_on_sqs(channel):
+            depth = depth_of(channel, queue)
+            return None if depth and any(depth) else Look()
         try:
             count = channel.queue_declare(queue, passive=True).message_count
         except self._connection.channel_errors:

@@ -24,7 +24,12 @@ from celery_dlq.redrive.contents import (
     why_not_set,
     with_contents,
 )
-from celery_dlq.redrive.payload import accepted_by, read_payload, write_payload
+from celery_dlq.redrive.payload import (
+    accepted_by,
+    parameters_of,
+    read_payload,
+    write_payload,
+)
 
 #: Gets copies of args, kwargs and headers, and returns new ones, or None to leave the letter out.
 Transform = Callable[[list[Any], dict[str, Any], dict[str, Any]], Any]
@@ -63,7 +68,7 @@ class Repairs:
     """
 
     def __init__(self, app: Any, repair: Repair, redactor: Redactor) -> None:
-        self._repair, self._redactor = repair, redactor
+        self._app, self._repair, self._redactor = app, repair, redactor
         self._changes = repair.given
         self._accepted = accepted_by(app)
         self._assignments = [_checked(parse_assignment(text)) for text in repair.assignments]
@@ -88,7 +93,8 @@ class Repairs:
             return letter
         contents = contents_of(letter, self._accepted)
         for assignment in self._assignments:
-            assignment.apply(contents)
+            parameters = parameters_of(self._app, letter.task)
+            assignment.placed(parameters, contents).apply(contents)
         if self._transform is None:
             return with_contents(letter, contents, self._accepted)
         returned = _called(self._transform, str(self._repair.transform), contents)

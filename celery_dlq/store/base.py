@@ -359,7 +359,7 @@ class Change:
 
 #: The names of acts in the audit: those of people, and of automatic redrives.
 ACTS = (
-    "redrive", "pause", "resume", "cancel", "abort", "edit", "release", "discard", "undiscard",
+    "redrive", "pause", "resume", "cancel", "abort", "edit", "unpark", "discard", "undiscard",
     "reclassify", "ingest", "import", "drain", "recover", "ignore", "resolve", "reopen", "note", "assign",
     "suspend", "hold", "run", "ticket", "escalate", "delete", "expire", "archive", "verify", "restore",
     "forget", "regroup", "merge", "split", "save-filter", "remove-filter",

@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 from celery_dlq.errors import BrokerError, page
 from celery_dlq.model.worker import Stall
 from celery_dlq.redrive.queues import messages_in
+from celery_dlq.redrive.sqs import broker_errors
 from celery_dlq.upkeep.ending import Ending
 from celery_dlq.upkeep.periodic import Periodic
 from celery_dlq.worker.reception import Reception
@@ -28,6 +29,8 @@ logger = get_logger(__name__)
 
 #: The most and the fewest seconds between two looks.
 LOOK_S, SOON_S = 4.0, 0.25
+#: The same, in place of LOOK_S, where each look is paid for, and nothing has been seen to wait.
+PAID_LOOK_S = 60.0
 #: The fewest looks that must see waiting messages before the worker counts as stalled: other workers may
 #: empty the queue between two looks.
 LOOKS = 4
@@ -65,6 +68,7 @@ class StallWatch:
     :param waiting: the queues among these names in which messages wait, with their numbers; asks the broker.
     :param stall_after_s: seconds without a message, while messages wait, after which the worker is stalled.
     :param ends_worker: whether a stall ends the worker.
+    :param pays: whether each look is paid for.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class StallWatch:
         *,
         stall_after_s: float,
         ends_worker: bool,
+        pays: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
@@ -82,14 +87,17 @@ class StallWatch:
         self._stall_after_s, self._ends_worker = stall_after_s, ends_worker
         self._monotonic, self._now = monotonic, now
         self._look_s = min(LOOK_S, max(SOON_S, stall_after_s / LOOKS))
+        self._rest_s = min(PAID_LOOK_S, stall_after_s) if pays else self._look_s
         self._received = reception.received
         self._suspicion: _Suspicion | None = None
 
     @property
     def wait_s(self) -> float:
         """Seconds until the next look."""
-        if self._suspicion is None or self._reception.stall is not None:
+        if self._reception.stall is not None:
             return self._look_s
+        if self._suspicion is None:
+            return self._rest_s
         left_s = self._suspicion.since + self._stall_after_s - self._monotonic()
         return max(SOON_S, min(self._look_s, left_s))
 
@@ -173,6 +181,12 @@ class Queues:
         self._connection: Any = None
         self._channel: Any = None
 
+    @property
+    def are_paid_for(self) -> bool:
+        """Whether each question has its price."""
+        with self._app.connection_for_read() as connection:
+            return bool(connection.transport.driver_type == "sqs")
+
     def waiting(self, names: Sequence[str]) -> Mapping[str, int]:
         """Queues with waiting messages, and their counts. Messages that a worker holds do not count.
 
@@ -219,9 +233,7 @@ class Queues:
     def _errors(self) -> tuple[type[Exception], ...]:
         if self._connection is None:
             return (OperationalError, OSError)
-        return (
-            OperationalError, OSError, *self._connection.connection_errors, *self._connection.channel_errors,
-        )  # fmt: skip
+        return (OperationalError, OSError, *broker_errors(self._connection))
 
 
 class StallThread(Periodic):
@@ -245,6 +257,7 @@ class StallThread(Periodic):
             self._queues.waiting,
             stall_after_s=self._stall_after_s,
             ends_worker=dlq.settings.on_stall == "exit",
+            pays=self._queues.are_paid_for,
         )
 
     def pause_s(self) -> float:

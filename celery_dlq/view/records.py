@@ -60,6 +60,7 @@ _OPERATION: Names = (
     "started_at", "ended_at",
 )  # fmt: skip
 _OWNER: Names = ("worker", "host", "pid")
+_LEFT: Names = ("state", "size", "written_at")
 _HANDLER: Names = (
     "name", "version", "where", "all", "once_per_group", "timeout", "per_hour", "queue",
 )  # fmt: skip
@@ -197,16 +198,24 @@ def stats_rows(stats: Stats) -> list[dict[str, Any]]:
 
 def spool_file_record(file: SpoolFile) -> dict[str, Any]:
     """A file of the spool."""
-    return {"file": file.name, **as_record(file, ("state", "records", "size", "written_at"))}
+    return {
+        "kind": "spool",
+        "name": file.name,
+        **dict.fromkeys(_OWNER),
+        "holds": file.records,
+        **as_record(file, _LEFT),
+    }
 
 
 def recorded_record(left: Left) -> dict[str, Any]:
-    """A worker process's directory of the flight recorder."""
+    """A worker process's directory of the flight recorder, with the names of a file of the spool."""
     owner = as_record(left.owner, _OWNER) if left.owner else dict.fromkeys(_OWNER)
     return {
-        "directory": left.path.name,
+        "kind": "recorder",
+        "name": left.path.name,
         **owner,
-        **as_record(left, ("state", "messages", "size", "written_at")),
+        "holds": left.messages,
+        **as_record(left, _LEFT),
     }
 
 

@@ -26,7 +26,7 @@ from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.uuid import uuid
 
 from celery_dlq.worker.body.answer import answer
-from celery_dlq.worker.body.ending import here, report_end, send_left
+from celery_dlq.worker.body.ending import begin, report_end, send_left
 from celery_dlq.worker.failure import aborted, is_shutdown
 from celery_dlq.worker.request.classes import RecordedRequest
 from celery_dlq.worker.request.request import DLQRequest
@@ -201,7 +201,7 @@ def _end_of(task: Any, exc: BaseException, message: Any, embed: Mapping[str, Any
     the same rules, and with its own attempts, as if it had run alone."""
     request = {**message.request_dict, "hostname": message.hostname, "is_eager": False, **embed}
     context = Context(request, called_directly=False)
-    here.ending = here.waiting = None
+    begin()
     task.request_stack.push(context)
     try:
         told = answer(task, exc, context) or exc

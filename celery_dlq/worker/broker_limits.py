@@ -1,14 +1,14 @@
-"""How long the broker may hold a retry, and which broker it is."""
+"""How long the broker may hold a retry, which broker it is, and which promises do not hold on it."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from celery.utils.log import get_logger
-
-logger = get_logger(__name__)
+from celery_dlq.errors import page
 
 #: Half of RabbitMQ's default ``consumer_timeout``. RabbitMQ closes a consumer that keeps a message for longer
 #: than that timeout, and Celery's worker ends with it.
@@ -37,6 +37,10 @@ class Hold:
     #: Seconds after which a message that was sent has vanished, if it has no outcome and its queue does not
     #: hold it.
     vanished_after_s: float
+    #: Whether the broker may forget a message before it is acknowledged.
+    forgets: bool = False
+    #: Whether a worker can give a message back to its queue.
+    takes_back: bool = True
 
 
 def upkeep_lease(place: str) -> str:
@@ -50,12 +54,61 @@ def hold_of(app: Any, park_after_s: float) -> Hold:
     with app.connection_for_read() as connection:
         longest = safe_hold(connection)
         place = _place_of(connection)
-        timeout = _visibility_timeout(connection)
+        timeout = visibility_timeout(connection)
+        transport = transport_of(connection)
     at_most_s = park_after_s if longest is None else min(park_after_s, longest)
     if timeout is None:
         # Other brokers notice at once that the connection is gone.
-        return Hold(place, at_most_s, CONNECTION_LOST_S, UNACCEPTED_S)
+        is_kafka, is_gone = transport == "kafka", transport in FORGETFUL
+        lost_s = 0.0 if is_gone else CONNECTION_LOST_S
+        return Hold(place, at_most_s, lost_s, UNACCEPTED_S, is_kafka or is_gone, not is_kafka)
     return Hold(place, at_most_s, 2 * timeout, 2 * timeout)
+
+
+#: kombu's transports that delete a message when a worker receives it.
+FORGETFUL = frozenset(
+    {"filesystem", "sql", "mongodb", "zookeeper", "consul", "etcd", "azurestoragequeues"}
+)
+
+_FORGETS = (
+    "the broker forgets a message when a worker receives it, also with acks_late: if the worker is killed, "
+    "the messages that it ran become letters, and those that it had fetched are lost"
+)
+
+_KAFKA = (
+    "an acknowledgement covers all messages that the worker has received before, so if the worker is "
+    "killed, the messages that it ran become letters, and those that it had fetched may be lost; a task that "
+    "kills its process, or gives its message back, becomes a letter at once; the broker does not confirm "
+    "what a redrive sends"
+)
+
+NOT_RUN = "celery_dlq has not been run on it"
+
+#: The promises that do not hold on a transport; empty if all hold.
+NOT_COVERED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("amqp", "redis", "sqs", "pgmq", "memory"), ""),
+        **dict.fromkeys(("filesystem", "sql"), _FORGETS),
+        "kafka": _KAFKA,
+    }
+)
+
+
+def transport_of(connection: Any) -> str:
+    """The driver of a connection's transport, such as ``redis``; its name if kombu names no driver."""
+    driver = str(connection.transport.driver_type)
+    return str(connection.transport_cls) if driver == "N/A" else driver
+
+
+def not_covered(app: Any) -> str:
+    """The promises that do not hold on the broker of ``app``, with the next step; empty if all hold. This
+    needs no connection."""
+    with app.connection_for_read() as connection:
+        transport = transport_of(connection)
+    why = NOT_COVERED.get(transport, NOT_RUN)
+    if not why:
+        return ""
+    return f"on the transport {transport}, not everything is covered: {why}; see {page('brokers')}"
 
 
 def safe_hold(connection: Any) -> float | None:
@@ -66,11 +119,11 @@ def safe_hold(connection: Any) -> float | None:
     """
     if connection.transport.driver_type == "amqp":
         return AMQP_HOLD_S
-    timeout = _visibility_timeout(connection)
+    timeout = visibility_timeout(connection)
     return None if timeout is None else timeout / 2
 
 
-def _visibility_timeout(connection: Any) -> float | None:
+def visibility_timeout(connection: Any) -> float | None:
     """Seconds after which the broker delivers an unacknowledged message again; None if it does not go by
     time."""
     channel = getattr(connection.transport, "Channel", None)
@@ -89,5 +142,7 @@ def _place_of(connection: Any) -> str:
     parts = (
         connection.transport_cls, connection.hostname, connection.port, connection.virtual_host,
         options.get("global_keyprefix"), options.get("queue_name_prefix"),
+        # On SQS, which has no host of its own.
+        *(options[name] for name in ("region",) if name in options),
     )  # fmt: skip
     return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()

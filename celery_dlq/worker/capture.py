@@ -148,7 +148,10 @@ class Capture:
     @cached_property
     def deliveries(self) -> Deliveries:
         """Counts the deliveries of messages that do not end."""
-        return Deliveries(self.desk, self.app.settings.max_deliveries, isolation=self.isolation)
+        return Deliveries(
+            self.desk, self.app.settings.max_deliveries,
+            isolation=self.isolation, takes_back=self.app.hold.takes_back,
+        )  # fmt: skip
 
     def write(
         self, what: DeadLetter | Outcome, then: Callable[[], object], *, urgent: bool = False

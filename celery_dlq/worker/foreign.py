@@ -24,6 +24,7 @@ from celery_dlq.model.headers import RAW_HEADERS_HEADER, has_header, redrive_of
 from celery_dlq.model.letter import Attempt, DeadLetter, Failure
 from celery_dlq.model.states import Reason, Verdict
 from celery_dlq.redact import safe_message
+from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
 from celery_dlq.worker.failure import failure_after, read_attempts, traceback_text, type_name
 from celery_dlq.worker.message import Contents, envelope, letter_id, read_contents
 from celery_dlq.worker.request.handover import RULE, end_unrun
@@ -149,6 +150,7 @@ class Foreign:
     def _finish(self, message: Any, exc: Exception | None, finish: Callable[[], object]) -> None:
         """Let Celery settle the message. If Celery cannot, the message is rejected, so that it does not come
         back."""
+        delete_if_rejected(message)
         try:
             _while_handling(exc, finish)
         except Exception as error:

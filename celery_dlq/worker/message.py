@@ -15,6 +15,7 @@ from celery_dlq.codec import raw_body
 from celery_dlq.model.headers import (
     COMPRESSED_HEADER,
     DELIVERY_HEADERS,
+    GROUP_PROPERTY,
     RELEASE_HEADERS,
     as_id,
     attempt_number,
@@ -26,10 +27,12 @@ from celery_dlq.model.headers import (
 from celery_dlq.model.letter import NO_TASK, Envelope
 from celery_dlq.redact import safe_text
 
-#: AMQP's message properties that a sender may set; the rest belongs to one delivery.
+#: AMQP's message properties that a sender may set, and what SQS adds to them; the rest belongs to one
+#: delivery. The id by which a FIFO queue of SQS drops duplicates is left out: within five minutes, SQS would
+#: drop the message that is sent again, and answer as if it had taken it.
 _PROPERTIES = (
     "correlation_id", "reply_to", "priority", "delivery_mode", "expiration",
-    "message_id", "timestamp", "type", "user_id", "app_id",
+    "message_id", "timestamp", "type", "user_id", "app_id", GROUP_PROPERTY, "message_attributes",
 )  # fmt: skip
 
 #: RabbitMQ's default delivery limit of quorum queues, and the major version that has introduced it.
@@ -56,10 +59,13 @@ def letter_id(message: Any, own_id: object, otherwise: str = "") -> str:
     if named is not None:
         return named
     properties = message.properties or {}
+    received = _received_from_sqs(getattr(message, "delivery_info", None) or {})
     return (
         as_id(own_id)
-        # kombu's virtual transports (Redis, SQS, ...) tag a message when it is published, and keep the tag.
-        or as_id(properties.get("delivery_tag"))
+        or as_id(received.get("MessageId"))
+        # kombu's virtual transports (Redis, ...) tag a message when it is published, and keep the tag. On
+        # SQS, it is the tag of one delivery.
+        or as_id(None if received else properties.get("delivery_tag"))
         or as_id(properties.get("message_id"))
         or otherwise
         or str(uuid.uuid4())
@@ -95,9 +101,7 @@ def name_of(request: Any) -> MessageName:
 def came_back(message: Any) -> bool:
     """Whether the broker has delivered ``message`` before."""
     info = message.delivery_info or {}
-    if info.get("redelivered"):
-        return True
-    return "sqs_message" in info and (_sqs_count(info) or 1) > 1
+    return bool(info.get("redelivered")) or (_times_received(info) or 1) > 1
 
 
 def brokers_count(message: Any) -> int | None:
@@ -111,7 +115,7 @@ def brokers_count(message: Any) -> int | None:
         given_back = _whole((message.headers or {}).get("x-delivery-count"))
         if given_back is not None:
             return given_back + 1
-    return _sqs_count(info)
+    return _times_received(info)
 
 
 def is_dropped_next(message: Any) -> bool:
@@ -126,10 +130,26 @@ def is_dropped_next(message: Any) -> bool:
     return major >= _LIMITED_SINCE and (brokers_count(message) or 0) >= _DELIVERY_LIMIT
 
 
-def _sqs_count(info: Mapping[str, Any]) -> int | None:
-    raw = info.get("sqs_message")
-    attributes = raw.get("Attributes") if isinstance(raw, Mapping) else None
-    return _whole((attributes or {}).get("ApproximateReceiveCount"))
+def _times_received(info: Mapping[str, Any]) -> int | None:
+    """The count of Amazon SQS or of pgmq; None on other brokers."""
+    of_pgmq = info.get("pgmq_message")
+    if isinstance(of_pgmq, Mapping):
+        return _whole(of_pgmq.get("read_ct"))
+    attributes = _received_from_sqs(info).get("Attributes") or {}
+    return _whole(attributes.get("ApproximateReceiveCount"))
+
+
+def _received_from_sqs(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What SQS gave with a message; empty on other brokers."""
+    received = info.get("sqs_message")
+    return received if isinstance(received, Mapping) else {}
+
+
+def _beside(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties that SQS keeps beside a message, as far as they were asked for, under kombu's names."""
+    received = _received_from_sqs(info)
+    group = (received.get("Attributes") or {}).get(GROUP_PROPERTY)
+    return {GROUP_PROPERTY: group, "message_attributes": received.get("MessageAttributes")}
 
 
 def _whole(value: Any) -> int | None:
@@ -148,7 +168,7 @@ def envelope(message: Any, app: Any) -> Envelope:
         content_type=str(message.content_type or ""),
         content_encoding=str(message.content_encoding or ""),
         headers=_headers(message),
-        properties=sent_properties(message.properties or {}),
+        properties=sent_properties({**_beside(info), **(message.properties or {})}),
         exchange=exchange,
         routing_key=routing_key,
         queue=queue_name(exchange, routing_key, app),

@@ -13,6 +13,7 @@ from celery.utils.log import get_logger
 from celery_dlq.recorder.flight import CONFIRM_S
 from celery_dlq.recorder.owner import leave_pools
 from celery_dlq.unpack import bound_decoders
+from celery_dlq.worker.broker_limits import not_covered
 from celery_dlq.worker.builtin_tasks import capture_carriers, keep_chord_headers
 from celery_dlq.worker.capture import Capture
 from celery_dlq.worker.celery_quirks.brokers import catch_unreadable, is_on_redis
@@ -177,6 +178,9 @@ def _check(app: Any) -> None:
     queue.grouping  # noqa: B018 - imports the recipe for fingerprints
     queue.meter  # noqa: B018 - made now, so that a missing library is an error now
     bound_decoders(queue.settings.unpacked_max_size)
+    why = not_covered(app)
+    if why:
+        logger.warning(why)
     for gap in gaps(app):
         logger.warning("task %s: %s", gap.task, gap.why)
 

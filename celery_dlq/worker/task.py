@@ -9,10 +9,11 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from celery import Task
+from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 
 from celery_dlq.classify import Classifier, Decision, ExceptionSpec, Rule
-from celery_dlq.errors import AsyncTaskError, SettingsError
+from celery_dlq.errors import AsyncTaskError, SettingsError, page
 from celery_dlq.model.handling import is_of_user
 from celery_dlq.model.headers import redrive_headers
 from celery_dlq.model.states import Reason, Verdict
@@ -20,7 +21,14 @@ from celery_dlq.retry import RetryBudget
 from celery_dlq.settings import Settings, check_option
 from celery_dlq.worker.admission.circuit_options import check_key
 from celery_dlq.worker.body.answer import answer, own_rules
-from celery_dlq.worker.body.ending import FINISHED, Replaced, Tracer, here, reporting
+from celery_dlq.worker.body.ending import (
+    FINISHED,
+    Replaced,
+    Tracer,
+    awaits_bodies,
+    here,
+    reporting,
+)
 from celery_dlq.worker.body.parking import long_wait
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
@@ -29,6 +37,7 @@ from celery_dlq.worker.body.retrying import (
     budget_of,
     cause_of,
     counted,
+    group_of,
     headers_of_retry,
     judged_for,
     limit_of_own_retry,
@@ -124,6 +133,8 @@ class DLQTask(Task):  # type: ignore[misc]
     _budget: RetryBudget | None = None
     #: Whether no class between this one and Task overrides ``__call__``.
     _runs_directly: ClassVar[bool] = True
+    #: Whether the body is a coroutine function.
+    _is_async: ClassVar[bool] = False
     #: Whether a class of the user overrides ``apply_async``.
     _sends_itself: ClassVar[bool] = False
     #: This task's classifier, and the options that the classifier was made of.
@@ -150,12 +161,17 @@ class DLQTask(Task):  # type: ignore[misc]
     @classmethod
     def bind(cls, app: Any) -> Any:
         """Bind the task to ``app``, and the app to its dead-letter queue."""
-        if inspect.iscoroutinefunction(inspect.unwrap(cls.run)):
+        cls._is_async = inspect.iscoroutinefunction(inspect.unwrap(cls.run))
+        awaits = awaits_bodies()
+        if cls._is_async and not awaits:
             raise AsyncTaskError(
-                f"Task {cls.name} is a coroutine function, which Celery would never run; "
-                "write it as def, and call asyncio.run() in it."
+                f"Task {cls.name} is a coroutine function, which Celery would never run; write it as def, "
+                f"and call asyncio.run() in it, or use a pool that awaits it: {page('async-tasks')}."
             )
         bound = super().bind(app)
+        if awaits:
+            # Such a pool runs the body in another thread than the tracer.
+            cls.request_stack.__ident_func__ = here
         if cls.reject_on_worker_lost is None:
             # Neither the task nor the app's configuration sets it. It has an effect on acks_late tasks only,
             # and dlq_max_deliveries limits the deliveries, which have no limit in plain Celery.
@@ -215,8 +231,23 @@ class DLQTask(Task):  # type: ignore[misc]
             if instead is None:
                 raise
             raise instead from exc
+        if self._is_async:
+            return self._awaited(result, request)
         if not request.is_eager:
-            here.ending = FINISHED
+            here().ending = FINISHED
+        return result
+
+    async def _awaited(self, body: Any, request: Context) -> Any:
+        """The result of ``body``, a coroutine, for a pool that awaits it."""
+        try:
+            result = await body
+        except BaseException as exc:
+            instead = answer(self, exc, request)
+            if instead is None:
+                raise
+            raise instead from exc
+        if not request.is_eager:
+            here().ending = FINISHED
         return result
 
     @property
@@ -260,6 +291,7 @@ class DLQTask(Task):  # type: ignore[misc]
                 countdown = policy_of(self).backoff(request.retries + 1)
             countdown = sendable(self.app, countdown)
             options["headers"] = headers_of_retry(request, exc, countdown, options, judged)
+            options = {**group_of(request), **options}
             waiting = long_wait(self, eta, countdown) if ends_the_run else None
         if waiting is not None:
             eta, countdown = None, 0

@@ -10,19 +10,26 @@ import errno
 import inspect
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import click
 
+import celery_dlq
 from celery_dlq.classify.builtin import cloud, databases, http, postgres, stdlib, stores, web
 from celery_dlq.classify.builtin.known import ROWS
 from celery_dlq.classify.table import Row
 from celery_dlq.cli import dlq
 from celery_dlq.metrics.families import STORE_FAMILIES, WORKER_FAMILIES, Family
 from celery_dlq.settings import Settings
+from celery_dlq.worker.broker_limits import NOT_COVERED, NOT_RUN
 
 HERE = Path(__file__).parent
+
+#: Methods of the dead-letter queue that only the package's own parts of a worker call.
+_OF_WORKERS = frozenset({"new_capture", "worker_starts", "worker_ends", "open_ingestion"})
 
 
 def settings_table() -> str:
@@ -41,9 +48,6 @@ def commands(group: click.Group = dlq, path: tuple[str, ...] = ()) -> str:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
-            # Some groups are a command, too.
-            if command.invoke_without_command:
-                parts.append(_command(command, " ".join((*path, name))))
             parts.append(commands(command, (*path, name)))
         elif command is not None:
             parts.append(_command(command, " ".join((*path, name))))
@@ -81,6 +85,69 @@ def metrics_of(families: Iterable[Family]) -> str:
         for one in families
     ]
     return table(("metric", "type", "labels", "meaning"), rows)
+
+
+def python_api() -> str:
+    """Everything in ``celery_dlq.__all__``, with its public methods."""
+    return "\n\n".join(_documented(name, getattr(celery_dlq, name)) for name in celery_dlq.__all__)
+
+
+def _documented(name: str, item: Any) -> str:
+    lines = [f"### `{name}`", _first_words(item)]
+    if inspect.isclass(item) and issubclass(item, Enum):
+        lines.append("Values: " + ", ".join(f"`{one.value}`" for one in item))
+    elif inspect.isclass(item) and issubclass(item, Exception):
+        pass
+    else:
+        lines.append(f"```\n{name}{_signature(item)}\n```")
+        lines.append("\n".join(_methods(item)))
+    return "\n\n".join(filter(None, lines))
+
+
+def _methods(item: Any) -> Iterator[str]:
+    bases = item.__mro__ if inspect.isclass(item) else ()
+    ours = [base for base in bases if base.__module__.startswith("celery_dlq")]
+    foreign = [base for base in bases if base not in ours]
+    names = dict.fromkeys(name for base in ours for name in vars(base))
+    for name in names:
+        made = getattr(item, name)
+        is_method = inspect.isfunction(made) and made.__doc__ and not name.startswith("_")
+        # Celery defines those that a task overrides.
+        if is_method and name not in _OF_WORKERS and not any(hasattr(one, name) for one in foreign):
+            yield f"- `{name}{_signature(made)}`: {_first_words(made)}"
+
+
+def _first_words(item: Any) -> str:
+    said = inspect.cleandoc(item.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", said).replace("``", "`")
+
+
+def _signature(item: Any) -> str:
+    try:
+        signature = inspect.signature(item)
+    except (TypeError, ValueError):
+        return ""
+    kept = [
+        one.replace(annotation=one.empty, default=_Default.of(one.default))
+        for one in signature.parameters.values()
+        if one.name != "self" and not one.name.startswith("_")
+    ]
+    return str(signature.replace(parameters=kept, return_annotation=signature.empty))
+
+
+class _Default(str):
+    """A default as a person would write it."""
+
+    __repr__ = str.__str__
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """``value``, or a text for it that is the same in each run."""
+        if isinstance(value, Enum):
+            return cls(str(value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return cls(f"{type(value).__name__}()" if value == type(value)() else "…")
+        return cls("…") if inspect.isfunction(value) or repr(value) == "<factory>" else value
 
 
 def rules_of(domain: str) -> str:
@@ -132,6 +199,14 @@ def codes() -> str:
     return table(("code", "transient"), rows)
 
 
+def brokers() -> str:
+    """The line of each transport that does not keep every promise."""
+    rows = [(f"`{name}`", why) for name, why in NOT_COVERED.items() if why]
+    rows.append(("any that is not named here", NOT_RUN))
+    covered = ", ".join(f"`{name}`" for name, why in NOT_COVERED.items() if not why)
+    return f"Nothing on {covered}.\n\n{table(('driver', 'not covered'), rows)}"
+
+
 def _listed(items: Iterable[object]) -> str:
     return ", ".join(str(item) for item in sorted(items, key=str))
 
@@ -149,10 +224,12 @@ def parts() -> dict[str, dict[str, str]]:
     return {
         "settings.md": {"settings": settings_table()},
         "cli.md": {"commands": commands()},
+        "python.md": {"python": python_api()},
         "metrics.md": {
             "store": metrics_of(STORE_FAMILIES),
             "worker": metrics_of(WORKER_FAMILIES),
         },
+        "brokers.md": {"brokers": brokers()},
         "rules.md": {
             **{domain: rules_of(domain) for domain in ROWS},
             "codes": codes(),

@@ -41,7 +41,7 @@ def urls_of(
     def urls(broker_and_store: str) -> tuple[str, str]:
         broker, store = broker_and_store.split("-")
         broker_url = (
-            f"{redis_url}/9" if broker == "redis" else request.getfixturevalue("rabbitmq_url")
+            f"{redis_url}/9" if broker == "redis" else request.getfixturevalue(f"{broker}_url")
         )
         if store == "sqlite":
             return broker_url, f"sqlite:///{tmp_path}/store.sqlite3"
@@ -76,4 +76,11 @@ def project(make_project: Callable[..., Project], redis_url: str) -> Project:
 def theatre(tmp_path_factory: pytest.TempPathFactory, redis_url: str, rabbitmq_url: str) -> Theatre:
     """Plays the scenes of the matrix."""
     urls = {"redis": f"{redis_url}/9", "backend": f"{redis_url}/9", "rabbitmq": rabbitmq_url}
+    return Theatre(tmp_path_factory.mktemp("matrix"), urls)
+
+
+@pytest.fixture(scope="session")
+def sqs_theatre(tmp_path_factory: pytest.TempPathFactory, redis_url: str, sqs_url: str) -> Theatre:
+    """Plays the scenes of the matrix on Amazon SQS."""
+    urls = {"sqs": sqs_url, "backend": f"{redis_url}/9"}
     return Theatre(tmp_path_factory.mktemp("matrix"), urls)

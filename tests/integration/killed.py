@@ -24,6 +24,7 @@ from sqlalchemy import select
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.model.states import Reason, State
 from celery_dlq.recorder import look
+from celery_dlq.redrive.sqs import depth_of
 from celery_dlq.store.database import tables
 
 KILLS = int(os.environ.get("CELERY_DLQ_WORKER_KILLS", "4"))
@@ -36,7 +37,7 @@ BODY_S, LIFE_S = 0.05, 1.0
 #: How long the parent may take to notice that a body has ended, in seconds. Beside other tests it takes
 #: longer than alone, as `make kill-workers` runs it.
 NOTICED_S = float(os.environ.get("CELERY_DLQ_WORKER_NOTICED_S", "1.0"))
-#: Seconds after which Redis gives unacknowledged messages back.
+#: Seconds after which Redis and SQS give unacknowledged messages back.
 VISIBLE_AFTER_S = 5
 
 POOLS = {
@@ -167,10 +168,11 @@ def letters_of(project: Project, **wanted: object) -> list[DeadLetter]:
 
 def be_patient_with_the_broker(project: Project) -> None:
     """Let the workers, and the test that recovers files itself, wait for the broker equally long."""
-    if project.broker.startswith("redis"):
+    if project.broker.startswith(("redis", "sqs")):
         transport = {
             "visibility_timeout": VISIBLE_AFTER_S,
-            # A worker that is killed while it gives messages back keeps all others from it for this long.
+            # A worker that is killed while it gives messages back keeps all others on Redis from it for this
+            # long.
             "unacked_mutex_expire": VISIBLE_AFTER_S,
         }
         project.environ["PROJ_TRANSPORT"] = json.dumps(transport)
@@ -298,6 +300,8 @@ def waiting(project: Project) -> int:
     """Messages that the broker has or may deliver again."""
     with project.app.connection_for_write() as connection:
         channel = connection.default_channel
+        if project.broker.startswith("sqs"):
+            return sum(depth_of(channel, project.queue) or ())
         try:
             size = channel.queue_declare(project.queue, passive=True).message_count
         except ChannelError:  # on Redis, an empty queue does not exist

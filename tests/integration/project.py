@@ -18,7 +18,7 @@ from typing import Any
 
 from celery import Celery
 from celery.utils.nodenames import gethostname
-from queues import queue_settings, redis_options
+from queues import queue_settings, redis_options, transport_options
 
 from celery_dlq import DeadLetter, DeadLetterQueue, Filter
 from celery_dlq.model.states import State
@@ -74,8 +74,7 @@ class Project:
             dlq_spool_dir=str(self.directory / "spool"),
             dlq_store_timeout=60,
         )
-        if self.broker.startswith("redis"):
-            self.app.conf.broker_transport_options = redis_options(self.queue)
+        self.app.conf.broker_transport_options = transport_options(self.broker, self.queue)
         self.dlq = DeadLetterQueue.of(self.app)
         for name in TASKS:
             self.app.task(name=f"proj.{name}", shared=False)(_not_here)
@@ -215,7 +214,7 @@ TASKS = (
     "hostile", "huge", "exits", "eats_memory", "is_killed", "hangs", "returns_a_file", "add",
     "member", "late", "innocent", "segfaults", "kills_its_worker", "dies_once", "waits", "waits_late",
     "total", "tell", "waits_for", "notes_its_run",
-    "calls", "calls_late", "calls_once", "calls_one_of",
+    "calls", "calls_late", "calls_once", "calls_one_of", "retried", "fails_late",
 )  # fmt: skip
 
 

@@ -10,6 +10,14 @@ from kombu import Exchange, Queue
 _UNACKED = {"unacked_key": "", "unacked_index_key": "-index", "unacked_mutex_key": "-mutex"}
 
 
+#: Transport options on a stand-in for Amazon SQS that is near: it is asked often, and what a worker gives
+#: back comes back soon.
+_SQS = {
+    "region": "eu-west-1", "is_secure": False, "wait_time_seconds": 1, "polling_interval": 0.1,
+    "visibility_timeout": 30,
+}  # fmt: skip
+
+
 def queue_settings(name: str, kind: str) -> dict[str, Any]:
     """Celery's settings for one queue: ``classic`` (also for Redis) or ``quorum``.
 
@@ -36,3 +44,10 @@ def redis_options(queue: str) -> dict[str, Any]:
     workers of other tests hold, and one that is killed while it looks keeps the lock for five minutes.
     """
     return {option: f"{queue}-unacked{end}" for option, end in _UNACKED.items()}
+
+
+def transport_options(broker: str, queue: str) -> dict[str, Any]:
+    """The options of a project's transport, for its workers and the test itself."""
+    if broker.startswith("redis"):
+        return redis_options(queue)
+    return dict(_SQS) if broker.startswith("sqs") else {}

@@ -9,7 +9,6 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from celery import Celery
 from support.factories import bomb, envelope, letter
 from support.stores.archives import a_line
 
@@ -18,7 +17,6 @@ from celery_dlq.erasure import (
     Matcher,
     SpooledLetters,
     UnknownParameters,
-    parameters_of,
     spooled,
 )
 from celery_dlq.errors import RepairError
@@ -236,18 +234,6 @@ def test_by_id_nothing_is_read():
     one = matcher(ids=["a"])
     assert one.is_letter(letter("a", envelope=envelope("a", body=b"\xff")))
     assert one.unread == {}
-
-
-def test_the_parameters_of_a_task_are_the_positional_ones():
-    app = Celery(set_as_current=False)
-
-    @app.task(name="one", bind=True)
-    def one(self, user_id, email="", *rest, only=1, **more):
-        raise NotImplementedError
-
-    app.finalize()
-    assert parameters_of(app, "one") == ["user_id", "email"]
-    assert parameters_of(app, "other") is None
 
 
 MATCHER = Matcher(["a"], [], accepted=frozenset(), parameters=lambda _name: None)

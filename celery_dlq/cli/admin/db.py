@@ -11,7 +11,7 @@ from celery_dlq.cli.session import Session, pass_session
 from celery_dlq.known import unknown_name
 
 
-@click.group("db", cls=NamingGroup)
+@click.group("db", cls=NamingGroup, alone="current")
 def db() -> None:
     """Create, upgrade and inspect the store's schema."""
 

@@ -25,6 +25,16 @@ _FOLDERS = (".", "howto", "reference")
 #: Pages for contributors to this package, and the index, which the list of topics replaces.
 _LEFT_OUT = frozenset({"architecture", "index", "kill_test", "redis_gap"})
 
+#: The page about a command whose name is not that of a page.
+_ABOUT = {
+    "groups": "triage", "explain": "choose-what-is-retried", "reclassify": "choose-what-is-retried",
+    "redrive": "redrive-safely", "operations": "redrive-safely", "edit": "repair-letters",
+    "unpark": "long-waits", "auto": "auto-redrive", "handlers": "repair-and-escalate", "discard": "triage",
+    "delete": "retention", "forget": "answer-an-erasure-request", "archive": "retention",
+    "recover": "when-the-store-is-away", "check": "monitor", "exporter": "monitor", "db": "databases",
+    **dict.fromkeys(("list", "show", "stats", "watch", "audit", "doctor"), "cli"),
+}  # fmt: skip
+
 _FENCE = re.compile(r"^(```.*?^```[^\n]*)$", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
@@ -37,10 +47,11 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 def help_command(session: Session, topic: str | None) -> None:
     """Show a page of the documentation.
 
-    Without TOPIC, lists the topics.
+    TOPIC may also be a command. Without it, lists the topics.
     """
     pages = find_pages()
     screen = session.screen
+    topic = topic if topic in pages else _ABOUT.get(topic or "", topic)
     if topic is None:
         rows = [(name, title_of(read_page(path))) for name, path in pages.items()]
         screen.show(Table((Column("TOPIC", rigid=True), Column("ABOUT", fold=True)), rows))

@@ -1,4 +1,4 @@
-"""``dlq ingest``: moves the messages of a broker's dead-letter queue into the store."""
+"""``dlq recover queue``: moves the messages of a broker's dead-letter queue into the store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY, leave
+from celery_dlq.cli.exits import DONE, INTERRUPTED, PARTLY, HeadedCommand, leave
 from celery_dlq.cli.options import limit_option
 from celery_dlq.cli.screens.progress import Step, shown_progress, stopping_on_interrupt
 from celery_dlq.cli.selection import confirm
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from celery_dlq.ingest.ingestion import IngestReport
 
 
-@click.command("ingest")
+@click.command("queue", cls=HeadedCommand)
 @click.argument("queue", metavar="QUEUE")
 @click.option(
     "--to", metavar="QUEUE",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery_dlq.cli.doctor import Finding, Findings, Level, named, ok, warning, worker_facts
+from celery_dlq.cli.doctor.broker import no_remote_control
 from celery_dlq.cli.session import Session
 from celery_dlq.known import near_names, unknown_task
 from celery_dlq.model.auto_redrive import AutoState
@@ -157,7 +158,7 @@ def check_parked(session: Session) -> Findings:
             f"{counted(late, 'parked retry', 'parked retries')} should have run at least "
             f"{duration(PARKED_OVERDUE_S)} ago: no worker runs on the broker where they were parked, or "
             "it cannot send them; start one and read its log, or let a worker of this app send them: "
-            f"{session.command('release', '--all')}"
+            f"{session.command('unpark', '--all')}"
         )
     else:
         yield ok(f"{counted(waiting, 'parked retry', 'parked retries')}, none overdue")
@@ -196,9 +197,13 @@ def check_handlers(session: Session) -> Findings:
     handlers: Mapping[str, Handler] = session.queue.handlers
     if not handlers:
         return
-    found = [*_of_unknown_tasks(session, handlers), *_without_worker(session, handlers)]
+    unanswered = no_remote_control(session.cli.app)
+    unheard = () if unanswered else _without_worker(session, handlers)
+    found = [*_of_unknown_tasks(session, handlers), *unheard]
     yield from map(warning, found)
-    if not found:
+    if unanswered:
+        yield ok(f"{unanswered} whether they know {counted(len(handlers), 'handler')}")
+    elif not found:
         yield ok(f"{counted(len(handlers), 'handler')}, all known to a worker on its queue")
 
 

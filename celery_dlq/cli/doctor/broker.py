@@ -21,20 +21,22 @@ from celery_dlq.cli.doctor import (
     why_not_writable,
     worker_facts,
 )
+from celery_dlq.cli.doctor.sqs import check_queues
 from celery_dlq.cli.session import Session
 from celery_dlq.errors import CeleryDLQError
 from celery_dlq.recorder import LeftState
 from celery_dlq.view.text import counted
 from celery_dlq.view.times import duration
+from celery_dlq.worker.broker_limits import UNACCEPTED_S, not_covered, visibility_timeout
 from celery_dlq.worker.celery_quirks.redis_take import why_not
 from celery_dlq.worker.uncaptured import dlq_tasks
 
+#: Brokers on which workers cannot be asked. pgmq allows 47 characters in a queue's name, and the queue for
+#: the answers needs 57.
+_UNANSWERED = {"pgmq": "pgmq", "sqs": "Amazon SQS"}
+
 #: Seconds to wait for the answers of workers.
 _ANSWERS_S = 1.0
-
-#: Default seconds for which a worker may hold a message before the broker delivers it again: kombu's Redis
-#: and SQS transports (``visibility_timeout``), and RabbitMQ (``consumer_timeout``).
-_REDIS_HIDDEN, _SQS_HIDDEN, _RABBITMQ_HELD = 3_600, 1_800, 1_800
 
 _NOT_EXCLUSIVE = (
     "RabbitMQ, as 4.3 does, refuses queues that are neither durable nor exclusive, but the installed Celery "
@@ -71,9 +73,15 @@ def check_broker(session: Session) -> Findings:
             yield failure(
                 f"{shown} does not answer ({said(error)}); check broker_url and the broker"
             )
+            return
+        if connection.transport.driver_type == "sqs":
+            yield from check_queues(session, connection.default_channel)
         else:
             yield ok(f"{shown} answers")
             yield from _refused_queues(session.cli.app, connection)
+    why = not_covered(session.cli.app)
+    if why:
+        yield warning(why)
 
 
 def _refused_queues(app: Any, connection: Any) -> Findings:
@@ -108,6 +116,10 @@ def check_workers(session: Session) -> Findings:
 def check_stalled(session: Session) -> Findings:
     """A warning for each worker that is stalled and answers. One whose whole connection is dead cannot
     answer."""
+    unanswered = no_remote_control(session.cli.app)
+    if unanswered:
+        yield ok(f"{unanswered}; a stalled worker says so in its log, to hooks and in its metrics")
+        return
     answers = _statistics(session.cli.app)
     stalls = {node: worker_facts(answers[node], "stalled") for node in sorted(answers)}
     for node, stall in stalls.items():
@@ -182,16 +194,19 @@ def driver_of(app: Any) -> str:
         return str(connection.transport.driver_type)
 
 
+def no_remote_control(app: Any) -> str:
+    """Says that workers cannot be asked on the app's broker; empty if they can."""
+    name = _UNANSWERED.get(driver_of(app))
+    return f"{name} has no remote control, so workers cannot be asked here" if name else ""
+
+
 def hold_limit(app: Any) -> tuple[float, str] | None:
     """How long the broker lets a worker hold a message, in seconds, and the setting that limits it."""
-    driver = driver_of(app)
-    options = app.conf.broker_transport_options or {}
-    defaults = {"redis": _REDIS_HIDDEN, "sqs": _SQS_HIDDEN}
-    if driver in defaults:
-        return float(options.get("visibility_timeout", defaults[driver])), "visibility_timeout"
-    if driver == "amqp":
-        return float(_RABBITMQ_HELD), "the default of RabbitMQ's consumer_timeout"
-    return None
+    if driver_of(app) == "amqp":
+        return UNACCEPTED_S, "the default of RabbitMQ's consumer_timeout"
+    with app.connection_for_read() as connection:
+        hidden = visibility_timeout(connection)
+    return None if hidden is None else (hidden, "visibility_timeout")
 
 
 def check_acks(session: Session) -> Findings:
@@ -229,6 +244,7 @@ def _rejected_to(app: Any) -> str:
     to = {
         "redis": "Redis drops it",
         "amqp": "RabbitMQ passes it on to the queue's dead-letter exchange, if it has one",
+        "sqs": "it is deleted from SQS",
     }
     return (
         "acks_on_failure is off, so the message of a failure is rejected: its letter is stored first, "
@@ -321,7 +337,7 @@ def _left(session: Session) -> Findings:
     if gone:
         yield warning(
             f"{counted(gone, 'message')} of killed workers wait for recovery; a worker started here recovers "
-            "them, or run: celery -A <app> dlq recorder recover"
+            "them, or run: celery -A <app> dlq recover workers"
         )
     for state, step in _LEFT_STEPS.items():
         names = ", ".join(one.path.name for one in found if one.state is state)

@@ -85,12 +85,12 @@ def _new_file(ctx: click.Context, param: click.Parameter, name: str) -> Path:
 def archived_filters(command: _Command) -> Callable[..., Any]:
     """Add ``--segment`` and the filters to a command; it is called with ``segment`` and ``wanted``."""
     segment = click.option(
-        "--segment", metavar="ID", help="Only the letters of this segment; see `archive ls`."
+        "--segment", metavar="ID", help="Only the letters of this segment; see `archive list`."
     )
     return segment(filters(only=_FILTERS, states=())(command))
 
 
-@click.group("archive", cls=NamingGroup)
+@click.group("archive", cls=NamingGroup, alone="list")
 def archive() -> None:
     """Archive, list, check and restore letters."""
 
@@ -106,14 +106,14 @@ def run(session: Session, chosen: Chosen, wanted: Filter) -> None:
     """
     archive = session.queue.archive
     wanted = select(session, chosen, wanted, CLOSED_STATES)
-    failed = confirm_act(session, "Archive {}?", wanted, yes=chosen.yes)
+    failed = confirm_act(session, "Archive {}?", wanted, chosen)
     with removing(session, "dlq archive run") as (lease, _pause):
         moved = archive.move(wanted, lease, who=operator())
-    session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'ls')}")
+    session.done(f"Archived {counted(moved, *LETTERS)}. See: {session.command('archive', 'list')}")
     leave(PARTLY if failed else DONE)
 
 
-@archive.command("ls")
+@archive.command("list")
 @format_option
 @pass_session
 def list_segments(session: Session, form: str) -> None:
@@ -198,6 +198,9 @@ def restore(
         raise click.UsageError("Give ids, --segment or filters, or --all for every letter.")
     search = session.queue.archive.find(archived(session, chosen.ids, segment, wanted))
     at_most = len(chosen.ids) or search.at_most()
+    if chosen.dry_run:
+        session.done(f"Up to {counted(at_most, 'letter')} would be restored; nothing was changed.")
+        leave(DONE)
     confirm(session, f"Restore up to {counted(at_most, 'letter')}?", count=at_most, yes=chosen.yes)
     result = session.queue.archive.restore(search, who=operator(), reopen=reopen)
     session.done(f"{counted(len(result.restored), 'letter')} restored.")

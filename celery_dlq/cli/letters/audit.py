@@ -13,6 +13,7 @@ from celery_dlq.cli.screens.parts import Block, Column, Field, table_of
 from celery_dlq.cli.session import Session, pass_showing_session
 from celery_dlq.store.base import ACTS, AuditRow
 from celery_dlq.view import times
+from celery_dlq.view.acts import sentence
 from celery_dlq.view.lookup import audited_group, audited_letter
 from celery_dlq.view.operations import named_values
 from celery_dlq.view.records import as_record
@@ -69,7 +70,7 @@ def audit(
     session.say_next(page.next)
 
 
-def _on(row: AuditRow) -> str:
+def _where(row: AuditRow) -> str:
     # A diff has many lines, so it is shown below the table, for a single letter.
     return named_values({name: value for name, value in row.detail.items() if name != "changed"})
 
@@ -78,8 +79,7 @@ _FIELDS: Sequence[Field] = (
     (Column("WHEN", rigid=True), lambda row: row.at),
     (Column("WHO", rigid=True), lambda row: row.who),
     (Column("FROM", from_width=100), lambda row: row.host),
-    (Column("ACT", rigid=True), lambda row: row.act),
-    (Column("LETTERS", right=True, rigid=True), lambda row: row.count),
+    (Column("DID", fold=True), sentence),
     (Column("WHY", fold=True), lambda row: row.why),
-    (Column("ON", fold=True), _on),
+    (Column("WHERE", fold=True), _where),
 )

@@ -1,4 +1,4 @@
-"""``dlq discard``, ``undiscard``, ``release`` and ``edit``: change letters by hand."""
+"""``dlq discard``, ``unpark`` and ``edit``: change letters by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from celery_dlq.cli.completion import complete_letter
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, selection_options, why_option
 from celery_dlq.cli.screens.parts import Block
 from celery_dlq.cli.screens.render import is_terminal
@@ -28,18 +28,21 @@ _RETRIES = ("parked retry", "parked retries")
 _NAMED = 10
 
 
-@click.command("discard")
+@click.command("discard", cls=HeadedCommand)
 @filters(states=(*TAKEABLE, State.PARKED))
-@click.option("--why", required=True, metavar="TEXT", help="Reason, kept with the letters.")
+@why_option
+@click.option("--undo", is_flag=True, help="Reopen letters that were discarded.")
 @selection_options
 @pass_session
-def discard(session: Session, chosen: Chosen, wanted: Filter, why: str) -> None:
-    """Close letters by hand, with a reason.
-
-    `undiscard` reopens them.
-    """
+def discard(session: Session, chosen: Chosen, wanted: Filter, why: str, undo: bool) -> None:
+    """Close letters by hand, with a reason."""
+    if undo:
+        _undiscard(session, chosen, wanted, why)
+        return
+    if not why:
+        raise click.UsageError("A letter is discarded with a reason; add: --why TEXT")
     wanted = select(session, chosen, wanted, {State.DEAD})
-    failed = confirm_act(session, "Discard {}?", wanted, yes=chosen.yes)
+    failed = confirm_act(session, "Discard {}?", wanted, chosen)
     named = _named(session, wanted)
     done = session.store.closing.discard(wanted, who=operator(), why=why, now=times.utc_now())
     if not done:
@@ -51,32 +54,29 @@ def discard(session: Session, chosen: Chosen, wanted: Filter, why: str) -> None:
     leave(PARTLY if failed else DONE)
 
 
-@click.command("undiscard")
-@filters(states=())
-@selection_options
-@pass_session
-def undiscard(session: Session, chosen: Chosen, wanted: Filter) -> None:
-    """Reopen discarded letters."""
+def _undiscard(session: Session, chosen: Chosen, wanted: Filter, why: str) -> None:
+    if wanted.states or why:
+        raise click.UsageError("--undo reopens discarded letters; leave --state and --why out.")
     wanted = select(session, chosen, wanted, {State.DISCARDED})
-    failed = confirm_act(session, "Reopen {}?", wanted, yes=chosen.yes)
+    failed = confirm_act(session, "Reopen {}?", wanted, chosen)
     done = session.store.closing.undiscard(wanted, who=operator(), now=times.utc_now())
     session.done(f"Reopened {counted(done, *LETTERS)}. See: {session.command('list')}")
     leave(PARTLY if failed else DONE)
 
 
-@click.command("release")
+@click.command("unpark", cls=HeadedCommand)
 @filters(states=())
 @selection_options
 @pass_session
-def release(session: Session, chosen: Chosen, wanted: Filter) -> None:
+def unpark(session: Session, chosen: Chosen, wanted: Filter) -> None:
     """Run parked retries now, before they are due.
 
     A worker of this app sends them within seconds, even if they were parked on a broker that the app no
     longer uses.
     """
     wanted = select(session, chosen, wanted, {State.PARKED})
-    failed = confirm_act(session, "Release {}?", wanted, yes=chosen.yes, things=_RETRIES)
-    done = session.queue.release(wanted, who=operator())
+    failed = confirm_act(session, "Run {} now?", wanted, chosen, things=_RETRIES)
+    done = session.queue.unpark(wanted, who=operator())
     others = session.command("list", "--state", "parked")
     session.done(f"A worker will send {counted(done, *_RETRIES)} now. See the others: {others}")
     leave(PARTLY if failed else DONE)
@@ -94,7 +94,7 @@ def _how_to_reopen(session: Session, named: Sequence[str], done: int) -> str:
     """The command that reopens these letters, by their ids: a filter would also find letters that others
     have discarded."""
     what = "it" if done == 1 else "them" if named else "one"
-    return f"To reopen {what}: {session.command('undiscard', *(named or ('ID',)))}"
+    return f"To reopen {what}: {session.command('discard', '--undo', *(named or ('ID',)))}"
 
 
 @click.command("edit")

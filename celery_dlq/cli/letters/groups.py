@@ -1,4 +1,4 @@
-"""``dlq groups``: lists failures by cause, and records decisions about them; and ``dlq brief``."""
+"""``dlq groups``: lists failures by cause, and records decisions about them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from celery_dlq.cli.completion import complete_group
 from celery_dlq.cli.exits import NamingGroup
 from celery_dlq.cli.letters.reapply import regroup
 from celery_dlq.cli.options import (
+    FORMATS,
     MAYBE_EMPTY,
     Word,
     after_option,
@@ -43,7 +43,15 @@ from celery_dlq.view.text import counted
 _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_group)
 
 
-@click.group("groups", cls=NamingGroup, invoke_without_command=True)
+@click.group("groups", cls=NamingGroup, alone="list")
+def groups() -> None:
+    """List failures by cause, and decide about them.
+
+    A group counts the open letters with the same task, exception and place in the code.
+    """
+
+
+@groups.command("list")
 @filters(only=GROUP_FILTERS)
 @click.option(
     "--status", "statuses", type=choice("a status of groups", GroupStatus), multiple=True,
@@ -58,9 +66,9 @@ _named = click.argument("fingerprint", metavar="GROUP", shell_complete=complete_
 @limit_option("Groups per page.", default=50)
 @after_option
 @format_option
-@click.pass_context
-def groups(
-    ctx: click.Context,
+@pass_showing_session
+def list_groups(
+    session: Session,
     wanted: Filter,
     statuses: Sequence[str],
     marks: Sequence[str],
@@ -69,15 +77,7 @@ def groups(
     after: str | None,
     form: str,
 ) -> None:
-    """List failures by cause.
-
-    A group counts the open letters with the same task, exception and place in the code. The largest group
-    comes first. Ignored groups are left out.
-    """
-    if ctx.invoked_subcommand:
-        _refuse_options(ctx)
-        return
-    session = Session(ctx.obj, only_shows=True)
+    """List groups, the largest first. Ignored groups are left out."""
     screen = session.screen
     which = groups_with(map(GroupStatus, statuses), map(Mark, marks), owner or "")
     wanted = checked(session, wanted)
@@ -100,26 +100,25 @@ def _record(session: Session, group: Group, tickets: Sequence[GroupTicket]) -> d
     return records.ticketed_group_record(group, tickets, session.screen.now, route_owner=owner)
 
 
-def _refuse_options(ctx: click.Context) -> None:
-    given = [
-        name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(
-            f"The options of the list cannot be used with {ctx.invoked_subcommand!r}; put its own options "
-            "after it."
-        )
-
-
 @groups.command("show")
 @_named
-@format_option
+@click.option(
+    "--format", "form", type=Word("a format", (*FORMATS, "markdown", "brief")), default="table",
+    show_default=True,
+    help="Output format. markdown is a brief of at most 4,000 tokens for a ticket or an assistant; brief is "
+    "its JSON.",
+)  # fmt: skip
 @pass_showing_session
 def show(session: Session, fingerprint: str, form: str) -> None:
     """Show one group, with its note and decisions.
 
-    GROUP is a fingerprint, or a prefix of it that no other group has.
+    GROUP is a fingerprint, or a prefix of it that no other group has. The brief has the cause with the frames
+    of your own code, the evidence of the verdict, attempts, arguments that most letters share, releases, and
+    how redrives ended. It marks texts from outside as data.
     """
+    if form in ("markdown", "brief"):
+        session.screen.write(_brief(session, fingerprint, form))
+        return
     screen = session.screen
     found = session.group(fingerprint)
     trend = session.store.groups.trends([found.fingerprint], now=screen.now)[found.fingerprint]
@@ -135,6 +134,15 @@ def show(session: Session, fingerprint: str, form: str) -> None:
         route_owner=session.queue.owner_of(found.route), drawn=screen.drawn, command=session.command,
     )  # fmt: skip
     screen.emit(form, record, *parts)
+
+
+def _brief(session: Session, fingerprint: str, form: str) -> str:
+    found = gather(
+        session.store, fingerprint, session.screen.now,
+        owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
+    )  # fmt: skip
+    is_ascii = not speaks_unicode()
+    return fitted(found, partial(as_json, is_ascii=is_ascii) if form == "brief" else markdown)
 
 
 @groups.command("ignore")
@@ -278,26 +286,3 @@ def _act(session: Session, fingerprint: str, act: GroupAct, said: Callable[[Grou
     session.store.groups.triage(name, act, who=operator(), now=times.utc_now())
     session.queue.move_letters(act)
     session.done(said(session.group(name)))
-
-
-@click.command("brief")
-@_named
-@click.option(
-    "--format", "form", type=Word("a format", ("markdown", "json")), default="markdown",
-    show_default=True, help="Output format.",
-)  # fmt: skip
-@pass_showing_session
-def brief(session: Session, fingerprint: str, form: str) -> None:
-    """Print a group in brief, for a ticket or an assistant.
-
-    GROUP is a fingerprint, or a prefix of it that no other group has. The brief has the cause with the frames
-    of your own code, the evidence of the verdict, attempts, arguments that most letters share, releases, and
-    how redrives ended, in at most 4,000 tokens. Texts from outside are marked as data.
-    """
-    found = gather(
-        session.store, fingerprint, session.screen.now,
-        owner_of=session.queue.owner_of, command=session.command, see=session.command("groups"),
-    )  # fmt: skip
-    is_ascii = not speaks_unicode()
-    write = partial(as_json, is_ascii=is_ascii) if form == "json" else markdown
-    session.screen.write(fitted(found, write))

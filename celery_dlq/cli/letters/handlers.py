@@ -21,7 +21,7 @@ from celery_dlq.model.handling import HandlingState
 from celery_dlq.view import records
 
 
-@click.group("handlers", cls=NamingGroup)
+@click.group("handlers", cls=NamingGroup, alone="list")
 def handlers() -> None:
     """Inspect and try repair handlers, which workers run."""
 
@@ -58,9 +58,8 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
     )
 
 
-@handlers.command("run")
+@handlers.command("try")
 @click.argument("name", metavar="NAME")
-@click.option("--dry-run", is_flag=True, help="Required: only workers carry out verdicts.")
 @click.option(
     "--letter", "prefixes", metavar="ID", multiple=True, shell_complete=complete_letter,
     help="Call it with this letter; repeatable. Default: the letters that it would get next.",
@@ -68,19 +67,12 @@ def show(session: Session, name: str, limit: int, form: str) -> None:
 @limit_option("Call it with at most this many letters.", default=20)
 @format_option
 @pass_session
-def run(
-    session: Session, name: str, dry_run: bool, prefixes: Sequence[str], limit: int, form: str
-) -> None:
+def try_one(session: Session, name: str, prefixes: Sequence[str], limit: int, form: str) -> None:
     """Call a handler in this process, and show its verdicts.
 
-    The verdicts are not carried out. The function itself is called with real letters: what it does to other
+    Only workers carry out verdicts. The function itself is called with real letters: what it does to other
     systems, it does.
     """
-    if not dry_run:
-        raise click.UsageError(
-            "Only workers carry out verdicts. To see them, add: --dry-run. Letters that match are "
-            "handled by a worker that consumes the handler's queue."
-        )
     session.load_tasks()
     ids = [session.full_id(prefix) for prefix in prefixes]
     trials = list(session.queue.try_handler(name, ids=ids, limit=limit))

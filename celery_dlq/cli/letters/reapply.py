@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, leave
+from celery_dlq.cli.exits import DONE, FAILED, INTERRUPTED, PARTLY, HeadedCommand, leave
 from celery_dlq.cli.options import (
     Chosen,
     filters,
@@ -48,13 +48,12 @@ _JUDGED_FIELDS: Sequence[Field] = (
 )
 
 
-@click.command("reclassify")
+@click.command("reclassify", cls=HeadedCommand)
 @filters(states=_STATES)
-@click.option("--dry-run", is_flag=True, help="Show the changes and store nothing.")
 @selection_options
 @format_option
 @pass_session
-def reclassify(session: Session, chosen: Chosen, wanted: Filter, dry_run: bool, form: str) -> None:
+def reclassify(session: Session, chosen: Chosen, wanted: Filter, form: str) -> None:
     """Judge stored letters by today's rules.
 
     Changes verdict, rule, evidence and path; a letter keeps its state and its reason. The verdict is based on
@@ -69,7 +68,7 @@ def reclassify(session: Session, chosen: Chosen, wanted: Filter, dry_run: bool, 
     redactor = session.queue.redactor
     rows = [_judged_record(item, redactor) for item in changed]
     session.screen.emit(form, rows, *_judged_parts(found, rows))
-    is_whole = dry_run or not changed or _store(session, wanted, changed, yes=chosen.yes)
+    is_whole = chosen.dry_run or not changed or _store(session, wanted, changed, yes=chosen.yes)
     if some_left_alone and not found:
         leave(FAILED)
     leave(DONE if is_whole and not some_left_alone else PARTLY)

@@ -14,7 +14,7 @@ import click
 
 from celery_dlq.api.retention import check_reason, deletable
 from celery_dlq.archive.rewrite import Holders
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, NamingGroup, leave, reading
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, NamingGroup, leave, reading
 from celery_dlq.cli.options import (
     TAKEABLE,
     Chosen,
@@ -78,7 +78,7 @@ def _wait(seconds: float) -> bool:
     return False
 
 
-@click.command("delete")
+@click.command("delete", cls=HeadedCommand)
 @filters(states=(*_CLOSED, *TAKEABLE), default="closed letters")
 @click.option(
     "--open", "is_open", is_flag=True,
@@ -94,9 +94,7 @@ def delete(session: Session, chosen: Chosen, wanted: Filter, is_open: bool, why:
     of redrives.
     """
     wanted = _checked(select(session, chosen, wanted), is_open=is_open, why=why)
-    failed = confirm_act(
-        session, "Delete {} for ever?", wanted, yes=chosen.yes, can_be_undone=False
-    )
+    failed = confirm_act(session, "Delete {} for ever?", wanted, chosen, can_be_undone=False)
     done = session.queue.delete(wanted, who=operator(), why=why, is_open=is_open)
     session.done(f"Deleted {counted(done, *LETTERS)}.")
     leave(PARTLY if failed else DONE)
@@ -115,7 +113,7 @@ def _checked(wanted: Filter, *, is_open: bool, why: str) -> Filter:
         raise click.UsageError(f"{error} Add --open and --why TEXT.") from error
 
 
-@click.group("retention", cls=NamingGroup)
+@click.group("retention", cls=NamingGroup, alone="plan")
 def retention() -> None:
     """See which closed letters expire, and when.
 
@@ -313,7 +311,7 @@ def of_short(places: Sequence[str]) -> Iterator[str]:
 
 def _of_file(file: SpooledLetters, command: Command) -> Iterator[str]:
     if file.letters:
-        drain = command("spool", "drain")
+        drain = command("recover", "spool")
         yield (
             f"{file.name} in the spool of this machine holds {counted(file.letters, 'such letter')}. "
             f"Run this, and then erase again: {drain}"

@@ -357,7 +357,7 @@ def _next(found: Overview, command: Command) -> Iterator[tuple[str, str]]:
     if found.worklist.groups:
         worst = found.worklist.groups[0].fingerprint
         yield "One group", command("groups", "show", worst)
-        yield "For a ticket", command("brief", worst)
+        yield "For a ticket", command("groups", "show", worst, "--format", "markdown")
         yield "Its letters", command("list", "--group", worst)
     else:
         yield "Check the set-up", command("doctor")

@@ -170,7 +170,7 @@ def _maybe_name(command: _Command) -> _Command:
     return click.argument("name", metavar="[NAME]", required=False)(command)
 
 
-@click.group("auto", cls=NamingGroup)
+@click.group("auto", cls=NamingGroup, alone="list")
 def auto() -> None:
     """Inspect, try, pause, resume and suggest automatic redrives."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from celery_dlq.cli.exits import DONE, FAILED, PARTLY, leave, one_line
+from celery_dlq.cli.exits import DONE, FAILED, PARTLY, HeadedCommand, leave, one_line
 from celery_dlq.cli.options import TAKEABLE, Chosen, filters, read_with, selection_options
 from celery_dlq.cli.redrive.options import orders_options
 from celery_dlq.cli.redrive.running import finish, in_foreground, tell_left
@@ -110,7 +110,7 @@ def try_all(session: Session, wanted: Filter, orders: Orders) -> DryRun:
     return found
 
 
-#: The default of ``--wait``.
+#: The value of ``--wait`` if none is given.
 _PATIENCE = "10m"
 
 
@@ -126,8 +126,8 @@ def _patience(text: str) -> float:
     return times.parse_span(text)
 
 
-@click.command("redrive")
-@filters(states=TAKEABLE, operation=True)
+@click.command("redrive", cls=HeadedCommand)
+@filters(states=TAKEABLE)
 @orders_options
 @click.option(
     "--wait", "wait_s", metavar="[DURATION]", is_flag=False, flag_value=_PATIENCE,
@@ -135,7 +135,6 @@ def _patience(text: str) -> float:
     help=f"Wait for the outcomes, at most this long: 30s, 1h. Without a value: {_PATIENCE}.",
 )  # fmt: skip
 @click.option("--detach", is_flag=True, help="Let a worker send the letters.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and send nothing.")
 @selection_options
 @pass_session
 def redrive(
@@ -145,11 +144,11 @@ def redrive(
     orders: Orders,
     wait_s: float | None,
     detach: bool,
-    dry_run: bool,
 ) -> None:
     """Send the original messages back to their queues.
 
-    Takes dead letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
+    Waits for the outcome of a single letter for up to ten seconds, and of several letters with --wait. Takes
+    dead letters. With --state redriven, it takes letters that were sent and have no outcome yet. The
     plan shows how many of them may still run. Ctrl-C pauses the redrive after the current batch, a second
     Ctrl-C stops it at once; `operations resume` continues it. A guard stops it when its letters fail again,
     unless you give --no-guard.
@@ -158,8 +157,8 @@ def redrive(
         raise click.UsageError("--wait contradicts --detach; use only one of them.")
     wanted = select(session, chosen, wanted)
     others = left_alone(session, wanted, wanted.states or {State.DEAD}) > 0
-    plan = _planned(session, wanted, orders, dry_run=dry_run)
-    if dry_run:
+    plan = _planned(session, wanted, orders, dry_run=chosen.dry_run)
+    if chosen.dry_run:
         return
     if not plan.sendable:
         # Letters that another redrive holds are being sent; the others that match are not.

@@ -24,7 +24,7 @@ from celery_dlq.view.text import counted
 _named = click.argument("operation_id", metavar="ID", shell_complete=complete_operation)
 
 
-@click.group("operations", cls=NamingGroup)
+@click.group("operations", cls=NamingGroup, alone="list")
 def operations() -> None:
     """Inspect, pause, cancel and resume redrives."""
 

@@ -14,6 +14,7 @@ from celery_dlq.cli.options import (
     gathered,
     limit_option,
     read_with,
+    under,
     whole_number,
     why_option,
 )
@@ -31,10 +32,10 @@ _VALIDATE_TIMEOUT_MAX_S = 86_400.0
 def orders_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add all options of a redrive to a command, which gets the ``orders`` that they make."""
     options = {
-        **_pacing_options(),
-        **_guard_options(),
-        **_checking_options(),
-        **_repair_options(),
+        **under("How fast", _pacing_options()),
+        **under("When it stops by itself", _guard_options()),
+        **under("What it skips", _checking_options()),
+        **under("What it changes", _repair_options()),
         "why": why_option,
     }
     return gathered(options, "orders", as_orders)(command)

@@ -40,6 +40,9 @@ _NAMED = 5
 #: Seconds between two reads of the outcomes.
 _LOOK_S = 0.5
 
+#: Seconds to wait for the outcome of a single letter without ``--wait``.
+_ONE_S = 10.0
+
 #: Seconds after which a worker should have answered. An idle one begins an operation within five.
 _ANSWER_S = 10.0
 
@@ -104,22 +107,28 @@ def finish(
     left_alone: bool = False,
     promised: int = 0,
 ) -> NoReturn:
-    """Wait for the outcomes for up to ``wait_s`` seconds, summarize the operation, and end the command with
-    its status.
+    """Wait for the outcomes for up to ``wait_s`` seconds, or shortly for that of a single letter; summarize
+    the operation, and end the command with its status.
 
     :param left_alone: whether letters that the command names were left alone.
     :param promised: how many letters the plan said would be sent.
     """
     if foreground.should_stop() and operation.state not in ENDED:
         _end_interrupted(session, operation)
-    if wait_s:
-        operation = await_outcomes(session, operation, wait_s)
+    patience_s = wait_s or (_ONE_S if _is_one(session, operation) else 0.0)
+    if patience_s:
+        operation = await_outcomes(session, operation, patience_s)
     gone = max(0, promised - operation.counts.planned)
     status = _status(operation, left_alone=left_alone or gone > 0, waited=bool(wait_s))
     write = session.done if status == DONE else session.error
     for line in _summary(session, operation, promised, gone):
         write(line)
     leave(status)
+
+
+def _is_one(session: Session, operation: Operation) -> bool:
+    """Whether a worker will soon run the only letter of ``operation``."""
+    return operation.counts.planned == operation.counts.sent == 1 and not session.why_no_worker()
 
 
 def _summary(session: Session, operation: Operation, promised: int, gone: int) -> Iterator[str]:

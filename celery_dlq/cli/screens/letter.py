@@ -179,7 +179,7 @@ _ATTEMPT_FIELDS: Sequence[Field] = (
     (Column("REDRIVE", right=True, from_width=100), lambda attempt: attempt.redrive),
     (Column("FAILED", rigid=True), lambda attempt: attempt.failed_at),
     (Column("EXCEPTION"), lambda attempt: attempt.exception_type),
-    (Column("MESSAGE"), lambda attempt: attempt.message),
+    (Column("MESSAGE"), lambda attempt: first_line(attempt.message)),
     (Column("VERDICT", rigid=True), lambda attempt: attempt.verdict.value),
     (Column("RULE", from_width=80), lambda attempt: attempt.rule),
     (Column("WORKER", from_width=120), lambda attempt: attempt.worker),
@@ -238,7 +238,7 @@ def letter_parts(
     parts += [*_contents(letter), _message(letter)]
     if letter.traceback:
         parts.append(Block("Traceback", letter.traceback.rstrip()))
-    return [*parts, _history(letter), f"Next: {_next_step(letter, command)}"]
+    return [*parts, _history(letter), f"Next: {next_step(letter, command)}"]
 
 
 def _why(letter: DeadLetter, owner: str) -> Facts:
@@ -314,7 +314,8 @@ def _history(letter: DeadLetter) -> Facts:
     )
 
 
-def _next_step(letter: DeadLetter, command: Command) -> str:
+def next_step(letter: DeadLetter, command: Command) -> str:
+    """What a person can do about a letter in its state."""
     redrive = command("redrive", letter.task_id)
     if letter.state is State.DEAD:
         return f"{first_step(letter.reason)}{redrive}"
@@ -324,8 +325,8 @@ def _next_step(letter: DeadLetter, command: Command) -> str:
         return f"wait for its outcome; if none arrives: {redrive} --state redriven"
     if letter.state is State.PARKED:
         return (
-            f"nothing, it runs when it is due; to run it now: {command('release', letter.task_id)}"
+            f"nothing, it runs when it is due; to run it now: {command('unpark', letter.task_id)}"
         )
     if letter.state is State.DISCARDED:
-        return f"nothing, it is discarded; to reopen it: {command('undiscard', letter.task_id)}"
+        return f"nothing, it is discarded; to reopen it: {command('discard', '--undo', letter.task_id)}"
     return f"nothing, it succeeded; see the others: {command('list')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -136,8 +137,8 @@ def next_step(operation: Operation, command: Command) -> str:
 
 
 def eta_text(left_s: float | None) -> str:
-    """The remaining time; empty if it is unknown."""
-    return "" if left_s is None else f"{duration(left_s)} left"
+    """The remaining time in whole seconds; empty if it is unknown."""
+    return "" if left_s is None else f"{duration(math.ceil(left_s))} left"
 
 
 def plan_parts(plan: Plan, orders: Orders, *, with_skipped: bool = True) -> list[Part]:

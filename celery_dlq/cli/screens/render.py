@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
 #: The widest line of a page of text.
 _READABLE = 100
 
-#: The width of a table in a pipe, unless the variable COLUMNS has another one.
-_PIPE = 120
-
 #: Terminals of this width or more show full times and ages; narrower ones show ages only.
 WIDE = 120
 
@@ -64,6 +60,7 @@ class Screen:
     cli: Any
     #: Whether boxes and colours may be drawn.
     drawn: bool
+    #: The columns of the terminal; of no use unless something is drawn.
     width: int
     #: Called late, because the clock is right only after the store is open.
     clock: Callable[[], datetime] = lambda: times.utc_now()
@@ -72,7 +69,7 @@ class Screen:
     def of(cls, cli: Any) -> Screen:
         """The screen on stdout."""
         has_terminal = is_terminal(sys.stdout)
-        width = shutil.get_terminal_size().columns if has_terminal else _pipe_width()
+        width = shutil.get_terminal_size().columns
         return cls(cli, drawn=has_terminal and speaks_unicode(), width=width)
 
     @property
@@ -85,7 +82,7 @@ class Screen:
         if self.drawn:
             self.write(self.draw(*parts))
         else:
-            self.write("\n\n".join("\n".join(plain_part(part, self.width)) for part in parts))
+            self.write("\n\n".join("\n".join(plain_part(part)) for part in parts))
 
     def emit(self, form: str, records: Sequence[Record] | Record, *parts: Part) -> None:
         """Print ``records`` in the data format ``form``, or ``parts`` if it is ``table``."""
@@ -207,8 +204,3 @@ def is_terminal(stream: IO[Any]) -> bool:
 def speaks_unicode() -> bool:
     """Whether stdout has all characters."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
-
-
-def _pipe_width() -> int:
-    given = os.environ.get("COLUMNS", "")[:6]
-    return int(given) if given.isdecimal() and int(given) > 0 else _PIPE

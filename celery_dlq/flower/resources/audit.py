@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_dlq.errors import FilterError
+from celery_dlq.flower import words
 from celery_dlq.flower.http.handler import Page
 from celery_dlq.flower.http.request import FilterForm, Given, asked, check_names, first, moment_of
 from celery_dlq.flower.http.site import Links
 from celery_dlq.store.base import ACTS, AuditRow, Rows
 from celery_dlq.view import lookup, times
+from celery_dlq.view.acts import sentence
 from celery_dlq.view.operations import named_values
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ class ActRow:
             if isinstance(value, str) and value:
                 return f"{name} {value}", address(value)
         return "", ""
+
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return sentence(self.act, words.moment)
 
     @property
     def detail(self) -> str:

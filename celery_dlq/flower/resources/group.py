@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -23,11 +23,11 @@ from celery_dlq.model.operation import Counts
 from celery_dlq.model.terms import leaves
 from celery_dlq.store.base import AuditRow, Filter, Operation
 from celery_dlq.view import lookup, times
+from celery_dlq.view.acts import sentence
 from celery_dlq.view.groups import Grouping, Sample, Share, grouping_of, sample_of, standing
 from celery_dlq.view.letters import own_traceback
 from celery_dlq.view.operations import outcome_text
 from celery_dlq.view.text import counted, percent
-from celery_dlq.view.times import parse_point
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
@@ -91,48 +91,19 @@ def _acts(
     for act in acts:
         if act.act == "redrive" and act.detail.get("operation") in told:
             continue
-        if act.act in _DECISIONS:
-            yield _decision(act)
-        else:
-            yield _other(act, links)
+        yield _act(act, links)
 
 
-def _decision(act: AuditRow) -> Event:
-    said = _DECISIONS[act.act](act.detail)
-    text = words.lines(str(act.detail.get("note", "")), 4_000) if act.act == "note" else ""
-    kind = "note" if act.act == "note" else "decision"
-    return Event(at=act.at, kind=kind, who=words.line(act.who, 60), what=said, text=text)
-
-
-def _ignored(detail: Mapping[str, Any]) -> str:
-    ends = []
-    if detail.get("until"):
-        ends.append(f"until {words.moment(parse_point(str(detail['until'])))}")
-    if detail.get("rate"):
-        ends.append(f"until {counted(int(detail['rate']), 'failure')} within an hour")
-    if detail.get("count"):
-        ends.append(f"for {counted(int(detail['count']), 'more failure')}")
-    return f"ignored the group {', or '.join(ends) or 'until it is reopened'}"
-
-
-def _resolved(detail: Mapping[str, Any]) -> str:
-    release = words.line(str(detail.get("release") or ""), 60)
-    return f"resolved the group in release {release}" if release else "resolved the group"
-
-
-def _assigned(detail: Mapping[str, Any]) -> str:
-    owner = words.line(str(detail.get("owner") or ""), 60)
-    return f"gave the group to {owner}" if owner else "removed the owner"
-
-
-#: What a person did, by the name in the audit.
-_DECISIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "ignore": _ignored,
-    "resolve": _resolved,
-    "reopen": lambda _detail: "reopened the group",
-    "note": lambda detail: "wrote the note" if detail.get("note") else "removed the note",
-    "assign": _assigned,
-}
+def _act(act: AuditRow, links: Links) -> Event:
+    operation = str(act.detail.get("operation") or "")
+    is_note = act.act == "note"
+    return Event(
+        at=act.at, kind="note" if is_note else "redrive" if operation else "decision",
+        who=words.line(act.who, 60), what=words.line(sentence(act, words.moment), 200),
+        why=words.line(act.why, 300), name=operation,
+        text=words.lines(str(act.detail.get("note", "")), 4_000) if is_note else "",
+        address=links.operation(operation) if operation else "",
+    )  # fmt: skip
 
 
 def _ticket(ticket: GroupTicket) -> Event:
@@ -142,25 +113,6 @@ def _ticket(ticket: GroupTicket) -> Event:
         what=to if ticket.kind is TicketKind.ESCALATION else "opened the ticket",
         why=words.line(ticket.why, 300), name=words.line(ticket.url, 120),
         address=words.address(ticket.url),
-    )  # fmt: skip
-
-
-#: The past of acts on letters or on redrives.
-_PAST = {
-    "redrive": "redrove", "pause": "paused", "resume": "resumed", "cancel": "cancelled",
-    "abort": "aborted", "discard": "discarded", "undiscard": "undiscarded", "delete": "deleted",
-    "release": "released", "archive": "archived", "expire": "deleted by retention",
-}  # fmt: skip
-
-
-def _other(act: AuditRow, links: Links) -> Event:
-    operation = str(act.detail.get("operation") or "")
-    said = _PAST.get(act.act, words.line(act.act, 40))
-    return Event(
-        at=act.at, kind="redrive" if operation else "decision", who=words.line(act.who, 60),
-        what=f"{said} the redrive" if operation else f"{said} {counted(act.count, 'letter')}",
-        why=words.line(act.why, 300), name=operation,
-        address=links.operation(operation) if operation else "",
     )  # fmt: skip
 
 

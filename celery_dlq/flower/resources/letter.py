@@ -45,7 +45,7 @@ _DONE = {
     "edited": "The message was changed. Redrive it to send it.",
     "discarded": "The letter was discarded.",
     "undiscarded": "The letter was reopened.",
-    "released": "A worker will send the retry within seconds.",
+    "unparked": "A worker will send the retry within seconds.",
     "redriven": "A worker will send the letter within seconds.",
     "edited-redriven": "The message was changed. A worker will send it within seconds.",
 }
@@ -113,8 +113,8 @@ class LetterView:
 
     @property
     def is_live(self) -> bool:
-        """Whether the page refreshes itself: the letter was just released, or its redrive has no outcome."""
-        return (self.act == "released" and self.letter.state is State.PARKED) or self._awaits
+        """Whether the page refreshes itself: the letter is to run now, or its redrive has no outcome."""
+        return (self.act == "unparked" and self.letter.state is State.PARKED) or self._awaits
 
     @property
     def _awaits(self) -> bool:
@@ -262,7 +262,7 @@ _ACTS: Mapping[State, Sequence[str]] = {
     State.DEAD: ("redrive", "discard"),
     State.REDRIVEN: ("redrive", "discard"),
     State.DISCARDED: ("undiscard",),
-    State.PARKED: ("release", "discard"),
+    State.PARKED: ("unpark", "discard"),
 }
 
 

@@ -49,7 +49,7 @@ _DISCARDABLE = (State.DEAD, State.REDRIVEN, State.PARKED)
 _DONE = {
     "discard": ("discarded", "discarded"),
     "undiscard": ("undiscarded", "reopened"),
-    "release": ("released", "run now"),
+    "unpark": ("unparked", "run now"),
 }
 
 
@@ -333,7 +333,7 @@ def _carry_out(queue: DeadLetterQueue, act: str, task_id: str, given: Given, who
         wanted = only(task_id, State.DISCARDED)
         number = queue.store.closing.undiscard(wanted, who=who, now=times.utc_now())
     else:
-        number = queue.release(only(task_id, State.PARKED), who=who)
+        number = queue.unpark(only(task_id, State.PARKED), who=who)
     done, said = _DONE[act]
     check_some(number, task_id, said)
     return f"done={done}"

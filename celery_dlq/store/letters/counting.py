@@ -61,6 +61,9 @@ LATE_LIMIT = 5_000
 #: leaves a few of them, and they stay until a person names them.
 APART_LIMIT = 5_000
 
+#: The most names that are read to find one that may be meant.
+NAMES_LIMIT = 5_000
+
 #: Numbers of letters by task, to be added up; a part that is subtracted has negative numbers.
 Part = Select[Any]
 
@@ -89,6 +92,14 @@ class Counts(StoreRole):
         if totals is None:
             totals = _added(connection, [_part(*place) for place in places(connection, wanted)])
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+    @reads
+    def names(self, connection: Connection, field: str) -> Sequence[str]:
+        """The values of ``field``, such as ``exception`` or ``release``, that stored letters have."""
+        column = {"exception": cell.c.exception_type, "queue": cell.c.queue}.get(field)
+        column = letter.c[field] if column is None else column
+        found = connection.execute(select(column).distinct().limit(NAMES_LIMIT)).scalars()
+        return sorted(filter(None, found))
 
     @reads
     def arrivals(

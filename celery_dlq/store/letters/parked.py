@@ -140,7 +140,7 @@ class Parked(StoreRole):
         moved = connection.execute(early.values(due_at=at, next_at=at, place=place)).rowcount
         if moved:
             audit.write_audit(
-                connection, who=who, act="release", count=moved,
+                connection, who=who, act="unpark", count=moved,
                 detail=audit.by_filter(wanted), at=now,
             )  # fmt: skip
         return moved

@@ -128,7 +128,9 @@ def _numbered(died: Delivery, others: Sequence[Delivery]) -> Delivery:
     alike = [item for item in others if item.is_given_back == died.is_given_back]
     if died.is_given_back:
         return replace(died, number=next_number(alike, missing=0))
-    return replace(died, number=died.number or next_number(alike))
+    # Most of kombu's transports do not mark a message that comes back: each delivery looks like the first.
+    number = max(died.number, len(alike) + 1) if died.number else next_number(alike)
+    return replace(died, number=number)
 
 
 def _unended(store: Store, one: Delivery) -> tuple[Delivery, ...]:
@@ -149,6 +151,7 @@ class Deliveries:
 
     :param limit: ``dlq_max_deliveries``.
     :param isolation: lets a message be alone before its last run.
+    :param takes_back: whether the broker delivers a message again that is given back to it.
     """
 
     def __init__(
@@ -157,9 +160,11 @@ class Deliveries:
         limit: int,
         *,
         isolation: IsolatedRun,
+        takes_back: bool = True,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._desk, self._limit, self._now = desk, limit, now
+        self._takes_back = takes_back
         self._isolation = isolation
         self._process = process.identity()
         #: The number of lost connections. Messages that came before the last one must not run.
@@ -219,6 +224,8 @@ class Deliveries:
 
         :param known: its deliveries, the last one last.
         """
+        if not self._takes_back:
+            return True
         last = known[-1]
         most = GIVEN_BACK * self._limit if last.is_given_back else self._limit
         if last.number >= most or is_dropped_next(message):

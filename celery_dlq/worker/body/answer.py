@@ -59,7 +59,7 @@ def answer(task: DLQTask, exc: BaseException, request: Context) -> Exception | N
         outcome = _outcome(task, exc, request)
         if outcome is None:
             return None
-        here.ending = ending_of(outcome, request)
+        here().ending = ending_of(outcome, request)
     except Exception as error:
         if error is not exc:
             # The task's own error must reach Celery whatever happens here.

@@ -1,6 +1,6 @@
 """How the run of a body ends, and how the worker's parent learns of it.
 
-The end is left in the thread that ran the body (:data:`here`), by :mod:`celery_dlq.worker.body.answer` or
+The end is left where the tracer finds it (:func:`here`), by :mod:`celery_dlq.worker.body.answer` or
 when the body returns. When Celery's tracer is done, the end is reported: it travels as one attribute of the
 run's ``ExceptionInfo``, the only object that reaches the parent in every case. Both processes run the same
 release, so the value needs no other form.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
 
+import celery.app.trace
 from billiard.einfo import ExceptionInfo
 from celery.app.task import Context
 from celery.app.trace import TraceInfo, trace_ok_t
@@ -132,15 +133,34 @@ class Waiting:
     send: Callable[[], object]
 
 
-class _Here(threading.local):
-    #: How the body that runs or ran last in this thread ended; None until it has ended.
+class Here:
+    """The end of a run, until it is reported."""
+
+    #: How the body ended; None until it has ended.
     ending: Ending | None = None
     #: The retry that waits for the parent.
     waiting: Waiting | None = None
 
 
-#: The end of this thread's run, until it is reported.
-here = _Here()
+# Not of the thread: a pool that awaits bodies runs them in others, with copies of the tracer's context.
+_here: ContextVar[Here] = ContextVar("celery_dlq.here")
+
+
+def begin() -> Here:
+    """Called when a run begins in this context."""
+    _here.set(found := Here())
+    return found
+
+
+def here() -> Here:
+    """The end of the run in this context, or of the last one."""
+    return _here.get(None) or begin()
+
+
+def awaits_bodies() -> bool:
+    """Whether a pool for coroutines has put its own tracer in the place of Celery's, which awaits nothing.
+    celery-aio-pool and celery-pool-asyncio do so. Celery has no such pool (celery/celery#10634, open)."""
+    return bool(celery.app.trace.build_tracer.__module__ != celery.app.trace.__name__)
 
 
 def ending_of(outcome: Died | Retried, request: Context) -> Ending:
@@ -200,7 +220,7 @@ def reporting(tracer: Tracer) -> Tracer:
     """
 
     def trace(uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
-        here.ending = here.waiting = None
+        begin()
         returned.begin()
         try:
             result = tracer(uuid, args, kwargs, request)
@@ -212,7 +232,7 @@ def reporting(tracer: Tracer) -> Tracer:
             returned.note(uuid)
         else:
             report_end(result.retval, request or {})
-        if here.waiting is not None:
+        if here().waiting is not None:
             send_left()
         return result
 
@@ -220,8 +240,8 @@ def reporting(tracer: Tracer) -> Tracer:
 
 
 def report_end(einfo: Any, request: dict[str, Any]) -> None:
-    """Report the end of this thread's run to the parent, on ``einfo``."""
-    ending, here.ending = here.ending, None
+    """Report the end of this context's run to the parent, on ``einfo``."""
+    ending = here().ending
     exc = unwrap(einfo)
     if not tells_its_class(exc):
         # Celery calls isinstance(): a message whose exception poses as a SystemExit would never be settled.
@@ -255,8 +275,9 @@ def _run_end(
     end = ending.end
     if end.failure is not None and ending.exc is not None:
         return replace(end, failure=_with_traceback(end.failure, ending.exc, einfo, exc))
-    if end.retried and here.waiting is not None:
-        waiting, here.waiting = here.waiting, None
+    waiting = here().waiting
+    if end.retried and waiting is not None:
+        here().waiting = None
         return replace(end, parking=waiting.parking)
     return end
 
@@ -281,7 +302,8 @@ def _with_traceback(
 
 def send_left() -> None:
     """Send a retry that was not reported, because the body went on after it and ended in another way."""
-    waiting, here.waiting = here.waiting, None
+    own = here()
+    waiting, own.waiting = own.waiting, None
     try:
         if waiting is not None:
             waiting.send()

@@ -77,7 +77,7 @@ class LongWait:
             return
         send = partial(_send, again.sig, self._delay_s)
         try:
-            here.waiting = Waiting(self._parking(caught, cause), send)
+            here().waiting = Waiting(self._parking(caught, cause), send)
         except Exception:
             logger.exception("celery_dlq could not park a retry of %s", self._task.name)
             send()

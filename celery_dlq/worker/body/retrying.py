@@ -28,6 +28,7 @@ from celery_dlq.model.headers import (
     ATTEMPTS_HEADER,
     DELIVERY_HEADERS,
     FREE_HEADER,
+    GROUP_PROPERTY,
     RELEASE_HEADERS,
     free_runs,
 )
@@ -151,6 +152,14 @@ def headers_of_retry(
         ATTEMPTS_HEADER: write_attempts(attempts),
         **({FREE_HEADER: free} if free else {}),
     }
+
+
+def group_of(request: Context) -> dict[str, str]:
+    """The option that keeps the retry of ``request`` in its message group on SQS; Celery would drop it."""
+    # The headers of a message are attributes of its Context, whatever their names are.
+    properties = vars(request).get("properties")
+    group = properties.get(GROUP_PROPERTY) if isinstance(properties, Mapping) else None
+    return {GROUP_PROPERTY: group} if isinstance(group, str) else {}
 
 
 def is_outage(task: DLQTask, request: Context) -> bool:

@@ -20,6 +20,8 @@ pools.read_last_results    Celery 5.6.3 and 5.7,     celery/celery#10151 and    
 redis_take                 kombu 5.5 to 5.7          celery/celery#7950, open     ``_brpop_start`` takes
                                                                                   and notes a message in
                                                                                   one step
+unacked_sqs                kombu 5.5 to 5.7          none                         kombu deletes a rejected
+  .delete_if_rejected                                                             message from any queue
 ========================== ========================= ============================ =========================
 
 One more is outside this room, because it changes one of Celery's own tasks: ``keep_chord_headers`` in
@@ -29,5 +31,6 @@ Each docstring names the lines that cause the behaviour, and the test that fails
 try a new version, delete the call and run that test. ``worker/step.py`` has the calls of
 ``catch_unreadable``, ``read_last_results`` and ``redis_take``, and ``worker/capture.py`` the guard
 ``GreenShutdown``. ``worker/task.py`` and ``worker/body/answer.py`` call ``sendable``;
-``worker/request/handover.py`` calls ``forget_job``.
+``worker/request/handover.py`` calls ``forget_job``. ``worker/request/closing.py`` and ``worker/foreign.py``
+call ``delete_if_rejected``.
 """

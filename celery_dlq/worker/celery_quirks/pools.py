@@ -115,7 +115,7 @@ class GreenShutdown:
     ``finally`` (line 350). Needed with Celery 5.5 to 5.7. Upstream: celery/celery#6111, open; the same cause
     with eventlet was celery/celery#10083, fixed for the handler's own output only.
 
-    It can be deleted when Celery's handlers run outside the hub. The matrix shows that: ``cold_shutdown`` and
+    It can be deleted when Celery's handlers try outside the hub. The matrix shows that: ``cold_shutdown`` and
     ``soft_shutdown`` with gevent, in ``tests/integration/test_matrix_on_redis.py``. :func:`_terminate_after`
     can be deleted with Celery 5.6.
     """

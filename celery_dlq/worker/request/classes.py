@@ -1,5 +1,5 @@
 """The class of a task's requests: it captures failures for the consumer that makes the requests, and keeps
-messages that are acknowledged early in the flight recorder."""
+messages in the flight recorder that their broker may have forgotten."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class RecordedRequest(Request):  # type: ignore[misc]
-    """The base of requests that are acknowledged before they run. It keeps a message in the flight recorder
-    from before its acknowledgement until its run has ended.
+    """The base of requests that are acknowledged before they run, and of all requests if the broker forgets
+    their messages earlier. It keeps a message in the flight recorder from before its acknowledgement until
+    its run has ended.
 
     It comes after :class:`~celery_dlq.worker.request.request.DLQRequest` in the order of methods: whatever
     that class calls last, when the letter is safe, ends here.
@@ -56,7 +57,8 @@ class RecordedRequest(Request):  # type: ignore[misc]
     def end_record(self) -> None:
         """Note that the run has ended. While a letter is not safe yet, this does nothing."""
         closing = self._dlq_closing
-        if closing is None or closing.is_safe:
+        has_gone_back = self.task.acks_late and self.acknowledged
+        if closing is None or closing.is_safe or has_gone_back:
             # In one step, because a signal handler may end it at the same time.
             entry = self.__dict__.pop("_dlq_entry", None)
             if entry is not None:
@@ -138,7 +140,8 @@ def bound(task: Any, consumer: Any) -> Iterator[None]:
 
 def _class_for(task: Any, base: type[DLQRequest], capture: Capture) -> type[DLQRequest]:
     own: dict[str, Any] = {"_dlq_capture": capture}
-    if task.acks_late or not task.dlq_recorder or not task._makes_letters:
+    is_kept = task.acks_late and not capture.app.hold.forgets  # by the broker
+    if is_kept or not task.dlq_recorder or not task._makes_letters:
         return type(base.__name__, (base,), own)
     own["_dlq_recorder"] = capture.flight_recorder
     return type(base.__name__, (base, RecordedRequest), own)

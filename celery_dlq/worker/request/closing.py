@@ -16,6 +16,7 @@ from celery_dlq.classify import is_a
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.model.states import State, Verdict
 from celery_dlq.worker.body.ending import RunEnd
+from celery_dlq.worker.celery_quirks.unacked_sqs import delete_if_rejected
 from celery_dlq.worker.request.fate import is_internal
 
 logger = get_logger(__name__)
@@ -75,6 +76,7 @@ class Closing:
 
     def _is_written(self, letter: DeadLetter, finish: Finish) -> None:
         self.is_safe, self._is_announced = True, letter.state is not State.PARKED
+        delete_if_rejected(self._request.message)
         self.go_on(finish)
 
     def _finish(self, finish: Finish) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from celery_dlq.model.letter import DeadLetter
 from celery_dlq.spool import Record, Spool
+from celery_dlq.worker.writing.notices import Notices
 from celery_dlq.worker.writing.saver_process import SaverProcess
 from celery_dlq.worker.writing.store_calls import SpoolDrain, StoreCalls, StoreHealth
 
@@ -205,6 +206,7 @@ class Writer:
             monotonic=monotonic,
         )
         self._drain = SpoolDrain(spool, self._store, monotonic=monotonic)
+        self._notices = Notices(monotonic)
         #: None while there is nothing to do after :meth:`stop`.
         self._thread: threading.Thread | None = None
         self._is_stopping = False
@@ -284,6 +286,7 @@ class Writer:
         while True:
             self._deal_with(self._inbox.next_batch(self._drain.seconds_until_due()))
             self._drain.step_when_due()
+            self._notices.log_others()
             if self._is_stopping and self._inbox.is_empty():
                 self._tidy_up()
                 if self._resigns():
@@ -306,6 +309,7 @@ class Writer:
             self._spool.keep(left)
         for entry in entries:
             _call_back(entry.safe)
+        self._notices.log([entry.record for entry in entries])
         self._inbox.written(entries)
 
     def _answer(self, questions: Sequence[Question]) -> None:
@@ -319,6 +323,7 @@ class Writer:
 
     def _tidy_up(self) -> None:
         """Close everything that this thread has opened, before it ends."""
+        self._notices.log_others(at_once=True)
         self._drain.stop()
         try:
             self._store.close()

@@ -16,7 +16,9 @@ from celery_dlq import DLQTask
 #: Tasks that block continue once this file is there.
 RELEASE = FIXED.with_name("release")
 #: Nothing listens there.
-NOWHERE = {"redis": "redis://127.0.0.1:1/0", "amqp": "amqp://guest@127.0.0.1:1//"}
+NOWHERE = {
+    "redis": "redis://127.0.0.1:1/0", "amqp": "amqp://guest@127.0.0.1:1//", "sqs": "sqs://a:b@127.0.0.1:1",
+}  # fmt: skip
 
 
 @signals.task_prerun.connect(weak=False)
@@ -94,7 +96,7 @@ def over_its_budget(self):
 @also_late
 @task()
 def retry_unpublishable(self):
-    transport = "redis" if app.conf.broker_url.startswith("redis") else "amqp"
+    transport = app.conf.broker_url.partition(":")[0]
     raise self.retry(
         exc=LookupError("not there yet"), countdown=0, retry=False,
         connection=app.connection_for_write(NOWHERE[transport], connect_timeout=0.5),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 
 from matrix.bodies import sends
-from matrix.mode import Mode, Watched, done, dropped, letter
+from matrix.mode import BROKERS, Mode, Watched, done, dropped, letter
 from matrix.stage import Stage
 from project import wait_for
 
@@ -68,17 +68,18 @@ def _called_off() -> Iterator[Mode]:
     yield one(
         id="expired-on-the-queue", title="It expires on the queue",
         send=sends("proj.succeed", expires=0.001),
-        end=dropped("PENDING"), other_ends={"redis": dropped("REVOKED")},
-        plain="Dropped: on Redis by the worker, on RabbitMQ by the broker itself.",
+        end=dropped("PENDING"),
+        other_ends={"redis": dropped("REVOKED"), "sqs": dropped("REVOKED")},
+        plain="Dropped: on Redis and SQS by the worker, on RabbitMQ by the broker itself.",
         ours="The same; no letter.",
     )  # fmt: skip
     yield one(
         id="revoked", part="live", title="It is revoked before it runs",
-        send=_revoked, end=dropped("REVOKED"), **meant,
+        send=_revoked, end=dropped("REVOKED"), brokers=BROKERS, **meant,
     )  # fmt: skip
     yield one(
         id="revoked-terminate", part="live", title="It is revoked with `terminate` while it runs",
-        send=_terminated, end=dropped("REVOKED", runs=1),
+        send=_terminated, end=dropped("REVOKED", runs=1), brokers=BROKERS,
         other_ends=dict.fromkeys(("threads", "solo"), done()),
         plain="Its run is ended, as it is meant; threads and solo cannot end it.",
         ours="The same; no letter.",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matrix.stage import Stage
 
 BROKERS = ("redis", "classic", "quorum")
+#: The page has a chapter of its own for the last one.
+EVERYWHERE = (*BROKERS, "sqs")
 POOLS = ("prefork", "threads", "solo", "gevent")
 #: Pools that can end a running task.
 CAN_CANCEL = ("prefork", "gevent")
@@ -146,7 +148,7 @@ class Mode:
     #: The end before Celery 5.7, on every pool and broker, if it is another.
     end_before_5_7: End | None = None
     pools: tuple[str, ...] = POOLS
-    brokers: tuple[str, ...] = BROKERS
+    brokers: tuple[str, ...] = EVERYWHERE
     #: Why not on the other pools or brokers.
     why_not: str = ""
     #: The part that it plays in its scene, if parts differ.

@@ -42,8 +42,18 @@ each run the queue is empty, no worker holds a message, and there are no letters
 | - | does not exist on this pool |
 | ? | not played yet |
 
-A cell speaks for all brokers and all versions of Celery below, or names the brokers on which it differs and
-the versions with which it was played.
+A cell speaks for Redis, RabbitMQ and all versions of Celery below, or names the brokers on which it differs
+and the versions with which it was played. [Amazon SQS](#on-amazon-sqs) has a part of its own.
+"""
+
+ON_SQS = """\
+## On Amazon SQS
+
+The rows were also played on a stand-in for Amazon SQS (moto). There are none for revoking, because SQS has no
+remote control, and for broken connections, because each of its requests has a connection of its own.
+
+{runs}
+{others}
 """
 
 
@@ -57,11 +67,16 @@ class _Results:
     )
     #: Versions of the libraries to how many cells were right, and how many there were.
     runs: dict[tuple[str, str, str], list[bool]] = field(default_factory=lambda: defaultdict(list))
+    #: The same on Amazon SQS.
+    runs_on_sqs: dict[tuple[str, str, str], list[bool]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def add(self, cell: Mapping[str, Any]) -> None:
         run = cell["celery"], cell["right"]
         self.cells[cell["mode"], cell["broker"], cell["pool"]].append(run)
-        self.runs[cell["celery"], cell["kombu"], cell["billiard"]].append(cell["right"])
+        runs = self.runs_on_sqs if cell["broker"] == "sqs" else self.runs
+        runs[cell["celery"], cell["kombu"], cell["billiard"]].append(cell["right"])
 
 
 def read(directories: Iterable[Path]) -> _Results:
@@ -75,19 +90,42 @@ def read(directories: Iterable[Path]) -> _Results:
 
 def page(results: _Results) -> str:
     """The text of the page."""
-    parts = [INTRODUCTION, _runs(results)]
+    parts = [INTRODUCTION, _runs(results.runs)]
     for chapter, modes in CHAPTERS.items():
         parts.append(f"## {chapter}\n\n{_table(modes, results)}")
     parts.append(f"## Why not on every pool\n\n{_why_not()}")
+    parts.append(ON_SQS.format(runs=_runs(results.runs_on_sqs), others=_others_on_sqs(results)))
     return "\n".join(parts)
 
 
-def _runs(results: _Results) -> str:
+def _others_on_sqs(results: _Results) -> str:
+    """The cells of SQS that differ from those of Redis, or have come to another end than they must."""
+    lines: list[str] = []
+    for mode in MODES:
+        ends = {pool: mode.end_on("sqs", pool) for pool in POOLS if mode.applies_to("sqs", pool)}
+        wrong = any(not right for pool in ends for _, right in results.cells[mode.id, "sqs", pool])
+        if wrong or any(end != mode.end_on("redis", pool) for pool, end in ends.items()):
+            cells = (_shown_on_sqs(mode, pool, results) for pool in POOLS)
+            lines.append(_row([mode.title, *cells]))
+    if not lines:
+        return "Each message ends as on Redis."
+    head = [_row(["", *POOLS]), _row(["---"] * (len(POOLS) + 1))]
+    return "\n".join(["Each message ends as on Redis, except these:", "", *head, *lines])
+
+
+def _shown_on_sqs(mode: Mode, pool: str, results: _Results) -> str:
+    if not mode.applies_to("sqs", pool):
+        return _NOTHING
+    symbol, cells = _symbol(mode.end_on("sqs", pool)), results.cells[mode.id, "sqs", pool]
+    return symbol if all(right for _, right in cells) else f"not {symbol}"
+
+
+def _runs(runs: Mapping[tuple[str, str, str], Sequence[bool]]) -> str:
     lines = [
         "| Celery | kombu | billiard | cells played | right |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for versions, rights in sorted(results.runs.items()):
+    for versions, rights in sorted(runs.items()):
         lines.append(f"| {' | '.join(versions)} | {len(rights)} | {sum(rights)} |")
     return "\n".join(lines) + "\n"
 

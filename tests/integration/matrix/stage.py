@@ -21,6 +21,7 @@ from support.workers.processes import kill_with_its_pool
 
 from celery_dlq import DeadLetter, Filter
 from celery_dlq.recorder.layout import read
+from celery_dlq.redrive.sqs import depth_of
 
 POOL_OPTIONS = {
     "prefork": ("-P", "prefork", "-c", "2"),
@@ -111,6 +112,12 @@ class Stage:
 
         wait_for("the worker to hear of the revocation", heard)
 
+    def held(self) -> int:
+        """Messages with workers, on SQS."""
+        with self.project.app.connection_for_write() as connection:
+            depth = depth_of(connection.default_channel, self.project.queue)
+            return depth.held if depth else 0
+
     def all_noted(self) -> bool:
         """Whether the flight recorder has noted that the broker has forgotten each message that it holds. It
         looks once a second."""
@@ -167,6 +174,8 @@ class Stage:
         """Messages on the queue or with a worker."""
         with self.project.app.connection_for_write() as connection:
             channel = connection.default_channel
+            if self.broker == "sqs":
+                return sum(depth_of(channel, self.project.queue) or ())
             if self.broker != "redis":
                 return int(channel.queue_declare(self.project.queue, passive=True).message_count)
             size = channel._size(self.project.queue)
@@ -221,7 +230,7 @@ def make_project(directory: Path, broker: str, urls: dict[str, str], **options: 
     queue = f"dlq-test-{uuid.uuid4().hex[:12]}"
     return Project(
         directory,
-        urls["redis" if broker == "redis" else "rabbitmq"],
+        urls[broker if broker in urls else "rabbitmq"],
         urls["store"],
         queue=queue,
         queue_type="quorum" if broker == "quorum" else "classic",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from matrix.bodies import LOST_WORKER, sends
-from matrix.mode import CAN_CANCEL, POOLS, End, Mode, done, letter
+from matrix.mode import BROKERS, CAN_CANCEL, POOLS, End, Mode, done, letter
 
 from celery_dlq.model.states import Reason
 
@@ -115,16 +115,16 @@ def _connections() -> Iterator[Mode]:
         "ours": "The same; no letter.",
     }
     yield _running(
-        "connection_lost", title, "", done(), other_ends={"solo": done(runs=None)},
+        "connection_lost", title, "", done(), other_ends={"solo": done(runs=None)}, brokers=BROKERS,
         plain="It comes to its end. Solo acknowledges after it, so it may run twice.", ours="The same.",
     )  # fmt: skip
-    yield _running("connection_lost", title, "-late", done(runs=None), **again)
+    yield _running("connection_lost", title, "-late", done(runs=None), brokers=BROKERS, **again)
     yield Mode(
         id="connection-lost-failing", scene="connection_lost", part="running",
         title=f"{title}: a running task that fails, acknowledged late",
         send=sends("matrix.blocks_and_fails-late"),
         end=letter(Reason.TERMINAL, "ValueError", runs=None, attempts=None),
-        plain="FAILURE, on RabbitMQ twice.", ours="One letter.",
+        plain="FAILURE, on RabbitMQ twice.", ours="One letter.", brokers=BROKERS,
     )  # fmt: skip
     # Celery restores the prefetch count in the greenlet that accepts a message, on a socket that another
     # one reads: the message is acknowledged, and never run. The setting keeps it from doing so.
@@ -135,7 +135,7 @@ def _connections() -> Iterator[Mode]:
         "ours": "The same; no letter.",
     }
     eta = next(mode for mode in _held("connection_lost", title, **back) if mode.part == "eta")
-    yield replace(eta, end=done(runs=None))
+    yield replace(eta, end=done(runs=None), brokers=BROKERS)
 
 
 # There, Celery's Redis backend subscribes to the result of a message, a retry too, before it is sent.

@@ -13,7 +13,7 @@ from pathlib import Path
 from celery import Celery
 from celery.exceptions import Ignore, Reject
 from celery.signals import worker_init
-from queues import queue_settings, redis_options
+from queues import queue_settings, transport_options
 
 from celery_dlq import DLQTask
 from celery_dlq.worker.writing import store_calls
@@ -36,17 +36,15 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_transport_options={
         **(
-            {
-                "unacked_restore_interval": 1,
-                "unacked_restore_throttle": 1,
-                **redis_options(os.environ["PROJ_QUEUE"]),
-            }
+            {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
             if os.environ["PROJ_BROKER"].startswith("redis")
             else {}
         ),
+        **transport_options(os.environ["PROJ_BROKER"], os.environ["PROJ_QUEUE"]),
         **json.loads(os.environ.get("PROJ_TRANSPORT", "{}")),
     },
     worker_hijack_root_logger=False,
+    worker_enable_remote_control=not os.environ["PROJ_BROKER"].startswith("sqs"),
 )
 app.conf.update(json.loads(os.environ.get("PROJ_SETTINGS", "{}")))
 

@@ -34,7 +34,13 @@ pytestmark = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["redis-sqlite", "rabbitmq-postgres"])
+@pytest.fixture(
+    params=[
+        "redis-sqlite",
+        "rabbitmq-postgres",
+        pytest.param("sqs-sqlite", marks=pytest.mark.nightly),
+    ]
+)
 def project(request, make_project, urls_of):
     project = make_project(*urls_of(request.param), module="proj_recorded")
     be_patient_with_the_broker(project)

@@ -31,10 +31,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
+@pytest.fixture(params=["redis", "rabbitmq", pytest.param("sqs", marks=pytest.mark.nightly)])
 def project(request, make_project, redis_url, postgres_url):
     broker = (
-        f"{redis_url}/9" if request.param == "redis" else request.getfixturevalue("rabbitmq_url")
+        f"{redis_url}/9"
+        if request.param == "redis"
+        else request.getfixturevalue(f"{request.param}_url")
     )
     return with_effects(make_project(broker, postgres_url, module="proj_effects"))
 

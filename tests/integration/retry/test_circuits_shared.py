@@ -172,7 +172,7 @@ def test_a_redriven_message_that_is_parked_resolves_its_letter(pair):
         wait_for(
             "it to be closed", lambda: pair.logged().count("circuit of proj.calls_once closed")
         )
-        pair.dlq.release(Filter(queue=pair.queue), who="tester")
+        pair.dlq.unpark(Filter(queue=pair.queue), who="tester")
         pair.wait_for_letter(task_id, State.RESOLVED)
 
 
@@ -191,7 +191,7 @@ def test_a_worker_killed_before_it_acknowledged_what_it_parked_doubles_nothing(p
 
     pair.fixed.touch()
     pair.dlq.store.circuits.prune(older_than_s=-3_600)
-    pair.dlq.release(Filter(queue=pair.queue), who="tester")
+    pair.dlq.unpark(Filter(queue=pair.queue), who="tester")
     with pair.worker(*ONE):
         wait_for("all to run", lambda: len(set(pair.lines("done"))) == len(numbers))
         wait_for("no message to be left", lambda: unsettled(pair) == 0)

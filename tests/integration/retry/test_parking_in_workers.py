@@ -70,7 +70,7 @@ def park_all(project, numbers) -> None:
 
 
 def make_due(project) -> None:
-    project.dlq.release(Filter(queue=project.queue), who="tester")
+    project.dlq.unpark(Filter(queue=project.queue), who="tester")
 
 
 def test_a_long_wait_is_parked_released_and_leaves_nothing(pair):

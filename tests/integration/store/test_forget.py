@@ -113,8 +113,8 @@ def test_the_values_of_one_person_are_found_nowhere(people, tmp_path):
     }  # fmt: skip
     assert JO.encode() in archived(tmp_path)
     forget = ("forget", "--where", "args.user_id=7", "--why", "request 12", "--yes")
-    assert "spool drain" in people.run("dlq", *forget).stderr
-    command(people, "spool", "drain")
+    assert "recover spool" in people.run("dlq", *forget).stderr
+    command(people, "recover", "spool")
     command(people, *forget)
     said = command(people, "forget", "--where", f"args.email={JO}", "--why", "request 12", "--yes")
 

@@ -86,7 +86,7 @@ def test_a_clock_that_was_set_back_does_not_change_the_order_of_a_chain(bucket):
             f"{manifest_key(FIRST)} is damaged .*; restore the file from a backup",
         ),
         (resealed(FIRST, format=2), ArchiveNewer, "pip install --upgrade celery-dlq"),
-        (None, UnknownSegment, "dlq archive ls"),
+        (None, UnknownSegment, "dlq archive list"),
     ],
 )
 def test_a_segment_whose_manifest_cannot_be_read_is_not_an_unknown_one(bucket, file, error, said):

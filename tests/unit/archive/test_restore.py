@@ -73,7 +73,7 @@ def test_a_segment_comes_back_alone(bucket, store):
 
 
 def test_an_unknown_segment_is_refused(bucket, store):
-    with pytest.raises(UnknownSegment, match="archive ls"):
+    with pytest.raises(UnknownSegment, match="archive list"):
         bring_back(bucket, store, segment="nothing")
 
 

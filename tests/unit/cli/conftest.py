@@ -72,8 +72,6 @@ def still_clock(monkeypatch):
     monkeypatch.setattr(times, "utc_now", lambda: NOW)
     monkeypatch.setattr(SQLStore, "now", lambda _store: NOW)
     monkeypatch.setenv("TZ", "UTC")
-    # Rows in a pipe stay whole; tests/unit/cli/screens/test_plain.py looks at narrower ones.
-    monkeypatch.setenv("COLUMNS", "400")
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_a_shell_completes_commands_and_names(tmp_path):
         "def charge(): ...\n"
     )
     assert "plain,groups" in completed("celery -A shop dlq gr", tmp_path)
-    assert completed("celery -A shop dlq policy sh", tmp_path) == ["plain,shop.charge"]
+    assert completed("celery -A shop dlq explain sh", tmp_path) == ["plain,shop.charge"]
     assert completed("celery -A shop dlq show ", tmp_path) == []
     assert completed("celery -A none dlq show ", tmp_path) == []
 

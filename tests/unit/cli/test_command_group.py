@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
-from celery_dlq.cli import _COMMANDS, dlq, exits
+from celery_dlq.cli import _COMMANDS, _SECTIONS, dlq, exits
 from celery_dlq.errors import (
     CeleryDLQError,
     FilterError,
@@ -18,10 +19,15 @@ from celery_dlq.errors import (
 )
 
 
+def is_group(name):
+    return isinstance(dlq.get_command(click.Context(dlq), name), click.Group)
+
+
 def test_help_names_every_command_in_a_whole_sentence(run):
     out = run("--help").stdout
-    listed = out.partition("Commands:\n")[2]
-    assert [line.split()[0] for line in listed.splitlines()] == list(_COMMANDS)
+    listed = out[out.index("\nLook:\n") :]
+    assert re.findall(r"^  (\w+)  ", listed, re.MULTILINE) == list(_COMMANDS)
+    assert re.findall(r"^(\w[\w ]*):$", listed, re.MULTILINE) == list(_SECTIONS)
     assert "..." not in listed
     assert "130  interrupted" in out
 
@@ -43,11 +49,33 @@ def test_every_command_has_help_for_itself_and_its_options(run, name):
     ] == []
 
 
+def test_the_options_of_a_redrive_have_headings(run):
+    out = run("redrive", "--help").stdout
+    headings = re.findall(r"^(\w[\w ]*):$", out, re.MULTILINE)
+    assert headings == [
+        "Which letters", "How fast", "When it stops by itself", "What it skips", "What it changes",
+        "Options",
+    ]  # fmt: skip
+    assert out.index("--canary") < out.index("When it stops") < out.index("--guard-ratio")
+
+
+@pytest.mark.parametrize("name", [name for name in _COMMANDS if is_group(name)])
+def test_a_group_of_commands_does_something_when_it_is_called_alone(run, app, tmp_path, name):
+    (tmp_path / "archive").mkdir()
+    app.conf.dlq_archive_url = f"file://{tmp_path}/archive"
+    assert run("db", "upgrade").exit_code == 0
+    alone, with_options = run(name), run(name, "--format", "json")
+    assert alone.exit_code == 0, alone.stderr
+    assert "Usage" not in alone.stdout
+    assert with_options.exit_code == (0 if name != "db" else 2)
+    assert "Commands:" in run(name, "--help").stdout
+
+
 def test_a_misspelt_command_gets_a_suggestion(run):
     result = run("lst")
     assert result.exit_code == 2
     assert "did you mean 'list'?" in result.stderr
-    assert "'xyzzy' is not a command of dlq; there are list, show, " in run("xyzzy").stderr
+    assert "'xyzzy' is not a command of dlq; there are groups, list, show, " in run("xyzzy").stderr
 
 
 def test_importing_the_commands_is_cheap():

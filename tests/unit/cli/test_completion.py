@@ -43,15 +43,15 @@ def offered(app):
         (("edit", "77"), ["77e1"]),
         (("audit", "--letter", "77"), ["77e1"]),
         (("show", "none"), []),
-        (("brief", ""), [CHARGE, MAIL]),
+        (("groups", "show", ""), [CHARGE, MAIL]),
         (("groups", "show", "9c"), [CHARGE]),
         (("groups", "ignore", "--until", "3d", "aa"), [MAIL]),
         (("list", "--group", "aa"), [MAIL]),
         (("list", "--task", ""), ["shop.charge", "shop.mail"]),
         (("list", "--task", "shop.m"), ["shop.mail"]),
         (("list", "--task", "ch"), ["charge"]),
-        (("policy", "shop"), ["shop.charge"]),
-        (("policy", "celery"), []),
+        (("explain", "shop"), ["shop.charge"]),
+        (("explain", "celery"), []),
     ],
 )  # fmt: skip
 def test_names(offered, three, words, names):
@@ -78,7 +78,7 @@ def test_a_group_that_was_decided_about_is_offered_without_open_letters(offered,
 def test_only_plain_names_are_offered(offered, store):
     names = ["$(reboot)", "a b", "a;b", "`id`", "a\nb", "\x1b[2J", "-rf", "plain.name-1"]
     store.letters.save([letter(name, task=name, fingerprint=name) for name in names])
-    for words in (("show", ""), ("brief", ""), ("list", "--task", "")):
+    for words in (("show", ""), ("groups", "show", ""), ("list", "--task", "")):
         assert offered(*words) == ["plain.name-1"]
 
 
@@ -89,7 +89,9 @@ def test_not_too_many(offered, store):
 
 def test_a_store_that_does_not_answer(offered, app, capfd):
     app.conf.dlq_store_url = "postgresql://ann:s3cret@127.0.0.1:1/none"
-    assert offered("show", "") == offered("brief", "") == offered("list", "--task", "") == []
+    assert (
+        offered("show", "") == offered("groups", "show", "") == offered("list", "--task", "") == []
+    )
     assert capfd.readouterr() == ("", "")
 
 

@@ -41,7 +41,7 @@ def test_a_hostile_id_is_escaped_in_what_a_command_says(run, store):
     store.letters.save([letter(HOSTILE)])
     done = run("discard", "a", "--why", "x")
     assert done.exit_code == 0, done.stderr
-    assert "To reopen it: celery dlq undiscard 'a\\x1b[31mred'" in done.stdout
+    assert "To reopen it: celery dlq discard --undo 'a\\x1b[31mred'" in done.stdout
     again = run("discard", "a", "--why", "x")
     assert "a\\x1b[31mred is discarded and left alone" in again.stderr
 
@@ -51,4 +51,6 @@ def test_an_output_that_is_not_utf_8_gets_escapes(app, store):
     context = CLIContext(app=app, no_color=True, workdir=None)
     done = CliRunner(charset="ascii").invoke(dlq, ["discard", "ä", "--why", "x"], obj=context)
     assert (done.exit_code, done.exception) == (0, None)
-    assert "Discarded 1 dead letter. To reopen it: celery dlq undiscard '\\xe41'" in done.stdout
+    assert (
+        "Discarded 1 dead letter. To reopen it: celery dlq discard --undo '\\xe41'" in done.stdout
+    )

@@ -150,7 +150,7 @@ def test_a_value_that_is_empty_or_not_utf_8_is_refused(run, store, path, command
     assert {path: optional} == {path: {"note": ["text"], "assign": ["owner"]}.get(path[-1], [])}
 
 
-@pytest.mark.parametrize("path", [(), ("groups",), ("operations",), ("db",), ("spool",)])
+@pytest.mark.parametrize("path", [(), ("groups",), ("operations",), ("db",), ("recover",)])
 def test_an_unknown_command_lists_the_known_ones(run, path):
     result = run(*path, "shwo")
     assert result.exit_code == USAGE
@@ -192,7 +192,7 @@ def test_an_unknown_word_lists_the_known_ones(run, store, words, said):
 
 def test_a_task_that_neither_the_app_nor_a_letter_has_is_an_error(run, three):
     for words in (
-        ["list"], ["groups"], ["redrive"], ["discard", "--why", "x"], ["undiscard"], ["release"],
+        ["list"], ["groups"], ["redrive"], ["discard", "--why", "x"], ["discard", "--undo"], ["unpark"],
         ["reclassify"],
     ):  # fmt: skip
         result = run(*words, "--task", "chagre")

@@ -11,12 +11,13 @@ from datetime import date, datetime, time, timezone
 from decimal import Decimal
 
 import pytest
+from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.json import dumps
 from support.factories import bomb, envelope
 
-from celery_dlq.redrive.payload import linked_to, read_json, write_json
+from celery_dlq.redrive.payload import linked_to, parameters_of, read_json, write_json
 from celery_dlq.unpack import SHOWN_LIMIT
 
 
@@ -148,3 +149,15 @@ def test_what_nests_deeply_is_written():
     for _ in range(300):
         deep = {"a": [deep]}
     assert_like_kombu(deep)
+
+
+def test_the_parameters_of_a_task_are_the_positional_ones():
+    app = Celery(set_as_current=False)
+
+    @app.task(name="one", bind=True)
+    def one(self, user_id, email="", *rest, only=1, **more):
+        raise NotImplementedError
+
+    app.finalize()
+    assert parameters_of(app, "one") == ["user_id", "email"]
+    assert parameters_of(app, "other") is None

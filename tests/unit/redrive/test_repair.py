@@ -120,14 +120,51 @@ class TestAssignments:
     @pytest.mark.parametrize(
         "text",
         [
-            "currency=USD", "kwargs=5", "kwargs.currency", "kwargs..x=1", "kwargs[x]=1", "=1",
-            "kwargs.x[=1", "kwargsx.y=1", "embed.chain=1", "", r'kwargs["\x"]=1', 'kwargs["\t"]=1',
+            "currency", "kwargs=5", "kwargs.currency", "kwargs..x=1", "kwargs[x]=1", "=1",
+            "kwargs.x[=1", "two words=1", "", r'kwargs["\x"]=1', 'kwargs["\t"]=1',
             f"args[{'9' * 5_000}]=1",
         ],
     )  # fmt: skip
     def test_a_wrong_assignment_is_an_error_before_anything_is_sent(self, app, text):
-        with pytest.raises(RepairError, match=r"--set .*(begin with args|write it like)"):
+        with pytest.raises(RepairError, match=r"--set .*(begin with|write it like)"):
             Repairs(app, Repair(assignments=(text,)), Redactor())
+
+    @pytest.mark.parametrize(
+        ("text", "args", "kwargs"),
+        [
+            ("order_id=7", [7], {"currency": "EUX"}),
+            ("currency=USD", [17], {"currency": "USD"}),
+            ("note=late", [17], {"currency": "EUX", "note": "late"}),
+        ],
+    )
+    def test_of_a_parameter_by_its_name(self, app, repair, text, args, kwargs):
+        @app.task(name="shop.charge", shared=False)
+        def charge(order_id, currency="EUR", note=""):
+            raise NotImplementedError
+
+        app.finalize()
+        assert body_of(repair(assignments=(text,)))[:2] == [args, kwargs]
+
+    def test_deep_inside_of_a_parameter(self, app, repair):
+        @app.task(name="shop.charge", shared=False)
+        def charge(order):
+            raise NotImplementedError
+
+        app.finalize()
+        repaired = repair(({"lines": [{"sku": "a"}]},), {}, assignments=("order.lines[0].sku=b",))
+        assert body_of(repaired)[0] == [{"lines": [{"sku": "b"}]}]
+
+    @pytest.mark.parametrize("text", ["curency=USD", "embed.chain=1", "kwargsx.y=1"])
+    def test_of_a_parameter_that_the_task_does_not_have(self, app, repair, text):
+        assert "its task is not in this app" in repair(assignments=(text,)).why_not
+
+        @app.task(name="shop.charge", shared=False)
+        def charge(order_id, currency="EUR"):
+            raise NotImplementedError
+
+        app.finalize()
+        why = f"its task has no parameter {text.split('=')[0].split('.')[0]}; write --set kwargs.{text}"
+        assert why in repair(assignments=(text,)).why_not
 
     @pytest.mark.parametrize("name", ["id", "task", "group", "retries", "eta", "x-dlq-redrive"])
     def test_of_headers_that_have_to_stay(self, app, name):

@@ -1,7 +1,7 @@
 import pytest
 from celery import Celery
 
-from celery_dlq.worker.broker_limits import hold_of
+from celery_dlq.worker.broker_limits import hold_of, not_covered
 
 
 def hold(broker, **conf):
@@ -21,6 +21,7 @@ def hold(broker, **conf):
         ("redis://127.0.0.1:1/0", {"visibility_timeout": None}, 7200.0, 1800.0),
         ("amqp://127.0.0.1:1//", {}, 60.0, 60.0),
         ("amqp://127.0.0.1:1//", {}, 7200.0, 900.0),
+        ("sqs://", {}, 7200.0, 900.0),
         ("memory://", {}, 7200.0, 7200.0),
     ],
 )
@@ -53,4 +54,33 @@ def test_a_place_is_the_broker_and_no_secret():
     assert here != hold("redis://127.0.0.2:1/0").place
     prefixed = hold("redis://127.0.0.1:1/0", broker_transport_options={"global_keyprefix": "a:"})
     assert here != prefixed.place
+    in_ireland = hold("sqs://", broker_transport_options={"region": "eu-west-1"})
+    assert in_ireland.place != hold("sqs://").place
     assert len(here) <= 16
+
+
+@pytest.mark.parametrize(
+    ("broker", "said"),
+    [
+        ("redis://", ""),
+        ("sentinel://", ""),
+        ("amqp://", ""),
+        ("memory://", ""),
+        (
+            "filesystem://",
+            "on the transport filesystem, not everything is covered: the broker forgets",
+        ),
+        (
+            "custom",
+            "on the transport kombu.transport.base:Transport, not everything is covered: celery_dlq has not",
+        ),
+    ],
+)
+def test_a_transport_on_which_a_promise_does_not_hold_has_words_for_it(broker, said):
+    app = Celery("unit", broker=broker, set_as_current=False)
+    if broker == "custom":
+        app.conf.update(broker_url="", broker_transport="kombu.transport.base:Transport")
+    found = not_covered(app)
+    app.close()
+    assert found.startswith(said)
+    assert bool(found) == bool(said)

@@ -29,6 +29,12 @@ def test_the_messages_own_id_where_it_is_usable_else_the_transports_tag(own, exp
     assert letter_id(message(delivery_tag="tag"), own) == expected
 
 
+def test_on_sqs_the_id_of_the_message_and_not_the_tag_of_its_delivery():
+    came = message(delivery_tag="a receipt")
+    came.delivery_info = {"sqs_message": {"MessageId": "m-1", "ReceiptHandle": "a receipt"}}
+    assert (letter_id(came, None), letter_id(came, "4711")) == ("m-1", "4711")
+
+
 def test_a_message_id_where_the_transport_has_no_tag():
     assert letter_id(message(message_id="from-the-sender"), None) == "from-the-sender"
 
@@ -101,6 +107,9 @@ def sqs(count):
         (sqs("1"), False, 1),
         (sqs("4"), True, 4),
         (delivered_as(sqs_message="?"), False, None),
+        (delivered_as(pgmq_message={"read_ct": 1}), False, 1),
+        (delivered_as(pgmq_message={"read_ct": 4}), True, 4),
+        (delivered_as(pgmq_message={}), False, None),
         (delivered_as(sqs_message={"Attributes": None}), False, None),
         (SimpleNamespace(delivery_info=None, headers=None), False, None),
     ],
@@ -189,3 +198,15 @@ def test_missing_parts_are_empty(app):
         {},
         "",
     )
+
+
+def test_what_sqs_keeps_beside_a_message_is_kept_but_not_the_id_by_which_it_drops_duplicates(app):
+    attributes = {"trace": {"DataType": "String", "StringValue": "abc"}}
+    info = {"sqs_message": {"MessageAttributes": attributes, "Attributes": {"MessageGroupId": "g"}}}
+    sent = {"MessageDeduplicationId": "once", "correlation_id": "c"}
+    came = delivered(app, "", "q", delivery_info=info, properties=sent)
+    assert came.properties == {
+        "correlation_id": "c", "MessageGroupId": "g", "message_attributes": attributes,
+    }  # fmt: skip
+    came = delivered(app, "", "q", delivery_info=info, properties={"MessageGroupId": "own"})
+    assert came.properties["MessageGroupId"] == "own"

@@ -54,3 +54,12 @@ def test_threads_begin_after_the_pool_and_an_embedded_beat_have_been_forked(app)
     assert {"Pool", "Beat", "UpkeepStep", "IngestStep"} <= {*order}
     for ours in ("UpkeepStep", "IngestStep"):
         assert order.index(ours) > max(order.index("Pool"), order.index("Beat"))
+
+
+@pytest.mark.parametrize(("broker", "lines"), [("memory://", 0), ("filesystem://", 1)])
+def test_a_worker_says_once_what_its_transport_does_not_cover(app, caplog, broker, lines):
+    app.conf.broker_url = broker
+    DeadLetterQueue.of(app)
+    step._check(app)
+    said = [line for line in caplog.messages if "not everything is covered" in line]
+    assert len(said) == lines

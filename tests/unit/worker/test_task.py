@@ -11,7 +11,7 @@ from celery_dlq import (
     DLQTask,
     Reason,
 )
-from celery_dlq.errors import AsyncTaskError, SettingsError
+from celery_dlq.errors import SettingsError
 
 
 class Outage(Exception):
@@ -209,14 +209,6 @@ def test_as_the_apps_task_class_it_leaves_celerys_own_tasks_alone():
     run = Run(app.tasks["celery.map"], None, None)
     assert (run.state, run.failure) == ("FAILURE", None)
     reset_worker_optimizations(app)
-
-
-def test_a_coroutine_function_is_refused_at_registration(app):
-    async def call(): ...
-
-    app.task(base=DLQTask, name="slow-call")(call)
-    with pytest.raises(AsyncTaskError, match=r"slow-call is a coroutine function.*asyncio\.run"):
-        app.finalize()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from celery_dlq.cli import _COMMANDS
 from celery_dlq.cli.admin import help as module
 from celery_dlq.cli.admin.help import as_text, find_pages, read_page, title_of
 
@@ -52,6 +53,12 @@ def test_on_a_terminal_a_page_is_drawn_and_paged(run, terminal, monkeypatch):
     plain = re.sub(r"\x1b\[[\d;]*m", "", text)
     assert max(map(len, plain.splitlines())) <= 80
     assert title_of(read_page(find_pages()["repair-letters"])) in plain
+
+
+@pytest.mark.parametrize("name", list(_COMMANDS))
+def test_each_command_has_a_page(run, name):
+    if name != "help":
+        assert run("help", name).exit_code == 0
 
 
 def test_an_unknown_topic_gets_suggestions(run):

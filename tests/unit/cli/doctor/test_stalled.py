@@ -48,3 +48,21 @@ def test_a_broker_that_is_away_is_reported_once(run, app, answers):
     lines = [line for line in run("doctor").stdout.splitlines() if " stalled " in f" {line} "]
     assert len(lines) == 1
     assert "error" in lines[0]
+
+
+def test_on_pgmq_workers_cannot_be_asked(found, app, answers):
+    pytest.importorskip("pgmq")
+    app.conf.broker_url = "pgmq://127.0.0.1:1/none"
+    [(level, text)] = found()
+    assert (level, text.partition(",")[0]) == ("ok", "pgmq has no remote control")
+
+
+def test_a_transport_that_does_not_cover_everything_is_a_warning(run, app, answers, tmp_path):
+    app.conf.broker_url = "filesystem://"
+    app.conf.broker_transport_options = dict.fromkeys(
+        ("data_folder_in", "data_folder_out", "control_folder"), str(tmp_path)
+    )
+    [line] = [
+        one for one in run("doctor").stdout.splitlines() if "not everything is covered" in one
+    ]
+    assert line.split()[:2] == ["broker", "warning"]

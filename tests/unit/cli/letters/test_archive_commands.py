@@ -82,7 +82,7 @@ def flip(file):
 
 
 COMMANDS = [
-    ("ls",), ("show", "x"), ("verify",), ("restore", "x"), ("export", "--parquet", "x.parquet"),
+    ("list",), ("show", "x"), ("verify",), ("restore", "x"), ("export", "--parquet", "x.parquet"),
 ]  # fmt: skip
 
 
@@ -106,24 +106,24 @@ def test_a_place_that_does_not_exist_is_named(run, restored, place, command):
 
 def test_an_empty_archive_is_said_to_be_empty(run, app, place):
     app.conf.dlq_archive_url = f"file://{place}"
-    assert run("archive", "ls").stdout == f"The archive file://{place} has no segments.\n"
+    assert run("archive", "list").stdout == f"The archive file://{place} has no segments.\n"
 
 
 def test_segments_are_listed(run, archived):
-    shown = run("archive", "ls").stdout
+    shown = run("archive", "list").stdout
     assert FIRST in shown
     assert SECOND in shown
 
 
 def test_a_segment_is_described_in_json(read, archived):
-    first, second = read("archive", "ls")
+    first, second = read("archive", "list")
     assert (first["segment"], first["letters"]) == (FIRST, 2)
     assert second["tasks"] == {"shop.charge": 1, "shop.ship": 1}
 
 
 def test_a_manifest_that_cannot_be_read_is_named(run, archived, place):
     flip(place / manifest_key(FIRST))
-    result = run("archive", "ls", "--format", "json")
+    result = run("archive", "list", "--format", "json")
     assert result.exit_code == 4
     assert FIRST in result.stderr
     assert [row["segment"] for row in json.loads(result.stdout)] == [SECOND]

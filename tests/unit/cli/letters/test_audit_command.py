@@ -13,7 +13,7 @@ def acts(run, store, monkeypatch):
     store.letters.save([letter("a1"), letter("b1")])
     for who, words in (
         ("ada", ["discard", "a1", "--why", "=known"]),
-        ("ada", ["undiscard", "a1"]),
+        ("ada", ["discard", "--undo", "a1"]),
         ("bob", ["discard", "--all", "--yes", "--why", "two\nlines"]),
     ):
         monkeypatch.setattr(session.getpass, "getuser", lambda who=who: who)
@@ -31,7 +31,8 @@ def test_acts_are_listed_newest_first_with_every_column(run, read, acts):
     assert found[2]["detail"]["filter"]["ids"] == ["a1"]
     assert {"at", "host"} <= set(found[0])
     out = run("audit").stdout
-    assert out.splitlines()[0].split() == ["WHEN", "WHO", "FROM", "ACT", "LETTERS", "WHY", "ON"]
+    assert out.splitlines()[0].split() == ["WHEN", "WHO", "FROM", "DID", "WHY", "WHERE"]
+    assert "discarded 2 letters" in out
     assert "two\\nlines" in out
     assert "ids=a1, states=discarded" in out
 

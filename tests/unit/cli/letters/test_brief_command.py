@@ -1,4 +1,4 @@
-"""``dlq brief``."""
+"""The brief of ``dlq groups show``."""
 
 import json
 
@@ -52,7 +52,7 @@ def many(store):
 
 
 def text_of(run, *args):
-    result = run("brief", *args)
+    result = run("groups", "show", "--format", "markdown", *args)
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
@@ -98,7 +98,7 @@ def test_its_redrives_and_how_they_ended(run, store, many, operation):
     assert "- 77aa00000000 on 2026-11-21T12:00:00+00:00, running: 4 sent, 3 succeeded" in text
     assert "6 dead" in text
     assert "3 resolved" in text
-    assert json.loads(text_of(run, "9c1e", "--format", "json"))["redrives"]["success_rate"] == 1.0
+    assert json.loads(text_of(run, "9c1e", "--format", "brief"))["redrives"]["success_rate"] == 1.0
 
 
 def test_shares_are_counted_over_the_newest_letters(run, store, many, monkeypatch):
@@ -109,7 +109,7 @@ def test_shares_are_counted_over_the_newest_letters(run, store, many, monkeypatc
 
 
 def test_as_json(run, many):
-    found = json.loads(text_of(run, "9c1e", "--format", "json"))
+    found = json.loads(text_of(run, "9c1e", "--format", "brief"))
     assert (found["open_count"], found["sample"], found["verdict"]) == (10, 10, "terminal")
     assert found["attempts"] == {"newest": 2, "waits_s": [0.4], "letters": {"2": 10}}
     outside = found["from_outside"]
@@ -121,7 +121,7 @@ def test_as_json(run, many):
 def test_on_an_output_without_unicode(run, store, monkeypatch):
     store.letters.save([letter("a", message="漢 🐰")])
     monkeypatch.setattr("celery_dlq.cli.letters.groups.speaks_unicode", lambda: False)
-    out = text_of(run, "9c1e", "--format", "json")
+    out = text_of(run, "9c1e", "--format", "brief")
     assert out.isascii()
     assert json.loads(out)["from_outside"]["message"] == "漢 🐰"
 
@@ -156,13 +156,13 @@ def test_hostile_letters_stay_in_their_place(run, store):
         "A group of dead letters in brief", "Group", "Cause", "Attempts", "Arguments", "Found in", "Redrives",
         "Next commands",
     ]  # fmt: skip
-    for shown in (text, text_of(run, "9c1e", "--format", "json")):
+    for shown in (text, text_of(run, "9c1e", "--format", "brief")):
         assert not set(shown) & set("\x00\x1b\x07\r\x85\u202e\u200b\u2028")
 
 
 def test_a_group_whose_letters_were_deleted(run, store, many):
     assert run("delete", "--open", "--group", "9c1e", "--why", "x", "--yes").exit_code == 0
-    result = run("brief", "9c1e")
+    result = run("groups", "show", "--format", "markdown", "9c1e")
     assert result.exit_code in (0, 1)
     assert (
         result.exit_code == 1 or "The store has no letter of this group any more." in result.stdout
@@ -175,10 +175,10 @@ def test_a_group_whose_letters_were_deleted(run, store, many):
         (["77"], 1, "No group has a fingerprint that begins with '77'; see: celery dlq groups"),
         ([""], 2, "it is empty"),
         ([], 2, "Missing argument 'GROUP'"),
-        (["9c1e", "--format", "table"], 2, "'table' is not a format"),
+        (["9c1e", "--format", "tabel"], 2, "'tabel' is not a format"),
     ],
 )
 def test_what_is_not_a_group_or_a_format(run, many, args, status, message):
-    result = run("brief", *args)
+    result = run("groups", "show", "--format", "markdown", *args)
     assert result.exit_code == status
     assert message in result.stderr

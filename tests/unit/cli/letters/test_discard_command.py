@@ -24,7 +24,7 @@ def test_a_discard_records_who_and_why(run, orders, store, monkeypatch):
     result = run("discard", "a", "--why", "test order")
     assert (result.exit_code, result.stdout) == (
         0,
-        "Discarded 1 dead letter. To reopen it: celery dlq undiscard a1\n",
+        "Discarded 1 dead letter. To reopen it: celery dlq discard --undo a1\n",
     )
     found = store.letters.get("a1")
     assert (found.state, found.closed_by, found.closed_reason) == (
@@ -68,7 +68,9 @@ def test_many_letters_need_confirmation(run, orders, store):
     assert "Discard 2 dead letters? There is no terminal to confirm on; add --yes." in result.stderr
     result = run("discard", "--task", "charge", "--why", "x", "--yes")
     assert result.exit_code == 0
-    assert "Discarded 2 dead letters. To reopen one: celery dlq undiscard ID\n" in result.stdout
+    assert (
+        "Discarded 2 dead letters. To reopen one: celery dlq discard --undo ID\n" in result.stdout
+    )
     assert discarded(store) == {"a1", "b1"}
 
 
@@ -102,36 +104,69 @@ def test_an_already_closed_letter_is_named(run, orders, store):
 
 def test_undiscard_one_and_all(run, orders, store):
     run("discard", "--all", "--why", "x", "--yes")
-    result = run("undiscard", "b2")
+    result = run("discard", "--undo", "b2")
     assert (result.exit_code, result.stdout) == (
         0,
         "Reopened 1 dead letter. See: celery dlq list\n",
     )
     assert discarded(store) == {"a1", "b1"}
-    assert run("undiscard", "--all").exit_code == 2
-    assert run("undiscard", "--all", "--yes").exit_code == 0
+    assert run("discard", "--undo", "--all").exit_code == 2
+    assert run("discard", "--undo", "--all", "--yes").exit_code == 0
     assert discarded(store) == set()
 
 
+def test_a_dry_run_shows_the_letters_and_changes_nothing(run, orders, store):
+    result = run("discard", "--all", "--why", "x", "--dry-run")
+    assert result.exit_code == 0
+    assert "a1" in result.stdout
+    assert result.stdout.endswith(
+        "Discard 3 dead letters? This is a dry run; nothing was changed.\n"
+    )
+    assert discarded(store) == set()
+
+
+def test_the_letters_of_an_operation(run, orders, store):
+    result = run("redrive", "a1")
+    operation = store.operations.find()[0].id
+    assert result.exit_code == 0
+    told = run("discard", "--operation", operation[:6], "--state", "redriven", "--why", "x")
+    assert told.exit_code == 0, told.stderr
+    assert discarded(store) == {"a1"}
+    assert run("discard", "--undo", "--operation", operation).exit_code == 0
+    assert discarded(store) == set()
+
+
+def test_a_reason_is_needed_only_to_discard(run, orders, store):
+    result = run("discard", "a1")
+    assert (result.exit_code, discarded(store)) == (2, set())
+    assert "add: --why TEXT" in result.stderr
+    assert run("discard", "--undo", "a1", "--why", "x").exit_code == 2
+
+
 def test_undiscard_of_an_open_letter(run, orders):
-    result = run("undiscard", "a1")
+    result = run("discard", "--undo", "a1")
     assert result.exit_code == 1
     assert "a1 is dead and left alone" in result.stderr
-    assert run("undiscard", "--all").stdout == "No dead letters match.\n"
-    assert run("undiscard").exit_code == 2
-    assert run("undiscard", "--state", "dead").exit_code == 2
+    assert run("discard", "--undo", "--all").stdout == "No dead letters match.\n"
+    assert run("discard", "--undo").exit_code == 2
+    assert run("discard", "--undo", "--state", "dead").exit_code == 2
 
 
 def test_several_ids_are_written_out_to_reopen_them(run, orders):
     result = run("discard", "b1", "a1", "--why", "x", "--yes")
-    assert result.stdout == "Discarded 2 dead letters. To reopen them: celery dlq undiscard b1 a1\n"
+    assert (
+        result.stdout
+        == "Discarded 2 dead letters. To reopen them: celery dlq discard --undo b1 a1\n"
+    )
 
 
 def test_more_than_ten_ids_are_not_written_out(run, store):
     many = [f"c{number:02}" for number in range(11)]
     store.letters.save([letter(name) for name in many])
     result = run("discard", *many, "--why", "x", "--yes")
-    assert result.stdout == "Discarded 11 dead letters. To reopen one: celery dlq undiscard ID\n"
+    assert (
+        result.stdout == "Discarded 11 dead letters. To reopen one: celery dlq discard --undo ID\n"
+    )
 
 
 def test_a_letter_that_another_person_has_discarded_is_not_among_those_to_reopen(
@@ -139,7 +174,7 @@ def test_a_letter_that_another_person_has_discarded_is_not_among_those_to_reopen
 ):
     store.closing.discard(Filter(ids=("a1",)), who="bob", why="mine", now=T0)
     result = run("discard", "a1", "b1", "--why", "x")
-    assert result.stdout == "Discarded 1 dead letter. To reopen it: celery dlq undiscard b1\n"
+    assert result.stdout == "Discarded 1 dead letter. To reopen it: celery dlq discard --undo b1\n"
 
 
 def test_a_letter_that_fails_while_it_asks_is_not_discarded(run, orders, store, while_asked):

@@ -206,7 +206,7 @@ class TestNonsense:
             (["--queue", "mail"], "--queue"),
             (
                 ["--task", "charge", "ignore", "9c1e"],
-                "The options of the list cannot be used with 'ignore'",
+                "Got unexpected extra arguments (ignore 9c1e)",
             ),
             (["mute", "9c1e"], "mute"),
         ],

@@ -3,7 +3,6 @@ from support.factories import T0, attempt, letter
 
 from celery_dlq import Discard, Escalate, Filter, Leave, Redrive, Ticket
 from celery_dlq.model.handling import HandlingState
-from celery_dlq.model.states import State
 
 GROUP = "9c1e0000deadbeef"
 
@@ -76,7 +75,7 @@ def test_one_handler_is_shown_with_its_latest_letters(run, read, shop, store):
     assert "It has had no letters yet." in run("handlers", "show", "ticketing").stdout
 
 
-@pytest.mark.parametrize("command", [("show",), ("run", "--dry-run")])
+@pytest.mark.parametrize("command", [("show",), ("try",)])
 def test_an_unknown_handler_is_an_error_that_names_the_known_ones(run, shop, command):
     result = run("handlers", *command, "in_euro")
     assert result.exit_code == 1
@@ -85,7 +84,7 @@ def test_an_unknown_handler_is_an_error_that_names_the_known_ones(run, shop, com
 
 def test_a_dry_run_shows_verdicts_and_diffs_and_changes_nothing(run, read, shop, store):
     before = store.letters.get("a1")
-    result = run("handlers", "run", "in_euros", "--dry-run")
+    result = run("handlers", "try", "in_euros")
     assert result.exit_code == 0
     assert result.stdout.startswith("Called with 2 letters. Nothing was sent or changed.\n")
     assert (
@@ -94,7 +93,7 @@ def test_a_dry_run_shows_verdicts_and_diffs_and_changes_nothing(run, read, shop,
     assert store.letters.get("a1") == before
     assert store.handlings.find().rows == ()
     assert store.edits.of_letter("a1") == []
-    found = read("handlers", "run", "in_euros", "--dry-run", "--limit", "1")
+    found = read("handlers", "try", "in_euros", "--limit", "1")
     assert [(one["task_id"], one["verdict"]) for one in found] == [("a1", "redrive")]
 
 
@@ -102,7 +101,7 @@ def test_a_dry_run_of_chosen_letters_says_why_there_is_no_verdict(run, shop, sto
     store.letters.save([letter("c3"), letter("d4", task="shop.mail"), letter("e5")])
     store.closing.discard(Filter(ids=("e5",)), who="ann", why="no", now=T0)
     options = [word for name in ("a1", "c3", "d4", "e5") for word in ("--letter", name)]
-    result = run("handlers", "run", "in_euros", "--dry-run", *options)
+    result = run("handlers", "try", "in_euros", *options)
     assert result.exit_code == 4
     assert "3 calls ended without a verdict." in result.stdout
     assert "it raised KeyError: 'currency'" in result.stdout
@@ -111,15 +110,8 @@ def test_a_dry_run_of_chosen_letters_says_why_there_is_no_verdict(run, shop, sto
 
 
 def test_a_dry_run_leaves_out_letters_of_earlier_handlers(run, shop):
-    result = run("handlers", "run", "ticketing", "--dry-run")
+    result = run("handlers", "try", "ticketing")
     assert (result.exit_code, result.stdout) == (0, "The handler would get no letters.\n")
-
-
-def test_only_workers_carry_out_verdicts(run, shop, store):
-    result = run("handlers", "run", "in_euros")
-    assert result.exit_code == 2
-    assert "add: --dry-run" in result.stderr
-    assert store.letters.get("a1").state is State.DEAD
 
 
 def test_the_history_is_filtered_and_comes_page_by_page(run, read, shop, store):

@@ -7,7 +7,7 @@ import re
 import textwrap
 
 import pytest
-from support.factories import T0, attempt, letter
+from support.factories import T0, attempt, envelope, letter
 
 from celery_dlq import Rule
 from celery_dlq.cli.letters import inspect
@@ -31,20 +31,50 @@ def test_list_in_a_pipe_is_plain_and_whole(run, three):
     lines = run("list").stdout.splitlines()
     assert lines[0].split()[:3] == ["ID", "TASK", "EXCEPTION"]
     assert [line.split()[0] for line in lines[1:]] == ["77e1", "0d3f2222-bbbb", "0d3f1111-aaaa"]
-    assert lines[1].endswith("2026-11-21T12:30:00+00:00")
+    assert lines[1].endswith("2026-11-21T12:30:00Z")
     assert "requests.exceptions.Timeout" in lines[1]
 
 
-def test_a_long_message_makes_no_long_lines_in_a_pipe(run, store, monkeypatch):
-    monkeypatch.delenv("COLUMNS")
-    whole = "0d3f1111-4e54-aa9a-d9c7-a81b177e0000"
-    store.letters.save([letter(whole, message="m" * 5_000), letter("b", message="short")])
-    for command in ("list", "groups"):
-        lines = run(command).stdout.splitlines()
-        assert max(map(len, lines)) <= 120
-        assert "mmm…" in lines[-1] or "short" in lines[1]
-    assert whole in run("list").stdout
-    assert "m" * 5_000 in run("list", "--format", "jsonl").stdout
+def test_a_long_message_is_found_by_grep_in_a_pipe(run, store):
+    store.letters.save(
+        [
+            letter("a", message="m" * 5_000 + " end"),
+            letter("b", message="short", fingerprint="b" * 16),
+        ]
+    )
+    assert "m" * 5_000 + " end" in run("list").stdout
+    assert "m" * 200 in run("groups").stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "meant"),
+    [
+        ("--exception", "VlaueError", "did you mean 'ValueError'?"),
+        ("--queue", "ordres", "'ordres' is not the queue of a letter; did you mean 'orders'?"),
+        ("--release", "9.9", "'9.9' is not the release of a letter; there is 1.0"),
+    ],
+)
+def test_a_filter_that_no_letter_ever_matched_says_which_names_there_are(
+    run, store, option, given, meant
+):
+    store.letters.save([letter("a", release="1.0", envelope=envelope("a", queue="orders"))])
+    found = run("list", option, given)
+    assert found.exit_code == 0
+    assert meant in " ".join(found.stderr.split())
+    assert run("list", "--exception", "ValueError").stderr == ""
+
+
+def test_closed_letters_that_also_match_are_counted(run, store):
+    store.letters.save([letter("a"), letter("b"), letter("c", task="shop.mail")])
+    run("discard", "a", "--why", "x")
+    assert run("list").stderr == ""
+    assert run("list", "--task", "charge").stderr == (
+        "1 closed letter also matches; add: --state discarded\n"
+    )
+    run("discard", "b", "--why", "x")
+    assert "2 closed letters also match; add:" in run("list", "--task", "charge").stderr
+    assert run("list", "--task", "charge", "--state", "dead").stderr == ""
+    assert run("list", "--task", "charge", "--format", "json").stderr == ""
 
 
 class TestASearchThatRunsOutOfTime:
@@ -374,7 +404,9 @@ def test_explain_nothing_unknown(run, three):
 def test_explain_wants_one_thing(run, app, given):
     result = run("explain", *given)
     assert result.exit_code == 2
-    assert "Give an ID, an EXCEPTION or a FILE; or --unknown alone." in result.stderr
+    assert (
+        "Give an ID, a GROUP, an EXCEPTION, a TASK or a FILE; or --unknown alone." in result.stderr
+    )
 
 
 TRACEBACK = """Traceback (most recent call last):
@@ -440,6 +472,25 @@ def test_explain_a_type(run, read, app):
 def test_explain_an_id_that_looks_like_a_name(read, store):
     store.letters.save([letter("Order17")])
     assert read("explain", "Order")["task_id"] == "Order17"
+
+
+def test_explain_a_group_by_its_newest_letter(run, read, three):
+    assert read("explain", "aaaa")["task_id"] == "77e1"
+    assert run("explain", "aaab").exit_code == 1
+
+
+def test_explain_an_exception_as_the_list_names_it(read, three):
+    found = read("explain", "Timeout")
+    assert (found["task_id"], found["exception_type"]) == ("77e1", "requests.exceptions.Timeout")
+
+
+def test_explain_a_name_that_nothing_has(run, three):
+    result = run("explain", "frobnicate")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert (
+        "'frobnicate' is not a letter, a group, an exception or a task; there are" in result.stderr
+    )
+    assert "did you mean 'requests.exceptions.Timeout'?" in run("explain", "Timeot").stderr
 
 
 def test_explain_something_that_is_not_an_exception(run, app):

@@ -35,7 +35,7 @@ class TestOnATerminal:
         out = shown(run)
         for expected in (
             "3 open letters", "9c1e0000", "charge", "aaaa0000", "Groups that need a decision: 2 new.",
-            f"celery dlq groups show {CHARGE}", f"celery dlq brief {CHARGE}",
+            f"celery dlq groups show {CHARGE}", f"celery dlq groups show {CHARGE} --format markdown",
             f"celery dlq list --group {CHARGE}", "celery dlq --help",
         ):  # fmt: skip
             assert expected in out
@@ -58,7 +58,7 @@ class TestOnATerminal:
         run("groups", "ignore", "9c1e")
         out = shown(run)
         assert "9c1e0000" not in out
-        assert f"celery dlq brief {MAIL}" in out
+        assert f"celery dlq groups show {MAIL} --format markdown" in out
         run("groups", "ignore", "aaaa")
         assert "All groups are ignored or resolved." in shown(run)
 

@@ -43,7 +43,7 @@ def reads(monkeypatch):
         ("show", "0d3f1111"),
         ("stats",),
         ("groups",),
-        ("brief", "9c1e"),
+        ("groups", "show", "9c1e", "--format", "markdown"),
         ("audit",),
         ("operations", "list"),
         ("auto", "list"),

@@ -118,7 +118,7 @@ def test_the_next_step_depends_on_the_state(run, store, queue):
     run("discard", "a", "--why", "known")
     assert (
         next_line(run, "a")
-        == "Next: nothing, it is discarded; to reopen it: celery dlq undiscard a"
+        == "Next: nothing, it is discarded; to reopen it: celery dlq discard --undo a"
     )
     assert "Closed because" in run("show", "a").stdout
     store.letters.record_outcomes([Outcome(task_id="b", redrive=0, succeeded_at=T0, worker="w")])

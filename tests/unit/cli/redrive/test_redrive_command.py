@@ -7,6 +7,7 @@ from support.factories import T0, letter
 
 from celery_dlq.api.queue import DeadLetterQueue
 from celery_dlq.cli.redrive import running
+from celery_dlq.cli.session import Session
 from celery_dlq.model.operation import OperationState, Orders, Pacing, Sending, SendingState
 from celery_dlq.model.states import State
 from celery_dlq.redrive import plan
@@ -284,6 +285,24 @@ def test_waiting_makes_the_outcome_part_of_the_status(run, orders, fake, operati
     result = run("redrive", "--all", "--yes", "--wait", "1m")
     assert result.exit_code == 4
     assert "2 succeeded, 1 failed again." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "said"),
+    [("succeeded", 0, "1 succeeded."), ("failed", 1, "1 failed again.")],
+)
+def test_a_single_letter_is_waited_for_if_a_worker_answers(
+    run, orders, fake, operation, monkeypatch, outcome, status, said
+):
+    fake.answer = operation(sent=1, planned=1)
+    later = operation(planned=1, **{outcome: 1})
+    monkeypatch.setattr(Operations, "get", lambda *_: later)
+    monkeypatch.setattr(running, "_LOOK_S", 0)
+    assert "1 awaited." in run("redrive", "a1").stdout
+    monkeypatch.setattr(Session, "why_no_worker", lambda _session: "")
+    result = run("redrive", "a1")
+    assert result.exit_code == status
+    assert said in result.output
 
 
 def test_a_second_redrive_names_the_running_one(run, orders, held, fake):

@@ -54,7 +54,10 @@ def test_a_closed_letter_is_named_and_the_others_are_sent(run, orders, store, fa
     run("discard", "b1", "--why", "known")
     result = run("redrive", "a1", "b1", "--yes")
     assert result.exit_code == 4
-    assert "b1 is discarded and left alone; see: celery dlq show b1" in result.stderr
+    assert (
+        "b1 is discarded and left alone. Next: nothing, it is discarded; to reopen it: "
+        "celery dlq discard --undo b1" in result.stderr
+    )
     assert len(fake.asked) == 1
     result = run("redrive", "b1")
     assert result.exit_code == 1

@@ -437,7 +437,7 @@ class TestStory:
             ("decision", "bob reopened the group"),
             ("decision", "bob resolved the group"),
             ("decision", "bob resolved the group in release 1.5"),
-            ("decision", "bob removed the owner"),
+            ("decision", "bob removed the owner of the group"),
             ("decision", "bob gave the group to carol"),
             ("note", "bob removed the note"),
             ("note", "bob wrote the note a comma second line"),

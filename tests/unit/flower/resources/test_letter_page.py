@@ -208,7 +208,7 @@ def test_a_parked_retry_is_released(ann, app, store):
     store.parked.park([parking("later", 3600, place)], now=T0)
     page = page_of(ann, "later")
     assert "Why it is parked" in page.text
-    assert press(ann, "later", "release").status == 303
+    assert press(ann, "later", "unpark").status == 303
     assert store.parked.next_due(place) <= 0
 
 

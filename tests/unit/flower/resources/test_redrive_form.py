@@ -229,7 +229,7 @@ class TestChanges:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("currency=USD", "begin with args, kwargs, headers, as in kwargs.currency=USD"),
+            ("two words=USD", "begin with a name of a parameter, or with args, kwargs, headers"),
             ("kwargs.currency", "write it like kwargs.lines[2].sku=A-1"),
             ('kwargs["\\x"]=1', "write it like"),
             ("args[" + "9" * 4_400 + "]=1", "has more than 2,000 characters"),

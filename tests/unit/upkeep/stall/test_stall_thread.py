@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from celery import Celery
 from support.factories import T0
 
 from celery_dlq.errors import BrokerError
@@ -57,7 +58,8 @@ def run(monkeypatch):
 
         monkeypatch.setattr(module, "Ending", Ending)
         dlq = SimpleNamespace(
-            app=None, settings=SimpleNamespace(stall_after=300.0, on_stall=on_stall),
+            app=Celery("unit", broker="memory://", set_as_current=False),
+            settings=SimpleNamespace(stall_after=300.0, on_stall=on_stall),
             announcer=lambda: SimpleNamespace(stalled=acts.append),
             store_health=SimpleNamespace(works=lambda _does: None), hooks=SimpleNamespace(finish=None),
         )  # fmt: skip

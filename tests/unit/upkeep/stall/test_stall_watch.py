@@ -38,6 +38,16 @@ def test_it_is_noticed_within_ten_seconds_after_that_time(make_world, stall_afte
     assert stall_after_s <= world.clock.now - began <= stall_after_s + 10
 
 
+def test_where_each_question_is_paid_for_few_are_asked(make_world):
+    world = make_world(pays=True)
+    world.run(DAY_S)
+    assert world.questions <= DAY_S / 60 + 1
+    world.depths, began = {"celery": 1}, world.clock.now
+    while not world.seen:
+        world.look()
+    assert 300 <= world.clock.now - began <= 370
+
+
 def test_it_is_said_once_and_so_is_its_end(world):
     world.depths = {"celery": 1}
     world.run(DAY_S)

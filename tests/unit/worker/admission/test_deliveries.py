@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.factories import T0, delivery
 
 from celery_dlq import process
+from celery_dlq.model.worker import GIVEN_BACK
 from celery_dlq.worker.admission.deliveries import (
     HOPELESS,
     Deliveries,
@@ -171,6 +172,11 @@ def test_a_death_in_sight_of_the_parent_counts_though_the_parent_lives(store):
     assert [item.number for item in note_deaths(store, [first])] == [1]
     second = begin(store, delivery(minutes=1, process=process.identity()), LIMIT, patient=True)
     assert second.started.number == 2
+
+
+def test_deaths_are_counted_where_the_broker_does_not_mark_what_comes_back(store):
+    deaths = [delivery(number=1, minutes=minutes, death="signal 9") for minutes in range(3)]
+    assert [note_deaths(store, [death])[-1].number for death in deaths] == [1, 2, 3]
 
 
 def test_a_death_that_was_not_counted_at_its_start_gets_its_number(store):
@@ -385,6 +391,15 @@ def test_an_error_of_ours_lets_it_run(deliveries, desk, caplog):
     deliveries.admit(suspect)
     assert suspect.became == [("runs", 0)]
     assert "could not count" in caplog.text
+
+
+@pytest.mark.parametrize(("takes_back", "spent"), [(True, False), (False, True)])
+@pytest.mark.parametrize("death", ["signal 9", f"{GIVEN_BACK}: Reject"])
+def test_a_message_ends_at_once_if_the_broker_does_not_take_it_back(
+    desk, isolation, takes_back, spent, death
+):
+    made = Deliveries(desk, LIMIT, isolation=isolation, takes_back=takes_back)
+    assert made.is_spent([delivery(number=1, death=death)], message()) is spent
 
 
 def test_old_deliveries_are_pruned_by_the_way(deliveries, store):

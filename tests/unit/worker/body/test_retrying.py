@@ -24,6 +24,7 @@ from celery_dlq.model.headers import ATTEMPTS_HEADER, FREE_HEADER
 from celery_dlq.worker.body.retrying import (
     ASKED_FOR,
     Refused,
+    group_of,
     judged_for,
     note_refused,
     refused_rejected,
@@ -75,6 +76,15 @@ def test_an_explicit_retry_without_countdown_takes_the_backoff(app):
         raise self.retry()
 
     assert read_attempts(Run(poll).message.headers)[0].delay_s <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [({"MessageGroupId": "g"}, {"MessageGroupId": "g"}), ({}, {}), (None, {}), ("headers may be", {}),
+     ({"MessageGroupId": 7}, {})],
+)  # fmt: skip
+def test_a_retry_stays_in_the_message_group(properties, expected):
+    assert group_of(Context(properties=properties)) == expected
 
 
 def test_a_declared_default_retry_delay_keeps_its_meaning(app):

@@ -3,6 +3,7 @@ answers as Amazon SQS does."""
 
 from __future__ import annotations
 
+import json
 import time
 
 import boto3
@@ -11,7 +12,7 @@ from kombu import Connection, Consumer, Producer, Queue
 
 from celery_dlq.recorder.tags import Tags, noted_in
 from celery_dlq.worker.celery_quirks.unacked import Whereabouts
-from celery_dlq.worker.celery_quirks.unacked_sqs import OnSQS
+from celery_dlq.worker.celery_quirks.unacked_sqs import OnSQS, delete_if_rejected
 from celery_dlq.worker.celery_quirks.visibility import kind_of
 
 server = pytest.importorskip("moto.server")
@@ -122,6 +123,38 @@ def test_a_message_is_noted_until_sqs_has_deleted_it(make):
     rejected.reject()
     [noted] = worker.noted
     assert noted.tag.split("\n")[-1] == kept.delivery_tag
+
+
+def test_a_message_without_kombus_fields_is_noted_and_given_back(make, sqs):
+    worker, other = make(), make()
+    worker.send("a")
+    worker.receive(1)
+    [url] = sqs.list_queues()["QueueUrls"]
+    sqs.send_message(QueueUrl=url, MessageBody="no JSON")
+    worker.receive(1)
+    assert len(worker.noted) == 2
+    worker.unacknowledged.renew()
+    assert len(OnSQS.give_back(other.channel, worker.noted, "p1")) == 2
+    assert waiting(sqs) == (2, 0)
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_rejected_message_that_has_a_letter_is_deleted(make, sqs, requeue):
+    """Without this, kombu leaves it in a queue that has a redrive policy."""
+    worker = make()
+    worker.send("a")
+    [url] = sqs.list_queues()["QueueUrls"]
+    dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+    policy = {"deadLetterTargetArn": arn["QueueArn"], "maxReceiveCount": 9}
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+    worker.receive(1)
+    [message] = worker.got
+    delete_if_rejected(message)
+    message.reject_log_error(None, (), requeue=requeue)
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert sum(map(int, found.values())) == requeue
 
 
 def test_messages_of_a_killed_worker_can_be_received_at_once(make, sqs):

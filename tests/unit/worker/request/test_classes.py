@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -189,6 +190,21 @@ def test_a_cold_shutdown_whose_letter_is_not_saved_leaves_it_in_the_file(accept,
     with pytest.raises(KeyboardInterrupt):
         request.cancel(SimpleNamespace(terminate_job=lambda *_: None))
     assert files.live == 1
+
+
+@pytest.mark.parametrize(("forgets", "recorded"), [(True, 1), (False, 0)])
+def test_a_late_task_is_recorded_if_the_broker_forgets_its_message(
+    app, accept, files, desk, forgets, recorded
+):
+    dlq = app.dead_letter_queue
+    dlq.__dict__["hold"] = replace(dlq.hold, forgets=forgets)
+    app.tasks["shop.charge"].acks_late = True
+    request = accept()
+    assert files.live == recorded
+    request.on_failure(einfo(WorkerLostError("signal 9")))
+    desk.release()
+    assert request.acknowledged, "it has gone back to its queue"
+    assert files.live == 0
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def parked(store):
 
 
 def test_a_released_retry_is_due_on_the_apps_broker(run, parked, queue, store):
-    result = run("release", "a1")
+    result = run("unpark", "a1")
     assert (result.exit_code, result.stdout) == (
         0, "A worker will send 1 parked retry now. See the others: celery dlq list --state parked\n",
     )  # fmt: skip
@@ -27,25 +27,25 @@ def test_a_released_retry_is_due_on_the_apps_broker(run, parked, queue, store):
 
 
 def test_releasing_all_shows_examples_and_needs_yes(run, parked, store):
-    assert run("release", "--all").exit_code == 2
-    result = run("release", "--all", "--yes")
+    assert run("unpark", "--all").exit_code == 2
+    result = run("unpark", "--all", "--yes")
     assert "A worker will send 2 parked retries now." in result.stdout
 
 
 def test_a_fingerprint_that_only_parked_retries_have_is_known(run, store):
     store.parked.park([parking("a1", 9_000, fingerprint="9c1e")], now=datetime.now(timezone.utc))
-    assert "will send 1 parked retry now" in run("release", "--group", "9c1e").stdout
-    assert run("release", "--group", "typo").exit_code == 1
+    assert "will send 1 parked retry now" in run("unpark", "--group", "9c1e").stdout
+    assert run("unpark", "--group", "typo").exit_code == 1
 
 
 def test_a_letter_that_is_not_parked_is_named_and_left_alone(run, parked):
-    result = run("release", "c1")
+    result = run("unpark", "c1")
     assert result.exit_code == 1
     assert "c1 is dead and left alone" in result.stderr
 
 
 def test_nothing_is_parked(run, store):
-    result = run("release", "--all", "--yes")
+    result = run("unpark", "--all", "--yes")
     assert (result.exit_code, result.stdout) == (0, "No parked retries match.\n")
 
 
@@ -57,7 +57,7 @@ def test_parked_retries_are_listed_and_counted_separately(run, read, parked):
     shown = run("show", "a1").stdout
     assert "Why it is parked" in shown
     assert "Next attempt" in shown
-    assert "to run it now: celery dlq release a1" in shown
+    assert "to run it now: celery dlq unpark a1" in shown
     assert "2 parked" in run("stats").stdout
 
 
@@ -77,4 +77,4 @@ def test_parked_retries_are_discarded_on_request_only(run, parked, store):
 def test_the_doctor_warns_about_overdue_retries(run, store):
     assert "0 parked retries, none overdue" in run("doctor").stdout
     store.parked.park([parking("a1", -500)], now=datetime.now(timezone.utc))
-    assert "release --all" in run("doctor").stdout
+    assert "unpark --all" in run("doctor").stdout

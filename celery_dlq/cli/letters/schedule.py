@@ -1,18 +1,13 @@
-"""``dlq policy``: the retry schedule of a task."""
+"""The retry schedule of a task, which ``dlq explain TASK`` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from celery_dlq.cli.completion import complete_task
-from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Facts, Field, Part, facts_of, table_of
-from celery_dlq.cli.session import Session, pass_session
-from celery_dlq.errors import CeleryDLQError, UnknownTask
-from celery_dlq.known import unknown_name
+from celery_dlq.cli.session import Session
+from celery_dlq.errors import CeleryDLQError
 from celery_dlq.view.times import duration
 from celery_dlq.worker.uncaptured import dlq_tasks
 
@@ -42,42 +37,28 @@ _RULE_FIELDS: Sequence[Field] = (
 )
 
 
-@click.command("policy")
-@click.argument("task", metavar="TASK", shell_complete=complete_task)
-@format_option
-@pass_session
-def policy(session: Session, task: str, form: str) -> None:
-    """Show the retry schedule of a task.
+def find_task(session: Session, name: str) -> Any | None:
+    """The task on ``DLQTask`` with this name, in full or its last part; None if the app has none.
 
-    TASK is the task's name, in full or its last part. Does not connect to the store or the broker.
+    :raises CeleryDLQError: several tasks have the name, or the task is on another base class.
     """
-    session.queue.settings  # noqa: B018 - reading validates them
-    session.load_tasks()
-    found = _find(session, task)
-    record = _record(session, found)
-    attempts: list[dict[str, Any]] = record["attempts"]
-    session.screen.emit(form, attempts if form == "csv" else record, *_parts(record))
-
-
-def _find(session: Session, name: str) -> Any:
     tasks = {task.name: task for task in dlq_tasks(session.cli.app)}
     if name in tasks:
         return tasks[name]
     meant = [known for known in tasks if known.rpartition(".")[2] == name]
-    if len(meant) == 1:
-        return tasks[meant[0]]
-    if meant:
+    if len(meant) > 1:
         raise CeleryDLQError(
             f"More than one task is named {name}: {', '.join(meant)}; give the full name."
         )
-    if name in session.cli.app.tasks:
+    if not meant and name in session.cli.app.tasks:
         raise CeleryDLQError(
             f"{name} does not use DLQTask, so Celery alone retries it; write @app.task(base=DLQTask)."
         )
-    raise UnknownTask(unknown_name("a task of this app with base=DLQTask", name, sorted(tasks)))
+    return tasks[meant[0]] if meant else None
 
 
-def _record(session: Session, task: Any) -> dict[str, Any]:
+def schedule_record(session: Session, task: Any) -> dict[str, Any]:
+    """The schedule of a task, for programs."""
     from celery_dlq.retry.outlook import exhausts_all, exhausts_share, outlook
     from celery_dlq.worker.body.retrying import policy_of
 
@@ -138,7 +119,8 @@ def _rules(session: Session, task: Any) -> Iterator[dict[str, Any]]:
             }
 
 
-def _parts(record: dict[str, Any]) -> list[Part]:
+def schedule_parts(record: dict[str, Any]) -> list[Part]:
+    """The schedule of :func:`schedule_record`, for people."""
     most, attempts = record["max_attempts"], record["attempts"]
     parts: list[Part] = [
         _facts(record),

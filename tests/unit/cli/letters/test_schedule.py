@@ -17,7 +17,7 @@ def mail(app):
 
 
 def test_the_schedule_of_the_defaults(read, run, app):
-    found = read("policy", "shop.charge")
+    found = read("explain", "shop.charge")
     assert (found["task"], found["max_attempts"], found["rules"]) == ("shop.charge", 9, [])
     assert [item["wait_high_s"] for item in found["attempts"]] == [
         0, 2, 4, 8, 16, 32, 64, 128, 256,
@@ -25,15 +25,15 @@ def test_the_schedule_of_the_defaults(read, run, app):
     assert found["attempts"][-1]["start_high_s"] == 510
     parked = ["(parked)" in " ".join(item["notes"]) for item in found["attempts"]]
     assert parked == [False] * 6 + [True] * 3
-    out = run("policy", "charge").stdout
+    out = run("explain", "charge").stdout
     assert "0s to 16s" in out
     assert "If attempt 9 has a transient failure, too, the task becomes a letter" in out
 
 
 def test_the_default_schedule_in_an_outage(read, run, app):
-    outage = read("policy", "shop.charge")["outage"]
+    outage = read("explain", "shop.charge")["outage"]
     assert (outage["exhausts_half_s"], outage["exhausts_all_s"]) == (255.0, 510.0)
-    out = " ".join(run("policy", "charge").stdout.split())
+    out = " ".join(run("explain", "charge").stdout.split())
     assert "An outage of 79s exhausts 1 % of the tasks" in out
     assert "one of 4m half of them; one of 8m all." in out
     assert "set dlq_breaker_failures" in out
@@ -47,8 +47,8 @@ def test_the_default_schedule_in_an_outage(read, run, app):
 ])  # fmt: skip
 def test_times_have_no_more_digits_than_they_are_exact(read, run, app, base, said):
     app.task(name="shop.other", base=DLQTask, shared=False, retry_backoff=base)(nothing)
-    assert said in " ".join(run("policy", "other").stdout.split())
-    outage = read("policy", "other")["outage"]
+    assert said in " ".join(run("explain", "other").stdout.split())
+    outage = read("explain", "other")["outage"]
     assert all(seconds == round(seconds, 3) for seconds in outage.values())
 
 
@@ -61,11 +61,11 @@ def test_times_have_no_more_digits_than_they_are_exact(read, run, app, base, sai
 ])  # fmt: skip
 def test_other_schedules_in_an_outage(run, app, options, said):
     app.task(name="shop.other", base=DLQTask, shared=False, **options)(nothing)
-    assert said in " ".join(run("policy", "other").stdout.split())
+    assert said in " ".join(run("explain", "other").stdout.split())
 
 
 def test_a_tasks_own_options_and_rules(read, run, mail):
-    found = read("policy", "mail")
+    found = read("explain", "mail")
     assert [item["start_low_s"] for item in found["attempts"]] == [0, 2, 6, 14]
     assert found["rules"] == [
         {
@@ -73,7 +73,7 @@ def test_a_tasks_own_options_and_rules(read, run, mail):
             "retry_backoff_max_s": None, "retry_after_s": None,
         }
     ]  # fmt: skip
-    out = run("policy", "mail").stdout
+    out = run("explain", "mail").stdout
     assert "Rules with a schedule of their own" in out
     assert "from 2s, doubling up to 5m" in out
 
@@ -91,14 +91,14 @@ def test_the_window_and_the_broker_limit_the_schedule(read, run, app):
     def slow():
         return None
 
-    attempts = read("policy", "slow")["attempts"]
+    attempts = read("explain", "slow")["attempts"]
     assert [item["number"] for item in attempts] == [1, 2, 3]
     assert ["waits in the store (parked)" in " ".join(item["notes"]) for item in attempts] == [
         False,
         True,
         True,
     ]
-    assert "until the retry window of 2m" in run("policy", "slow").stdout
+    assert "until the retry window of 2m" in run("explain", "slow").stdout
 
 
 def test_jitter_that_may_pass_the_window_is_noted(read, app):
@@ -106,35 +106,32 @@ def test_jitter_that_may_pass_the_window_is_noted(read, app):
     def late():
         return None
 
-    notes = [item["notes"] for item in read("policy", "late")["attempts"]]
+    notes = [item["notes"] for item in read("explain", "late")["attempts"]]
     assert notes[:2] == [[], []]
     assert "after the retry window" in notes[2][0]
 
 
 def test_csv_has_a_row_for_each_attempt(run, app):
-    assert len(run("policy", "charge", "--format", "csv").stdout.splitlines()) == 10
+    assert len(run("explain", "charge", "--format", "csv").stdout.splitlines()) == 10
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("chrage", "did you mean"),
-        (
-            "shop.mailing",
-            "'shop.mailing' is not a task of this app with base=DLQTask; there is shop.charge.",
-        ),
+        ("shop.mailing", "'shop.mailing' is not an exception class that can be imported here"),
         ("celery.backend_cleanup", "does not use DLQTask"),
     ],
 )
 def test_an_unknown_task_is_an_error(run, app, name, said):
-    result = run("policy", name)
+    result = run("explain", name)
     assert result.exit_code == 1
     assert said in result.stderr
 
 
 def test_an_ambiguous_last_part_is_an_error(run, app):
     app.task(name="other.charge", base=DLQTask, shared=False)(nothing)
-    result = run("policy", "charge")
+    result = run("explain", "charge")
     assert result.exit_code == 1
     assert "shop.charge" in result.stderr
     assert "other.charge" in result.stderr

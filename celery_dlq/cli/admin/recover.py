@@ -1,5 +1,5 @@
-"""``dlq spool`` and ``dlq recorder``: list the files of this machine that hold letters and messages outside
-the store, and bring them into the store by hand."""
+"""``dlq recover``: lists the files of this machine that hold letters and messages outside the store, and
+brings these, or the messages of a broker's dead-letter queue, into the store by hand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from celery_dlq.api.queue import NotedAct
+from celery_dlq.cli.admin.ingest import ingest
 from celery_dlq.cli.exits import PARTLY, NamingGroup, leave, reading
 from celery_dlq.cli.options import format_option
 from celery_dlq.cli.screens.parts import Column, Field, table_of
@@ -21,48 +22,53 @@ from celery_dlq.model.states import State
 from celery_dlq.recorder import Left, LeftState
 from celery_dlq.spool import Drained, FileState, Record, SpoolFile, find_record, look
 from celery_dlq.upkeep.recovery import Recovered
-from celery_dlq.view.records import recorded_record, spool_file_record
+from celery_dlq.view import records
 from celery_dlq.view.text import byte_size, counted, some
 
 if TYPE_CHECKING:
     from celery_dlq.store import Store
 
 _FIELDS: Sequence[Field] = (
-    (Column("FILE", fold=True), lambda file: file.name),
-    (Column("STATE", rigid=True), lambda file: file.state.value),
-    (Column("RECORDS", right=True, rigid=True), lambda file: file.records),
-    (Column("SIZE", right=True, rigid=True), lambda file: byte_size(file.size)),
-    (Column("WRITTEN", rigid=True), lambda file: file.written_at),
+    (Column("IN", rigid=True), lambda row: row["kind"]),
+    (Column("NAME", fold=True), lambda row: row["name"]),
+    (Column("WORKER"), lambda row: row["worker"]),
+    (Column("STATE", rigid=True), lambda row: row["state"]),
+    (Column("HOLDS", right=True, rigid=True), lambda row: row["holds"]),
+    (Column("SIZE", right=True, rigid=True), lambda row: byte_size(row["size"])),
+    (Column("WRITTEN", rigid=True), lambda row: row["written_at"]),
 )
 
 #: Records of an imported file per write.
 _BATCH = 500
 
 
-@click.group("spool", cls=NamingGroup)
-def spool() -> None:
-    """List, drain and import letters that wait outside the store."""
+@click.group("recover", cls=NamingGroup, alone="list")
+def recover() -> None:
+    """Bring letters and messages from outside of the store into it."""
 
 
-@spool.command("list")
+@recover.command("list")
 @format_option
 @pass_session
 def list_files(session: Session, form: str) -> None:
-    """List the files of the spool in dlq_spool_dir on this machine.
+    """List what waits on this machine: files of the spool, and directories of the flight recorder.
 
-    States: in use (its worker is alive), waiting (ready to be drained), newer (written by a newer release),
-    torn (incomplete lines), refused (letters that the store does not accept).
+    States: in use (its worker is alive), waiting or gone (ready to be recovered), newer (written by a newer
+    release), torn or damaged (something in it cannot be read), refused (letters that the store does not
+    accept).
     """
-    directory = session.queue.spool.directory.absolute()
-    found = _files_in(directory)
-    rows = [spool_file_record(file) for file in found]
-    empty = f"The spool {directory} is empty."
-    session.screen.emit(form, rows, table_of(_FIELDS, found, str(directory)) if found else empty)
+    spool, recorder = session.queue.spool.directory.absolute(), session.queue.recorder_dir
+    rows = [
+        *map(records.spool_file_record, _files_in(spool)),
+        *map(records.recorded_record, _recorded_in(session)),
+    ]
+    empty = f"Nothing waits in the spool {spool} and in the flight recorder's directory {recorder}."
+    session.screen.emit(form, rows, table_of(_FIELDS, rows) if rows else empty)
 
 
-@spool.command("drain")
+@recover.command("spool")
 @pass_session
-def drain(session: Session) -> None:
+def recover_spool(session: Session) -> None:
     """Move the letters of the spool into the store.
 
     Drained files are removed; a file that a live worker writes to is left to that worker. Exits with 0 if the
@@ -101,7 +107,7 @@ def _files_in(directory: Path) -> list[SpoolFile]:
 
 def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
     """A remark for each state of the files that a drain has left."""
-    again = session.command("spool", "import", "FILE")
+    again = session.command("recover", "file", "FILE")
     steps = {
         FileState.IN_USE: "Left to the workers that use them: {}",
         FileState.WAITING: "Could not be read or removed, and left: {}; see the log above.",
@@ -118,12 +124,12 @@ def _what_stays(files: Sequence[SpoolFile], session: Session) -> Iterator[str]:
             yield remark.format(_shortened("file", names))
 
 
-@spool.command("import")
+@recover.command("file")
 @click.argument(
     "file", metavar="FILE", type=click.File("r", encoding="utf-8", errors="backslashreplace")
 )
 @pass_session
-def import_records(session: Session, file: IO[str]) -> None:
+def recover_file(session: Session, file: IO[str]) -> None:
     """Store the letters in a log or in a file that was set aside.
 
     FILE is a worker's log, plain or in JSON, with critical lines "dead letter neither stored nor spooled"; or
@@ -194,42 +200,9 @@ def _shortened(one: str, names: list[str]) -> str:
     return f"{one if len(names) == 1 else one + 's'} {some(names)}"
 
 
-_RECORDER_FIELDS: Sequence[Field] = (
-    (Column("DIRECTORY", fold=True), lambda left: left.path.name),
-    (Column("WORKER"), lambda left: left.owner.worker if left.owner else ""),
-    (Column("STATE", rigid=True), lambda left: left.state.value),
-    (Column("MESSAGES", right=True, rigid=True), lambda left: left.messages),
-    (Column("SIZE", right=True, rigid=True), lambda left: byte_size(left.size)),
-    (Column("WRITTEN", rigid=True), lambda left: left.written_at),
-)
-
-
-@click.group("recorder", cls=NamingGroup)
-def recorder() -> None:
-    """List and recover messages of killed workers."""
-
-
-@recorder.command("list")
-@format_option
+@recover.command("workers")
 @pass_session
-def list_recorded(session: Session, form: str) -> None:
-    """List the directories of the flight recorder on this machine, one for each worker process.
-
-    States: in use (its worker lives, and runs these messages), gone (its worker was killed: the messages wait
-    for recovery), newer (written by a newer release), damaged (files in which something cannot be read).
-    """
-    found = _recorded_in(session)
-    rows = [recorded_record(left) for left in found]
-    place = session.queue.recorder_dir
-    empty = f"No worker has recorded a message in {place}."
-    session.screen.emit(
-        form, rows, table_of(_RECORDER_FIELDS, found, str(place)) if found else empty
-    )
-
-
-@recorder.command("recover")
-@pass_session
-def recover(session: Session) -> None:
+def recover_workers(session: Session) -> None:
     """Make letters of the messages that killed workers were running.
 
     On Redis and SQS, messages that they had not acknowledged go back to their queues. Workers do all this
@@ -288,3 +261,6 @@ def _what_waits(session: Session, total: Recovered) -> Iterator[str]:
 
 def _names_of(paths: Sequence[Path]) -> str:
     return ", ".join(path.name for path in paths)
+
+
+recover.add_command(ingest)

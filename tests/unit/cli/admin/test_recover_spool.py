@@ -42,7 +42,10 @@ def refuse(queue, monkeypatch):
 
 
 def test_an_empty_spool(run, tmp_path):
-    assert run("spool", "list").stdout == f"The spool {tmp_path}/spool is empty.\n"
+    assert run("recover").stdout == (
+        f"Nothing waits in the spool {tmp_path}/spool and in the flight recorder's directory "
+        f"{tmp_path}/spool/recorder.\n"
+    )
 
 
 def test_files_are_listed_with_their_state(read, directory):
@@ -56,8 +59,8 @@ def test_files_are_listed_with_their_state(read, directory):
         os.utime(directory / name, (1_000_000_000, 1_000_000_000))
     ours = Spool(directory)
     ours.append([letter("b")])
-    found = read("spool", "list")
-    by_name = {file["file"]: (file["state"], file["records"]) for file in found}
+    found = read("recover", "list")
+    by_name = {file["name"]: (file["state"], file["holds"]) for file in found}
     assert by_name == {
         "1.jsonl": ("waiting", 2), "2.jsonl": ("newer", 0), "3.torn": ("torn", 0),
         "4.refused": ("refused", 1), ours.files()[-1].name: ("in use", 1),
@@ -67,11 +70,10 @@ def test_files_are_listed_with_their_state(read, directory):
     ours.close()
 
 
-def test_the_table_names_the_directory(run, directory):
+def test_the_table_says_where_each_file_is(run, directory):
     (directory / "1.jsonl").write_bytes(LINE)
-    out = run("spool", "list").stdout
-    assert str(directory) in out
-    assert "waiting" in out
+    out = run("recover", "list").stdout
+    assert out.splitlines()[1].split()[:3] == ["spool", "1.jsonl", "waiting"]
     assert " kB" in out
 
 
@@ -80,27 +82,27 @@ def test_the_table_names_the_directory(run, directory):
 
 def test_waiting_letters_are_drained_into_the_store(run, queue, directory):
     (directory / "1.jsonl").write_bytes(LINE + encode(letter("b")))
-    result = run("spool", "drain")
+    result = run("recover", "spool")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == f"2 records drained from {directory} into the store.\n"
     assert queue.store.counts.letters(Filter()) == 2
     assert list(directory.iterdir()) == []
-    assert run("spool", "drain").stdout.startswith("0 records drained")
+    assert run("recover", "spool").stdout.startswith("0 records drained")
 
 
 def test_the_file_of_a_live_worker_is_left_and_named(run, directory):
     ours = Spool(directory)
     ours.append([letter("b")])
-    result = run("spool", "drain")
+    result = run("recover", "spool")
     assert result.exit_code == 4
     assert result.stderr == f"Left to the workers that use them: file {ours.files()[0].name}\n"
     ours.close()
-    assert run("spool", "drain").exit_code == 0
+    assert run("recover", "spool").exit_code == 0
 
 
 def test_an_open_file_without_a_letter_is_not_left_behind(run, directory):
     ours = new_segment(directory)
-    assert (run("spool", "drain").exit_code, run("spool", "drain").stderr) == (0, "")
+    assert (run("recover", "spool").exit_code, run("recover", "spool").stderr) == (0, "")
     ours.close()
 
 
@@ -108,17 +110,17 @@ def test_files_that_remain_are_named_and_exit_with_4(run, refuse, queue, directo
     (directory / "1.jsonl").write_bytes(b"{torn\n" + LINE + encode(letter("bad")))
     (directory / "2.jsonl").write_bytes(NEWER)
     refuse("bad")
-    result = run("spool", "drain")
+    result = run("recover", "spool")
     assert result.exit_code == 4
     assert "1 record drained" in result.stdout
     said = result.stderr
     assert "left: file 2.jsonl; run: pip install --upgrade celery-dlq" in said
     assert "Incomplete lines, set aside: file 1.torn" in said
     assert "Refused by the store, set aside: file 1.refused" in said
-    assert "spool import FILE" in said
+    assert "recover file FILE" in said
     assert queue.store.letters.get("a") is not None
     assert {path.name for path in directory.iterdir()} == {"1.torn", "1.refused", "2.jsonl"}
-    again = run("spool", "drain")
+    again = run("recover", "spool")
     assert (again.exit_code, again.stderr) == (4, said), "it is no better than before"
 
 
@@ -129,7 +131,7 @@ def test_a_file_that_cannot_be_removed_is_named_and_exits_with_4(run, directory,
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    result = run("spool", "drain")
+    result = run("recover", "spool")
     assert result.exit_code == 4
     assert "Could not be read or removed, and left: file 1.jsonl" in result.stderr
 
@@ -139,7 +141,7 @@ def test_an_unreadable_directory_is_not_an_empty_spool(run, directory, monkeypat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    for words in (["spool", "drain"], ["spool", "list"]):
+    for words in (["recover", "spool"], ["recover", "list"]):
         result = run(*words)
         assert (result.exit_code, result.stdout) == (1, "")
         assert f"The spool {directory} cannot be read (Permission denied)" in result.stderr
@@ -148,14 +150,14 @@ def test_an_unreadable_directory_is_not_an_empty_spool(run, directory, monkeypat
 def test_a_file_instead_of_the_directory_is_an_error(run, directory):
     directory.rmdir()
     directory.write_text("")
-    result = run("spool", "drain")
+    result = run("recover", "spool")
     assert result.exit_code == 1
     assert "cannot be read (Not a directory); check dlq_spool_dir" in result.stderr
 
 
 def test_quiet_still_names_the_files_that_remain(run, directory):
     (directory / "2.jsonl").write_bytes(NEWER)
-    result = run("spool", "drain", quiet=True)
+    result = run("recover", "spool", quiet=True)
     assert (result.exit_code, result.stdout) == (4, "")
     assert "2.jsonl" in result.stderr
 
@@ -163,7 +165,7 @@ def test_quiet_still_names_the_files_that_remain(run, directory):
 def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
     (directory / "1.jsonl").write_bytes(LINE)
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    result = run("spool", "drain")
+    result = run("recover", "spool")
     assert result.exit_code == 3
     remark, error = result.stderr.splitlines()
     assert remark == "0 records drained before the store failed; the rest stays in the spool."
@@ -174,8 +176,8 @@ def test_nothing_is_lost_while_the_store_is_down(run, app, directory):
 def test_a_drain_is_in_the_audit(run, read, store, directory):
     (directory / "1.jsonl").write_bytes(LINE + encode(letter("b")))
     (directory / "2.jsonl").write_bytes(encode(letter("c")))
-    run("spool", "drain")
-    run("spool", "drain")
+    run("recover", "spool")
+    run("recover", "spool")
     [row] = read("audit", "--act", "drain")
     assert (row["count"], row["detail"]) == (3, {"directory": str(directory)})
     assert row["who"]
@@ -183,7 +185,7 @@ def test_a_drain_is_in_the_audit(run, read, store, directory):
 
 def test_an_empty_spool_needs_no_store(run, app):
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    assert run("spool", "drain").exit_code == 0
+    assert run("recover", "spool").exit_code == 0
 
 
 # -- import ----------------------------------------------------------------------------------------
@@ -205,16 +207,16 @@ def test_letters_are_found_in_a_log_in_either_form(run, queue, tmp_path, form):
         "\n".join(["INFO ready \udcff", lines[0], "INFO {}", lines[1], ""]),
         errors="surrogateescape",
     )
-    result = run("spool", "import", path)
+    result = run("recover", "file", path)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "2 records stored.\n"
     assert queue.store.counts.letters(Filter()) == 2
-    assert run("spool", "import", path).exit_code == 0
+    assert run("recover", "file", path).exit_code == 0
     assert queue.store.counts.letters(Filter()) == 2
 
 
 def test_standard_input_is_read_too(run, queue):
-    assert run("spool", "import", "-", answer=critical(LINE.decode())).exit_code == 0
+    assert run("recover", "file", "-", answer=critical(LINE.decode())).exit_code == 0
     assert queue.store.letters.get("a") is not None
 
 
@@ -223,7 +225,7 @@ def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
     lines = [encode(letter("bad")), LINE[:60] + b"\n", LINE, NEWER]
     path.write_bytes(b"".join(lines))
     refuse("bad")
-    result = run("spool", "import", path)
+    result = run("recover", "file", path)
     assert result.exit_code == 4
     assert result.stdout == "1 record stored.\n"
     assert "Cut off, or written by a newer release: lines 2, 4" in result.stderr
@@ -233,7 +235,7 @@ def test_unreadable_and_refused_records_are_named(run, refuse, queue, tmp_path):
 
 @pytest.mark.parametrize("batch", [1, 500])
 def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr("celery_dlq.cli.admin.files._BATCH", batch)
+    monkeypatch.setattr("celery_dlq.cli.admin.recover._BATCH", batch)
     names = ("later", "later", "earlier", "failed-since", "failed-before", "never")
     failed_since = letter("failed-since", attempt(minutes=6, number=2))
     lines = [*(encode(letter(name)) for name in names), encode(failed_since)]
@@ -242,7 +244,7 @@ def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monke
     for name, minutes in (("later", 5), ("earlier", -5), ("failed-since", 5), ("failed-before", 5)):
         store.deliveries.put(delivery(name, minutes=minutes))
     store.letters.save([letter("failed-before", attempt(minutes=6, number=2))])
-    result = run("spool", "import", path)
+    result = run("recover", "file", path)
     assert (result.exit_code, result.stdout) == (0, "7 records stored.\n")
     assert "tasks may have succeeded since" in result.stderr
     assert result.stderr.endswith("redrive them: letter later\n")
@@ -251,7 +253,7 @@ def test_letters_whose_messages_came_again_are_named(run, store, tmp_path, monke
 def test_an_import_is_in_the_audit(run, store, tmp_path):
     path = tmp_path / "1.refused"
     path.write_bytes(LINE)
-    run("spool", "import", str(path))
+    run("recover", "file", str(path))
     [row] = store.audit.find().rows
     assert (row.act, row.count, row.detail) == ("import", 1, {"file": str(path)})
 
@@ -260,13 +262,13 @@ def test_without_a_store_nothing_is_imported(run, app, tmp_path):
     path = tmp_path / "worker.log"
     path.write_bytes(LINE)
     app.conf.dlq_store_url = "sqlite:////no/such/directory/letters.sqlite3"
-    result = run("spool", "import", path)
+    result = run("recover", "file", path)
     assert result.exit_code == 3
     assert "run it again" in result.stderr
 
 
 def test_a_missing_file_is_a_usage_error(run):
-    result = run("spool", "import", "no-such-file")
+    result = run("recover", "file", "no-such-file")
     assert result.exit_code == 2
 
 
@@ -290,7 +292,7 @@ def test_the_doctor_names_the_step_for_each_state(run, directory):
     assert set(levels) == {"warning"}
     for text, step in zip(
         texts,
-        ("spool drain", "pip install --upgrade", "keep a copy elsewhere", "spool import"),
+        ("recover spool", "pip install --upgrade", "keep a copy elsewhere", "recover file"),
         strict=True,
     ):
         assert text.startswith("1 ")
