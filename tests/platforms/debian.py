@@ -57,6 +57,8 @@ class Suite:
         self._set_up()
         self._run(self.inside(["apt-get", "update", "-qq"]))
         self._run(self.inside(["apt-get", "install", "-yqq", "--no-install-recommends", *packages]))
+        # A package may have written them.
+        _copy_files(self.root)
 
     def inside(
         self, command: Sequence[str], directory: Path | None = None, user: str = "root"
@@ -141,6 +143,10 @@ def _furnish(root: Path) -> None:
     # A mirror may be older than the week for which the list of sid's packages is valid.
     options = root / "etc/apt/apt.conf.d/any-age"
     options.write_text('Acquire::Check-Valid-Until "false";\n')
+    _copy_files(root)
+
+
+def _copy_files(root: Path) -> None:
     for name in _COPIED:
         if Path(name).exists():
             inside = root / name.lstrip("/")
