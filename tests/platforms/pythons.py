@@ -126,7 +126,7 @@ class Environment:
             )
         )
         pip = [uv, "pip", "install", "--python", str(self.directory)]
-        for chosen in (_LIBRARIES[libraries], tests or ("-e", ".[test]")):
+        for chosen in (_LIBRARIES[libraries], tests or ("-e", ".[test,test-aws]")):
             if chosen:
                 self._call(self._inside(*pip, *chosen))
 
@@ -143,7 +143,10 @@ class Environment:
     def _inside(self, *command: str) -> list[str]:
         if self.suite is None:
             return [*command]
-        return self.suite.inside(["env", f"--chdir={ROOT}", *command], ROOT)
+        # Its /tmp is in memory, of which `dlq doctor` warns.
+        temporary = CACHE / "tmp"
+        temporary.mkdir(parents=True, exist_ok=True)
+        return self.suite.inside(["env", f"--chdir={ROOT}", f"TMPDIR={temporary}", *command], ROOT)
 
     def _call(self, command: Sequence[str]) -> str:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -156,7 +159,7 @@ def find_python(version: str) -> str | None:
     """A Python of this version on this machine: pyenv's, or one in PATH."""
     versions = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
     for path in [*map(str, versions), shutil.which(f"python{version}")]:
-        # A shim of pyenv fails if no version is chosen.
+        # A shim of pyenv fails if no version is chosen. uv does not look further than the first shim.
         if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
             return path
     return None
