@@ -1,5 +1,5 @@
-"""A core of the unit tests on the oldest Python with the oldest libraries, and on the newest Python with the
-newest ones, of those that a developer's machine has. `make platforms` runs all of them, and on all Pythons."""
+"""A core of the unit tests on the oldest Python with the oldest libraries, and on the newest Python with
+the newest ones, of those that the machine has. `make platforms` runs all of them, and on all Pythons."""
 
 import os
 import subprocess
