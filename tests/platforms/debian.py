@@ -26,6 +26,8 @@ _MIRROR = "http://deb.debian.org/debian/"
 _ENTER = """
 mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$1/dev/pts"
+ln -sf pts/ptmx "$1/dev/ptmx"
 mount -t tmpfs tmpfs "$1/tmp"
 mkdir -p "$1$2"
 mount --bind "$2" "$1$2"
@@ -63,6 +65,8 @@ class Suite:
             self._run(self.inside(["apt-get", "update", "-qq"]))
             install = ["apt-get", "install", "-yqq", "--no-install-recommends"]
             self._run(self.inside([*install, *packages]))
+            # A package may have written them.
+            _copy_files(self.root)
 
     def inside(
         self, command: Sequence[str], directory: Path | None = None, user: str = "root"
@@ -146,6 +150,10 @@ def _furnish(root: Path) -> None:
     # A mirror may be older than the week for which the list of sid's packages is valid.
     options = root / "etc/apt/apt.conf.d/any-age"
     options.write_text('Acquire::Check-Valid-Until "false";\n')
+    _copy_files(root)
+
+
+def _copy_files(root: Path) -> None:
     for name in _COPIED:
         if Path(name).exists():
             inside = root / name.lstrip("/")

@@ -22,10 +22,17 @@ exact one of that run. A skipped test does not apply to the platform, or needs a
 - *Real workers*: tests with workers on this broker. They play the [ways to die](ways_to_die.md) of the gate,
   and try capture, poison, messages that are not tasks, ingest, redrive, parked retries, and the messages of
   killed workers.
+- *Unit tests*: those that need no server, and those of the store on SQLite.
+- *A Django project*: its check, its commands, a worker, and a task of Django's own framework.
+- *Flower's own tests*: without our tab and with it.
+
+A Python has the oldest libraries that the package allows (`lowest`), the newest ones, or some between them.
+If the machine does not have a Python, Debian's sid has it. Python 3.10 has reached its end of life. It is
+supported until this package ends its support of Celery 5.6, the last Celery that runs on it.
 """
 
 #: The heading of each kind, in the order of the page.
-_HEADINGS = {"server": "Servers", "python": "Python", "library": "Libraries"}
+_HEADINGS = {"server": "Servers", "python": "Pythons and libraries"}
 
 _COLUMNS = ("platform", "version", "what was run", "passed", "failed", "skipped", "day")
 

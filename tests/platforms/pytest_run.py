@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
-from platforms.results import ROOT, Result, counts_of
+from platforms.results import CACHE, ROOT, Result, counts_of
 from support.workers.processes import with_parent
 
 #: Seconds for pytest to end its fixtures after Ctrl-C.
@@ -37,7 +37,9 @@ def run_tests(
     :param environment: more variables for them.
     :raises NotRun: they did not run.
     """
-    with tempfile.TemporaryDirectory(prefix="platform-report-") as beside:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Not in /tmp, because a suite of Debian has its own.
+    with tempfile.TemporaryDirectory(prefix="report-", dir=CACHE) as beside:
         report = Path(beside, "report.xml")
         command = [
             *python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:randomly",

@@ -21,7 +21,7 @@ RESULTS = CACHE / "results"
 class Result:
     """One suite of tests that ran on a platform."""
 
-    #: ``server``, ``python`` or ``library``.
+    #: ``server`` or ``python``.
     kind: str
     #: The name by which `make platforms` chooses it, such as ``mysql-9``.
     name: str

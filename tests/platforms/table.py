@@ -15,6 +15,8 @@ from pathlib import Path
 
 from platforms.debian import Suite, SuiteError
 from platforms.pytest_run import run_tests
+from platforms.pythons import TARGETS
+from platforms.pythons import run_on as run_on_python
 from platforms.results import Result
 from platforms.servers import (
     InSuite,
@@ -144,5 +146,6 @@ def _address(server: InSuite) -> str:
 
 
 PLATFORMS: Mapping[str, Run] = {
-    name: partial(run_on, name, offer) for name, offer in SERVERS.items()
+    **{name: partial(run_on, name, offer) for name, offer in SERVERS.items()},
+    **{target.name: partial(run_on_python, target) for target in TARGETS},
 }

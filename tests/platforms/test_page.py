@@ -23,7 +23,7 @@ def test_each_kind_has_a_table_and_versions_are_in_order():
     newer = replace(PYTHON, name="python-3.10", version="3.10.1")
     text = page("", [MYSQL, newer, PYTHON])
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings == ["## Servers", "## Python"]
+    assert headings == ["## Servers", "## Pythons and libraries"]
     assert [row.split()[1] for row in rows(text)] == ["`mysql-9`", "`python-3.9`", "`python-3.10`"]
 
 

@@ -129,3 +129,46 @@ def test_a_worker_or_command_with_a_wrong_setting_does_not_start(site, words):
     # The doctor wraps its lines.
     assert said in " ".join((done.stdout + done.stderr).split())
     assert "Messages are sent all the same" not in done.stderr, "it is no producer"
+
+
+TASKS = """
+from django.tasks import task
+
+@task
+def ship(order):
+    return int(order)
+"""
+
+#: Sends one message through Django's tasks, and prints the letter of it.
+ENQUEUE = """
+import time
+
+import django
+
+django.setup()
+
+from celery.contrib.testing.worker import start_worker
+from celery_dlq import DeadLetterQueue
+from mysite.celery import app
+from mysite.tasks import ship
+
+with start_worker(app, perform_ping_check=False):
+    sent, store = ship.enqueue("one"), DeadLetterQueue.of(app).store
+    deadline = time.monotonic() + 60
+    while (letter := store.letters.get(sent.id)) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    print(letter.task, letter.reason.value, letter.rule)
+"""
+
+
+def test_a_task_of_django_becomes_a_letter(site):
+    """With the backend of PyPI's django-tasks-celery, which gives tasks the app's own base."""
+    pytest.importorskip("django.tasks", reason="of Django 6")
+    pytest.importorskip("django_tasks_celery", reason="needs Python 3.12")
+    site.write("celery", CELERY.replace('Celery("mysite")', 'Celery("mysite", task_cls=DLQTask)'))
+    site.set('TASKS = {"default": {"BACKEND": "django_tasks_celery.CeleryBackend"}}')
+    site.write("tasks", TASKS)
+    done = site.run("-c", ENQUEUE)
+    assert (done.returncode, done.stdout) == (0, "mysite.tasks.ship terminal python.error\n"), (
+        done.stderr
+    )

@@ -20,7 +20,9 @@ from celery_dlq.worker import step
 def app(tmp_path):
     app = Celery("unit", broker="memory://", set_as_current=False)
     app.conf.dlq_store_url = f"sqlite:///{tmp_path}/store.sqlite3"
-    return app
+    yield app
+    # A connection that is left to the garbage collector is a warning in Python 3.13 and later.
+    DeadLetterQueue.of(app).store.close()
 
 
 @pytest.fixture

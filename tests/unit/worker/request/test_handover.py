@@ -98,7 +98,7 @@ def worker(app):
     return worker
 
 
-def deep(levels=5_000):
+def deep(levels=200_000):
     value = []
     for _ in range(levels):
         value = [value]
