@@ -73,6 +73,10 @@ class Server:
         """The ids of tasks of which a message never reached a worker, according to the broker's records."""
         return set()
 
+    def undone(self, queue: str) -> redis_log.Undone:
+        """What it had done before it failed, and knew nothing about afterwards, according to its records."""
+        return redis_log.Undone()
+
     def start(self) -> None:
         """Start it, and wait until it serves."""
         deadline = time.monotonic() + START_PATIENCE_S
@@ -294,6 +298,10 @@ class RabbitMQ(Server):
     def prepare(self) -> None:
         self._epmd = Epmd(self.directory.with_name("epmd"))
         self._epmd.start()
+        self.configure()
+
+    def configure(self) -> None:
+        """Write its configuration."""
         config = self.directory / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.local = 127.0.0.1:{self.port}\nlog.console = true\n")
         config.chmod(0o644)
@@ -344,6 +352,7 @@ _ELSEWHERE = {
     "initdb": "/usr/lib/postgresql/*/bin/initdb",
     "mariadbd": "/usr/sbin/mariadbd",
     "rabbitmq-server": "/usr/lib/rabbitmq/bin/rabbitmq-server",
+    "rabbitmqctl": "/usr/lib/rabbitmq/bin/rabbitmqctl",
 }
 
 
