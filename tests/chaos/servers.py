@@ -20,7 +20,7 @@ from chaos import redis_log
 from support.servers.ports import free_port
 from support.workers.processes import family, with_parent
 
-START_PATIENCE_S = 90.0
+START_PATIENCE_S = 240.0
 
 
 class ServerError(Exception):
@@ -81,9 +81,8 @@ class Server:
         """Start it, and wait until it serves."""
         deadline = time.monotonic() + START_PATIENCE_S
         while True:
-            if not self.is_up:
-                # PostgreSQL refuses to start until all children of the killed one have ended.
-                self._process = self._launch()
+            # PostgreSQL refuses to start until all children of the killed one have ended.
+            self.launch()
             try:
                 return self.check()
             except Exception as error:
@@ -139,6 +138,11 @@ class Server:
             self._running.wait(timeout=START_PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise ServerError(f"{self.name} does not stop; see {self.log}") from None
+
+    def launch(self) -> None:
+        """Start it if it is down, without waiting for it."""
+        if not self.is_up:
+            self._process = self._launch()
 
     def _launch(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
@@ -352,7 +356,6 @@ _ELSEWHERE = {
     "initdb": "/usr/lib/postgresql/*/bin/initdb",
     "mariadbd": "/usr/sbin/mariadbd",
     "rabbitmq-server": "/usr/lib/rabbitmq/bin/rabbitmq-server",
-    "rabbitmqctl": "/usr/lib/rabbitmq/bin/rabbitmqctl",
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from support.workers.processes import children, with_parent
 
 STOP_PATIENCE_S = 90.0
-START_PATIENCE_S = 90.0
+START_PATIENCE_S = 240.0
 #: Celery's own error if a process of the pool is gone when the event loop begins.
 NO_POOL = "Could not start worker processes"
 #: The words of the stall watch.
