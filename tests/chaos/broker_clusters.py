@@ -216,8 +216,8 @@ class RabbitNode(RabbitMQ):
         processor's time each."""
         done = subprocess.run(
             with_parent([program("erl_call"), "-sname", self.node, "-e"], self._runs_as()),
-            input=f"{expression}\n", env=self.environment(), cwd=self.directory, capture_output=True, text=True,
-            timeout=30,
+            input=f"{expression}\n", env=self.environment(), cwd=self.directory,
+            capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         if done.returncode:
             raise ServerError(f"{expression} {done.stdout}{done.stderr}")

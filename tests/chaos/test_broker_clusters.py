@@ -1,14 +1,20 @@
 """What a master of Redis loses when it is killed, and which of its settings keep it from that."""
 
 import contextlib
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from chaos.broker_clusters import MASTER, RedisSentinel
+from chaos.clusters import until
+from chaos.workers import TESTS, Worker
 from kombu import Connection, Producer
 from support.servers.clusters import running
 
-pytestmark = [pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.nightly, pytest.mark.service, pytest.mark.timeout(600)]
 
 
 class Publisher(threading.Thread):
@@ -64,3 +70,41 @@ def test_a_master_without_a_replica_refuses_messages_if_it_must_have_one():
     assert missing == len(undone.accepted)
     assert missing <= 1  # the one that was on its way when the replicas were cut off
     assert {why.split()[0] for _, why in refused} == {"NOREPLICAS"}
+
+
+def celery(environment, *words):
+    command = [sys.executable, "-m", "celery", "-A", "chaos.workload", *words]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
+def test_a_worker_whose_master_hangs_comes_back(tmp_path):
+    ledger = tmp_path / "ledger"
+    ledger.mkdir()
+    with running(RedisSentinel) as broker:
+        environment = {
+            **os.environ,
+            "CHAOS_BROKER": broker.url,
+            "CHAOS_BACKEND": broker.url,
+            "CHAOS_STORE": f"sqlite:///{tmp_path / 'letters.sqlite3'}",
+            "CHAOS_SPOOL": str(tmp_path / "spool"),
+            "CHAOS_LEDGER": str(ledger),
+            "PYTHONPATH": os.pathsep.join(map(str, (TESTS, Path(TESTS).parent))),
+        }
+        celery(environment, "dlq", "db", "upgrade")
+        worker = Worker(1, tmp_path, environment)
+        worker.start()
+        try:
+            until("the worker", lambda: worker.is_ready)
+            hangs = broker.master
+            broker.freeze()
+            until("another master", lambda: broker.master is not hangs)
+            # Its connection is open, and a message waits on the other master.
+            celery(environment, "call", "quick", "--args", "[1]")
+            until("the task", lambda: b'"finished"' in _rows(ledger))
+        finally:
+            broker.thaw()
+            worker.kill()
+
+
+def _rows(ledger):
+    return b"".join(path.read_bytes() for path in ledger.glob("*.jsonl"))

@@ -30,7 +30,8 @@ _REDIS = {
     # until the lock expires: by default, 300 s in kombu.
     "unacked_mutex_expire": 5,
 }
-_SENTINEL = {**_REDIS, "master_name": MASTER}
+#: Without limits, a worker whose master hangs waits for an answer for ever.
+_SENTINEL = {**_REDIS, "master_name": MASTER, "socket_timeout": 10, "socket_connect_timeout": 5}
 #: Without confirms, a broker that dies loses the messages that it had not written yet.
 _RABBITMQ = {"confirm_publish": True}
 
