@@ -133,6 +133,9 @@ def _excused(case: Case, deliveries: int) -> bool:
     letter = case.open_letter
     if letter is None:
         return False
+    if case.from_log and case.sent.kind.is_sent_back:
+        # Imported when no worker was left to send it back.
+        return True
     if letter.reason is Reason.POISON:
         # Its process was killed under it that often, though not by itself. Once that may have been after
         # it was handed the task and before the body's first line: then only the letter names it.

@@ -7,6 +7,7 @@ more. The file proves it.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import deque
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ class Undone:
 
 #: How many commands in a row have to be the same for them to be the same ones.
 _WINDOW = 20
+#: How often a command may be there to be looked for.
+_RARE = 5
 
 
 def undone(fallen: Path, successor: Path, queue: str) -> Undone:
@@ -76,12 +79,24 @@ def _copied(ours: list[list[bytes]], theirs: list[list[bytes]]) -> int:
     places: dict[tuple[bytes, ...], list[int]] = {}
     for number, words in enumerate(theirs):
         places.setdefault(tuple(words), []).append(number)
+    longest, found = 0, 0
     for end in range(len(ours), 0, -1):
-        for place in places.get(tuple(ours[end - 1]), ()):
-            size = min(_WINDOW, end, place + 1)
-            if ours[end - size : end] == theirs[place + 1 - size : place + 1]:
+        # Not the ends of transactions, for example, which are everywhere.
+        for place in places.get(tuple(ours[end - 1]), ())[:_RARE]:
+            size = _same(
+                ours[max(0, end - _WINDOW) : end], theirs[max(0, place + 1 - _WINDOW) : place + 1]
+            )
+            if size == _WINDOW:
                 return end
-    return 0
+            if size > longest:  # a successor that has joined a moment before
+                longest, found = size, end
+    return found
+
+
+def _same(ours: list[list[bytes]], theirs: list[list[bytes]]) -> int:
+    """How many commands at the ends are the same."""
+    pairs = zip(reversed(ours), reversed(theirs), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _learn(words: list[bytes], queue: str, ids: dict[bytes, str]) -> None:

@@ -58,6 +58,9 @@ RIGHT = {
     "accepted by a broker that failed before it had copied it": replace(
         case("quick"), not_copied=True
     ),
+    "never sent back, as its letter was in a log": case(
+        "heals", STARTED, reason=Reason.TERMINAL, from_log=True
+    ),
     "killed three times, though innocent": case("slow", *[STARTED] * 3, reason=Reason.POISON),
     "killed three times, the first before it began": case(
         "slow", *[STARTED] * 2, reason=Reason.POISON, redelivered=True
@@ -244,3 +247,13 @@ def test_nothing_is_undone_if_the_successor_has_it_all(tmp_path):
     common = [pushed(b"a"), (b"RPOP", b"q"), held(b"a")]
     both = redis_files(tmp_path, fallen=common, successor=[*common, pushed(b"b")])
     assert undone(*both, "q") == Undone()
+
+
+def test_a_successor_that_begins_with_the_last_command_of_the_master_has_not_copied_it_all(
+    tmp_path,
+):
+    begin, end = (b"MULTI",), (b"EXEC",)
+    fallen = [step for number in range(30) for step in (begin, pushed(b"%d" % number), end)]
+    # It joined after the first ten.
+    both = redis_files(tmp_path, fallen=fallen, successor=[end, *fallen[30:84]])
+    assert undone(*both, "q").accepted == {"28", "29"}
